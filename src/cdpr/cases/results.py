@@ -1,0 +1,100 @@
+"""Laboratory results as text, in the layout of the paper's sample record, and back.
+
+One analyte reads ``Label: Value: 18.5; Units: K/uL; Reference Range: 4.0--11.0; Flag: abnormal;
+Comments: ...``; analytes of a panel follow one another, joined by ``"; "``. Fields that the source
+leaves empty are absent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_FIELDS = ("Value", "Numeric Value", "Units", "Reference Range", "Flag", "Comments")
+_SEGMENT = re.compile(r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(_FIELDS) + r"): (?P<text>.*)$")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Analyte:
+    """One measured quantity: ``value`` as printed, ``low`` and ``high`` the reference range."""
+
+    label: str
+    value: str | None = None
+    units: str | None = None
+    low: float | None = None
+    high: float | None = None
+    flag: str | None = None
+    comments: str | None = None
+
+    @property
+    def number(self) -> float | None:
+        """The value as a number, where it holds one (``">5.0"`` gives 5.0)."""
+        found = _NUMBER.search(self.value or "")
+        return float(found.group()) if found else None
+
+    @property
+    def level(self) -> str | None:
+        """``low``, ``normal`` or ``high`` against the reference range; ``abnormal`` when only a flag
+        says so; None when nothing can be said."""
+        number = self.number
+        if number is not None and self.low is not None and number < self.low:
+            return "low"
+        if number is not None and self.high is not None and number > self.high:
+            return "high"
+        if self.flag:
+            return "abnormal"
+        if number is not None and (self.low is not None or self.high is not None):
+            return "normal"
+        return None
+
+
+def format_analytes(analytes: Iterable[Analyte]) -> str:
+    """Text of a laboratory result; the inverse of :func:`parse_analytes`."""
+    parts = []
+    for analyte in analytes:
+        fields = []
+        if analyte.value:
+            fields.append(f"Value: {analyte.value}")
+        if analyte.units:
+            fields.append(f"Units: {analyte.units}")
+        if analyte.low is not None and analyte.high is not None:
+            fields.append(f"Reference Range: {analyte.low}--{analyte.high}")
+        if analyte.flag:
+            fields.append(f"Flag: {analyte.flag}")
+        if analyte.comments:
+            fields.append(f"Comments: {analyte.comments.replace('; ', ', ')}")
+        if fields:
+            parts.append(f"{analyte.label}: " + "; ".join(fields))
+    return "; ".join(parts)
+
+
+def parse_analytes(text: str) -> list[Analyte]:
+    """Analytes found in a result text; an empty list when the text is not in this layout (a report)."""
+    found: list[dict] = []
+    for segment in text.split("; "):
+        match = _SEGMENT.match(segment)
+        if match is None:
+            if not found:
+                return []
+            continue
+        if match["label"] is not None or not found:
+            found.append({"label": match["label"] or ""})
+        _read_field(found[-1], match["field"], match["text"].strip())
+    return [Analyte(**fields) for fields in found]
+
+
+def _read_field(fields: dict, name: str, text: str) -> None:
+    if name in ("Value", "Numeric Value"):
+        fields.setdefault("value", text)
+    elif name == "Units":
+        fields["units"] = text
+    elif name == "Reference Range":
+        low, _, high = text.partition("--")
+        if _NUMBER.fullmatch(low) and _NUMBER.fullmatch(high):
+            fields["low"], fields["high"] = float(low), float(high)
+    elif name == "Flag":
+        fields["flag"] = text
+    elif name == "Comments":
+        fields["comments"] = text

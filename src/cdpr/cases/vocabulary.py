@@ -1,0 +1,70 @@
+"""Names of examinations and diagnoses, with their aliases: the shared vocabulary of all rooms."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+
+_PUNCTUATION = re.compile(r"[^\w\s%+]", re.UNICODE)
+
+
+def normalise(text: str) -> str:
+    """Case-folded, accents and punctuation removed, spaces collapsed; for comparing names."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    plain = "".join(c for c in decomposed if not unicodedata.combining(c))
+    return " ".join(_PUNCTUATION.sub(" ", plain.replace("_", " ")).split())
+
+
+@dataclass(frozen=True)
+class Term:
+    """A canonical name, its aliases, and a kind (``laboratory``, ``imaging``, ... or a body system)."""
+
+    name: str
+    aliases: tuple[str, ...]
+    kind: str
+
+
+class Vocabulary:
+    """Lookup from any known spelling to the canonical :class:`Term`."""
+
+    def __init__(self, terms: Iterable[Term]):
+        self.terms = {term.name: term for term in terms}
+        self._by_spelling: dict[str, Term] = {}
+        for term in self.terms.values():
+            for spelling in (term.name, *term.aliases):
+                known = self._by_spelling.setdefault(normalise(spelling), term)
+                if known is not term:
+                    raise ValueError(f"{spelling!r} names both {known.name!r} and {term.name!r}")
+
+    def find(self, text: str) -> Term | None:
+        """The term that this text names exactly, up to normalisation."""
+        return self._by_spelling.get(normalise(text))
+
+    @property
+    def spellings(self) -> dict[str, Term]:
+        """Every normalised spelling and its term."""
+        return self._by_spelling
+
+
+def _load(name: str) -> Vocabulary:
+    source = resources.files(__package__).joinpath("data", name)
+    with source.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    return Vocabulary(Term(r["name"], tuple(a for a in r["aliases"].split("|") if a), r["kind"]) for r in rows)
+
+
+@functools.cache
+def examinations() -> Vocabulary:
+    """The shipped examination names (``data/examinations.csv``)."""
+    return _load("examinations.csv")
+
+
+@functools.cache
+def diagnoses() -> Vocabulary:
+    """The shipped diagnosis names (``data/diagnoses.csv``)."""
+    return _load("diagnoses.csv")

@@ -1,0 +1,91 @@
+"""Reading settings, and the digests that identify what a stage depends on."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from .schema import Settings
+
+
+class SettingsError(ValueError):
+    """A configuration that cannot be used; the message names the key, the problem and a remedy."""
+
+
+def load_settings(*paths: str | Path) -> Settings:
+    """Settings from YAML files, later files overriding earlier ones key by key. Raises SettingsError."""
+    import yaml
+
+    merged: dict[str, Any] = {}
+    for path in paths:
+        try:
+            data = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        except (OSError, yaml.YAMLError) as error:
+            raise SettingsError(f"{path}: cannot be read as YAML: {error}") from error
+        if not isinstance(data, dict):
+            raise SettingsError(f"{path}: expected keys and values, found {type(data).__name__}")
+        merged = merge(merged, data)
+    return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
+
+
+def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Settings:
+    """Validate a plain dictionary. Raises SettingsError naming the first bad key and the nearest valid one."""
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as error:
+        raise SettingsError(f"{source}: {_explain(error.errors()[0])}") from error
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``over`` laid on ``base``; nested sections are merged, everything else is replaced."""
+    out = dict(base)
+    for name, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(out.get(name), Mapping)
+        out[name] = merge(out[name], value) if both else value
+    return out
+
+
+def digest(value: Any, length: int = 16) -> str:
+    """Hexadecimal digest of a JSON-like value (models included) in canonical form."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    path = [str(part) for part in problem["loc"]]
+    dotted = ".".join(path)
+    if problem["type"] != "extra_forbidden":
+        return f"key {dotted!r}: {problem['msg']} (got {problem['input']!r})"
+    near = _nearest(path)
+    hint = f"; did you mean {near!r}?" if near else "; see config/README.md for all keys"
+    return f"unknown key {dotted!r}{hint}"
+
+
+def _nearest(path: Sequence[str]) -> str | None:
+    everywhere = known_keys(Settings)
+    siblings = [k for k in everywhere if k.split(".")[:-1] == list(path[:-1])]
+    names = {k.split(".")[-1]: k for k in siblings}
+    close = difflib.get_close_matches(path[-1], names, n=1, cutoff=0.5)
+    if close:
+        return names[close[0]]
+    ends = {k.split(".")[-1]: k for k in everywhere}
+    close = difflib.get_close_matches(path[-1], ends, n=1, cutoff=0.75)
+    return ends[close[0]] if close else None
+
+
+def known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Dotted names of all keys, sections included."""
+    keys = []
+    for name, field in model.model_fields.items():
+        keys.append(prefix + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            keys += known_keys(field.annotation, f"{prefix}{name}.")
+    return keys
