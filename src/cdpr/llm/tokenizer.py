@@ -1,0 +1,162 @@
+"""Chat tokenizer of a Hugging Face folder, without importing transformers.
+
+A conversation is built token-in token-out: :meth:`ChatTokenizer.opening` renders the first prompt,
+:meth:`ChatTokenizer.followup` the tokens that stand between two assistant turns. What was sampled is never
+tokenised again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+_MARKER = "QZJXKVW"  # rendered as an assistant turn; the template is cut behind it
+
+
+class ChatTokenizer:
+    """Tokenizer and chat template of ``folder``.
+
+    Raises :class:`FileNotFoundError` when ``tokenizer.json`` is absent and :class:`ValueError` when the folder
+    has no chat template or one in which an assistant turn cannot be located.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        path = self.folder / "tokenizer.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing: a policy folder needs tokenizer.json, config.json and weights")
+        self._tokenizer = Tokenizer.from_file(str(path))
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._config = _read_json(self.folder / "tokenizer_config.json")
+        self._template = _compile(self._find_template(), self.folder)
+        self._specials = {name: _token_text(self._config.get(name)) for name in _SPECIAL_NAMES}
+        behind = self._behind_assistant("hello")
+        self.end_of_turn: int = self.encode(behind)[0]
+        self._end_text = self._tokenizer.id_to_token(self.end_of_turn)
+        if not behind.startswith(self._end_text):
+            raise ValueError(
+                f"{self.folder}: the chat template closes an assistant turn with {behind[:20]!r}, no token"
+            )
+        self.eos_ids: frozenset[int] = frozenset(self._find_eos())
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids, added tokens included."""
+        return self._tokenizer.get_vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of ``text``; control tokens written in it are recognised, none is added."""
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ``ids`` without special tokens."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def decode_batch(self, sequences: Iterable[Sequence[int]]) -> list[str]:
+        """:meth:`decode` of many sequences."""
+        return self._tokenizer.decode_batch([list(ids) for ids in sequences], skip_special_tokens=True)
+
+    def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
+        """The conversation as text. ``messages`` have ``role`` (system, user, assistant) and ``content``.
+
+        Raises :class:`ValueError` when the template refuses the conversation.
+        """
+        try:
+            return self._template.render(
+                messages=[dict(message) for message in messages],
+                add_generation_prompt=add_generation_prompt,
+                **self._specials,
+            )
+        except TemplateError as error:
+            raise ValueError(f"{self.folder}: the chat template refuses the conversation: {error}") from error
+
+    def opening(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Token ids of the first prompt: ``messages`` and the start of an assistant turn."""
+        return self.encode(self.render(messages))
+
+    def followup(self, user_text: str) -> list[int]:
+        """Token ids between the end-of-turn token of an assistant turn and the start of the next one.
+
+        A turn cut by ``max_tokens`` lacks its end-of-turn token: append :attr:`end_of_turn` first.
+        """
+        return self.encode(self._behind_assistant(user_text)[len(self._end_text) :])
+
+    def _behind_assistant(self, user_text: str) -> str:
+        """The rendering of ``user_text`` from the end of the assistant turn before it."""
+        rendered = self.render(
+            [
+                {"role": "user", "content": "hello"},
+                {"role": "assistant", "content": _MARKER},
+                {"role": "user", "content": user_text},
+            ]
+        )
+        _, found, behind = rendered.partition(_MARKER)
+        if not found:
+            raise ValueError(f"{self.folder}: the chat template does not show what an assistant turn says")
+        return behind
+
+    def _find_template(self) -> str:
+        path = self.folder / "chat_template.jinja"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+        template = self._config.get("chat_template")
+        if isinstance(template, list):  # several named templates: the one called default
+            template = {entry["name"]: entry["template"] for entry in template}.get("default")
+        if not template:
+            raise ValueError(f"{self.folder} has no chat template: add chat_template.jinja or use an instruct model")
+        return template
+
+    def _find_eos(self) -> Iterable[int]:
+        yield self.end_of_turn
+        eos = self._tokenizer.token_to_id(self._specials["eos_token"] or "")
+        if eos is not None:
+            yield eos
+        for name in ("generation_config.json", "config.json"):
+            stored = _read_json(self.folder / name).get("eos_token_id")
+            if stored is not None:
+                yield from stored if isinstance(stored, list) else [stored]
+
+
+_SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}:{error.lineno}: not JSON ({error.msg})") from error
+
+
+def _token_text(entry: Any) -> str | None:
+    """A special token is stored as its text or as a dictionary with ``content``."""
+    return entry.get("content") if isinstance(entry, dict) else entry
+
+
+def _refuse(message: str) -> None:
+    raise TemplateError(message)
+
+
+@lru_cache(maxsize=8)
+def _compile(template: str, folder: Path):
+    # The same switches as Hugging Face uses for chat templates; sandboxed because the template is foreign code.
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda layout: datetime.now().strftime(layout)
+    try:
+        return environment.from_string(template)
+    except TemplateError as error:
+        raise ValueError(f"{folder}: the chat template cannot be compiled: {error}") from error

@@ -1,0 +1,132 @@
+"""The embedded policy: a byte-level BPE tokenizer and a small Qwen3 with random weights, as an ordinary
+Hugging Face folder that `AutoModelForCausalLM` and `AutoTokenizer` load."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+if TYPE_CHECKING:
+    from cdpr.settings.schema import TinyModel
+
+PAD, USER, ASSISTANT, END = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>"
+CONTROL = (PAD, USER, ASSISTANT, END)
+SCAFFOLD = ("REQUEST_TEST:", "FINAL_DIAGNOSIS:")
+MAX_POSITIONS = 8192  # the paper's 2,048 prompt and 4,096 response tokens, with room
+
+# No newline between turns: every token costs the tiny model a decoding step.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}<|end|>"
+    "{% else %}<|user|>{{ message['content'] }}{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def train_tokenizer(corpus: Iterable[str], special: Sequence[str] = SCAFFOLD, vocab_size: int = 1600) -> Tokenizer:
+    """A byte-level BPE tokenizer of at most ``vocab_size`` tokens, the same for the same corpus.
+
+    The chat control tokens are special (invisible when decoding); the strings of ``special`` become single tokens
+    that stay visible, so that an action's scaffold costs one decoding step.
+    Raises :class:`ValueError` when ``vocab_size`` cannot hold the 256 bytes and the added tokens.
+    """
+    added = [text for text in dict.fromkeys(special) if text not in CONTROL]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    room = vocab_size - len(added)
+    if room < len(CONTROL) + len(alphabet):
+        raise ValueError(
+            f"vocab_size {vocab_size} is too small: {len(alphabet)} bytes and {len(CONTROL) + len(added)} added tokens"
+        )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=room, special_tokens=list(CONTROL), initial_alphabet=alphabet, show_progress=False
+    )
+    # Added tokens are cut out first, so that no merge is spent on what is a token already.
+    tokenizer.train_from_iterator(_without(corpus, added), trainer)
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
+    return tokenizer
+
+
+def build_tiny_policy(
+    folder: str | Path, tiny: TinyModel, corpus: Iterable[str], special: Sequence[str] = SCAFFOLD
+) -> Path:
+    """Write the untrained policy (``settings.policy.tiny``) with a tokenizer trained on ``corpus`` to ``folder``.
+
+    Same settings and corpus, same bytes. An existing folder is replaced whole.
+    Raises :class:`ValueError` on widths that do not divide.
+    """
+    if tiny.hidden_size % tiny.heads or tiny.heads % tiny.kv_heads or tiny.hidden_size // tiny.heads % 2:
+        raise ValueError(
+            f"policy.tiny: hidden_size {tiny.hidden_size} must be an even multiple of heads {tiny.heads}, "
+            f"and heads a multiple of kv_heads {tiny.kv_heads}"
+        )
+    folder = Path(folder)
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        tokenizer = train_tokenizer(corpus, special, tiny.vocab_size)
+        _write_tokenizer(partial, tokenizer)
+        _write_model(partial, tiny, tokenizer)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def _without(corpus: Iterable[str], added: Sequence[str]) -> Iterable[str]:
+    for text in corpus:
+        for token in added:
+            text = text.replace(token, "\n")
+        yield text
+
+
+def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": MAX_POSITIONS,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": END,
+        "pad_token": PAD,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+
+
+def _write_model(folder: Path, tiny: TinyModel, tokenizer: Tokenizer) -> None:
+    import torch
+    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
+    end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
+    config = Qwen3Config(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=tiny.hidden_size,
+        intermediate_size=tiny.intermediate_size,
+        num_hidden_layers=tiny.layers,
+        num_attention_heads=tiny.heads,
+        num_key_value_heads=tiny.kv_heads,
+        head_dim=tiny.hidden_size // tiny.heads,
+        max_position_embeddings=MAX_POSITIONS,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=end,
+        pad_token_id=pad,
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
+        torch.manual_seed(tiny.seed)
+        model = Qwen3ForCausalLM(config)
+    model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=pad)
+    model.save_pretrained(folder)
