@@ -1,0 +1,210 @@
+"""One key that says when a stage must run again, and names its interruptible work.
+
+``run_key`` digests everything a stage's outputs depend on: the settings it reads, the code it can reach, its input
+files, the keys of the stages before it, and its seed. Snakemake sees it as a rule parameter (an edit reruns, a
+``touch`` does not), ``state/<run_key>/`` holds the stage's checkpoints, and MLflow runs are found by it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "cdpr"
+
+# Modules that decide when and where stages run, or write down that they ran, but never what they compute.
+# The values of the settings enter a key by themselves, so their documentation may change freely.
+BOOKKEEPING = ("cdpr.cli", "cdpr.run_key", "cdpr.settings", "cdpr.stages.catalogue", "cdpr.tracking", "cdpr.workflow")
+
+
+def run_key(
+    stage: str,
+    parameters: Mapping[str, Any],
+    code: str,
+    upstream: Mapping[str, str] | None = None,
+    inputs: Mapping[str, str] | None = None,
+    seed: int | None = None,
+) -> str:
+    """Key of one job: 16 hexadecimal digits.
+
+    ``parameters`` is the JSON-like slice of the settings that the stage reads, ``code`` its :func:`code_digest`,
+    ``upstream`` the keys of the jobs whose outputs it reads and ``inputs`` the digests of files from outside.
+    """
+    parts = {
+        "stage": stage,
+        "parameters": parameters,
+        "code": code,
+        "upstream": dict(upstream or {}),
+        "inputs": dict(inputs or {}),
+        "seed": seed,
+    }
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def code_digest(roots: Sequence[str], source: Path | None = None) -> str:
+    """Digest of all code and package data that the ``roots`` (dotted module names) can reach.
+
+    Comments, docstrings and layout do not count. Raises ModuleNotFoundError for a root that does not exist.
+    """
+    source = source or package_folder()
+    modules = import_closure(roots, source)
+    digest = hashlib.sha256()
+    for name in modules:
+        digest.update(f"{name}={_module_digest(_file_of(name, source))}\n".encode())
+    for path in _data_files(modules, source):
+        digest.update(f"{path.relative_to(source).as_posix()}={_bytes_digest(path)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def import_closure(roots: Sequence[str], source: Path | None = None) -> list[str]:
+    """Names of the package's modules that the roots import, directly or not, imports inside functions included."""
+    source = source or package_folder()
+    waiting, seen = list(roots), set()
+    for root in roots:
+        if _file_of(root, source) is None:
+            raise ModuleNotFoundError(f"{root} is no module of {source}; a stage names it as the root of its code")
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name == PACKAGE or _is_bookkeeping(name):
+            continue
+        path = _file_of(name, source)
+        if path is None:
+            continue
+        seen.add(name)
+        waiting.append(name.rpartition(".")[0])
+        waiting.extend(_imported(path, name))
+    return sorted(seen)
+
+
+def package_folder() -> Path:
+    """Folder of the installed package, found without importing it."""
+    spec = importlib.util.find_spec(PACKAGE)
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def path_digest(path: str | Path) -> str:
+    """SHA-256 of a file's bytes, or of the names and bytes of all files below a folder."""
+    path = Path(path)
+    if path.is_file():
+        return _bytes_digest(path)
+    digest = hashlib.sha256()
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        digest.update(f"{file.relative_to(path).as_posix()}={_bytes_digest(file)}\n".encode())
+    return digest.hexdigest()
+
+
+class DigestCache:
+    """Digests of large outside files, recomputed only when size or modification time changed.
+
+    A ``touch`` costs one more reading of the file and leaves its digest, hence every key, as it was.
+    """
+
+    def __init__(self, path: str | Path):
+        self._path = Path(path)
+        try:
+            self._known: dict[str, list] = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            self._known = {}
+
+    def digest(self, path: str | Path) -> str:
+        """Digest of a file or folder; ``"absent"`` where nothing stands."""
+        path = Path(path)
+        if not path.exists():
+            return "absent"
+        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        stamp = [[str(f.relative_to(path)), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
+        known = self._known.get(str(path.resolve()))
+        if known and known[0] == stamp:
+            return known[1]
+        value = path_digest(path)
+        self._known[str(path.resolve())] = [stamp, value]
+        self._save()
+        return value
+
+    def _save(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
+        partial.write_text(json.dumps(self._known, sort_keys=True), encoding="utf-8")
+        os.replace(partial, self._path)
+
+
+def _is_bookkeeping(name: str) -> bool:
+    return any(name == module or name.startswith(module + ".") for module in BOOKKEEPING)
+
+
+def _file_of(name: str, source: Path) -> Path | None:
+    base = source.joinpath(*name.split(".")[1:])
+    for candidate in (base.with_suffix(".py"), base / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+@functools.lru_cache(maxsize=None)
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+@functools.lru_cache(maxsize=None)
+def _imported(path: Path, name: str) -> tuple[str, ...]:
+    """Everything that the module may import; names that are no modules fall out later."""
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    found = []
+    for node in _runtime_nodes(_tree(path)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parent = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*parent, *([node.module] if node.module else [])])
+            found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return tuple(sorted({n for n in found if n.split(".")[0] == PACKAGE}))
+
+
+def _runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but the bodies of ``if TYPE_CHECKING:``."""
+    for child in ast.iter_child_nodes(tree):
+        typing_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
+        yield child
+        for node in child.orelse if typing_only else [child]:
+            yield from _runtime_nodes(node)
+
+
+@functools.lru_cache(maxsize=None)
+def _module_digest(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text, filename=str(path))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.body = [part for part in node.body if not _is_docstring(part)]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _data_files(modules: Iterable[str], source: Path) -> list[Path]:
+    """Files that are no Python, in the packages of the modules (sub-packages count by themselves)."""
+    files: set[Path] = set()
+    folders = {path.parent for name in modules if (path := _file_of(name, source))}
+    for folder in folders - {source}:
+        for path in folder.rglob("*"):
+            inner = [p for p in path.relative_to(folder).parents if (folder / p / "__init__.py").exists()]
+            own = inner == [Path(".")]
+            if own and path.is_file() and path.suffix not in (".py", ".pyc"):
+                files.add(path)
+    return sorted(files)
+
+
+def _bytes_digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

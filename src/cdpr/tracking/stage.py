@@ -1,0 +1,154 @@
+"""The frame around every stage: outputs appear whole or not at all, and ``run.json`` says how they came about."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..run_key import package_folder, path_digest
+
+SCHEMA_VERSION = 1
+_PACKAGES = ("cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake")
+
+
+class StageError(RuntimeError):
+    """A stage that broke its contract: an input is missing or an output was not written."""
+
+
+@dataclass
+class Run:
+    """A stage in progress.
+
+    ``out`` holds, per output name, the path to write to: a staging place on the same file system, renamed to where
+    it belongs when the stage ends well. ``metrics`` (name -> number) and ``tags`` end up in ``run.json``.
+    """
+
+    name: str
+    key: str
+    out: dict[str, Path]
+    metrics: dict[str, float] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def stage(
+    name: str,
+    parameters: Mapping[str, Any],
+    inputs: Mapping[str, str | Path],
+    outputs: Mapping[str, str | Path],
+    key: str,
+    *,
+    record: str | Path,
+    code: str = "",
+    tags: Mapping[str, str] | None = None,
+    seed: int | None = None,
+) -> Iterator[Run]:
+    """Time a stage, keep its outputs whole, and write ``record`` (a ``run.json``) last, all atomically.
+
+    ``inputs`` and ``outputs`` map names to files or folders; ``parameters`` is the slice of settings that the stage
+    reads. On any error the outputs of an earlier run stay as they were and nothing new is left behind.
+    Raises :class:`StageError` for a missing input or an output that the stage did not write.
+    """
+    for label, path in inputs.items():
+        if not Path(path).exists():
+            raise StageError(f"stage {name}: input {label!r} is missing: {path}; run the stage that writes it first")
+    record = Path(record)
+    final = {label: Path(path) for label, path in outputs.items()}
+    staging = {path.parent / f".partial-{name}-{record.name}" for path in final.values()}
+    run = Run(name, key, {k: p.parent / f".partial-{name}-{record.name}" / p.name for k, p in final.items()})
+    run.tags.update(tags or {})
+    started, clock = datetime.now(UTC), time.perf_counter()
+    _empty(staging)
+    try:
+        yield run
+        for label, path in run.out.items():
+            if not path.exists():
+                raise StageError(f"stage {name} ended without writing its output {label!r} ({final[label]})")
+        for label, path in run.out.items():
+            _put(path, final[label])
+        _write_record(record, {
+            "schema_version": SCHEMA_VERSION,
+            "stage": name,
+            "run_key": key,
+            "status": "finished",
+            "tier": parameters.get("tier"),
+            "seed": seed,
+            "tags": run.tags,
+            "parameters": dict(parameters),
+            "metrics": run.metrics,
+            "code_digest": code,
+            "inputs": _describe(inputs),
+            "outputs": _describe(final),
+            "started": started.isoformat(timespec="seconds"),
+            "wall_seconds": round(time.perf_counter() - clock, 3),
+            "cpu_seconds": round(time.process_time(), 3),
+            "peak_memory_mb": peak_memory_mb(),
+            "versions": versions(),
+            "commit": _commit(),
+        })  # fmt: skip
+    finally:
+        for folder in staging:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def peak_memory_mb() -> float:
+    """Largest resident memory of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1024 * 1024 if platform.system() == "Darwin" else 1024), 1)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that results may depend on, read without importing them."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _empty(folders: set[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+
+
+def _put(staged: Path, final: Path) -> None:
+    """Rename onto the final place; a folder that stands there goes first, as a rename cannot replace it."""
+    if final.is_dir() and not final.is_symlink():
+        shutil.rmtree(final)
+    os.replace(staged, final)
+
+
+def _write_record(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _describe(paths: Mapping[str, str | Path]) -> dict[str, dict[str, str]]:
+    return {label: {"path": str(path), "sha256": path_digest(path)} for label, path in paths.items()}
+
+
+def _commit() -> str | None:
+    """Commit of the checkout that the package lies in, if it lies in one."""
+    command = ["git", "-C", str(package_folder()), "rev-parse", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None
