@@ -57,7 +57,7 @@ class Data(Section):
     private: Source = Field(default_factory=Source, description="Second out-of-domain benchmark.")
     agentclinic: AgentClinicSource = Field(default_factory=AgentClinicSource,
                                            description="Openly licensed real cases, used by `smoke_real`.")
-    train_cases: int = key(256, "Training cases.", paper="Datasets: 23,377 cases from MIMIC-IV", gt=0)
+    train_cases: int = key(3256, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV", gt=0)
     validation_cases: int = key(200, "Cases held out for learning curves; the paper names a validation split "
                                 "without a size.", ge=0)
     test_cases: int = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases", gt=0)
@@ -66,7 +66,7 @@ class Data(Section):
 
 class HospitalSettings(Section):
     seed: int = key(7, "Seed of the synthetic patients.")
-    mimic_patients: int = key(1700, "Patients behind the MIMIC-format files; some have several admissions.", gt=0)
+    mimic_patients: int = key(4600, "Patients behind the MIMIC-format files; some have several admissions.", gt=0)
     clinicalbench_cases: int = key(600, "Cases written in ClinicalBench format.",
                                    paper="Datasets: 1,500 real cases", gt=0)
     private_cases: int = key(500, "Cases written in the private-hospital format.",
@@ -103,6 +103,9 @@ class Tests(Section):
 class Environment(Section):
     max_turns: int = key(8, "Assistant turns before a diagnosis is forced.",
                          paper="multi-turn rollouts capped at 8 assistant turns per trajectory", gt=0)
+    forced_turn: Literal["within", "extra"] = key(
+        "within", "Whether the forced diagnosis is the last of the `max_turns` turns or comes after them.",
+        decision="D16")
     budget_usd: float | None = key(None, "Money that a workup may cost; empty: no limit. A request beyond it is "
                                    "refused and a diagnosis is forced next.",
                                    paper="the cumulative monetary budget is strictly enforced", decision="D14")
@@ -141,7 +144,10 @@ class Clinician(Section):
 
 
 class WarmStart(Section):
-    cases: int = key(3000, "Synthetic patients whose workups are demonstrated; none stands in a benchmark.", gt=0)
+    cases: int = key(3000, "Training cases whose workups are demonstrated: the first of the split; reinforcement "
+                     "learning takes the others.", gt=0)
+    static_share: float = key(0.15, "Share of demonstrations that show the whole record at once, so that static "
+                              "diagnosis is a task the policy knows.", ge=0, le=1)
     epochs: int = key(12, "Passes over the demonstrations.", gt=0)
     batch_size: int = key(64, "Demonstrations a step.", gt=0)
     learning_rate: float = key(2e-3, "Peak learning rate (cosine).", gt=0)
@@ -159,6 +165,8 @@ class Utility(Section):
 
 class Training(Section):
     algorithm: Literal["grpo", "utility_grpo", "cdpr"] = key("cdpr", "Which reward the policy is trained on.")
+    cases: int | None = key(None, "Training cases that reinforcement learning visits, from the end of the split; "
+                            "empty: all that the warm start did not take.", gt=0)
     group_size: int = key(4, "n: trajectories per case.", paper="n=4 rollouts per prompt", gt=0)
     prompts_per_batch: int = key(16, "Cases per iteration.", paper="a global training batch of 16 prompts", gt=0)
     steps: int | None = key(100, "Optimiser iterations; empty: as many as `epochs` gives.", gt=0)
@@ -167,6 +175,8 @@ class Training(Section):
     weight_decay: float = key(0.01, "Decoupled weight decay (verl's default).", ge=0)
     max_grad_norm: float = key(1.0, "Gradient clipping (verl's default).", gt=0)
     mini_batch_prompts: int = key(16, "Cases per optimiser step.", paper="a PPO mini-batch of 16", gt=0)
+    micro_batch: int = key(8, "Trajectories of one forward and backward pass; changes memory and speed only.",
+                           paper="a per-GPU PPO micro-batch of 8", gt=0)
     inner_epochs: int = key(1, "Passes over a batch.", paper="a single PPO inner epoch", gt=0)
     clip_ratio: float = key(0.2, "Epsilon of the clipped surrogate (verl's default).", gt=0)
     dual_clip: float = key(3.0, "Lower bound of the loss for negative advantages (verl's default).", gt=1)

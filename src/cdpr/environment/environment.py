@@ -1,0 +1,69 @@
+"""The deterministic transition: what a request gives, what it costs, when an episode must end."""
+
+from __future__ import annotations
+
+from ..cases import CaseRecord
+from ..costs.billing import charge
+from ..settings.schema import Environment as EnvironmentSettings
+from .action import parse_action
+from .judge import AliasJudge
+from .matcher import ExamMatcher
+from .state import Action, FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn
+
+
+class DiagnosticEnvironment:
+    """T(s, a) of the decision process, with examination matching, charging, budget and turn cap."""
+
+    def __init__(self, settings: EnvironmentSettings, judge: AliasJudge | None = None):
+        self.settings = settings
+        self.matcher = ExamMatcher(settings.fuzzy_cutoff)
+        self.judge = judge or AliasJudge()
+
+    def initial(self, case: CaseRecord) -> State:
+        """s_0: the presentation alone."""
+        return State(case)
+
+    def must_diagnose(self, state: State) -> bool:
+        """Whether the next turn has to be a diagnosis: the turn cap is reached or the budget was exceeded."""
+        if state.history and state.history[-1].observation.kind == "over_budget":
+            return True
+        free = self.settings.max_turns - (self.settings.forced_turn == "within")
+        return len(state.history) >= free
+
+    def step(self, state: State, turn: Turn) -> Step:
+        """Parse the reply and answer it; a diagnosis is answered by an empty observation of kind ``end``."""
+        action = parse_action(turn.text)
+        return Step(turn, action, self.observe(state, action))
+
+    def observe(self, state: State, action: Action) -> Observation:
+        """The answer to an action; its charge covers each billing group once per case."""
+        if isinstance(action, FinalDiagnosis):
+            return Observation("end")
+        if not isinstance(action, RequestTest):
+            return Observation("invalid")
+        keys = self.matcher.match(action.name, state.case.key_pertinent_results_dict)
+        if not keys:
+            return Observation("unavailable")
+        fresh = [key for key in keys if key not in state.obtained]
+        if not fresh:
+            return Observation("repeat", self._result(state, keys[-1]), keys[-1])
+        price = charge(state.case, state.obtained, fresh[0])
+        budget = self.settings.budget_usd
+        if budget is not None and state.spent_usd + price > budget + 1e-9:
+            return Observation("over_budget", exam_key=None)
+        return Observation("result", self._result(state, fresh[0]), fresh[0], price)
+
+    def finish(self, state: State, step: Step, forced: bool) -> Trajectory:
+        """The finished trajectory. A forced turn that names no diagnosis is one invalid reply, and wrong."""
+        if forced and not isinstance(step.action, FinalDiagnosis):
+            step = Step(step.turn, Invalid(step.turn.text), Observation("invalid"))
+        diagnosis = step.action.text if isinstance(step.action, FinalDiagnosis) else None
+        correct = diagnosis is not None and self.judge.judge(diagnosis, state.case.diagnosis_results)
+        return Trajectory(state.case, (*state.history, step), diagnosis, correct, forced)
+
+    def _result(self, state: State, key: str) -> str:
+        text, limit = state.case.key_pertinent_results_dict[key], self.settings.prompt.max_observation_chars
+        if len(text) <= limit:
+            return text
+        half = (limit - 5) // 2
+        return f"{text[:half]} ... {text[-half:]}"

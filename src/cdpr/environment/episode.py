@@ -1,0 +1,42 @@
+"""The episode, written once: training, continuations and evaluation all run through here."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..cases import CaseRecord
+from ..seeding import derive_seed
+from .environment import DiagnosticEnvironment
+from .state import FinalDiagnosis, State, Trajectory, Turn
+
+
+class Agent(Protocol):
+    """Anything that can work up a case. ``act`` depends on its arguments alone."""
+
+    async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        """The next reply; with ``forced`` it has to be a diagnosis."""
+        ...
+
+
+async def run_episode(
+    environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int
+) -> Trajectory:
+    """Work up a case from its presentation to a diagnosis."""
+    return await continue_episode(environment, agent, environment.initial(case), seed)
+
+
+async def continue_episode(
+    environment: DiagnosticEnvironment, agent: Agent, state: State, seed: int, horizon: int | None = None
+) -> Trajectory:
+    """Work on from a state; after ``horizon`` further decisions a diagnosis is forced."""
+    unlimited = getattr(agent, "unlimited_turns", False)
+    decisions = 0
+    while True:
+        forced = horizon is not None and decisions >= horizon
+        forced = forced or (not unlimited and environment.must_diagnose(state))
+        turn = await agent.act(state, forced, derive_seed(seed, len(state.history)))
+        step = environment.step(state, turn)
+        if forced or isinstance(step.action, FinalDiagnosis):
+            return environment.finish(state, step, forced)
+        state = State(state.case, (*state.history, step))
+        decisions += 1

@@ -1,0 +1,70 @@
+"""From a requested name to an examination of the case (paper, "Exam Key Matching")."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+from rapidfuzz import fuzz, process
+
+from ..cases import PHYSICAL_SUFFIX, examinations, is_physical, normalise
+
+
+class ExamMatcher:
+    """Exact spelling, then the vocabulary's synonyms, then near-identical spelling; else no match.
+
+    ``fuzzy_cutoff`` (0-100) bounds the similarity of a misspelling; names with different digits never
+    match, so that "B12" is not "B6".
+    """
+
+    def __init__(self, fuzzy_cutoff: float):
+        self.fuzzy_cutoff = fuzzy_cutoff
+        self._match = functools.lru_cache(maxsize=1 << 16)(self._find)
+
+    def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
+        """Keys that the request names, in the record's order: several when a record spells one
+        examination twice; empty for NO_MATCH."""
+        return self._match(normalise(requested), tuple(keys))
+
+    def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+        spellings = _spellings(keys)
+        if requested in spellings:
+            return spellings[requested]
+        term = examinations().find(requested)
+        if term is not None:
+            same = tuple(key for key in keys if _term(key) is term)
+            if same:
+                return same
+            return ()
+        if self.fuzzy_cutoff >= 100:
+            return ()
+        return self._fuzzy(requested, spellings)
+
+    def _fuzzy(self, requested: str, spellings: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+        known = {name: keys for name, keys in spellings.items() if _digits(name) == _digits(requested)}
+        best = process.extractOne(requested, known.keys(), scorer=fuzz.ratio, score_cutoff=self.fuzzy_cutoff)
+        return known[best[0]] if best else ()
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _term(key: str):
+    vocabulary = examinations()
+    return vocabulary.find(key) or (vocabulary.find(key.removesuffix(PHYSICAL_SUFFIX)) if is_physical(key) else None)
+
+
+def _digits(text: str) -> str:
+    return "".join(c for c in text if c.isdigit())
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _spellings(keys: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Normalised spellings of the keys; items of the physical examination also without their suffix,
+    unless another examination bears that name."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        found.setdefault(normalise(key), []).append(key)
+    for key in filter(is_physical, keys):
+        bare = normalise(key.removesuffix(PHYSICAL_SUFFIX))
+        for spelling in (bare, f"{bare} exam", f"{bare} examination"):
+            found.setdefault(spelling, [key])
+    return {name: tuple(group) for name, group in found.items()}

@@ -1,0 +1,149 @@
+"""How a state reads: the paper's prompt, or the same grammar in few tokens for a tiny model."""
+
+from __future__ import annotations
+
+import functools
+from importlib import resources
+
+from ..cases import CaseRecord, parse_analytes
+from ..settings.schema import Prompt
+from .state import Observation, State, Step
+
+# Opening words of the diagnosis that a forced turn is made to continue, so that it always names one.
+FORCED_PREFIX = {"full": "ACTION: FINAL_DIAGNOSIS\nDiagnosis:", "compact": "FINAL_DIAGNOSIS:"}
+_FORCED_NOTE = "No further examination is possible. Give your final diagnosis now."
+_EMPTY = {"", "none", "non contributory", "noncontributory", "unremarkable", "unknown", "not available"}
+
+
+def system_prompt(settings: Prompt) -> str | None:
+    """The paper's agent prompt (appendix, "Prompt Templates"); none in the compact style."""
+    if settings.style == "compact":
+        return None
+    common = _text("common_diagnoses.txt") if settings.common_diagnoses else ""
+    return _text("agent.txt").replace("{common_diagnoses}\n", common + "\n")
+
+
+def opening_messages(settings: Prompt, presentation: str) -> list[dict[str, str]]:
+    """The messages before the first reply."""
+    system = system_prompt(settings)
+    user = {"role": "user", "content": compact_presentation(presentation) if system is None else presentation}
+    return [user] if system is None else [{"role": "system", "content": system}, user]
+
+
+def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
+    """The user message that answers a request; ``forced`` adds that a diagnosis must follow."""
+    seen = step.observation
+    if settings.style == "compact":
+        return {"result": compact_result(seen.text), "repeat": compact_result(seen.text)}.get(
+            seen.kind, seen.kind.replace("_", " ")
+        )
+    text = _full_observation(seen, getattr(step.action, "name", ""))
+    return f"{text}\n{_FORCED_NOTE}" if forced else text
+
+
+def whole_record(settings: Prompt, case: CaseRecord) -> str:
+    """Presentation and every result in one text, for static diagnosis."""
+    if settings.style == "compact":
+        results = [f"{exam}: {compact_result(text)}" for exam, text in case.key_pertinent_results_dict.items()]
+        return " | ".join([compact_presentation(case.case_summary), *results])
+    results = [f"- {exam}: {text}" for exam, text in case.key_pertinent_results_dict.items()]
+    return "\n".join([case.case_summary, "Examination results:", *results])
+
+
+def compact_presentation(summary: str) -> str:
+    """The summary's contents without headings and empty sections, joined by bars."""
+    parts = []
+    for line in summary.splitlines():
+        _, found, content = line.partition(": ")
+        content = (content if found else line).strip(" -\n")
+        if content.rstrip(".").lower().replace("-", " ") not in _EMPTY:
+            parts.append(content)
+    return " | ".join(parts)
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def compact_result(text: str) -> str:
+    """What is out of range in a laboratory result; a report as it stands."""
+    analytes = parse_analytes(text)
+    if not analytes:
+        return text
+    notable = []
+    for analyte in analytes:
+        if analyte.level is None:
+            notable.append(f"{analyte.label} {analyte.value or analyte.comments or ''}".strip())
+        elif analyte.level != "normal":
+            notable.append(f"{analyte.label} {analyte.level}")
+    return ", ".join(notable) or "normal"
+
+
+def _full_observation(seen: Observation, requested: str) -> str:
+    match seen.kind:
+        case "result":
+            return f"Result of {seen.exam_key}: {seen.text}"
+        case "repeat":
+            return f"{seen.exam_key} was obtained already: {seen.text}"
+        case "unavailable":
+            return f"{requested} is not available for this patient. Request a different examination or diagnose."
+        case "over_budget":
+            return f"{requested} would exceed the examination budget and was not done."
+        case _:
+            return "The reply could not be parsed. Follow the response format: request one test or give a diagnosis."
+
+
+@functools.cache
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath("prompts", name).read_text(encoding="utf-8")
+
+
+class PromptBuilder:
+    """Token ids of a state, made of the very tokens that were sampled (nothing is tokenised twice)."""
+
+    def __init__(self, settings: Prompt, tokenizer, max_prompt_tokens: int):
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.max_prompt_tokens = max_prompt_tokens
+        self._opening = functools.lru_cache(maxsize=4096)(self._encode_opening)
+        self._followup = functools.lru_cache(maxsize=1 << 15)(lambda text: tuple(tokenizer.followup(text)))
+        self._encoded = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(tokenizer.encode(text)))
+        self.truncated = 0
+
+    def prompt_ids(self, state: State, forced: bool) -> tuple[int, ...]:
+        """Everything up to where the next reply begins; a forced reply begins with its prefix."""
+        return self._with_prefix(self.context_ids(state, forced), forced)
+
+    def static_ids(self, case: CaseRecord) -> tuple[int, ...]:
+        """The whole record in one prompt, diagnosis forced."""
+        return self._with_prefix(self._opening(whole_record(self.settings, case), True), True)
+
+    def context_ids(self, state: State, forced: bool = False) -> tuple[int, ...]:
+        """Prompt, replies and observations so far."""
+        ids = list(self._opening(state.presentation, False))
+        for position, step in enumerate(state.history, 1):
+            ids += self.reply_ids(step)
+            last = position == len(state.history)
+            ids += self._followup(observation_text(self.settings, step, forced and last))
+        return tuple(ids)
+
+    def reply_ids(self, step: Step) -> tuple[int, ...]:
+        """Tokens of a reply, closed by the end-of-turn token."""
+        ids = step.turn.token_ids or self._encoded(step.turn.text)
+        return ids if ids and ids[-1] in self.tokenizer.eos_ids else (*ids, self.tokenizer.end_of_turn)
+
+    def _with_prefix(self, ids: tuple[int, ...], forced: bool) -> tuple[int, ...]:
+        return (*ids, *self._encoded(FORCED_PREFIX[self.settings.style])) if forced else ids
+
+    def _encode_opening(self, text: str, whole: bool) -> tuple[int, ...]:
+        """Over-long texts lose their middle until the prompt fits; counted in ``truncated``."""
+        keep = len(text)
+        while True:
+            shown = text if keep >= len(text) else f"{text[: keep // 2]} ... {text[len(text) - keep // 2 :]}"
+            ids = self.tokenizer.opening(self._messages(shown, whole))
+            if len(ids) <= self.max_prompt_tokens or keep < 64:
+                self.truncated += keep < len(text)
+                return tuple(ids)
+            keep = int(keep * min(0.95, self.max_prompt_tokens / len(ids)))
+
+    def _messages(self, text: str, whole: bool) -> list[dict[str, str]]:
+        if not whole or self.settings.style == "full":
+            return opening_messages(self.settings, text)
+        return [{"role": "user", "content": text}]

@@ -1,0 +1,166 @@
+"""States, actions and trajectories of the decision process (paper, section "Problem Formulation")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from ..cases import CaseRecord, is_physical, normalise
+
+
+@dataclass(frozen=True)
+class RequestTest:
+    """Order one examination, named in free text."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class FinalDiagnosis:
+    """Commit to a diagnosis; ends the episode."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Invalid:
+    """A reply that is neither; costs lambda_na."""
+
+    raw: str
+
+
+Action = RequestTest | FinalDiagnosis | Invalid
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the environment answers.
+
+    ``exam_key`` is the record's key where the request matched one, ``charge_usd`` the money charged now.
+    """
+
+    kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget", "end"]
+    text: str = ""
+    exam_key: str | None = None
+    charge_usd: float = 0.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One reply of an agent; a language model also tells its token ids and their log-probabilities."""
+
+    text: str
+    prompt_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decision: the reply, the action parsed from it, and the answer."""
+
+    turn: Turn
+    action: Action
+    observation: Observation
+
+    @cached_property
+    def evidence(self) -> tuple[str, str]:
+        """What this step adds to the evidence: outcome kind and examination (or the request that missed)."""
+        if self.observation.exam_key is not None:
+            return self.observation.kind, self.observation.exam_key
+        name = self.action.name if isinstance(self.action, RequestTest) else ""
+        return self.observation.kind, normalise(name)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """s_t: the presentation x_0 and the history of actions with their observations."""
+
+    case: CaseRecord
+    history: tuple[Step, ...] = ()
+
+    @property
+    def presentation(self) -> str:
+        """x_0, the case summary."""
+        return self.case.case_summary
+
+    @cached_property
+    def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """Identity of the state: the case and its ordered evidence, whatever words led there."""
+        return self.case.note_id, tuple(step.evidence for step in self.history)
+
+    @cached_property
+    def obtained(self) -> tuple[str, ...]:
+        """Examination keys whose results are known, in order."""
+        return tuple(s.observation.exam_key for s in self.history if s.observation.kind == "result")
+
+    @property
+    def spent_usd(self) -> float:
+        """Money charged so far."""
+        return sum(step.observation.charge_usd for step in self.history)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Counts over a stretch of steps. ``issued``: parsed requests without items of the physical
+    examination; ``available``: those of them that gave a new result; ``unavailable`` includes requests
+    refused for the budget; ``cost_usd`` in US dollars."""
+
+    issued: int = 0
+    available: int = 0
+    unavailable: int = 0
+    invalid: int = 0
+    repeated: int = 0
+    physical: int = 0
+    cost_usd: float = 0.0
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> Effort:
+        """Counts of these steps."""
+        issued = available = unavailable = invalid = repeated = physical = 0
+        cost = 0.0
+        for step in steps:
+            seen = step.observation
+            cost += seen.charge_usd
+            if seen.kind == "invalid":
+                invalid += 1
+            if not isinstance(step.action, RequestTest):
+                continue
+            if seen.exam_key is not None and is_physical(seen.exam_key):
+                physical += 1
+                continue
+            issued += 1
+            available += seen.kind == "result"
+            repeated += seen.kind == "repeat"
+            unavailable += seen.kind in ("unavailable", "over_budget")
+        return cls(issued, available, unavailable, invalid, repeated, physical, cost)
+
+    @property
+    def infeasible(self) -> int:
+        """N_na: unavailable requests and replies that could not be parsed."""
+        return self.unavailable + self.invalid
+
+    def __add__(self, other: Effort) -> Effort:
+        return Effort(*(getattr(self, f) + getattr(other, f) for f in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """tau: all decisions of an episode, the diagnosis included; ``forced`` when it had to be forced."""
+
+    case: CaseRecord
+    steps: tuple[Step, ...]
+    diagnosis: str | None
+    correct: bool
+    forced: bool
+
+    @cached_property
+    def states(self) -> tuple[State, ...]:
+        """s_0 ... s_T, one per decision."""
+        return tuple(State(self.case, self.steps[:t]) for t in range(len(self.steps)))
+
+    def effort(self, start: int = 0) -> Effort:
+        """Counts from decision ``start`` on."""
+        return Effort.of(self.steps[start:])

@@ -1,0 +1,49 @@
+"""The part of the settings that one stage may read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from .load import SettingsError, known_keys
+from .schema import Section, Settings
+
+S = TypeVar("S", bound=Section)
+
+
+def restrict(settings: Settings, names: Iterable[str]) -> Settings:
+    """Settings that hold only the keys ``names`` (dotted; a section stands for all its keys).
+
+    Reading any other key raises AttributeError: a stage cannot depend on a setting that its run key leaves out.
+    Raises SettingsError for a name that is no key.
+    """
+    names = set(names)
+    unknown = sorted(names - set(known_keys(Settings)))
+    if unknown:
+        raise SettingsError(f"a stage declares the settings {unknown}, which do not exist; see config/README.md")
+    return _keep(settings, names)
+
+
+def without(names: Iterable[str], leaves: Iterable[str]) -> set[str]:
+    """The keys of ``names``, spelled out to single settings, less ``leaves`` and everything below them."""
+    every = known_keys(Settings)
+    inner = {k.rpartition(".")[0] for k in every}
+    single = [k for k in every if k not in inner]
+
+    def below(name: str, roots: Iterable[str]) -> bool:
+        return any(name == root or name.startswith(root + ".") for root in roots)
+
+    return {k for k in single if below(k, names) and not below(k, leaves)}
+
+
+def _keep(section: S, names: set[str]) -> S:
+    copy = section.model_copy()
+    for name in type(section).model_fields:
+        if name in names:
+            continue
+        below = {n.partition(".")[2] for n in names if n.startswith(name + ".")}
+        if below:
+            copy.__dict__[name] = _keep(getattr(section, name), below)
+        else:
+            del copy.__dict__[name]
+    return copy

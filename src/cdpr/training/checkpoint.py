@@ -1,0 +1,49 @@
+"""Checkpoints of the torch trainer: everything that the next step depends on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+_NAME = "checkpoint.pt"
+
+
+def save_checkpoint(trainer: Trainer, folder: Path) -> None:
+    """Write atomically; a kill during the write leaves the previous checkpoint."""
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / (_NAME + ".partial")
+    torch.save(
+        {
+            "step": trainer.step,
+            "seconds": trainer.seconds,
+            "tokens": trainer.tokens,
+            "model": trainer.model.state_dict(),
+            "optimizer": trainer.update.optimizer.state_dict(),
+            "algorithm": trainer.algorithm.state(),
+        },
+        partial,
+    )
+    os.replace(partial, folder / _NAME)
+    # A resumed run starts without prefix stores; so does this one from here, to stay on the same path.
+    for sampler in trainer.samplers:
+        sampler.refresh()
+
+
+def load_checkpoint(trainer: Trainer, folder: Path) -> bool:
+    """Continue from a checkpoint; False when there is none."""
+    path = folder / _NAME
+    if not path.exists():
+        return False
+    # The file is this program's own, written under its own state folder.
+    saved = torch.load(path, weights_only=False)
+    trainer.step, trainer.seconds, trainer.tokens = saved["step"], saved["seconds"], saved["tokens"]
+    trainer.model.load_state_dict(saved["model"])
+    trainer.update.optimizer.load_state_dict(saved["optimizer"])
+    trainer.algorithm.restore(saved["algorithm"])
+    return True

@@ -1,0 +1,215 @@
+"""The torch trainer: rollouts, scores, group-relative advantages, clipped policy update."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from ..agents.policy import PolicyAgent
+from ..cases import CaseRecord, read_records
+from ..credit.summary import summarise_workups
+from ..environment import DiagnosticEnvironment, PromptBuilder, Trajectory, run_episode
+from ..llm.sampler import InProcessSampler
+from ..llm.tokenizer import ChatTokenizer
+from ..seeding import derive_seed
+from ..settings import Settings
+from .advantage import group_relative
+from .algorithms.base import Context, Scores
+from .checkpoint import load_checkpoint, save_checkpoint
+from .update import PolicyUpdate, Sample
+
+Log = Callable[[dict], None]
+
+
+class Trainer:
+    """One training run. Every random draw comes from a seed derived from what is drawn, so an
+    interrupted run that resumes from its checkpoint ends where an undisturbed one ends."""
+
+    def __init__(self, settings: Settings, cases: Sequence[CaseRecord], init_policy: Path, seed: int):
+        from transformers import AutoModelForCausalLM
+
+        self.settings, self.seed = settings, seed
+        self.train_cases = training_cases(settings, cases)
+        self.validation_cases = [case for case in cases if case.split == "validation"]
+        self.init_policy = init_policy
+        self.tokenizer = ChatTokenizer(init_policy)
+        self.prompts = PromptBuilder(settings.environment.prompt, self.tokenizer, settings.policy.max_prompt_tokens)
+        self.environment = DiagnosticEnvironment(settings.environment)
+        self.model = AutoModelForCausalLM.from_pretrained(init_policy, dtype=torch.float32)
+        self.sampler = InProcessSampler.from_model(self.model, self.tokenizer)
+        self.samplers = [self.sampler]
+        self.policy = self._agent(self.sampler, settings.training.temperature)
+        self.update = PolicyUpdate(self.model, settings.training)
+        context = Context(settings, self.environment, self.policy, self._frozen, seed)
+        module = importlib.import_module(f".algorithms.{settings.training.algorithm}", __package__)
+        self.algorithm = module.build(context)
+        self.step, self.seconds, self.tokens = 0, 0.0, 0
+
+    def run(self, state_dir: Path, log: Log) -> None:
+        """Train to the last step, resuming from ``state_dir`` where it holds a checkpoint."""
+        plan = self.settings.training
+        if not load_checkpoint(self, state_dir):
+            log(self._validation_row())
+        while self.step < self.total_steps:
+            row = self.iterate()
+            last = self.step == self.total_steps
+            if self.validation_cases and (last or self.step % plan.validate_every == 0):
+                row |= self._validation_row()
+            log(row)
+            if last or self.step % plan.save_every == 0:
+                save_checkpoint(self, state_dir)
+
+    @property
+    def total_steps(self) -> int:
+        """Iterations of the whole run."""
+        plan = self.settings.training
+        per_epoch = len(self.train_cases) // plan.prompts_per_batch
+        return plan.steps if plan.steps is not None else plan.epochs * per_epoch
+
+    def iterate(self) -> dict:
+        """One iteration; returns its metrics."""
+        start = time.perf_counter()
+        generated = self._generated
+        groups = asyncio.run(self._rollouts(self._batch()))
+        rolled = time.perf_counter()
+        scores = asyncio.run(self.algorithm.score(groups, self.step))
+        check_finite(scores, groups)
+        scored = time.perf_counter()
+        metrics = self.update.step(self._samples(groups, scores))
+        self.sampler.refresh()
+        self.step += 1
+        self.seconds += time.perf_counter() - start
+        self.tokens += self._generated - generated
+        flat = [trajectory for group in groups for trajectory in group]
+        summary = summarise_workups(flat, self.settings.utility, self.settings.environment.tests)
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "tokens": self.tokens,
+            **{f"train/{name}": value for name, value in summary.items()},
+            **scores.metrics,
+            **metrics,
+            "time/rollout": rolled - start,
+            "time/credit": scored - rolled,
+            "time/update": time.perf_counter() - scored,
+        }
+
+    def _batch(self) -> list[CaseRecord]:
+        """Cases of this iteration: consecutive slices of a fresh permutation every epoch."""
+        size = self.settings.training.prompts_per_batch
+        per_epoch = len(self.train_cases) // size
+        epoch, position = divmod(self.step, per_epoch)
+        order = list(self.train_cases)
+        random.Random(derive_seed(self.seed, "order", epoch)).shuffle(order)
+        return order[position * size : (position + 1) * size]
+
+    async def _rollouts(self, cases: Sequence[CaseRecord]) -> list[list[Trajectory]]:
+        n = self.settings.training.group_size
+        flat = await asyncio.gather(
+            *(
+                run_episode(
+                    self.environment, self.policy, case,
+                    derive_seed(self.seed, "rollout", self.step, case.note_id, i),
+                )
+                for case in cases
+                for i in range(n)
+            )
+        )
+        return [list(flat[k : k + n]) for k in range(0, len(flat), n)]
+
+    def _samples(self, groups: Sequence[Sequence[Trajectory]], scores: Scores) -> list[list[Sample]]:
+        """Trajectories as token sequences with one advantage per token."""
+        plan = self.settings.training
+        advantage = group_relative(torch.tensor(scores.trajectory), plan.normalise, plan.normalise_floor)
+        return [
+            [
+                Sample.of(trajectory, float(advantage[g, i]), scores.step[g][i] if scores.step else None)
+                for i, trajectory in enumerate(group)
+            ]
+            for g, group in enumerate(groups)
+        ]
+
+    def _validation_row(self) -> dict:
+        """Greedy validation; its time and tokens do not count as training."""
+        row = {"step": self.step, "seconds": self.seconds, "tokens": self.tokens, "validation/decoding": "greedy"}
+        if not self.validation_cases:
+            return row
+        agent = self._agent(self.sampler, 0.0)
+        workups = asyncio.run(_work_up(self.environment, agent, self.validation_cases))
+        summary = summarise_workups(workups, self.settings.utility, self.settings.environment.tests)
+        self.sampler.refresh()
+        return row | {f"validation/{name}": value for name, value in summary.items()}
+
+    def _agent(self, sampler: InProcessSampler, temperature: float) -> PolicyAgent:
+        return PolicyAgent(sampler, self.prompts, self.settings.policy, temperature)
+
+    @functools.cache  # noqa: B019 - one trainer lives as long as its process
+    def _frozen(self) -> PolicyAgent:
+        sampler = InProcessSampler.from_folder(self.init_policy, self.tokenizer)
+        self.samplers.append(sampler)
+        return self._agent(sampler, self.settings.training.temperature)
+
+    @property
+    def _generated(self) -> int:
+        return sum(sampler.stats.generated_tokens for sampler in self.samplers)
+
+
+async def _work_up(environment, agent, cases) -> list[Trajectory]:
+    return list(await asyncio.gather(*(run_episode(environment, agent, case, 0) for case in cases)))
+
+
+def training_cases(settings: Settings, cases: Sequence[CaseRecord]) -> list[CaseRecord]:
+    """Cases that reinforcement learning visits: the end of the training split, disjoint from those
+    whose workups were demonstrated when the policy was warm-started. Raises ValueError when too few."""
+    train = [case for case in cases if case.split == "train"]
+    if settings.policy.model == "tiny":
+        train = train[settings.warm_start.cases :]
+    wanted = settings.training.cases
+    chosen = train[-wanted:] if wanted else train
+    if len(chosen) < settings.training.prompts_per_batch:
+        raise ValueError(
+            f"{len(chosen)} training cases are left for reinforcement learning, fewer than one batch of "
+            f"{settings.training.prompts_per_batch}: raise data.train_cases or lower warm_start.cases"
+        )
+    return chosen
+
+
+def check_finite(scores: Scores, groups: Sequence[Sequence[Trajectory]]) -> None:
+    """Stop at a score that is not a number. Raises FloatingPointError naming the case."""
+    for group, row in zip(groups, scores.trajectory, strict=True):
+        for score in row:
+            if not -1e9 < score < 1e9:
+                raise FloatingPointError(f"case {group[0].case.note_id}: score {score} is not finite; step stopped")
+
+
+def train(
+    settings: Settings, cases_path: Path, init_policy: Path, out_dir: Path, state_dir: Path, seed: int, log: Log
+) -> None:
+    """Train one variant (settings already resolved) and save its policy as a Hugging Face folder."""
+    torch.set_num_threads(settings.training.threads)
+    trainer = Trainer(settings, read_records(cases_path), Path(init_policy), seed)
+    trainer.run(Path(state_dir), log)
+    save_policy(trainer.model, Path(init_policy), Path(out_dir))
+
+
+def save_policy(model, init_policy: Path, out_dir: Path) -> None:
+    """Weights of the model with the tokenizer files of the policy it came from; atomic."""
+    partial = out_dir.with_name(out_dir.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    model.save_pretrained(partial)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"):
+        if (init_policy / name).exists():
+            shutil.copyfile(init_policy / name, partial / name)
+    shutil.rmtree(out_dir, ignore_errors=True)
+    os.replace(partial, out_dir)
+
+

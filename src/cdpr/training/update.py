@@ -1,0 +1,120 @@
+"""One policy update over a batch of trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..environment import Trajectory
+from ..settings.schema import Training
+from .loss import clipped_surrogate
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A trajectory as tokens: ``ids`` (T,), and for each generated token its position in ``ids``, its
+    log-probability when sampled, and its advantage."""
+
+    ids: tuple[int, ...]
+    positions: tuple[int, ...]
+    old_logprobs: tuple[float, ...]
+    advantages: tuple[float, ...]
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, advantage: float, step_bonus: Sequence[float] | None) -> Sample:
+        """The very tokens that were sampled; prompts and observations carry no loss."""
+        positions: list[int] = []
+        logprobs: list[float] = []
+        advantages: list[float] = []
+        for t, step in enumerate(trajectory.steps):
+            turn = step.turn
+            start = len(turn.prompt_ids)
+            positions += range(start, start + len(turn.token_ids))
+            logprobs += turn.logprobs
+            advantages += [advantage + (step_bonus[t] if step_bonus else 0.0)] * len(turn.token_ids)
+        last = trajectory.steps[-1].turn
+        return cls(last.prompt_ids + last.token_ids, tuple(positions), tuple(logprobs), tuple(advantages))
+
+
+class PolicyUpdate:
+    """AdamW on the clipped surrogate; loss aggregated over the mini-batch, gradients accumulated over
+    micro-batches of similar length."""
+
+    def __init__(self, model: torch.nn.Module, settings: Training):
+        self.model = model
+        self.settings = settings
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
+        )
+
+    def step(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
+        """Update on the batch (inner epochs, mini-batches); returns means of loss, ratio and gradient norm."""
+        self.model.train()
+        totals: dict[str, float] = {}
+        updates = 0
+        for _ in range(self.settings.inner_epochs):
+            for start in range(0, len(groups), self.settings.mini_batch_prompts):
+                chosen = groups[start : start + self.settings.mini_batch_prompts]
+                for name, value in self._mini_batch([s for group in chosen for s in group]).items():
+                    totals[name] = totals.get(name, 0.0) + value
+                updates += 1
+        self.model.eval()
+        return {name: value / updates for name, value in totals.items()}
+
+    def _mini_batch(self, samples: list[Sample]) -> dict[str, float]:
+        samples = sorted(samples, key=lambda s: len(s.ids))
+        tokens = sum(len(s.positions) for s in samples)
+        scale = tokens if self.settings.loss_aggregation == "token_mean" else len(samples)
+        loss_sum = clipped = drift = 0.0
+        self.optimizer.zero_grad(set_to_none=True)
+        for start in range(0, len(samples), self.settings.micro_batch):
+            loss, ratio = self._micro_batch(samples[start : start + self.settings.micro_batch])
+            (loss.sum() / max(1, scale)).backward()
+            loss_sum += float(loss.detach().sum())
+            clipped += float(((ratio - 1).abs() > self.settings.clip_ratio).sum())
+            drift = max(drift, float((ratio - 1).abs().max())) if ratio.numel() else drift
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)
+        if not torch.isfinite(norm):
+            raise FloatingPointError("the gradient is not finite; the step was stopped before the weights changed")
+        self.optimizer.step()
+        return {
+            "policy/loss": loss_sum / max(1, scale),
+            "policy/clipped_share": clipped / max(1, tokens),
+            "policy/max_ratio_drift": drift,
+            "policy/grad_norm": float(norm),
+            "policy/trained_tokens": float(tokens),
+        }
+
+    def _micro_batch(self, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token losses and probability ratios, flat over the generated tokens of these samples."""
+        device = next(self.model.parameters()).device
+        logprobs = token_logprobs(self.model, [s.ids for s in samples], [s.positions for s in samples],
+                                  self.settings.temperature)
+        old = torch.tensor([x for s in samples for x in s.old_logprobs], device=device)
+        advantages = torch.tensor([x for s in samples for x in s.advantages], device=device)
+        loss = clipped_surrogate(logprobs, old, advantages, self.settings.clip_ratio, self.settings.dual_clip)
+        return loss, torch.exp((logprobs - old).detach())
+
+
+def token_logprobs(
+    model: torch.nn.Module, ids: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], temperature: float = 1.0
+) -> torch.Tensor:
+    """log pi(ids[p] | ids[:p]) for every listed position, flat in the order given; differentiable.
+
+    The vocabulary projection runs only where a loss stands.
+    """
+    device = next(model.parameters()).device
+    width = max(map(len, ids))
+    batch = torch.zeros(len(ids), width, dtype=torch.long)
+    mask = torch.zeros(len(ids), width, dtype=torch.long)
+    for row, sequence in enumerate(ids):
+        batch[row, : len(sequence)] = torch.tensor(sequence)
+        mask[row, : len(sequence)] = 1
+    rows = torch.tensor([row for row, wanted in enumerate(positions) for _ in wanted], dtype=torch.long)
+    columns = torch.tensor([p for wanted in positions for p in wanted], dtype=torch.long)
+    hidden = model.model(input_ids=batch.to(device), attention_mask=mask.to(device), use_cache=False).last_hidden_state
+    logits = model.lm_head(hidden[rows, columns - 1]).float() / temperature
+    target = batch[rows, columns].to(device)
+    return torch.log_softmax(logits, dim=-1).gather(1, target[:, None]).squeeze(1)
