@@ -39,6 +39,8 @@ class PolicyAgent:
 class StaticAgent(PolicyAgent):
     """Static diagnosis: sees the whole record at once and diagnoses (paper, "Dynamic vs. Static Diagnosis")."""
 
+    whole_record = True  # its cost is that of every examination of the record
+
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """The diagnosis."""
         prompt = self.prompts.static_ids(state.case)

@@ -6,6 +6,21 @@ from .results import Analyte, format_analytes, parse_analytes
 from .split import split_by_subject
 from .vocabulary import Term, Vocabulary, diagnoses, examinations, normalise
 
-__all__ = ["PHYSICAL_SUFFIX", "Analyte", "CaseRecord", "RecordError", "Term", "Vocabulary", "diagnoses",
-           "examinations", "format_analytes", "is_physical", "iterate_records", "normalise", "parse_analytes",
-           "read_records", "split_by_subject", "write_records"]
+__all__ = [
+    "PHYSICAL_SUFFIX",
+    "Analyte",
+    "CaseRecord",
+    "RecordError",
+    "Term",
+    "Vocabulary",
+    "diagnoses",
+    "examinations",
+    "format_analytes",
+    "is_physical",
+    "iterate_records",
+    "normalise",
+    "parse_analytes",
+    "read_records",
+    "split_by_subject",
+    "write_records",
+]

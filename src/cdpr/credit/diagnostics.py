@@ -8,9 +8,7 @@ from statistics import fmean
 from .report import CreditReport
 
 
-def summarise(
-    reports: Sequence[CreditReport], outcome: Sequence[Sequence[float]], beta: float
-) -> dict[str, float]:
+def summarise(reports: Sequence[CreditReport], outcome: Sequence[Sequence[float]], beta: float) -> dict[str, float]:
     """Selection, cost of estimation and size of the process reward, under names that begin ``credit/``.
 
     ``credit/corr_selected_bonus`` is the correlation, over trajectories, of the number of selected

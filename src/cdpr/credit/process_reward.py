@@ -93,8 +93,9 @@ class ProcessReward:
         evaluated = dict(zip((key for key in nodes if key in chosen), values, strict=True))
         for key, node in nodes.items():
             report.states.append(
-                StateCredit(key, tuple(node.visits), uncertainty[key], disagreed[key], probability[key],
-                            evaluated.get(key, ()))
+                StateCredit(
+                    key, tuple(node.visits), uncertainty[key], disagreed[key], probability[key], evaluated.get(key, ())
+                )
             )
         self._reward(group, report, [set(states) for states in selected])
         if not self.persistent:
@@ -127,9 +128,7 @@ class ProcessReward:
         limit = self.credit.max_states
         if limit is None:
             return per_trajectory
-        return [
-            sorted(keys, key=lambda k: (not disagreed[k], -uncertainty[k]))[:limit] for keys in per_trajectory
-        ]
+        return [sorted(keys, key=lambda k: (not disagreed[k], -uncertainty[k]))[:limit] for keys in per_trajectory]
 
     def _suffixes(self, group: Sequence[Trajectory]) -> dict[tuple, list[Continuation]]:
         """The group's own suffixes, pooled by the state that they continue; only those short enough to
@@ -173,8 +172,9 @@ class ProcessReward:
         mean = Effort(*(sum(getattr(o.effort, f) for o in outcomes) / n for f in Effort.__dataclass_fields__))
         effort, correct = immediate + mean, sum(o.correct for o in outcomes) / n
         value = utility(correct, effort, self.weights, self.environment.settings.tests)
-        return CandidateValue(action, p, value, correct, effort.available, effort.cost_usd, effort.infeasible,
-                              cached, fresh, in_top_m)
+        return CandidateValue(
+            action, p, value, correct, effort.available, effort.cost_usd, effort.infeasible, cached, fresh, in_top_m
+        )
 
     async def _continuations(self, child: State, suffixes, iteration) -> tuple[list[Continuation], int, int]:
         """K continuations from a child state: cached ones first, topped up with fresh ones (section

@@ -20,9 +20,7 @@ def summarise_workups(trajectories: Sequence[Trajectory], weights: Utility, test
         "aec": fmean(e.cost_usd for e in efforts),
         "n_na": fmean(e.infeasible for e in efforts),
         "physical": fmean(e.physical for e in efforts),
-        "utility": fmean(
-            utility(t.correct, e, weights, tests) for t, e in zip(trajectories, efforts, strict=True)
-        ),
+        "utility": fmean(utility(t.correct, e, weights, tests) for t, e in zip(trajectories, efforts, strict=True)),
         "forced": fmean(t.forced for t in trajectories),
         "turns": fmean(len(t.steps) for t in trajectories),
     }

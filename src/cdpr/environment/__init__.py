@@ -20,7 +20,24 @@ from .state import (
 )
 
 __all__ = [
-    "FORCED_PREFIX", "Action", "Agent", "AliasJudge", "DiagnosticEnvironment", "Effort", "ExamMatcher",
-    "FinalDiagnosis", "Invalid", "Observation", "PromptBuilder", "RequestTest", "State", "Step", "Trajectory",
-    "Turn", "continue_episode", "parse_action", "render_action", "run_episode",
+    "FORCED_PREFIX",
+    "Action",
+    "Agent",
+    "AliasJudge",
+    "DiagnosticEnvironment",
+    "Effort",
+    "ExamMatcher",
+    "FinalDiagnosis",
+    "Invalid",
+    "Observation",
+    "PromptBuilder",
+    "RequestTest",
+    "State",
+    "Step",
+    "Trajectory",
+    "Turn",
+    "continue_episode",
+    "parse_action",
+    "render_action",
+    "run_episode",
 ]

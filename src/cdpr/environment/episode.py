@@ -18,9 +18,7 @@ class Agent(Protocol):
         ...
 
 
-async def run_episode(
-    environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int
-) -> Trajectory:
+async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int) -> Trajectory:
     """Work up a case from its presentation to a diagnosis."""
     return await continue_episode(environment, agent, environment.initial(case), seed)
 

@@ -8,7 +8,9 @@ import re
 from ..cases import diagnoses, normalise
 
 # What follows adds complications or details to the disease named first; the paper's rule 3 lets it pass.
-_DETAIL = re.compile(r"\s*(?:[,;/(]|\bwith\b|\bdue to\b|\bsecondary to\b|\bcomplicated by\b|\band\b|\bor\b|\bversus\b|\bvs\b)")
+_DETAIL = re.compile(
+    r"\s*(?:[,;/(]|\bwith\b|\bdue to\b|\bsecondary to\b|\bcomplicated by\b|\band\b|\bor\b|\bversus\b|\bvs\b)"
+)
 
 
 class AliasJudge:

@@ -130,7 +130,12 @@ class PromptBuilder:
         return ids if ids and ids[-1] in self.tokenizer.eos_ids else (*ids, self.tokenizer.end_of_turn)
 
     def _with_prefix(self, ids: tuple[int, ...], forced: bool) -> tuple[int, ...]:
-        return (*ids, *self._encoded(FORCED_PREFIX[self.settings.style])) if forced else ids
+        return (*ids, *self.forced_prefix_ids) if forced else ids
+
+    @property
+    def forced_prefix_ids(self) -> tuple[int, ...]:
+        """Tokens with which a forced reply begins."""
+        return self._encoded(FORCED_PREFIX[self.settings.style])
 
     def _encode_opening(self, text: str, whole: bool) -> tuple[int, ...]:
         """Over-long texts lose their middle until the prompt fits; counted in ``truncated``."""

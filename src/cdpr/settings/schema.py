@@ -16,8 +16,12 @@ def key(default: Any, description: str, *, paper: str = "", decision: str = "", 
     """A documented setting; ``paper`` is the sentence or section that it comes from."""
     extra = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
     if isinstance(default, (dict, list)):
-        return Field(default_factory=lambda: type(default)(default), description=description,
-                     json_schema_extra=extra or None, **bounds)
+        return Field(
+            default_factory=lambda: type(default)(default),
+            description=description,
+            json_schema_extra=extra or None,
+            **bounds,
+        )
     return Field(default, description=description, json_schema_extra=extra or None, **bounds)
 
 
@@ -39,27 +43,38 @@ class Source(Section):
 
 class MimicSource(Source):
     hours_before_admission: float = key(
-        24.0, "Events from this many hours before admission until admission count as the initial workup.",
-        decision="event window", gt=0)
+        24.0,
+        "Events from this many hours before admission until admission count as the initial workup.",
+        decision="event window",
+        gt=0,
+    )
     hours_after_admission: float = key(
-        24.0, "Events up to this many hours after admission count too; emergency workups often cross the midnight of "
-        "admission.", decision="event window", ge=0)
+        24.0,
+        "Events up to this many hours after admission count too; emergency workups often cross the midnight of "
+        "admission.",
+        decision="event window",
+        ge=0,
+    )
 
 
 class AgentClinicSource(Source):
-    path: str | None = key("../shared/data/agentclinic/agentclinic_medqa.jsonl",
-                           "File with the AgentClinic cases in JSONL; absent: `smoke_real` says 'not run'.")
+    path: str | None = key(
+        "../shared/data/agentclinic/agentclinic_medqa.jsonl",
+        "File with the AgentClinic cases in JSONL; absent: `smoke_real` says 'not run'.",
+    )
 
 
 class Data(Section):
     mimic_iv: MimicSource = Field(default_factory=MimicSource, description="In-domain cases.")
     clinicalbench: Source = Field(default_factory=Source, description="First out-of-domain benchmark.")
     private: Source = Field(default_factory=Source, description="Second out-of-domain benchmark.")
-    agentclinic: AgentClinicSource = Field(default_factory=AgentClinicSource,
-                                           description="Openly licensed real cases, used by `smoke_real`.")
+    agentclinic: AgentClinicSource = Field(
+        default_factory=AgentClinicSource, description="Openly licensed real cases, used by `smoke_real`."
+    )
     train_cases: int = key(3256, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV", gt=0)
-    validation_cases: int = key(200, "Cases held out for learning curves; the paper names a validation split "
-                                "without a size.", ge=0)
+    validation_cases: int = key(
+        200, "Cases held out for learning curves; the paper names a validation split without a size.", ge=0
+    )
     test_cases: int = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases", gt=0)
     split_seed: int = key(0, "Seed of the split by patient.")
 
@@ -67,50 +82,75 @@ class Data(Section):
 class HospitalSettings(Section):
     seed: int = key(7, "Seed of the synthetic patients.")
     mimic_patients: int = key(4600, "Patients behind the MIMIC-format files; some have several admissions.", gt=0)
-    clinicalbench_cases: int = key(600, "Cases written in ClinicalBench format.",
-                                   paper="Datasets: 1,500 real cases", gt=0)
-    private_cases: int = key(500, "Cases written in the private-hospital format.",
-                             paper="Datasets: 952 inpatient cases", gt=0)
+    clinicalbench_cases: int = key(
+        600, "Cases written in ClinicalBench format.", paper="Datasets: 1,500 real cases", gt=0
+    )
+    private_cases: int = key(
+        500, "Cases written in the private-hospital format.", paper="Datasets: 952 inpatient cases", gt=0
+    )
 
 
 class Costs(Section):
     price_map: Literal["corrected", "paper_prices"] = key(
-        "corrected", "`corrected`: rates of the shipped catalogue; `paper_prices`: the prices printed in the "
-        "paper's sample record take precedence.", paper="appendix, Unified examination cost")
-    fallback_usd: float = key(5.0, "Price of an examination that maps to no code.",
-                              paper="sample record: unmapped items stand at 5.00", ge=0)
+        "corrected",
+        "`corrected`: rates of the shipped catalogue; `paper_prices`: the prices printed in the "
+        "paper's sample record take precedence.",
+        paper="appendix, Unified examination cost",
+    )
+    fallback_usd: float = key(
+        5.0, "Price of an examination that maps to no code.", paper="sample record: unmapped items stand at 5.00", ge=0
+    )
     group_price: Literal["max", "sum", "first"] = key(
-        "max", "Price of a billing group whose members differ: the dearest, the sum, or the first in order.",
-        decision="D15")
+        "max",
+        "Price of a billing group whose members differ: the dearest, the sum, or the first in order.",
+        decision="D15",
+    )
 
 
 class Prompt(Section):
     style: Literal["compact", "full"] = key(
-        "compact", "`full`: the paper's prompt; `compact`: the same grammar in few tokens, for tiny models.",
-        paper="appendix, Prompt Templates")
+        "compact",
+        "`full`: the paper's prompt; `compact`: the same grammar in few tokens, for tiny models.",
+        paper="appendix, Prompt Templates",
+    )
     common_diagnoses: bool = key(True, "Whether the full prompt lists the 17 common diagnoses.", decision="D19")
     max_observation_chars: int = key(4000, "Longer results are cut in the middle, and counted.", gt=0)
 
 
 class Tests(Section):
     count: Literal["available", "issued"] = key(
-        "available", "What N_tests counts: examinations that gave a result, or every parsed request.",
-        decision="D13")
-    count_physical: bool = key(False, "Whether items of the physical examination (free) count in N_tests and AEN.",
-                               decision="D13")
+        "available", "What N_tests counts: examinations that gave a result, or every parsed request.", decision="D13"
+    )
+    count_physical: bool = key(
+        False, "Whether items of the physical examination (free) count in N_tests and AEN.", decision="D13"
+    )
 
 
 class Environment(Section):
-    max_turns: int = key(8, "Assistant turns before a diagnosis is forced.",
-                         paper="multi-turn rollouts capped at 8 assistant turns per trajectory", gt=0)
+    max_turns: int = key(
+        8,
+        "Assistant turns before a diagnosis is forced.",
+        paper="multi-turn rollouts capped at 8 assistant turns per trajectory",
+        gt=0,
+    )
     forced_turn: Literal["within", "extra"] = key(
-        "within", "Whether the forced diagnosis is the last of the `max_turns` turns or comes after them.",
-        decision="D16")
-    budget_usd: float | None = key(None, "Money that a workup may cost; empty: no limit. A request beyond it is "
-                                   "refused and a diagnosis is forced next.",
-                                   paper="the cumulative monetary budget is strictly enforced", decision="D14")
-    fuzzy_cutoff: float = key(92.0, "Similarity (0-100) from which a misspelt examination name still matches; "
-                              "100 turns fuzzy matching off.", decision="D17", ge=0, le=100)
+        "within",
+        "Whether the forced diagnosis is the last of the `max_turns` turns or comes after them.",
+        decision="D16",
+    )
+    budget_usd: float | None = key(
+        None,
+        "Money that a workup may cost; empty: no limit. A request beyond it is refused and a diagnosis is forced next.",
+        paper="the cumulative monetary budget is strictly enforced",
+        decision="D14",
+    )
+    fuzzy_cutoff: float = key(
+        92.0,
+        "Similarity (0-100) from which a misspelt examination name still matches; 100 turns fuzzy matching off.",
+        decision="D17",
+        ge=0,
+        le=100,
+    )
     prompt: Prompt = Field(default_factory=Prompt, description="How a state is shown to the policy.")
     tests: Tests = Field(default_factory=Tests, description="What counts as an examination.")
 
@@ -126,29 +166,47 @@ class TinyModel(Section):
 
 
 class Policy(Section):
-    model: str = key("tiny", "`tiny`: built here from a configuration; otherwise a Hugging Face folder.",
-                     paper="initialized from Qwen3-4B-Instruct-2507")
+    model: str = key(
+        "tiny",
+        "`tiny`: built here from a configuration; otherwise a Hugging Face folder.",
+        paper="initialized from Qwen3-4B-Instruct-2507",
+    )
     tiny: TinyModel = Field(default_factory=TinyModel, description="The embedded policy.")
-    max_prompt_tokens: int = key(2048, "Longest initial prompt.", paper="a maximum prompt length of 2048 tokens",
-                                 gt=0)
-    max_response_tokens: int = key(4096, "Tokens of all turns and observations together.",
-                                   paper="a maximum response length of 4096 tokens", gt=0)
+    max_prompt_tokens: int = key(2048, "Longest initial prompt.", paper="a maximum prompt length of 2048 tokens", gt=0)
+    max_response_tokens: int = key(
+        4096, "Tokens of all turns and observations together.", paper="a maximum response length of 4096 tokens", gt=0
+    )
     max_turn_tokens: int = key(16, "Tokens of one assistant turn.", gt=0)
 
 
 class Clinician(Section):
-    wasteful: float = key(0.35, "Probability that the demonstrating clinician orders an examination at random "
-                          "instead of an informative one.", ge=0, le=1)
+    wasteful: float = key(
+        0.35,
+        "Probability that the demonstrating clinician orders an examination at random instead of an informative one.",
+        ge=0,
+        le=1,
+    )
     wrong: float = key(0.15, "Probability that the clinician commits to a random plausible diagnosis.", ge=0, le=1)
     confidence: float = key(0.80, "Posterior probability at which the clinician stops.", ge=0, le=1)
 
 
 class WarmStart(Section):
-    cases: int = key(3000, "Training cases whose workups are demonstrated: the first of the split; reinforcement "
-                     "learning takes the others.", gt=0)
-    static_share: float = key(0.15, "Share of demonstrations that show the whole record at once, so that static "
-                              "diagnosis is a task the policy knows.", ge=0, le=1)
-    epochs: int = key(12, "Passes over the demonstrations.", gt=0)
+    cases: int = key(
+        3000,
+        "Training cases whose workups are demonstrated: the first of the split; reinforcement "
+        "learning takes the others.",
+        gt=0,
+    )
+    static_share: float = key(
+        0.15,
+        "Share of demonstrations that show the whole record at once, so that static "
+        "diagnosis is a task the policy knows.",
+        ge=0,
+        le=1,
+    )
+    demonstrations_per_case: int = key(2, "Workups shown of each case, differing in the clinician's whims.", gt=0)
+    epochs: int = key(6, "Passes over the demonstrations.", gt=0)
+    threads: int = key(2, "Torch threads.", gt=0)
     batch_size: int = key(64, "Demonstrations a step.", gt=0)
     learning_rate: float = key(2e-3, "Peak learning rate (cosine).", gt=0)
     seed: int = key(0, "Seed of demonstrations and batches.")
@@ -159,14 +217,23 @@ class Utility(Section):
     lambda_test: float = key(0.05, "Price of one examination.", paper="lambda_test = 0.05", ge=0)
     lambda_cost: float = key(0.02, "Price of one cost unit.", paper="lambda_cost = 0.02", ge=0)
     lambda_na: float = key(0.10, "Price of one unavailable or unparsable request.", paper="lambda_na = 0.10", ge=0)
-    cost_unit_usd: float = key(1.0, "US dollars in one cost unit. At the paper's own operating point raw dollars "
-                               "put the optimum at never testing; see docs/deviations.md.", decision="D10", gt=0)
+    cost_unit_usd: float = key(
+        1.0,
+        "US dollars in one cost unit. At the paper's own operating point raw dollars "
+        "put the optimum at never testing; see docs/deviations.md.",
+        decision="D10",
+        gt=0,
+    )
 
 
 class Training(Section):
     algorithm: Literal["grpo", "utility_grpo", "cdpr"] = key("cdpr", "Which reward the policy is trained on.")
-    cases: int | None = key(None, "Training cases that reinforcement learning visits, from the end of the split; "
-                            "empty: all that the warm start did not take.", gt=0)
+    cases: int | None = key(
+        None,
+        "Training cases that reinforcement learning visits, from the end of the split; "
+        "empty: all that the warm start did not take.",
+        gt=0,
+    )
     group_size: int = key(4, "n: trajectories per case.", paper="n=4 rollouts per prompt", gt=0)
     prompts_per_batch: int = key(16, "Cases per iteration.", paper="a global training batch of 16 prompts", gt=0)
     steps: int | None = key(100, "Optimiser iterations; empty: as many as `epochs` gives.", gt=0)
@@ -175,71 +242,112 @@ class Training(Section):
     weight_decay: float = key(0.01, "Decoupled weight decay (verl's default).", ge=0)
     max_grad_norm: float = key(1.0, "Gradient clipping (verl's default).", gt=0)
     mini_batch_prompts: int = key(16, "Cases per optimiser step.", paper="a PPO mini-batch of 16", gt=0)
-    micro_batch: int = key(8, "Trajectories of one forward and backward pass; changes memory and speed only.",
-                           paper="a per-GPU PPO micro-batch of 8", gt=0)
+    micro_batch: int = key(
+        8,
+        "Trajectories of one forward and backward pass; changes memory and speed only.",
+        paper="a per-GPU PPO micro-batch of 8",
+        gt=0,
+    )
     inner_epochs: int = key(1, "Passes over a batch.", paper="a single PPO inner epoch", gt=0)
     clip_ratio: float = key(0.2, "Epsilon of the clipped surrogate (verl's default).", gt=0)
     dual_clip: float = key(3.0, "Lower bound of the loss for negative advantages (verl's default).", gt=1)
     loss_aggregation: Literal["token_mean", "sequence_sum"] = key(
-        "token_mean", "`token_mean`: verl's default; `sequence_sum`: the sum over t of the paper's equation.",
-        decision="loss aggregation")
+        "token_mean",
+        "`token_mean`: verl's default; `sequence_sum`: the sum over t of the paper's equation.",
+        decision="loss aggregation",
+    )
     temperature: float = key(1.0, "Sampling temperature of rollouts.", gt=0)
     normalise: Literal["group_std", "none", "floor"] = key(
-        "group_std", "Division of the group-centred score: by the group's standard deviation, by nothing, or by "
-        "the larger of it and `normalise_floor`.", paper="Group-relative Advantage")
+        "group_std",
+        "Division of the group-centred score: by the group's standard deviation, by nothing, or by "
+        "the larger of it and `normalise_floor`.",
+        paper="Group-relative Advantage",
+    )
     normalise_floor: float = key(0.25, "Smallest divisor under `normalise: floor`.", gt=0)
     save_every: int = key(200, "Iterations between checkpoints.", paper="save/evaluate every 200 optimizer steps", gt=0)
-    validate_every: int = key(200, "Iterations between validations.",
-                              paper="save/evaluate every 200 optimizer steps", gt=0)
+    validate_every: int = key(
+        200, "Iterations between validations.", paper="save/evaluate every 200 optimizer steps", gt=0
+    )
     threads: int = key(1, "Torch threads of one training job.", gt=0)
 
 
 class Continuation(Section):
     policy: Literal["frozen_init", "current"] = key(
-        "frozen_init", "Who acts in continuations: the frozen initial policy or the current one.",
-        paper="a separate vLLM server initialized from the same weights and frozen for the entire run", decision="D2")
+        "frozen_init",
+        "Who acts in continuations: the frozen initial policy or the current one.",
+        paper="a separate vLLM server initialized from the same weights and frozen for the entire run",
+        decision="D2",
+    )
     horizon_counts: Literal["after_candidate", "with_candidate"] = key(
-        "after_candidate", "Whether the candidate action itself counts in H; the forced diagnosis never does.",
-        decision="D11")
+        "after_candidate",
+        "Whether the candidate action itself counts in H; the forced diagnosis never does.",
+        decision="D11",
+    )
 
 
 class Cache(Section):
     scope: Literal["run", "batch", "off"] = key(
-        "run", "How long continuations are kept: over the whole run (only with a frozen continuation policy, whose "
-        "values do not age), within a batch, or not at all.", paper="rollouts not reused across iterations",
-        decision="D3")
-    capacity: int = key(8192, "Entries kept, least recently used first out.",
-                        paper="The continuation cache has capacity 8192 entries", gt=0)
+        "run",
+        "How long continuations are kept: over the whole run (only with a frozen continuation policy, whose "
+        "values do not age), within a batch, or not at all.",
+        paper="rollouts not reused across iterations",
+        decision="D3",
+    )
+    capacity: int = key(
+        8192,
+        "Entries kept, least recently used first out.",
+        paper="The continuation cache has capacity 8192 entries",
+        gt=0,
+    )
     fill: Literal["partial", "strict"] = key(
-        "partial", "`partial`: cached continuations are topped up to K; `strict`: used only when there are K.",
-        decision="D3")
-    reuse_group: bool = key(True, "Whether the group's own suffixes are continuations too.",
-                            paper="the suffixes of these trajectories form a pool of cached continuations")
+        "partial",
+        "`partial`: cached continuations are topped up to K; `strict`: used only when there are K.",
+        decision="D3",
+    )
+    reuse_group: bool = key(
+        True,
+        "Whether the group's own suffixes are continuations too.",
+        paper="the suffixes of these trajectories form a pool of cached continuations",
+    )
 
 
 class Disagreement(Section):
     tests: float = key(1, "Suffixes disagree when their examinations differ by this many.", decision="D9", ge=0)
     cost_usd: float = key(10.0, "Suffixes disagree when their costs differ by this much.", decision="D9", ge=0)
-    unavailable: float = key(1, "Suffixes disagree when their unavailable requests differ by this many.",
-                             decision="D9", ge=0)
+    unavailable: float = key(
+        1, "Suffixes disagree when their unavailable requests differ by this many.", decision="D9", ge=0
+    )
 
 
 class Credit(Section):
     beta: float = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5", ge=0)
     candidates: int = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4", gt=0)
     continuations: int = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch", gt=0)
-    horizon: int = key(3, "H: decisions of a continuation before a diagnosis is forced.",
-                       paper="continuation horizon H=3", gt=0)
-    samples: int = key(8, "n_s: next actions drawn to measure uncertainty.",
-                       paper="n_s=8 action samples for uncertainty estimation", gt=0)
+    horizon: int = key(
+        3, "H: decisions of a continuation before a diagnosis is forced.", paper="continuation horizon H=3", gt=0
+    )
+    samples: int = key(
+        8,
+        "n_s: next actions drawn to measure uncertainty.",
+        paper="n_s=8 action samples for uncertainty estimation",
+        gt=0,
+    )
     threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
     entropy_base: Literal["e", "2"] = key("e", "Base of the logarithm in the entropy.", decision="D6")
     clip: float = key(1.0, "c: bound of one process reward.", paper="clipped at +-c with c=1.0", decision="D12", gt=0)
     select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
-    max_states: int | None = key(None, "Most states evaluated per trajectory, cache-disagreed ones first; empty: all.",
-                                 paper="cache-disagreed states preferred when the budget is limited", decision="D9")
-    step_level: bool = key(False, "Add R_proc to the advantage of its own step instead of to the trajectory score.",
-                           paper="Eq. trajectory score; the text also speaks of step-level credit", decision="D1")
+    max_states: int | None = key(
+        None,
+        "Most states evaluated per trajectory, cache-disagreed ones first; empty: all.",
+        paper="cache-disagreed states preferred when the budget is limited",
+        decision="D9",
+    )
+    step_level: bool = key(
+        False,
+        "Add R_proc to the advantage of its own step instead of to the trajectory score.",
+        paper="Eq. trajectory score; the text also speaks of step-level credit",
+        decision="D1",
+    )
     continuation: Continuation = Field(default_factory=Continuation, description="How continuations are made.")
     cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
     disagreement: Disagreement = Field(default_factory=Disagreement, description="When suffixes differ materially.")
@@ -247,14 +355,16 @@ class Credit(Section):
 
 class Evaluation(Section):
     decodings: list[Literal["greedy", "sampled"]] = key(
-        ["greedy", "sampled"], "Decodings that are evaluated; the main table shows the first.", decision="D16")
+        ["greedy", "sampled"], "Decodings that are evaluated; the main table shows the first.", decision="D16"
+    )
     bootstrap: int = key(2000, "Resamples of every bootstrap interval.", gt=0)
     seed: int = key(0, "Seed of sampled decoding and of resampling.")
 
 
 class SmokeReal(Section):
-    model: str | None = key(None, "Hugging Face folder of the acting model; empty: SmolLM2-135M from the "
-                            "`local-llm` extra.")
+    model: str | None = key(
+        None, "Hugging Face folder of the acting model; empty: SmolLM2-135M from the `local-llm` extra."
+    )
     cases: int = key(4, "Cases on which the model acts; reference policies take all.", gt=0)
     max_turn_tokens: int = key(160, "Tokens of one of its turns.", gt=0)
 
@@ -268,7 +378,8 @@ class Settings(Section):
     """The whole configuration."""
 
     tier: Literal["demo", "small_gpu", "paper"] = key(
-        "demo", "Scale of the run; every figure and table is marked with it.")
+        "demo", "Scale of the run; every figure and table is marked with it."
+    )
     seeds: list[int] = key([0, 1, 2], "Training seeds of the trained rows.", min_length=1)
     paths: Paths = Field(default_factory=Paths, description="Where results go.")
     data: Data = Field(default_factory=Data, description="Where cases come from.")

@@ -117,7 +117,9 @@ class Trainer:
         flat = await asyncio.gather(
             *(
                 run_episode(
-                    self.environment, self.policy, case,
+                    self.environment,
+                    self.policy,
+                    case,
                     derive_seed(self.seed, "rollout", self.step, case.note_id, i),
                 )
                 for case in cases
@@ -154,13 +156,13 @@ class Trainer:
 
     @functools.cache  # noqa: B019 - one trainer lives as long as its process
     def _frozen(self) -> PolicyAgent:
-        sampler = InProcessSampler.from_folder(self.init_policy, self.tokenizer)
+        sampler = InProcessSampler.from_folder(self.init_policy, dtype=torch.float32)
         self.samplers.append(sampler)
         return self._agent(sampler, self.settings.training.temperature)
 
     @property
     def _generated(self) -> int:
-        return sum(sampler.stats.generated_tokens for sampler in self.samplers)
+        return sum(sampler.counters.generated_tokens for sampler in self.samplers)
 
 
 async def _work_up(environment, agent, cases) -> list[Trajectory]:
@@ -211,5 +213,3 @@ def save_policy(model, init_policy: Path, out_dir: Path) -> None:
             shutil.copyfile(init_policy / name, partial / name)
     shutil.rmtree(out_dir, ignore_errors=True)
     os.replace(partial, out_dir)
-
-

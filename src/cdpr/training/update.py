@@ -90,8 +90,9 @@ class PolicyUpdate:
     def _micro_batch(self, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token losses and probability ratios, flat over the generated tokens of these samples."""
         device = next(self.model.parameters()).device
-        logprobs = token_logprobs(self.model, [s.ids for s in samples], [s.positions for s in samples],
-                                  self.settings.temperature)
+        logprobs = token_logprobs(
+            self.model, [s.ids for s in samples], [s.positions for s in samples], self.settings.temperature
+        )
         old = torch.tensor([x for s in samples for x in s.old_logprobs], device=device)
         advantages = torch.tensor([x for s in samples for x in s.advantages], device=device)
         loss = clipped_surrogate(logprobs, old, advantages, self.settings.clip_ratio, self.settings.dual_clip)

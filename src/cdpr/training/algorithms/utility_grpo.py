@@ -19,9 +19,7 @@ class UtilityGrpo(Stateless):
 
     async def score(self, groups, iteration: int) -> Scores:
         """Utilities."""
-        return Scores(
-            [[utility(t.correct, t.effort(), self.weights, self.tests) for t in group] for group in groups]
-        )
+        return Scores([[utility(t.correct, t.effort(), self.weights, self.tests) for t in group] for group in groups])
 
 
 def build(context: Context) -> UtilityGrpo:

@@ -1,0 +1,195 @@
+"""Supervised start of the tiny policy: it learns grammar and habits of a wasteful clinician.
+
+A policy with random weights never emits a parsable action, so reinforcement learning could not begin.
+The paper starts from an instruction-tuned model; this is the embedded counterpart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..agents.clinician import Clinician
+from ..cases import CaseRecord, read_records
+from ..environment import (
+    DiagnosticEnvironment,
+    PromptBuilder,
+    State,
+    Trajectory,
+    Turn,
+    parse_action,
+    render_action,
+    run_episode,
+)
+from ..environment.prompt import observation_text, opening_messages, whole_record
+from ..environment.state import Observation, RequestTest, Step
+from ..llm.tokenizer import ChatTokenizer
+from ..seeding import derive_seed
+from ..settings import Settings
+from .tiny import build_tiny_policy
+from .trainer import Log, save_policy
+from .update import token_logprobs
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """A conversation as token ids with the positions of the demonstrator's tokens."""
+
+    ids: tuple[int, ...]
+    positions: tuple[int, ...]
+
+
+def warm_start(settings: Settings, cases_path: Path, out_dir: Path, state_dir: Path, log: Log) -> None:
+    """Build tokenizer and tiny policy, imitate the clinician, save a Hugging Face folder.
+
+    Resumes after the last finished epoch. ``log`` receives one row per epoch: loss and demonstrator
+    accuracy.
+    """
+    from transformers import AutoModelForCausalLM
+
+    plan = settings.warm_start
+    torch.set_num_threads(plan.threads)
+    cases = [case for case in read_records(cases_path) if case.split == "train"][: plan.cases]
+    environment = DiagnosticEnvironment(settings.environment)
+    clinician = Clinician(settings)
+    workups = asyncio.run(_demonstrate(environment, clinician, cases, plan.seed, plan.demonstrations_per_case))
+    static = asyncio.run(_diagnose_statically(environment, clinician, cases, plan.static_share, plan.seed))
+    fresh = Path(state_dir) / "initial"
+    build_tiny_policy(fresh, settings.policy.tiny, _corpus(settings, workups, static))
+    tokenizer = ChatTokenizer(fresh)
+    prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
+    demonstrations = [_encode_workup(prompts, workup) for workup in workups]
+    demonstrations += [_encode_static(prompts, case, turn) for case, turn in static]
+    model = AutoModelForCausalLM.from_pretrained(fresh, dtype=torch.float32)
+    accuracy = sum(workup.correct for workup in workups) / len(workups)
+    _imitate(model, demonstrations, settings, Path(state_dir), lambda row: log(row | {"clinician/accuracy": accuracy}))
+    save_policy(model, fresh, Path(out_dir))
+
+
+async def _demonstrate(environment, clinician, cases, seed: int, repeats: int) -> list[Trajectory]:
+    return [
+        await run_episode(environment, clinician, case, derive_seed(seed, "demonstration", case.note_id, repeat))
+        for repeat in range(repeats)
+        for case in cases
+    ]
+
+
+async def _diagnose_statically(environment, clinician, cases, share: float, seed: int) -> list[tuple[CaseRecord, Turn]]:
+    """The clinician's diagnosis of the whole record, for a share of the cases."""
+    shown = []
+    for case in cases[: round(share * len(cases))]:
+        state = State(case)
+        for key in case.key_pertinent_results_dict:
+            request = Turn(render_action(RequestTest(key), "full"))
+            step = environment.step(state, request)
+            state = State(case, (*state.history, step))
+        shown.append((case, await clinician.act(state, True, derive_seed(seed, "static", case.note_id))))
+    return shown
+
+
+def _restyle(step: Step, style: str) -> Step:
+    return Step(Turn(render_action(step.action, style)), step.action, step.observation)
+
+
+def _corpus(settings: Settings, workups: Sequence[Trajectory], static) -> list[str]:
+    """Every text that the policy will read or write."""
+    prompt = settings.environment.prompt
+    texts = []
+    for workup in workups:
+        texts += [m["content"] for m in opening_messages(prompt, workup.case.case_summary)]
+        for step in workup.steps:
+            texts += [render_action(step.action, prompt.style), observation_text(prompt, step, False)]
+    return texts + [whole_record(prompt, case) for case, _ in static]
+
+
+def _encode_workup(prompts: PromptBuilder, workup: Trajectory) -> Demonstration:
+    steps = [_restyle(step, prompts.settings.style) for step in workup.steps]
+    positions: list[int] = []
+    for t, step in enumerate(steps):
+        context = prompts.context_ids(State(workup.case, tuple(steps[:t])))
+        positions += range(len(context), len(context) + len(prompts.reply_ids(step)))
+    return Demonstration((*context, *prompts.reply_ids(steps[-1])), tuple(positions))
+
+
+def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
+    reply = prompts.reply_ids(_restyle(Step(turn, parse_action(turn.text), Observation("end")), prompts.settings.style))
+    prefix = prompts.static_ids(case)
+    opened = len(prefix) - len(prompts.forced_prefix_ids)
+    return Demonstration((*prefix[:opened], *reply), tuple(range(len(prefix), opened + len(reply))))
+
+
+def _imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, state_dir: Path, log: Log) -> None:
+    """Cross-entropy on the demonstrator's tokens; AdamW with a short warm-up and a cosine."""
+    plan = settings.warm_start
+    optimizer = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate, weight_decay=0.01, fused=True)
+    per_epoch = math.ceil(len(demonstrations) / plan.batch_size)
+    total = plan.epochs * per_epoch
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda k: min((k + 1) / 50, 0.5 * (1 + math.cos(math.pi * min(1.0, k / total))))
+    )
+    path = state_dir / "warm_start.pt"
+    start = _resume(path, model, optimizer, schedule)
+    model.train()
+    for epoch in range(start, plan.epochs):
+        losses = [
+            _train_batch(model, optimizer, schedule, batch)
+            for batch in _batches(demonstrations, plan.batch_size, derive_seed(plan.seed, "epoch", epoch))
+        ]
+        _save(path, epoch + 1, model, optimizer, schedule)
+        log({"step": epoch + 1, "warm_start/loss": sum(losses) / len(losses), "warm_start/of": plan.epochs})
+
+
+def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:
+    """Shuffled batches of similar length: sorted within large random blocks, so that little is padded."""
+    rng = random.Random(seed)
+    order = list(demonstrations)
+    rng.shuffle(order)
+    block = size * 32
+    batches = []
+    for start in range(0, len(order), block):
+        part = sorted(order[start : start + block], key=lambda d: len(d.ids))
+        batches += [part[k : k + size] for k in range(0, len(part), size)]
+    rng.shuffle(batches)
+    return batches
+
+
+def _train_batch(model, optimizer, schedule, batch: Sequence[Demonstration]) -> float:
+    optimizer.zero_grad(set_to_none=True)
+    loss = -token_logprobs(model, [d.ids for d in batch], [d.positions for d in batch]).mean()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    schedule.step()
+    return float(loss.detach())
+
+
+def _save(path: Path, epoch: int, model, optimizer, schedule) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    torch.save(
+        {
+            "epoch": epoch,
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "schedule": schedule.state_dict(),
+        },
+        partial,
+    )
+    os.replace(partial, path)
+
+
+def _resume(path: Path, model, optimizer, schedule) -> int:
+    if not path.exists():
+        return 0
+    saved = torch.load(path, weights_only=False)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    schedule.load_state_dict(saved["schedule"])
+    return saved["epoch"]
