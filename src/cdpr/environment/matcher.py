@@ -32,10 +32,10 @@ class ExamMatcher:
             return spellings[requested]
         term = examinations().find(requested)
         if term is not None:
-            same = tuple(key for key in keys if _term(key) is term)
-            if same:
-                return same
-            return ()
+            same = [key for key in keys if _term(key) is term]
+            # The key that bears the canonical name comes before keys that are a part of it.
+            same.sort(key=lambda key: normalise(key) != normalise(term.name))
+            return spellings[normalise(same[0])] if same else ()
         if self.fuzzy_cutoff >= 100:
             return ()
         return self._fuzzy(requested, spellings)
