@@ -110,7 +110,7 @@ def _invert(mass: Tensor, uniform: Tensor) -> Tensor:
 
 def _cut(mass: Tensor, rules: Rules) -> Tensor:
     """Zero what top-k, then top-p leave out."""
-    ordered, index = mass.sort(-1, descending=True, stable=True)
+    ordered, index = mass.sort(dim=-1, descending=True, stable=True)
     if rules.top_k is not None:
         rank = torch.arange(mass.shape[1], device=mass.device)
         ordered = ordered.masked_fill(rank >= rules.top_k, 0.0)
