@@ -1,0 +1,137 @@
+"""Patients drawn from the hospital's model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..cases import Analyte
+from .model import Examination, Finding, Hospital, Site
+
+AGES = np.arange(18, 90)
+
+
+@dataclass(frozen=True, eq=False)
+class Patient:
+    """One case: what is true and what the hospital wrote down.
+
+    ``told`` has a state per presentation finding (-1: not mentioned), ``found`` the states of each
+    examination's findings, ``offered`` says which examinations exist in the record. ``seed`` fixes all
+    wording, so that the same patient always reads the same.
+    """
+
+    index: int
+    admission: int
+    disease: int
+    age: int
+    female: bool
+    told: tuple[int, ...]
+    found: dict[str, tuple[int, ...]]
+    offered: frozenset[str]
+    seed: tuple[int, ...]
+
+    def generator(self, purpose: int) -> np.random.Generator:
+        """Randomness for one purpose of writing, independent of all others."""
+        return np.random.default_rng([*self.seed, 1 + purpose])
+
+
+def age_table(hospital: Hospital) -> np.ndarray:
+    """P(age | disease), shape [D, 72], over the ages 18-89 (truncated normal, by whole years)."""
+    mean = np.array([d.age[0] for d in hospital.diseases])[:, None]
+    spread = np.array([d.age[1] for d in hospital.diseases])[:, None]
+    density = np.exp(-0.5 * ((AGES[None, :] - mean) / spread) ** 2)
+    return density / density.sum(axis=1, keepdims=True)
+
+
+def sample_patient(
+    hospital: Hospital, site: Site, seed: int, index: int, admission: int = 0, same: Patient | None = None
+) -> Patient:
+    """Patient ``index`` of a site; depends on nothing but the arguments.
+
+    With ``same`` it is another admission of that person: age and sex are kept and the disease is drawn
+    given them, so that every single admission follows the model.
+    """
+    key = (seed, site.number, index, admission)
+    rng = np.random.default_rng([*key, 0])
+    weights, ages = site.weights, age_table(hospital)
+    women = np.array([d.female for d in hospital.diseases])
+    if same is not None:
+        weights = weights * ages[:, same.age - AGES[0]] * (women if same.female else 1 - women)
+    disease = _draw(rng, weights / weights.sum())
+    age = same.age if same else int(AGES[_draw(rng, ages[disease])])
+    female = same.female if same else bool(rng.random() < women[disease])
+    told = tuple(_told(rng, finding, disease) for finding in hospital.presentation)
+    found = {e.name: tuple(_draw(rng, f.table[disease]) for f in e.findings) for e in hospital.examinations.values()}
+    chance = rng.random(len(hospital.examinations))
+    offered = frozenset(name for name, on in zip(found, chance < site.availability, strict=True) if on)
+    return Patient(index, admission, disease, age, female, told, found, offered, key)
+
+
+def _draw(rng: np.random.Generator, probabilities: np.ndarray) -> int:
+    return min(int(np.searchsorted(np.cumsum(probabilities), rng.random(), side="right")), len(probabilities) - 1)
+
+
+def _told(rng: np.random.Generator, finding: Finding, disease: int) -> int:
+    mentioned = rng.random() < finding.mention
+    state = _draw(rng, finding.table[disease])
+    return state if mentioned else -1
+
+
+def write_sentence(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> str:
+    """One of the site's wordings of a state."""
+    phrases = site.phrases(finding, state)
+    return phrases[int(rng.integers(len(phrases)))]
+
+
+def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> Analyte:
+    """A laboratory quantity as the site prints it."""
+    measure = finding.measure
+    if finding.intervals is None:
+        abnormal = "abnormal" if state > 0 else None
+        return Analyte(site.label(measure), site.phrases(finding, state)[0], flag=abnormal)
+    low, high = finding.intervals[state]
+    # Quantities that span decades are drawn on the logarithmic scale, as they are distributed.
+    wide = low > 0 and high / low > 6
+    value = float(np.exp(rng.uniform(np.log(low), np.log(high))) if wide else rng.uniform(low, high))
+    value = round(min(max(value, low), high), measure.decimals)
+    units, factor = measure.si if site.si else (measure.units, 1.0)
+    decimals = _decimals(measure, factor)
+    bounds = [round(bound * factor, decimals) for bound in measure.range]
+    flag = None if measure.range[0] <= value <= measure.range[1] else "abnormal"
+    return Analyte(site.label(measure), f"{value * factor:.{decimals}f}", units or None, *bounds, flag)
+
+
+def _decimals(measure, factor: float) -> int:
+    """Digits after the point that keep the printed precision in converted units."""
+    return max(0, measure.decimals - round(float(np.log10(factor))))
+
+
+def write_presentation(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:
+    """The lines of the history by their heading; the lines of the case summary below the first."""
+    rng = patient.generator(0)
+    lines: dict[str, list[str]] = {}
+    for finding, state in zip(hospital.presentation, patient.told, strict=True):
+        written = lines.setdefault(finding.line, [])
+        if state >= 0:
+            phrase = write_sentence(finding, state, site, rng)
+            if phrase:
+                written.append(phrase)
+    text = {line: ", ".join(parts) for line, parts in lines.items()}
+    text["Past Medical History"] = text["Past Medical History"] or "None"
+    for line in ("History of Present Illness", "Past Medical History"):
+        text[line] = text[line].rstrip(".") + "."
+    return text
+
+
+def write_report(exam: Examination, site: Site, patient: Patient) -> str:
+    """The report of an examination that is not numbers: one sentence per finding."""
+    rng = patient.generator(1 + list(patient.found).index(exam.name))
+    written = [write_sentence(f, s, site, rng) for f, s in zip(exam.findings, patient.found[exam.name], strict=True)]
+    return " ".join(text if text.endswith(".") else text + "." for text in written)
+
+
+def write_analytes(exam: Examination, site: Site, patient: Patient) -> list[Analyte]:
+    """The numbers of an examination."""
+    rng = patient.generator(1 + list(patient.found).index(exam.name))
+    return [write_measure(f, s, site, rng) for f, s in zip(exam.findings, patient.found[exam.name], strict=True)]

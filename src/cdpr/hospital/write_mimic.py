@@ -1,0 +1,274 @@
+"""Patients as MIMIC-IV tables (hosp and note modules), with the disorder of the real ones.
+
+A quarter of the rows lack ``hadm_id``; some results stand in ``comments`` alone or are lost to ``___``;
+tests are repeated after recovery, later than the first day; cultures may have a date without a time;
+one label may have several item numbers; some patients come twice; dates are shifted to 2110-2200.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from ..cases import Analyte
+from .files import write_csv
+from .mimic_notes import discharge_note, radiology_note
+from .model import Examination, Hospital, Site
+from .sample import Patient, sample_patient, write_analytes, write_measure, write_report
+
+COLUMNS = {
+    "hosp/patients": "subject_id gender anchor_age anchor_year anchor_year_group dod",
+    "hosp/admissions": "subject_id hadm_id admittime dischtime deathtime admission_type admit_provider_id "
+    "admission_location discharge_location insurance language marital_status race edregtime edouttime "
+    "hospital_expire_flag",
+    "hosp/labevents": "labevent_id subject_id hadm_id specimen_id itemid order_provider_id charttime storetime value "
+    "valuenum valueuom ref_range_lower ref_range_upper flag priority comments",
+    "hosp/d_labitems": "itemid label fluid category",
+    "hosp/microbiologyevents": "microevent_id subject_id hadm_id micro_specimen_id order_provider_id chartdate "
+    "charttime spec_itemid spec_type_desc test_seq storedate storetime test_itemid test_name org_itemid org_name "
+    "isolate_num quantity ab_itemid ab_name dilution_text dilution_comparison dilution_value interpretation comments",
+    "note/discharge": "note_id subject_id hadm_id note_type note_seq charttime storetime text",
+    "note/radiology": "note_id subject_id hadm_id note_type note_seq charttime storetime text",
+    "note/radiology_detail": "note_id subject_id field_name field_value field_ordinal",
+}
+SECOND_ADMISSION = 0.12
+NO_ADMISSION_ID = 0.26
+REPEATED = 0.35
+# Item numbers that share a label with one of ours, as in the real dictionary.
+TWINS = {50912: 52546, 50931: 52569, 50813: 52442, 51222: 51640, 50983: 52623, 50971: 52610}
+_ANTIBIOTICS = [(90012, "GENTAMICIN"), (90018, "CEFTRIAXONE"), (90019, "CIPROFLOXACIN")]
+
+Tables = dict[str, list[dict]]
+
+
+def write_mimic(hospital: Hospital, out_dir: str | Path, patients: int, seed: int) -> None:
+    """Write ``hosp/*.csv.gz`` and ``note/*.csv.gz`` for this many patients below ``out_dir``."""
+    site = hospital.site("mimic_iv")
+    tables: Tables = {name: [] for name in COLUMNS}
+    tables["hosp/d_labitems"] = _dictionary(hospital)
+    for index in range(patients):
+        _write_person(tables, hospital, site, seed, index)
+    for name, key in (("hosp/labevents", "labevent_id"), ("hosp/microbiologyevents", "microevent_id")):
+        for number, row in enumerate(tables[name], 1):
+            row[key] = number
+    for name, columns in COLUMNS.items():
+        write_csv(Path(out_dir) / f"{name}.csv.gz", columns.split(), tables[name])
+
+
+def _dictionary(hospital: Hospital) -> list[dict]:
+    rows = {}
+    for exam in hospital.examinations.values():
+        for finding in exam.findings if exam.kind == "laboratory" else ():
+            m = finding.measure
+            category = "Hematology" if m.fluid != "Blood" or m.itemid > 51100 else "Chemistry"
+            for itemid in (m.itemid, TWINS.get(m.itemid)):
+                if itemid is not None:
+                    rows[itemid] = {"itemid": itemid, "label": m.label, "fluid": m.fluid, "category": category}
+    rows[50809] = {"itemid": 50809, "label": "Glucose", "fluid": "Blood", "category": "Blood Gas"}
+    rows[51981] = {"itemid": 51981, "label": "Glucose", "fluid": "Urine", "category": "Chemistry"}
+    rows[59002] = {"itemid": 59002, "label": "", "fluid": "Blood", "category": "Chemistry"}
+    return [rows[itemid] for itemid in sorted(rows)]
+
+
+def _write_person(tables: Tables, hospital: Hospital, site: Site, seed: int, index: int) -> None:
+    first = sample_patient(hospital, site, seed, index)
+    rng = first.generator(900)
+    # An affine map over the six-digit block spreads the numbers without collisions.
+    subject = 10_000_000 + (index * 7919 + 1361) % 999_983
+    admit = datetime(int(rng.integers(2110, 2199)), 1, 1) + timedelta(minutes=int(rng.integers(60 * 24 * 200)))
+    tables["hosp/patients"].append(
+        {
+            "subject_id": subject,
+            "gender": "F" if first.female else "M",
+            "anchor_age": first.age,
+            "anchor_year": admit.year,
+            "anchor_year_group": ("2011 - 2013", "2014 - 2016", "2017 - 2019")[index % 3],
+        }
+    )
+    visits = [(first, admit)]
+    if rng.random() < SECOND_ADMISSION:
+        second = sample_patient(hospital, site, seed, index, admission=1, same=first)
+        visits.append((second, admit + timedelta(days=int(rng.integers(25, 120)), minutes=int(rng.integers(1440)))))
+    for number, (patient, time) in enumerate(visits):
+        _Admission(
+            tables, hospital, site, patient, subject, 20_000_000 + subject % 1_000_000 * 2 + number, time
+        ).write()
+
+
+class _Admission:
+    """One hospital stay: gathers its rows in the tables."""
+
+    def __init__(
+        self, tables: Tables, hospital: Hospital, site: Site, patient: Patient, subject: int, hadm: int, admit: datetime
+    ):
+        self.tables, self.hospital, self.site, self.patient = tables, hospital, site, patient
+        self.subject, self.hadm, self.admit = subject, hadm, admit
+        self.rng = patient.generator(901)
+        self.leave = admit + timedelta(days=float(self.rng.uniform(3.5, 9)))
+        self.reports = 0
+
+    def write(self) -> None:
+        """All rows of the stay."""
+        arrived = self.admit - timedelta(hours=float(self.rng.uniform(2, 9)))
+        self.tables["hosp/admissions"].append(
+            {
+                "subject_id": self.subject,
+                "hadm_id": self.hadm,
+                "admittime": self.admit,
+                "dischtime": _stamp(self.leave),
+                "admission_type": "EW EMER.",
+                "admission_location": "EMERGENCY ROOM",
+                "discharge_location": "HOME",
+                "insurance": "Other",
+                "language": "ENGLISH",
+                "race": "UNKNOWN",
+                "edregtime": _stamp(arrived),
+                "edouttime": self.admit,
+                "hospital_expire_flag": 0,
+            }
+        )
+        labs: list[Analyte] = []
+        for name, exam in self.hospital.examinations.items():
+            if exam.kind == "microbiology":
+                self._culture(exam, name in self.patient.offered)
+            elif name not in self.patient.offered or exam.kind == "physical":
+                continue
+            elif exam.kind == "laboratory":
+                labs += self._laboratory(exam)
+            else:
+                self._report(exam)
+        self.tables["note/discharge"].append(
+            {
+                "note_id": f"{self.subject}-DS-{self.patient.admission + 2}",
+                "subject_id": self.subject,
+                "hadm_id": self.hadm,
+                "note_type": "DS",
+                "note_seq": self.patient.admission + 2,
+                "charttime": self.leave.strftime("%Y-%m-%d 00:00:00"),
+                "storetime": _stamp(self.leave),
+                "text": discharge_note(self.hospital, self.site, self.patient, labs),
+            }
+        )
+
+    def _hadm(self) -> int | str:
+        return "" if self.rng.random() < NO_ADMISSION_ID else self.hadm
+
+    def _laboratory(self, exam: Examination) -> list[Analyte]:
+        analytes = write_analytes(exam, self.site, self.patient)
+        drawn = self.admit + timedelta(hours=float(self.rng.uniform(-20, 18)))
+        self._specimen(exam, analytes, drawn)
+        if self.rng.random() < REPEATED:
+            # Repeats come after the first day and show recovery: reading them would be reading the future.
+            recovered = [write_measure(f, _usual(f), self.site, self.rng) for f in exam.findings]
+            self._specimen(exam, recovered, self.admit + timedelta(hours=float(self.rng.uniform(30, 80))))
+        return analytes
+
+    def _specimen(self, exam: Examination, analytes: list[Analyte], drawn: datetime) -> None:
+        specimen, hadm = int(self.rng.integers(10**6, 10**8)), self._hadm()
+        for finding, analyte in zip(exam.findings, analytes, strict=True):
+            itemid = finding.measure.itemid
+            if itemid in TWINS and self.rng.random() < 0.05:
+                itemid = TWINS[itemid]
+            row = {
+                "subject_id": self.subject,
+                "hadm_id": hadm,
+                "specimen_id": specimen,
+                "itemid": itemid,
+                "charttime": _stamp(drawn),
+                "storetime": _stamp(drawn + timedelta(minutes=70)),
+                "value": analyte.value,
+                "valuenum": analyte.value if finding.intervals else "",
+                "valueuom": analyte.units or "",
+                "ref_range_lower": "" if analyte.low is None else analyte.low,
+                "ref_range_upper": "" if analyte.high is None else analyte.high,
+                "flag": analyte.flag or "",
+                "priority": "STAT",
+                "comments": "",
+            }
+            self.tables["hosp/labevents"].append(_soil(row, float(self.rng.random())))
+
+    def _culture(self, exam: Examination, offered: bool) -> None:
+        if not offered and self.rng.random() > 0.03:
+            return
+        state = self.patient.found[exam.name][0]
+        spec_id, spec_name, test_id, test_name = exam.specimen
+        drawn = self.admit + timedelta(hours=float(self.rng.uniform(0, 11)))
+        row = {
+            "subject_id": self.subject,
+            "hadm_id": self._hadm(),
+            "micro_specimen_id": int(self.rng.integers(10**6, 10**7)),
+            "chartdate": drawn.strftime("%Y-%m-%d 00:00:00"),
+            "charttime": "" if self.rng.random() < 0.2 else drawn.strftime("%Y-%m-%d %H:%M:00"),
+            "spec_itemid": spec_id,
+            "spec_type_desc": spec_name,
+            "test_seq": 1,
+            "storedate": _stamp(drawn + timedelta(days=2)),
+            "storetime": _stamp(drawn + timedelta(days=2)),
+            "test_itemid": test_id,
+            "test_name": test_name,
+        }
+        events = self.tables["hosp/microbiologyevents"]
+        if not offered:  # ordered but never done: no result
+            events.append(row | {"org_itemid": 90760, "org_name": "CANCELLED"})
+            return
+        organism = (exam.findings[0].organisms or {}).get(state)
+        comment = write_report(exam, self.site, self.patient)
+        if organism is None:
+            events.append(row | {"comments": comment + "  "})
+            return
+        found = row | {"org_itemid": organism[0], "org_name": organism[1], "isolate_num": 1}
+        for ab_id, ab_name in _ANTIBIOTICS[: int(self.rng.integers(1, 4))]:
+            sensitive = "S" if self.rng.random() < 0.85 else "R"
+            events.append(found | {"ab_itemid": ab_id, "ab_name": ab_name, "interpretation": sensitive})
+
+    def _report(self, exam: Examination) -> None:
+        self.reports += 1
+        sequence = self.reports + 40 * self.patient.admission
+        done = self.admit + timedelta(hours=float(self.rng.uniform(-12, 20)))
+        note = f"{self.subject}-RR-{sequence}"
+        self.tables["note/radiology"].append(
+            {
+                "note_id": note,
+                "subject_id": self.subject,
+                "hadm_id": self._hadm(),
+                "note_type": "RR",
+                "note_seq": sequence,
+                "charttime": _stamp(done),
+                "storetime": _stamp(done + timedelta(hours=1)),
+                "text": radiology_note(exam, self.site, self.patient),
+            }
+        )
+        for ordinal, (field, value) in enumerate(
+            (("exam_code", f"X{exam.name[:2].upper()}"), ("exam_name", exam.report)), 1
+        ):
+            self.tables["note/radiology_detail"].append(
+                {
+                    "note_id": note,
+                    "subject_id": self.subject,
+                    "field_name": field,
+                    "field_value": value,
+                    "field_ordinal": ordinal,
+                }
+            )
+
+
+def _usual(finding) -> int:
+    """The commonest state over all diseases."""
+    return int(np.argmax(finding.table.mean(axis=0)))
+
+
+def _soil(row: dict, chance: float) -> dict:
+    """What happens to real rows: the value lost, or left to the comments."""
+    if chance < 0.012:
+        return row | {"value": "___", "valuenum": "", "flag": ""}
+    if chance < 0.05:
+        return row | {"value": "", "valuenum": "", "comments": f"{row['value']}.  "}
+    if chance < 0.08:
+        return row | {"value": "___", "valuenum": "", "comments": f"{row['value']}.  "}
+    return row
+
+
+def _stamp(time: datetime) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")
