@@ -149,12 +149,12 @@ def _file_of(name: str, source: Path) -> Path | None:
     return None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _imported(path: Path, name: str) -> tuple[str, ...]:
     """Everything that the module may import; names that are no modules fall out later."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
@@ -178,7 +178,7 @@ def _runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
             yield from _runtime_nodes(node)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _module_digest(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text, filename=str(path))

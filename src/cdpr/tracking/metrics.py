@@ -12,41 +12,45 @@ Listener = Callable[[Mapping[str, Any]], None]
 
 
 class MetricsLog:
-    """Rows ``{"step": int, ...}`` in a file, ascending by step.
+    """Rows ``{"step": int, ...}`` in a file, ascending by step; call it with a row to append one.
 
-    A resumed stage calls :meth:`resume` with the step of its checkpoint: rows after it, and a last line cut short by
-    a kill, go away before anything is appended. ``listener`` gets every appended row (live tracking).
+    A stage that resumes from a checkpoint simply goes on: the first row it logs says where it stands, and rows from
+    that step on, which a killed attempt wrote after its last checkpoint, go away first. ``listener`` gets every
+    appended row (live tracking).
     """
 
     def __init__(self, path: str | Path, listener: Listener | None = None):
         self.path = Path(path)
         self._listener = listener
+        self._next = -1
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Add one row, on disk when this returns. Raises ValueError without an integer ``step``."""
-        if not isinstance(row.get("step"), int):
-            raise ValueError(f"a row of {self.path} needs an integer 'step', got {row.get('step')!r}")
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """Append one row, on disk when this returns. Raises ValueError when ``step`` is absent or goes back."""
+        step = row.get("step")
+        if not isinstance(step, int) or step < self._next:
+            raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
+        if self._next < 0:
+            self.truncate(step)
+        self._next = step + 1
         with self.path.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(dict(row), sort_keys=False) + "\n")
+            out.write(json.dumps(dict(row)) + "\n")
         if self._listener is not None:
             self._listener(row)
 
-    def resume(self, step: int) -> list[dict[str, Any]]:
-        """Keep the rows up to and including ``step`` (0: none) and return them."""
-        kept = [row for row in self.rows() if row["step"] <= step] if step > 0 else []
+    def truncate(self, step: int) -> None:
+        """Keep only the rows before ``step``."""
+        kept = [row for row in read_metrics(self.path) if row["step"] < step]
         partial = self.path.with_name(self.path.name + ".partial")
         partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
         os.replace(partial, self.path)
-        return kept
-
-    def rows(self) -> list[dict[str, Any]]:
-        """All whole rows; a last line that was cut short is left out."""
-        return read_metrics(self.path)
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """Rows of a metrics file, an absent file having none. Raises ValueError for a broken line before the last."""
+    """Rows of a metrics file, an absent file having none; a last line that a kill cut short is left out.
+
+    Raises ValueError for any other line that is not JSON.
+    """
     path = Path(path)
     if not path.exists():
         return []

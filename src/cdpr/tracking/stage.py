@@ -32,12 +32,17 @@ class Run:
     """A stage in progress.
 
     ``out`` holds, per output name, the path to write to: a staging place on the same file system, renamed to where
-    it belongs when the stage ends well. ``metrics`` (name -> number) and ``tags`` end up in ``run.json``.
+    it belongs when the stage ends well. ``state`` is the stage's own folder for work that survives a kill.
+    ``metrics`` (name -> number) and ``tags`` end up in ``run.json``.
     """
 
     name: str
     key: str
+    inputs: dict[str, Path]
     out: dict[str, Path]
+    seed: int | None = None
+    state: Path = Path("state")
+    options: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
 
@@ -51,14 +56,17 @@ def stage(
     key: str,
     *,
     record: str | Path,
+    state: str | Path = "state",
+    options: Mapping[str, str] | None = None,
     code: str = "",
+    tier: str = "demo",
     tags: Mapping[str, str] | None = None,
     seed: int | None = None,
 ) -> Iterator[Run]:
     """Time a stage, keep its outputs whole, and write ``record`` (a ``run.json``) last, all atomically.
 
     ``inputs`` and ``outputs`` map names to files or folders; ``parameters`` is the slice of settings that the stage
-    reads. On any error the outputs of an earlier run stay as they were and nothing new is left behind.
+    reads, ``state`` the root of the state folders. On any error the outputs of an earlier run stay as they were and nothing new is left behind.
     Raises :class:`StageError` for a missing input or an output that the stage did not write.
     """
     for label, path in inputs.items():
@@ -67,8 +75,16 @@ def stage(
     record = Path(record)
     final = {label: Path(path) for label, path in outputs.items()}
     staging = {path.parent / f".partial-{name}-{record.name}" for path in final.values()}
-    run = Run(name, key, {k: p.parent / f".partial-{name}-{record.name}" / p.name for k, p in final.items()})
-    run.tags.update(tags or {})
+    run = Run(
+        name,
+        key,
+        inputs={label: Path(path) for label, path in inputs.items()},
+        out={label: path.parent / f".partial-{name}-{record.name}" / path.name for label, path in final.items()},
+        seed=seed,
+        state=Path(state) / key,
+        options=dict(options or {}),
+        tags=dict(tags or {}),
+    )
     started, clock = datetime.now(UTC), time.perf_counter()
     _empty(staging)
     try:
@@ -83,8 +99,9 @@ def stage(
             "stage": name,
             "run_key": key,
             "status": "finished",
-            "tier": parameters.get("tier"),
+            "tier": tier,
             "seed": seed,
+            "options": run.options,
             "tags": run.tags,
             "parameters": dict(parameters),
             "metrics": run.metrics,

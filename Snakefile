@@ -1,0 +1,50 @@
+"""Counterfactual diagnostic process rewards: the paper as a table of contents.
+
+snakemake --cores all                                       everything, from raw files to tables and figures
+snakemake --cores all main_table                            one public target (all are listed below)
+snakemake --cores all --configfile config/ci.yaml           the same in miniature
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.20")
+
+
+configfile: "config.yaml"
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "rules/common.smk"
+include: "rules/hospital.smk"  #  raw files of the synthetic hospital
+include: "rules/ingest.smk"  #    raw files -> case records
+include: "rules/costs.smk"  #     case records -> priced cases
+include: "rules/train.smk"  #     warm start, GRPO, utility-GRPO, CDPR, ablations
+include: "rules/evaluate.smk"  #  every agent on every benchmark; preflight; real cases
+include: "rules/report.smk"  #    Table 1, training efficiency, accuracy against cost
+include: "rules/tracking.smk"  #  the MLflow index
+
+
+rule reproduce_paper:
+    default_target: True
+    input:
+        rules.main_table.input,
+        rules.figures.input,
+        rules.index_runs.output,
+
+
+rule ablations:
+    input:
+        plan.files(EVALUATION, plan.evaluations(plan.trained(*ABLATIONS), ["mimic_iv"])),
+
+
+rule smoke:
+    input:
+        plan.files(EVALUATION, plan.evaluations(plan.smoke_runs(), ["mimic_iv"])),
+
+
+onerror:
+    print(
+        "The log of the failed job stands above. The same command continues where the work stopped."
+    )

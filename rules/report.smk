@@ -1,0 +1,101 @@
+"""Tables and figures.
+
+Reads  `<results>/evaluations/` and `<results>/training/`.
+Writes `<results>/tables/main_results.{csv,md,tex}` and `<results>/figures/*.{png,pdf}`.
+"""
+
+
+rule write_main_table:
+    input:
+        evaluations=plan.files(EVALUATION, plan.evaluations(plan.main_runs())),
+    output:
+        csv="<results>/tables/main_results.csv",
+        md=report(
+            "<results>/tables/main_results.md",
+            caption="../workflow/report/main_results.rst",
+            category="Tables",
+        ),
+        tex="<results>/tables/main_results.tex",
+        record="<results>/tables/main_results.run.json",
+    log:
+        "<logs>/main_table.log",
+    benchmark:
+        "<benchmarks>/main_table.tsv"
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        key=plan.keyed("main_table"),
+    shell:
+        "cdpr main_table --key {params.key} --record {output.record}"
+        " --csv {output.csv} --md {output.md} --tex {output.tex} 2>&1 | tee {log}"
+
+
+rule plot_training_efficiency:
+    input:
+        metrics=expand(
+            "<results>/training/{run}/metrics.jsonl", run=plan.trained(*MAIN_VARIANTS)
+        ),
+    output:
+        png=report(
+            "<results>/figures/training_efficiency.png",
+            caption="../workflow/report/training_efficiency.rst",
+            category="Figures",
+        ),
+        pdf="<results>/figures/training_efficiency.pdf",
+        record="<results>/figures/training_efficiency.run.json",
+    log:
+        "<logs>/plot_training_efficiency.log",
+    benchmark:
+        "<benchmarks>/plot_training_efficiency.tsv"
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        key=plan.keyed("plot_training_efficiency"),
+    shell:
+        "cdpr plot_training_efficiency --key {params.key} --record {output.record}"
+        " --png {output.png} --pdf {output.pdf} 2>&1 | tee {log}"
+
+
+rule plot_accuracy_cost:
+    input:
+        evaluations=plan.files(EVALUATION, plan.evaluations(plan.main_runs())),
+    output:
+        png=report(
+            "<results>/figures/accuracy_cost.png",
+            caption="../workflow/report/accuracy_cost.rst",
+            category="Figures",
+        ),
+        pdf="<results>/figures/accuracy_cost.pdf",
+        record="<results>/figures/accuracy_cost.run.json",
+    log:
+        "<logs>/plot_accuracy_cost.log",
+    benchmark:
+        "<benchmarks>/plot_accuracy_cost.tsv"
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        key=plan.keyed("plot_accuracy_cost"),
+    shell:
+        "cdpr plot_accuracy_cost --key {params.key} --record {output.record}"
+        " --png {output.png} --pdf {output.pdf} 2>&1 | tee {log}"
+
+
+rule main_table:
+    input:
+        rules.write_main_table.output,
+        rules.preflight.output,
+
+
+rule figures:
+    input:
+        rules.plot_training_efficiency.output,
+        rules.plot_accuracy_cost.output,

@@ -1,0 +1,219 @@
+"""The ``cdpr`` command: one subcommand per stage, with the stage's name, and a few for the house itself."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .stages.catalogue import STAGES, Stage
+
+_ABOUT = """\
+Cost-aware sequential diagnosis: raw clinical files become priced cases, an agent works a case up one
+examination at a time, counterfactual credit turns work-ups into rewards, a policy is trained on them, and
+every agent is judged on the same benchmarks.
+
+Snakemake calls these subcommands in the right order; `snakemake --cores all` makes everything. Called by
+hand, each does one step on the files that it is given."""
+
+_EXAMPLES = """\
+examples:
+  snakemake --cores all reproduce_paper             everything, from raw files to the main table
+  snakemake --configfile config/ci.yaml main_table  the same in miniature
+  cdpr ingest --help                                what one stage reads and writes
+  cdpr config --write                               config.yaml, its schema and config/README.md anew
+  cdpr why results/tables/main_results.run.json     what has changed since a result was made
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point: 0 when all went well, 2 for a problem that the user can solve (one clear message)."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if not hasattr(args, "call"):
+        parser.print_help()
+        return 0
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)
+    try:
+        return args.call(args) or 0
+    except BrokenPipeError:
+        return 141
+    except Exception as error:
+        message = _explain(error)
+        if message is None:
+            raise
+        print(f"cdpr {args.command}: {message}", file=sys.stderr)
+        return 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line; stages come from the catalogue."""
+    parser = argparse.ArgumentParser("cdpr", description=_ABOUT, epilog=_EXAMPLES, formatter_class=_Plain)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="stages and commands")
+    for stage in STAGES.values():
+        _add_stage(commands, stage)
+    for name, (call, summary, arguments) in _COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary, formatter_class=_Plain)
+        command.set_defaults(call=call)
+        for flags, options in arguments:
+            command.add_argument(*flags, **options)
+    return parser
+
+
+class _Plain(argparse.RawDescriptionHelpFormatter):
+    """Descriptions as written, wide enough for the longest stage name."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=30, width=110)
+
+
+_SETTINGS = (
+    ("--settings",),
+    {"nargs": "+", "default": os.environ.get("CDPR_SETTINGS", "config.yaml").split(os.pathsep), "metavar": "FILE",
+     "help": "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"},
+)  # fmt: skip
+
+
+def _add_stage(commands, stage: Stage) -> None:
+    about = f"{stage.summary}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
+    example = f"example:\n  cdpr {stage.name} {stage.example}"
+    command = commands.add_parser(stage.name, help=stage.summary, description=about, epilog=example,
+                                  formatter_class=_Plain)  # fmt: skip
+    for title, entries in (("which job", stage.options), ("reads", {**stage.inputs, **stage.places}),
+                           ("writes", stage.outputs)):  # fmt: skip
+        group = command.add_argument_group(title) if entries else command
+        for name, text in entries.items():
+            optional = name in stage.optional or name in stage.places
+            metavar = "NAME" if title == "which job" else "PATH"
+            group.add_argument(f"--{name}", required=not optional, nargs="?" if optional else None, metavar=metavar,
+                               help=text)  # fmt: skip
+    command.add_argument(*_SETTINGS[0], **_SETTINGS[1])
+    command.add_argument("--key", help="run key (default: computed)")
+    command.add_argument("--record", metavar="PATH", help="where run.json goes (default: beside the first output)")
+    command.set_defaults(call=_run_stage)
+
+
+def _run_stage(args: argparse.Namespace) -> None:
+    import importlib
+
+    from . import tracking
+    from .settings import load_settings
+    from .settings.schema import Section
+    from .workflow import Plan
+
+    stage = STAGES[args.command]
+    values = vars(args)
+    plan = Plan(load_settings(*args.settings))
+    options = {name: values[name] for name in stage.options}
+    outputs = {name: Path(values[name]) for name in stage.outputs}
+    settings, seed = plan.settings_of(stage.name, options)
+    record = args.record or next(iter(outputs.values())).with_suffix(".run.json")
+    with tracking.stage(
+        stage.name,
+        stage.parameters(settings, options),
+        {name: values[name] for name in stage.inputs if values[name]},
+        outputs,
+        args.key or plan.key(stage.name, **options),
+        record=record,
+        state=plan.state,
+        options=options,
+        code=plan.code(stage.name, settings),
+        tier=settings.tier,
+        tags=_tags(options),
+        seed=seed,
+    ) as job:
+        job.inputs.update({name: Path(values[name] or plan.results) for name in stage.places})
+        module = importlib.import_module(f"cdpr.stages.{stage.name}")
+        try:
+            module.run(stage.view(settings, options), job)
+        except AttributeError as error:
+            if isinstance(error.obj, Section) and error.name in type(error.obj).model_fields:
+                raise tracking.StageError(
+                    f"reads the setting {type(error.obj).__name__}.{error.name}, which it does not declare; add it to "
+                    "`reads` of the stage in src/cdpr/stages/catalogue.py, or its run key would miss it"
+                ) from error
+            raise
+
+
+def _tags(options: dict[str, str]) -> dict[str, str]:
+    from .settings import SettingsError
+    from .workflow import parse_run
+
+    try:
+        variant, seed = parse_run(options["run"])
+    except KeyError:
+        return {}
+    except SettingsError:
+        return {"variant": options["run"]}
+    return {"variant": variant, "seed": str(seed)}
+
+
+def _config(args: argparse.Namespace) -> int:
+    from .settings.generate import check, write
+
+    if args.write:
+        for path in write(Path(args.root)):
+            print(f"wrote {path}")
+        return 0
+    stale = check(Path(args.root))
+    for path in stale:
+        print(f"{path} differs from src/cdpr/settings; run `cdpr config --write`")
+    return 1 if stale else 0
+
+
+def _rebuild_tracking(args: argparse.Namespace) -> None:
+    from .settings import load_settings
+    from .tracking.mlflow_index import rebuild_tracking, tracking_uri
+
+    settings = load_settings(*args.settings)
+    if not settings.tracking.mlflow:
+        print("tracking.mlflow is off: nothing to index")
+        return
+    count = rebuild_tracking(settings)
+    print(f"{tracking_uri(settings)}: {count['records']} runs, {count['new']} new, {count['superseded']} superseded")
+
+
+def _clean_state(args: argparse.Namespace) -> None:
+    from .settings import load_settings
+    from .workflow import Plan, clean_state
+
+    removed, kept = clean_state(Plan(load_settings(*args.settings)))
+    print(f"removed {len(removed)} state folders of other configurations, kept {len(kept)}")
+
+
+def _why(args: argparse.Namespace) -> None:
+    from .settings import load_settings
+    from .workflow import Plan, differences
+
+    lines = differences(Plan(load_settings(*args.settings)), Path(args.record))
+    print("\n".join(lines) or "nothing has changed: this result is current")
+
+
+_COMMANDS = {
+    "rebuild_tracking": (_rebuild_tracking, "Bring the MLflow index up to date with all run.json files.",
+                         [_SETTINGS]),
+    "clean_state": (_clean_state, "Remove checkpoints and caches that belong to no job of this configuration.",
+                    [_SETTINGS]),
+    "why": (_why, "Say which part of a result's run key has changed since it was made.",
+            [(("record",), {"metavar": "RUN_JSON", "help": "a run.json"}), _SETTINGS]),
+    "config": (_config, "Generate or check config.yaml, its JSON schema and config/README.md.",
+               [(("--write",), {"action": "store_true", "help": "write the files (default: check them)"}),
+                (("--check",), {"action": "store_true", "help": "check only: exit code 1 when a file is stale"}),
+                (("--root",), {"default": ".", "metavar": "FOLDER", "help": "the project's folder"})]),
+}  # fmt: skip
+
+
+def _explain(error: Exception) -> str | None:
+    """One message for problems that the user can solve; None for a fault of the program."""
+    if type(error).__module__.split(".")[0] == "cdpr":
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""``config.yaml``, its JSON schema and ``config/README.md``, generated from the one typed source.
+
+``schema.py`` says what a key is and holds the paper's values, ``demo.yaml`` what the demo sets differently.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+
+from .load import merge, parse_settings
+from .schema import Settings
+
+CONFIG = "config.yaml"
+SCHEMA = "workflow/schemas/config.schema.json"
+REFERENCE = "config/README.md"
+_WIDTH = 110
+
+_CONFIG_HEAD = f"""\
+# yaml-language-server: $schema={SCHEMA}
+# What a run is made of. Edit values here, or put the few that you change in a file of their own and add
+# `--configfile yours.yaml`. Comments and schema are generated from src/cdpr/settings (`cdpr config --write`).
+"""
+
+_REFERENCE_HEAD = """\
+# Settings
+
+Generated from `src/cdpr/settings/schema.py` by `cdpr config --write`; do not edit. Every key can be changed in
+`config.yaml`, in an overlay (`snakemake --configfile config/small_gpu.yaml`), or for one run with
+`snakemake --config training='{steps: 20}'`. An unknown key is an error that names the nearest valid one.
+
+| overlay | for |
+|---|---|
+| (none) | the demo: synthetic hospital, tiny policy, a laptop |
+| `config/ci.yaml` | everything in miniature, for tests |
+| `config/small_gpu.yaml` | a small real model on one GPU |
+| `config/paper.yaml` | the paper's own scale and constants |
+
+*Default* is the value in `config.yaml`; where the paper's own value differs it stands in brackets. *Source* quotes the
+paper; *D…* names the entry of [`docs/deviations.md`](../docs/deviations.md) that explains a choice.
+"""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting or section, as documentation shows it."""
+
+    path: tuple[str, ...]
+    description: str
+    value: Any
+    faithful: Any
+    kind: str
+    paper: str
+    decision: str
+    is_section: bool
+
+
+def demo_settings() -> Settings:
+    """The demo: the schema's values with ``demo.yaml`` over them."""
+    text = resources.files(__package__).joinpath("demo.yaml").read_text(encoding="utf-8")
+    return parse_settings(merge(Settings().model_dump(), yaml.safe_load(text)), "demo.yaml")
+
+
+def keys(model: type[BaseModel] = Settings, at: tuple[str, ...] = ()) -> Iterator[Key]:
+    """Every section and setting, in the order of the schema."""
+    yield from _keys(model, demo_settings(), Settings(), at)
+
+
+def _keys(model: type[BaseModel], demo: BaseModel, faithful: BaseModel, at: tuple[str, ...]) -> Iterator[Key]:
+    for name, field in model.model_fields.items():
+        value, own = getattr(demo, name), getattr(faithful, name)
+        section = isinstance(value, BaseModel)
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        yield Key(
+            (*at, name), field.description or "", None if section else value, None if section else own,
+            _kind(field.annotation), str(extra.get("paper", "")), str(extra.get("decision", "")), section,
+        )  # fmt: skip
+        if section:
+            yield from _keys(type(value), value, own, (*at, name))
+
+
+def render_config() -> str:
+    """Text of ``config.yaml``: every key below its comment."""
+    lines = [_CONFIG_HEAD]
+    for key in keys():
+        indent = "  " * (len(key.path) - 1)
+        if len(key.path) == 1:
+            lines.append("")
+        lines += [f"{indent}# {line}" for line in textwrap.wrap(_comment(key), _WIDTH - len(indent) - 2)]
+        lines.append(f"{indent}{key.path[-1]}:" + ("" if key.is_section else f" {_scalar(key.value)}"))
+    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+
+
+def render_schema() -> str:
+    """Text of the JSON schema, closed like the settings themselves."""
+    schema = Settings.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "cdpr settings"
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def render_reference() -> str:
+    """Text of ``config/README.md``: one table per section."""
+    lines = [_REFERENCE_HEAD]
+    table = "| key | default | values | what it does | source |\n|---|---|---|---|---|"
+    lines += ["## Top level\n", table]
+    lines += [_row(key) for key in keys() if len(key.path) == 1 and not key.is_section]
+    for section in [key for key in keys() if key.is_section]:
+        inside = [key for key in keys() if key.path[:-1] == section.path and not key.is_section]
+        lines.append(f"\n## `{'.'.join(section.path)}`\n\n{section.description}")
+        if inside:
+            lines += ["", table, *map(_row, inside)]
+    return "\n".join(lines) + "\n"
+
+
+def files() -> dict[str, str]:
+    """Every generated file and its text."""
+    return {CONFIG: render_config(), SCHEMA: render_schema(), REFERENCE: render_reference()}
+
+
+def write(root: Path) -> list[str]:
+    """Write all generated files below ``root``; returns their paths."""
+    for name, text in files().items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return list(files())
+
+
+def check(root: Path) -> list[str]:
+    """Paths of generated files that are missing or differ from what the schema says."""
+    stale = []
+    for name, text in files().items():
+        path = root / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+    return stale
+
+
+def _comment(key: Key) -> str:
+    parts = [key.description]
+    if key.paper:
+        parts.append(f"[paper: {key.paper}]")
+    if key.decision:
+        parts.append(f"[deviations: {key.decision}]")
+    if key.value != key.faithful:
+        parts.append(f"(demo; the faithful value is {_scalar(key.faithful)})")
+    return " ".join(parts)
+
+
+def _row(key: Key) -> str:
+    value = f"`{_scalar(key.value)}`"
+    if key.value != key.faithful:
+        value += f" (`{_scalar(key.faithful)}`)"
+    source = "; ".join(part for part in (key.paper, key.decision) if part)
+    cells = (f"`{'.'.join(key.path)}`", value, key.kind, key.description, source)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _scalar(value: Any) -> str:
+    """A value as YAML on one line, floats in a form that every YAML reader takes for a number."""
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        text = repr(value)
+        mantissa, exponent, power = text.partition("e")
+        return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{power}" if exponent else text
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).strip().removesuffix("\n...").strip()
+
+
+def _kind(annotation: Any) -> str:
+    """Type of a setting for readers: names for plain types, the choices of a literal."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}.get(annotation.__name__, "")
+    options = get_args(annotation)
+    if options and all(isinstance(option, str) for option in options):
+        return ", ".join(f"`{option}`" for option in options)
+    if getattr(annotation, "__origin__", None) is list:
+        return f"list of {_kind(options[0])}"
+    return " or ".join("empty" if option is type(None) else _kind(option) for option in options)

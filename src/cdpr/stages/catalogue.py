@@ -1,0 +1,165 @@
+"""What each stage reads and writes: the table from which command line, run keys and rules are made.
+
+A stage sees only the settings named in ``reads`` (they enter its run key) and ``runtime`` (they do not: where files
+lie, how often to save). Reading any other setting is an error, so a key can never miss a dependency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..settings import Settings, SettingsError
+from ..settings.restrict import restrict, without
+
+DATASETS = ("mimic_iv", "clinicalbench", "private")
+REAL_DATASET = "agentclinic"
+REFERENCES = ("zero_test", "all_tests", "random", "cheapest_first", "value_of_information")
+UNTRAINED = ("warm_start", "static")
+
+_RUNTIME = ("tier", "paths", "tracking")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage.
+
+    ``options`` say which job of the stage is meant; placeholders in ``reads`` are filled with them
+    (``data.{dataset}``). ``places`` are further paths, whose contents other stages' keys already cover.
+    """
+
+    name: str
+    summary: str
+    reads: tuple[str, ...]
+    runtime: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    example: str = ""
+
+    def parameters(self, settings: Settings, options: Mapping[str, str]) -> dict[str, Any]:
+        """The slice of the settings that decides the outputs, as JSON."""
+        return restrict(settings, self._keyed(options)).model_dump(mode="json")
+
+    def view(self, settings: Settings, options: Mapping[str, str]) -> Settings:
+        """The settings as the stage sees them."""
+        return restrict(settings, self._keyed(options) | {*_RUNTIME, *self.runtime})
+
+    def roots(self, settings: Settings) -> list[str]:
+        """Modules whose import closure is the stage's code."""
+        own = [f"cdpr.stages.{self.name}"]
+        if self.name == "train":
+            own.append(f"cdpr.training.algorithms.{settings.training.algorithm}")
+        return own
+
+    def _keyed(self, options: Mapping[str, str]) -> set[str]:
+        return without([name.format(**options) for name in self.reads],
+                       [name.format(**options) for name in self.runtime])  # fmt: skip
+
+
+def stage_named(name: str) -> Stage:
+    """Raises SettingsError for a name that no stage has."""
+    if name not in STAGES:
+        raise SettingsError(f"unknown stage {name!r}; known: {', '.join(STAGES)}")
+    return STAGES[name]
+
+
+_DECISIONS = ("environment", "policy", "utility")
+_RUN = "who acts: a trained run such as cdpr-seed0, warm_start, static, or a reference policy"
+_DATASET = "mimic_iv, clinicalbench, private or agentclinic"
+_TABLE = {"csv": "the numbers", "md": "the table to read", "tex": "the table to print"}
+_PLOT = {"png": "the figure", "pdf": "the figure for print"}
+_REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", *_DECISIONS)
+_RESULTS = {"results": "folder with evaluations and training metrics (default: paths.results)"}
+
+_ALL = (
+    Stage(
+        "make_hospital", "Write the synthetic hospital's raw files, each data set in its own native format.",
+        reads=("hospital",),
+        outputs={"mimic_iv": "MIMIC-IV tables", "clinicalbench": "ClinicalBench JSON", "private": "private CSV files"},
+        example="--mimic_iv raw/mimic_iv --clinicalbench raw/clinicalbench --private raw/private",
+    ),
+    Stage(
+        "ingest", "Read a data set's raw files into case records, split by patient.",
+        reads=("data.{dataset}", "data.train_cases", "data.validation_cases", "data.test_cases", "data.split_seed"),
+        runtime=("data.{dataset}.path",),
+        options={"dataset": _DATASET},
+        inputs={"raw": "folder or file with the raw data"},
+        outputs={"records": "case records, one JSON object a line", "report": "how many cases each rule dropped"},
+        example="--dataset mimic_iv --raw raw/mimic_iv --records records.jsonl --report records.report.json",
+    ),
+    Stage(
+        "map_costs", "Attach prices and billing groups to the examinations of case records.",
+        reads=("costs",),
+        options={"dataset": _DATASET},
+        inputs={"records": "case records"},
+        outputs={"cases": "priced case records", "coverage": "what each examination was priced by"},
+        example="--dataset mimic_iv --records records.jsonl --cases cases.jsonl --coverage coverage.csv",
+    ),
+    Stage(
+        "warm_start", "Build the tiny policy and teach it the work-ups of a wasteful clinician.",
+        reads=("warm_start", "hospital", "data", "training.temperature", *_DECISIONS),
+        inputs={"cases": "priced cases (training split)"},
+        outputs={"policy": "Hugging Face folder", "metrics": "loss and validation per step"},
+        example="--cases cases/mimic_iv.jsonl --policy policies/warm_start --metrics metrics.jsonl",
+    ),
+    Stage(
+        "train", "Train a policy with the rewards of one variant (grpo, utility_grpo, cdpr, an ablation).",
+        reads=("training", "credit", *_DECISIONS),
+        runtime=("training.save_every",),
+        options={"run": "VARIANT-seedN, for example cdpr-seed0"},
+        inputs={"cases": "priced cases", "init_policy": "policy to start from"},
+        outputs={"policy": "Hugging Face folder", "metrics": "learning curve"},
+        example="--run cdpr-seed0 --cases cases/mimic_iv.jsonl --init_policy policies/warm_start --policy p --metrics m",
+    ),
+    Stage(
+        "evaluate", "Let an agent work up the test cases of a data set and judge it.",
+        reads=("evaluation.decodings", "evaluation.seed", "hospital", "costs", "training.temperature", *_DECISIONS),
+        options={"run": _RUN, "dataset": _DATASET},
+        inputs={"cases": "priced cases", "policy": "policy folder (none for reference policies)"},
+        optional=("policy",),
+        outputs={"evaluation": "one line per case and decoding"},
+        example="--run cdpr-seed0 --dataset private --cases c.jsonl --policy p --evaluation e.jsonl",
+    ),
+    Stage(
+        "preflight", "Compare U(warm start) with U(immediate diagnosis) and warn when training would collapse.",
+        reads=("utility", "tier"),
+        inputs={"warm_start": "evaluation of the warm start", "immediate": "evaluation of the zero-test policy"},
+        outputs={"report": "the comparison, as JSON"},
+        example="--warm_start e/warm_start/mimic_iv.jsonl --immediate e/zero_test/mimic_iv.jsonl --report p.json",
+    ),
+    Stage(
+        "main_table", "Write Table 1: every agent on every benchmark, with intervals.",
+        reads=_REPORTED, places=_RESULTS, outputs=_TABLE,
+        example="--csv t.csv --md t.md --tex t.tex",
+    ),
+    Stage(
+        "plot_training_efficiency", "Draw accuracy against wall-clock time and generated tokens.",
+        reads=_REPORTED, places=_RESULTS, outputs=_PLOT,
+        example="--png f.png --pdf f.pdf",
+    ),
+    Stage(
+        "plot_accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
+        reads=_REPORTED, places=_RESULTS, outputs=_PLOT,
+        example="--png f.png --pdf f.pdf",
+    ),
+    Stage(
+        "smoke_real", "Let a small real language model work up a few real cases; says 'not run: why' without them.",
+        reads=("smoke_real", "evaluation.decodings", "evaluation.seed", "hospital", "costs", "data.agentclinic",
+               "training.temperature", *_DECISIONS),
+        inputs={"cases": "priced AgentClinic cases"},
+        optional=("cases",),
+        outputs={"evaluations": "folder with one file per agent", "summary": "the outcome as JSON", "md": "to read"},
+        example="--cases cases/agentclinic.jsonl --evaluations e --summary s.json --md s.md",
+    ),
+    Stage(
+        "init_tracking", "Create the MLflow database and its experiments once, before jobs run side by side.",
+        reads=(), outputs={"ready": "marker"},
+        example="--ready results/tracking.ready.json",
+    ),
+)  # fmt: skip
+
+STAGES: dict[str, Stage] = {stage.name: stage for stage in _ALL}

@@ -1,0 +1,65 @@
+"""Training metrics in MLflow while training runs; whatever goes wrong here never reaches the training."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from ..settings import Settings
+from .mlflow_index import EXPERIMENTS, MlflowIndex, numbers, run_name, tracking_uri
+from .stage import Run
+
+_BATCH = 10
+_FLUSH_SECONDS = 60.0
+
+
+class LiveRun:
+    """Streams rows of a :class:`~cdpr.tracking.metrics.MetricsLog` to the run of a key, from a thread of its own.
+
+    The thread also pays for importing MLflow (seconds), so training starts at once. A resumed stage continues the
+    same run; steps that it has already are not sent twice.
+    """
+
+    def __init__(self, uri: str, experiment: str, name: str, key: str, tags: Mapping[str, str]):
+        self._target = (uri, experiment, name, key, dict(tags))
+        self._rows: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+        self._thread.start()
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """Send a row soon; returns at once."""
+        self._rows.put(dict(row))
+
+    def close(self) -> None:
+        """Send what is left, waiting a minute at most."""
+        self._rows.put(None)
+        self._thread.join(_FLUSH_SECONDS)
+
+    def _work(self) -> None:
+        try:
+            uri, experiment, name, key, tags = self._target
+            index = MlflowIndex(uri)
+            run_id = index.find_or_create(experiment, name, key, tags)
+            last, waiting = index.last_step(run_id), []
+            while True:
+                row = self._rows.get()
+                if row is not None and row["step"] > last:
+                    waiting.append((row["step"], numbers(row)))
+                if waiting and (row is None or len(waiting) >= _BATCH or self._rows.empty()):
+                    index.log_history(run_id, waiting)
+                    waiting = []
+                if row is None:
+                    return
+        except Exception as error:  # tracking is an index: results must not depend on it
+            warnings.warn(f"live tracking stopped ({error}); `rebuild_tracking` will index this run", stacklevel=2)
+
+
+def live_run(settings: Settings, job: Run) -> LiveRun | None:
+    """Live tracking of a stage; None when tracking is off."""
+    if not settings.tracking.mlflow:
+        return None
+    tags = {"stage": job.name, "tier": settings.tier, **job.options, **job.tags}
+    return LiveRun(tracking_uri(settings), EXPERIMENTS[job.name], run_name(job.name, job.options), job.key, tags)

@@ -1,0 +1,183 @@
+"""MLflow as an index over ``run.json`` and ``metrics.jsonl``: created once, filled at any time, never the source.
+
+MLflow is imported inside functions only: importing it takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..settings import Settings
+from .metrics import read_metrics
+
+KEY_TAG = "cdpr.run_key"
+CURRENT_TAG = "cdpr.current"
+EXPERIMENTS = {"train": "cdpr/training", "evaluate": "cdpr/evaluation"}
+OTHER_EXPERIMENT = "cdpr/pipeline"
+_BATCH = 900  # MLflow takes at most 1,000 metrics in one call
+_PARAM_BATCH = 90
+
+
+def tracking_uri(settings: Settings) -> str:
+    """Where runs are indexed: the configured server, or a SQLite file under ``paths.results``."""
+    return settings.tracking.uri or f"sqlite:///{settings.paths.results}/mlflow.db"
+
+
+def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numeric entries of a metrics row, without its step."""
+    return {k: float(v) for k, v in row.items() if k != "step" and isinstance(v, (int, float))}
+
+
+def run_name(stage: str, options: Mapping[str, str]) -> str:
+    """Name of a run in the index: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest/private``, ``main_table``."""
+    parts = [options[k] for k in ("run", "dataset") if k in options]
+    return "/".join(parts if "run" in options else [stage, *parts])
+
+
+class MlflowIndex:
+    """Upserts by run key, so that nothing is ever listed twice."""
+
+    def __init__(self, uri: str):
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+        from mlflow.tracking import MlflowClient
+
+        self.uri = uri
+        if uri.startswith("sqlite:///"):
+            Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        self.client = MlflowClient(tracking_uri=uri)
+        self._experiments: dict[str, str] = {}
+
+    def create(self) -> None:
+        """Create the database and all experiments (jobs that do this side by side would collide)."""
+        for name in (*EXPERIMENTS.values(), OTHER_EXPERIMENT):
+            self.experiment(name)
+
+    def experiment(self, name: str) -> str:
+        """Id of an experiment, made where it is missing."""
+        if name not in self._experiments:
+            found = self.client.get_experiment_by_name(name)
+            if found is None:
+                place = None
+                if self.uri.startswith("sqlite:///"):
+                    folder = Path(self.uri.removeprefix("sqlite:///")).resolve().parent / "mlartifacts"
+                    place = (folder / name.rpartition("/")[2]).as_uri()
+                self._experiments[name] = self.client.create_experiment(name, artifact_location=place)
+            else:
+                self._experiments[name] = found.experiment_id
+        return self._experiments[name]
+
+    def find_or_create(self, experiment: str, name: str, key: str, tags: Mapping[str, str]) -> str:
+        """Id of the run of ``key``; the run is set to running."""
+        where = self.experiment(experiment)
+        for run in self.client.search_runs([where], f"tags.`{KEY_TAG}` = '{key}'", max_results=1):
+            self.client.update_run(run.info.run_id, status="RUNNING")
+            return run.info.run_id
+        tags = {**tags, KEY_TAG: key, CURRENT_TAG: "true"}
+        return self.client.create_run(where, tags=tags, run_name=name).info.run_id
+
+    def last_step(self, run_id: str) -> int:
+        """Largest step for which the run has metrics; -1 without any."""
+        names = self.client.get_run(run_id).data.metrics
+        return max((m.step for name in names for m in self.client.get_metric_history(run_id, name)[-1:]), default=-1)
+
+    def log_history(self, run_id: str, rows: Iterable[tuple[int, Mapping[str, float]]]) -> None:
+        """Append metrics of several steps."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        points = [Metric(name, value, now, step) for step, row in rows for name, value in row.items()]
+        for start in range(0, len(points), _BATCH):
+            self.client.log_batch(run_id, metrics=points[start : start + _BATCH])
+
+    def upsert(self, record: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> bool:
+        """Index one ``run.json`` with its metric history; False when it stood there whole already."""
+        stage, options, key = record["stage"], record["options"], record["run_key"]
+        where = EXPERIMENTS.get(stage, OTHER_EXPERIMENT)
+        found = self.client.search_runs([self.experiment(where)], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
+        if found and found[0].info.status == "FINISHED":
+            if found[0].data.tags.get(CURRENT_TAG) != "true":
+                self.client.set_tag(found[0].info.run_id, CURRENT_TAG, "true")
+            return False
+        run_id = self.find_or_create(where, run_name(stage, options), key, record_tags(record))
+        self._log_parameters(run_id, record)
+        last = self.last_step(run_id)
+        self.log_history(run_id, [(r["step"], numbers(r)) for r in history if r["step"] > last])
+        final = {
+            **record["metrics"],
+            "wall_seconds": record["wall_seconds"],
+            "peak_memory_mb": record["peak_memory_mb"],
+        }
+        step = history[-1]["step"] if history else 0
+        self.log_history(run_id, [(step, {f"final/{k}" if history else k: v for k, v in final.items()})])
+        self.client.set_terminated(run_id, status="FINISHED")
+        return True
+
+    def _log_parameters(self, run_id: str, record: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        known = self.client.get_run(run_id).data.params
+        params = [Param(k, v[:6000]) for k, v in flatten(record["parameters"]).items() if k not in known]
+        for start in range(0, len(params), _PARAM_BATCH):
+            self.client.log_batch(run_id, params=params[start : start + _PARAM_BATCH])
+
+    def retire_others(self, keys: set[str]) -> int:
+        """Mark runs whose key is not among the current ones; returns how many were marked."""
+        marked = 0
+        for name in (*EXPERIMENTS.values(), OTHER_EXPERIMENT):
+            for run in self.client.search_runs([self.experiment(name)], f"tags.`{CURRENT_TAG}` = 'true'"):
+                if run.data.tags.get(KEY_TAG) not in keys:
+                    self.client.set_tag(run.info.run_id, CURRENT_TAG, "false")
+                    marked += 1
+        return marked
+
+
+def record_tags(record: Mapping[str, Any]) -> dict[str, str]:
+    """Tags of a run: its coordinates, how it came about, and digests of what it read and wrote."""
+    tags = {"stage": record["stage"], "tier": record["tier"], **record["options"], **record["tags"]}
+    if record["seed"] is not None:
+        tags["seed"] = str(record["seed"])
+    if record.get("commit"):
+        tags["mlflow.source.git.commit"] = record["commit"]
+    for side in ("inputs", "outputs"):
+        for label, entry in record[side].items():
+            tags[f"{side}.{label}"] = f"{entry['path']} sha256:{entry['sha256'][:16]}"
+    return {k: str(v) for k, v in tags.items()}
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """``{"a": {"b": 1}}`` -> ``{"a.b": "1"}``."""
+    flat: dict[str, str] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = str(value)
+    return flat
+
+
+def init_tracking(settings: Settings) -> None:
+    """Create database and experiments once, before jobs run side by side."""
+    MlflowIndex(tracking_uri(settings)).create()
+
+
+def rebuild_tracking(settings: Settings) -> dict[str, int]:
+    """Bring the index up to date with every ``run.json`` under ``paths.results``; nothing is listed twice.
+
+    Returns how many records were found, how many were new, and how many runs in the index have been superseded.
+    """
+    index = MlflowIndex(tracking_uri(settings))
+    index.create()
+    new, keys = 0, set()
+    records = sorted(Path(settings.paths.results).rglob("*run.json"))
+    for path in records:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        metrics = record["outputs"].get("metrics", {}).get("path")
+        keys.add(record["run_key"])
+        new += index.upsert(record, read_metrics(metrics) if metrics else [])
+    return {"records": len(records), "new": new, "superseded": index.retire_others(keys)}

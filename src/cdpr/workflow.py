@@ -1,0 +1,210 @@
+"""What the Snakefile asks while it is read: which jobs there are and the run key of each.
+
+Nothing here imports numerical libraries; reading the whole workflow takes well under a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .run_key import DigestCache, code_digest, package_folder, run_key
+from .settings import Settings, SettingsError, digest, job_of, parse_settings, resolve_variant
+from .stages.catalogue import DATASETS, REAL_DATASET, REFERENCES, STAGES, UNTRAINED
+from .tracking.mlflow_index import flatten
+
+MAIN_VARIANTS = ("grpo", "utility_grpo", "cdpr")
+ABLATION_VARIANTS = (
+    "cdpr", "without_process_reward", "without_lambda_test", "without_lambda_cost", "without_lambda_na",
+)  # fmt: skip
+PREFLIGHT_RUNS = ("warm_start", "zero_test")
+_KEY = re.compile(r"[0-9a-f]{16}")
+_TRAINED = re.compile(r"(?P<variant>[a-z_]+)-seed(?P<seed>\d+)")
+
+
+class Plan:
+    """The jobs of one configuration and their keys. Raises SettingsError for a configuration that is no good."""
+
+    def __init__(self, config: Mapping[str, Any] | Settings, source: Path | None = None):
+        self.settings = config if isinstance(config, Settings) else parse_settings(config, "configuration")
+        self.results = self.settings.paths.results
+        self.state = self.settings.paths.state
+        self._source = source or package_folder()
+        self._digests = DigestCache(Path(self.state) / "digests.json")
+        self._keys: dict[tuple, str] = {}
+        self._codes: dict[tuple, str] = {}
+
+    # Which jobs there are
+
+    def trained(self, *variants: str) -> list[str]:
+        """Runs of the variants over all seeds; variants that train the same thing share one."""
+        jobs = dict.fromkeys(job_of(self.settings, variant) for variant in variants)
+        return [f"{job}-seed{seed}" for job in jobs for seed in self.settings.seeds]
+
+    def main_runs(self) -> list[str]:
+        """Every agent of the main table."""
+        return [*UNTRAINED, *REFERENCES, *self.trained(*MAIN_VARIANTS)]
+
+    def smoke_runs(self) -> list[str]:
+        """A few agents that together use every stage: untrained, reference, and one trained run."""
+        return ["warm_start", "zero_test", self.trained("cdpr")[0]]
+
+    def evaluations(self, runs: Iterable[str], datasets: Iterable[str] = DATASETS) -> list[tuple[str, str]]:
+        """(run, data set) pairs; reference policies need the hospital's posterior, so real data have none."""
+        return [(r, d) for r in runs for d in datasets if r not in REFERENCES or self.raw_path(d) is None]
+
+    def files(self, pattern: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
+        """``pattern`` filled with each run and data set."""
+        return [pattern.format(run=run, dataset=dataset) for run, dataset in pairs]
+
+    # Where things lie
+
+    def raw_path(self, dataset: str) -> str | None:
+        """The user's own raw data, or None for the synthetic hospital's."""
+        return getattr(self.settings.data, dataset).path
+
+    def raw_input(self, dataset: str) -> str:
+        """Raw data of a data set."""
+        return self.raw_path(dataset) or f"{self.results}/raw/{dataset}"
+
+    @property
+    def has_real_cases(self) -> bool:
+        """Whether the openly licensed real cases are at hand."""
+        path = self.raw_path(REAL_DATASET)
+        return path is not None and Path(path).exists()
+
+    @property
+    def init_policy(self) -> str:
+        """Policy that training starts from."""
+        model = self.settings.policy.model
+        return f"{self.results}/policies/warm_start" if model == "tiny" else model
+
+    def policy_of(self, run: str) -> list[str]:
+        """Policy folder that an evaluation needs: one, or none for the reference policies."""
+        if run in REFERENCES:
+            return []
+        return [self.init_policy if run in UNTRAINED else f"{self.results}/training/{run}/policy"]
+
+    def write_settings(self) -> str:
+        """Write the resolved settings where jobs read them; the name is their digest."""
+        path = Path(self.state) / f"resolved-{digest(self.settings)}.json"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+            partial.write_text(json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+            os.replace(partial, path)
+        return str(path)
+
+    # Keys
+
+    def keyed(self, stage: str) -> Callable[[Any], str]:
+        """The key of a rule's job as a function of its wildcards, for Snakemake's ``params``."""
+        return lambda wildcards: self.key(stage, **{k: str(v) for k, v in dict(wildcards).items()})
+
+    def key(self, stage: str, **options: str) -> str:
+        """Run key of one job."""
+        name = (stage, *sorted(options.items()))
+        if name not in self._keys:
+            settings, seed = self.settings_of(stage, options)
+            upstream, inputs = self._before(stage, options)
+            self._keys[name] = run_key(stage, STAGES[stage].parameters(settings, options), self.code(stage, settings),
+                                       upstream, inputs, seed)  # fmt: skip
+        return self._keys[name]
+
+    def settings_of(self, stage: str, options: Mapping[str, str]) -> tuple[Settings, int | None]:
+        """Settings of a job (of its variant, for training) and its seed."""
+        if stage != "train":
+            return self.settings, None
+        variant, seed = parse_run(options["run"])
+        return resolve_variant(self.settings, variant), seed
+
+    def code(self, stage: str, settings: Settings) -> str:
+        """Digest of a job's code."""
+        roots = tuple(STAGES[stage].roots(settings))
+        if roots not in self._codes:
+            self._codes[roots] = code_digest(roots, self._source)
+        return self._codes[roots]
+
+    def current_keys(self) -> set[str]:
+        """Keys of all jobs of this configuration that keep work in ``state/``."""
+        runs = self.trained(*MAIN_VARIANTS, *ABLATION_VARIANTS)
+        keys = {self.key("warm_start"), *(self.key("train", run=run) for run in runs)}
+        keys |= {self.key("evaluate", run=r, dataset=d) for r, d in self.evaluations([*self.main_runs(), *runs])}
+        return keys | {self.key("smoke_real")}
+
+    def _before(self, stage: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Keys of the jobs before this one, and digests of files that no job makes."""
+        if stage == "ingest":
+            dataset = options["dataset"]
+            path = self.raw_path(dataset)
+            return (
+                ({"raw": self.key("make_hospital")}, {}) if path is None else ({}, {"raw": self._digests.digest(path)})
+            )
+        if stage == "map_costs":
+            return {"records": self.key("ingest", **options)}, {}
+        if stage == "warm_start":
+            return {"cases": self.key("map_costs", dataset="mimic_iv")}, {}
+        if stage == "train":
+            return self._with_policy({"cases": self.key("map_costs", dataset="mimic_iv")}, "warm_start")
+        if stage == "evaluate":
+            cases = {"cases": self.key("map_costs", dataset=options["dataset"])}
+            return (cases, {}) if options["run"] in REFERENCES else self._with_policy(cases, options["run"])
+        if stage == "preflight":
+            return {r: self.key("evaluate", run=r, dataset="mimic_iv") for r in PREFLIGHT_RUNS}, {}
+        if stage == "plot_training_efficiency":
+            return {run: self.key("train", run=run) for run in self.trained(*MAIN_VARIANTS)}, {}
+        if stage in ("main_table", "plot_accuracy_cost"):
+            pairs = self.evaluations(self.main_runs())
+            return {f"{r}/{d}": self.key("evaluate", run=r, dataset=d) for r, d in pairs}, {}
+        if stage == "smoke_real" and self.has_real_cases:
+            return {"cases": self.key("map_costs", dataset=REAL_DATASET)}, {}
+        return {}, {}
+
+    def _with_policy(self, upstream: dict[str, str], run: str) -> tuple[dict[str, str], dict[str, str]]:
+        if run not in UNTRAINED:
+            return {**upstream, "policy": self.key("train", run=run)}, {}
+        if self.settings.policy.model == "tiny":
+            return {**upstream, "policy": self.key("warm_start")}, {}
+        return upstream, {"policy": self._digests.digest(self.settings.policy.model)}
+
+
+def parse_run(run: str) -> tuple[str, int]:
+    """``cdpr-seed0`` -> (``cdpr``, 0). Raises SettingsError for any other form."""
+    match = _TRAINED.fullmatch(run)
+    if match is None:
+        raise SettingsError(f"run {run!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
+    return match["variant"], int(match["seed"])
+
+
+def clean_state(plan: Plan) -> tuple[list[Path], list[Path]]:
+    """Remove state folders whose key no job of the configuration has; returns (removed, kept)."""
+    current, removed, kept = plan.current_keys(), [], []
+    for folder in sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and _KEY.fullmatch(p.name)):
+        if folder.name in current:
+            kept.append(folder)
+        else:
+            shutil.rmtree(folder)
+            removed.append(folder)
+    return removed, kept
+
+
+def differences(plan: Plan, record: Path) -> list[str]:
+    """What has changed since a ``run.json`` was written, one line each; empty when its key still holds."""
+    old = json.loads(record.read_text(encoding="utf-8"))
+    stage, options = old["stage"], old["options"]
+    if plan.key(stage, **options) == old["run_key"]:
+        return []
+    settings, _ = plan.settings_of(stage, options)
+    lines = []
+    before, now = flatten(old["parameters"]), flatten(STAGES[stage].parameters(settings, options))
+    for name in sorted(before | now):
+        if before.get(name) != now.get(name):
+            lines.append(f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}")
+    if old["code_digest"] != plan.code(stage, settings):
+        lines.append(f"code reachable from {', '.join(STAGES[stage].roots(settings))} was edited")
+    return lines or ["a stage before it has changed: ask `cdpr why` for the run.json of its inputs"]
