@@ -1,0 +1,98 @@
+"""The exact posterior over diseases given what was read from a record."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from ..cases import PHYSICAL_SUFFIX, examinations
+from .interpret import Interpreter
+from .model import Examination, Hospital, load_hospital
+from .sample import AGES, age_table
+
+
+class Diagnostician:
+    """Bayes' rule under the hospital's model of one data set (disease mix and availability included).
+
+    All distributions are arrays over ``diseases`` (canonical names), shape [D].
+    """
+
+    def __init__(self, hospital: Hospital | None = None, dataset: str = "mimic_iv"):
+        self.hospital = hospital or load_hospital()
+        self.site = self.hospital.site(dataset)
+        self.diseases = [d.name for d in self.hospital.diseases]
+        self.exams = list(self.hospital.examinations)
+        self.availability = dict(zip(self.exams, self.site.availability.tolist(), strict=True))
+        self.interpreter = Interpreter(self.hospital, self.site)
+        self._ages = age_table(self.hospital)
+        self._women = np.array([d.female for d in self.hospital.diseases])
+
+    def prior(self, case_summary: str) -> np.ndarray:
+        """P(disease | presentation)."""
+        return self.posterior(*self.interpreter.presentation(case_summary))
+
+    def posterior(self, age: int | None, female: bool | None, told: dict[str, int]) -> np.ndarray:
+        """P(disease | age, sex, states of the presentation findings)."""
+        p = self.site.weights.copy()
+        if age is not None:
+            p = p * self._ages[:, min(max(age, AGES[0]), AGES[-1]) - AGES[0]]
+        if female is not None:
+            p = p * (self._women if female else 1 - self._women)
+        for finding in self.hospital.presentation:
+            if finding.name in told:
+                p = p * finding.table[:, told[finding.name]]
+        return p / p.sum()
+
+    def update(self, p: np.ndarray, exam_key: str, result_text: str) -> np.ndarray:
+        """The posterior after one result; ``p`` itself where nothing could be read."""
+        exam = self.examination(exam_key)
+        return p if exam is None else self.condition(p, exam, self.interpreter.examination(exam, result_text))
+
+    def condition(self, p: np.ndarray, exam: Examination, found: dict[str, int]) -> np.ndarray:
+        """The posterior after these states of an examination's findings; unchanged if they are impossible."""
+        q = p
+        for finding in exam.findings:
+            if finding.name in found:
+                q = q * finding.table[:, found[finding.name]]
+        total = q.sum()
+        return q / total if total > 0 else p
+
+    def examination(self, exam_key: str) -> Examination | None:
+        """The model's examination behind a record's key, whatever the record calls it."""
+        name = _canonical(exam_key)
+        return self.hospital.examinations.get(name) if name else None
+
+    def key(self, exam: str) -> str:
+        """How to request an examination so that a record's key is met."""
+        return exam + PHYSICAL_SUFFIX if self.hospital.examinations[exam].kind == "physical" else exam
+
+    @functools.cache  # noqa: B019 - a diagnostician lives as long as its process
+    def outcomes(self, exam: str) -> np.ndarray:
+        """P(joint outcome | disease) of an examination's informative findings, shape [outcomes, D]."""
+        table = np.ones((1, len(self.diseases)))
+        for finding in self.hospital.examinations[exam].findings:
+            if finding.informative:
+                table = (table[:, None, :] * finding.table.T[None, :, :]).reshape(-1, table.shape[1])
+        return table
+
+    @functools.cached_property
+    def _stacked(self) -> tuple[np.ndarray, np.ndarray]:
+        tables = [self.outcomes(exam) for exam in self.exams]
+        starts = np.cumsum([0, *[len(t) for t in tables[:-1]]])
+        return np.concatenate(tables), starts
+
+    def expected_best(self, p: np.ndarray) -> np.ndarray:
+        """E[max posterior] after each examination if it gives a result, shape [examinations].
+
+        ``p`` may have leading axes, which are kept.
+        """
+        tables, starts = self._stacked
+        joint = tables * p[..., None, :]
+        return np.add.reduceat(joint.max(axis=-1), starts, axis=-1)
+
+
+@functools.cache
+def _canonical(exam_key: str) -> str | None:
+    term = examinations().find(exam_key) or examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
+    return term.name if term else None
