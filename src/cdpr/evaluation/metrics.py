@@ -1,0 +1,229 @@
+"""Evaluations on disk -> figures: strict reading, averages per run, seeds combined, paired comparison."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..seeding import derive_seed
+from . import statistics
+
+DECODINGS = ("greedy", "sampled")
+
+# Every field of a row and its type; further fields may stand beside them.
+FIELDS: Mapping[str, type] = {
+    "note_id": str, "decoding": str, "correct": bool, "diagnosis": str, "gold": str, "turns": int, "n_issued": int,
+    "n_available": int, "n_unavailable": int, "n_invalid": int, "n_repeated": int, "n_physical": int, "n_tests": int,
+    "n_na": int, "cost_usd": float, "utility": float, "forced": bool,
+}  # fmt: skip
+
+# What is averaged over cases, and the field it comes from (section "Metrics" of the paper; AEN counts issued requests).
+METRICS: Mapping[str, str] = {
+    "accuracy": "correct", "aen": "n_issued", "aec": "cost_usd", "utility": "utility", "aen_available": "n_available",
+    "n_na": "n_na", "physical": "n_physical", "forced": "forced", "turns": "turns",
+}  # fmt: skip
+
+
+class EvaluationError(ValueError):
+    """An evaluation that cannot be used; the message names file, line and field."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One run on one data set with one decoding; rows are in the order of ``note_ids``, which is sorted."""
+
+    run: str
+    dataset: str
+    decoding: str
+    note_ids: tuple[str, ...]
+    columns: Mapping[str, np.ndarray] = field(repr=False)
+
+    def metric(self, name: str) -> np.ndarray:
+        """Values per case of one of :data:`METRICS`, float [cases]."""
+        return self.columns[METRICS[name]]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over cases (and seeds) with its 95% interval over cases, the means of the single seeds, and their
+    standard deviation (None for one seed)."""
+
+    mean: float
+    low: float
+    high: float
+    by_seed: tuple[float, ...]
+
+    @property
+    def seed_sd(self) -> float | None:
+        """How far training again with another seed moves the mean; no part of the interval."""
+        return statistics.seed_deviation(self.by_seed)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A method on one data set: its runs (one per seed) combined.
+
+    ``correct`` counts right diagnoses per run out of ``cases``; ``draws`` [resamples, metrics] are bootstrap means,
+    kept so that averages over data sets get intervals too.
+    """
+
+    runs: tuple[str, ...]
+    cases: int
+    correct: tuple[int, ...]
+    estimates: Mapping[str, Estimate]
+    cost_median: float
+    cost_p90: float
+    draws: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """First method minus second on the same cases: differences with intervals, and McNemar's test per pair of
+    seeds (the i-th of one with the i-th of the other)."""
+
+    cases: int
+    differences: Mapping[str, Estimate]
+    mcnemar: tuple[statistics.McNemar, ...]
+
+
+def read_evaluation(path: str | Path) -> dict[str, Evaluation]:
+    """Evaluation of one run on one data set, ``.../{run}/{dataset}.jsonl``, by decoding.
+
+    Raises :class:`EvaluationError` for a missing or empty file, a line that is no row, a field that is missing or of
+    the wrong type, a case that stands twice, or decodings that do not cover the same cases.
+    """
+    path = Path(path)
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise EvaluationError(f"{path}: missing; run the stage `evaluate` for it") from error
+    except UnicodeDecodeError as error:
+        raise EvaluationError(f"{path}: not UTF-8 at byte {error.start} ({error.reason})") from error
+    for number, line in enumerate(text.splitlines(), 1):
+        row = _parse(f"{path}:{number}", line)
+        cases = rows.setdefault(row["decoding"], {})
+        if row["note_id"] in cases:
+            raise EvaluationError(f"{path}:{number}: field 'note_id': {row['note_id']!r} stands twice as "
+                                  f"{row['decoding']}")  # fmt: skip
+        cases[row["note_id"]] = row
+    if not rows:
+        raise EvaluationError(f"{path}: holds no row; delete it and run the stage `evaluate` again")
+    if len({frozenset(cases) for cases in rows.values()}) > 1:
+        counts = ", ".join(f"{decoding} {len(cases)}" for decoding, cases in sorted(rows.items()))
+        raise EvaluationError(f"{path}: decodings do not cover the same cases ({counts})")
+    return {decoding: _evaluation(path, decoding, cases) for decoding, cases in sorted(rows.items())}
+
+
+def summarise(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> Summary:
+    """Combine the seeds of one method on one data set.
+
+    Intervals are percentile bootstrap over cases with seeds averaged per case; the accuracy of a single run gets
+    Wilson's. Costs' median and 90th percentile are over all workups. Raises EvaluationError when the runs differ in
+    cases, data set or decoding.
+    """
+    _same_cases(evaluations)
+    first = evaluations[0]
+    table = np.stack([[e.metric(name) for name in METRICS] for e in evaluations])  # [seeds, metrics, cases]
+    draws = statistics.bootstrap_means(table.mean(axis=0).T, resamples, derive_seed(seed, first.dataset))
+    estimates = _estimates(table.mean(axis=2), draws)
+    correct = tuple(int(e.metric("accuracy").sum()) for e in evaluations)
+    if len(evaluations) == 1:
+        low, high = statistics.wilson_interval(correct[0], len(first.note_ids))
+        estimates["accuracy"] = Estimate(estimates["accuracy"].mean, low, high, estimates["accuracy"].by_seed)
+    costs = np.concatenate([e.metric("aec") for e in evaluations])
+    median, p90 = np.quantile(costs, [0.5, 0.9])
+    return Summary(tuple(e.run for e in evaluations), len(first.note_ids), correct, estimates, float(median),
+                   float(p90), draws)  # fmt: skip
+
+
+def average(summaries: Sequence[Summary]) -> dict[str, Estimate]:
+    """Unweighted mean over data sets, as in the paper's "Average" columns; data sets are resampled independently.
+
+    Raises ValueError when the methods' seeds differ in number.
+    """
+    by_seed = np.mean([[s.estimates[name].by_seed for name in METRICS] for s in summaries], axis=0).T
+    return _estimates(by_seed, np.mean([s.draws for s in summaries], axis=0))
+
+
+def compare(first: Sequence[Evaluation], second: Sequence[Evaluation], resamples: int, seed: int) -> Comparison:
+    """Paired comparison of two methods on one data set, each with its seeds in the same order.
+
+    Raises EvaluationError when they differ in cases, data set or decoding, ValueError when in the number of seeds.
+    """
+    _same_cases([*first, *second])
+    pairs = list(zip(first, second, strict=True))
+    table = np.stack([[one.metric(name) - two.metric(name) for name in METRICS] for one, two in pairs])
+    draws = statistics.bootstrap_means(table.mean(axis=0).T, resamples, derive_seed(seed, first[0].dataset))
+    tests = tuple(statistics.mcnemar_exact(one.metric("accuracy"), two.metric("accuracy")) for one, two in pairs)
+    return Comparison(len(first[0].note_ids), _estimates(table.mean(axis=2), draws), tests)
+
+
+def _estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Estimate]:
+    """Estimates from means [seeds, metrics] and draws [resamples, metrics]."""
+    return {
+        name: Estimate(
+            float(by_seed[:, i].mean()),
+            *statistics.percentile_interval(draws[:, i]),
+            tuple(float(value) for value in by_seed[:, i]),
+        )
+        for i, name in enumerate(METRICS)
+    }
+
+
+def _evaluation(path: Path, decoding: str, cases: Mapping[str, Mapping[str, Any]]) -> Evaluation:
+    note_ids = tuple(sorted(cases))
+    columns = {
+        name: np.array([cases[note_id][name] for note_id in note_ids], dtype=float)
+        for name, kind in FIELDS.items()
+        if kind is not str
+    }
+    return Evaluation(path.parent.name, path.stem, decoding, note_ids, columns)
+
+
+def _same_cases(evaluations: Sequence[Evaluation]) -> None:
+    first = evaluations[0]
+    for other in evaluations[1:]:
+        if (other.dataset, other.decoding) != (first.dataset, first.decoding):
+            raise EvaluationError(f"{first.run} on {first.dataset} ({first.decoding}) cannot be combined with "
+                                  f"{other.run} on {other.dataset} ({other.decoding})")  # fmt: skip
+        if other.note_ids != first.note_ids:
+            odd = min(set(other.note_ids) ^ set(first.note_ids))
+            raise EvaluationError(f"{first.dataset} ({first.decoding}): {first.run} and {other.run} were not evaluated "
+                                  f"on the same cases (case {odd!r} only in one); evaluate both again")  # fmt: skip
+
+
+def _parse(where: str, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise EvaluationError(f"{where}: not JSON at column {error.colno} ({error.msg})") from error
+    if not isinstance(row, dict):
+        raise EvaluationError(f"{where}: expected an object, found {type(row).__name__}")
+    for name, kind in FIELDS.items():
+        if name not in row:
+            raise EvaluationError(f"{where}: field {name!r} is missing")
+        problem = _problem(name, kind, row[name])
+        if problem:
+            raise EvaluationError(f"{where}: field {name!r}: {problem}, got {row[name]!r}")
+    if row["n_na"] != row["n_unavailable"] + row["n_invalid"]:
+        raise EvaluationError(f"{where}: field 'n_na': {row['n_na']} is not n_unavailable {row['n_unavailable']} + "
+                              f"n_invalid {row['n_invalid']}")  # fmt: skip
+    return row
+
+
+def _problem(name: str, kind: type, value: Any) -> str | None:
+    if name == "decoding":
+        return None if value in DECODINGS else f"expected one of {', '.join(DECODINGS)}"
+    if kind in (str, bool):
+        return None if isinstance(value, kind) else f"expected {kind.__name__}"
+    allowed = (int, float) if kind is float else (int,)
+    if isinstance(value, bool) or not isinstance(value, allowed) or not math.isfinite(value):
+        return "expected a finite number" if kind is float else "expected an integer"
+    return "expected no negative value" if value < 0 and name != "utility" else None

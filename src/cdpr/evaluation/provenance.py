@@ -1,0 +1,74 @@
+"""Results that may share a table: made under one tier, one utility, one cost unit and, per data set, the same cases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..settings import Settings
+
+
+class ProvenanceError(ValueError):
+    """Results that do not belong together; the message names both and what they differ in."""
+
+
+def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
+    """Refuse evaluations whose ``run.json`` contradicts the settings or, on one data set, each other.
+
+    Compared are the tier and the utility (both with the settings) and the digest of the cases (among the runs on one
+    data set). What a ``run.json`` does not state, or one that is absent, is let pass. Raises
+    :class:`ProvenanceError`.
+    """
+    wanted = {"tier": settings.tier} | {
+        f"utility.{name}": value for name, value in settings.utility.model_dump(mode="json").items()
+    }
+    cases: dict[str, tuple[str, Path]] = {}
+    for path in evaluations:
+        record = find_record(path)
+        if record is None:
+            continue
+        content = _read(record)
+        stated = _stated(content)
+        for name, value in wanted.items():
+            if name in stated and stated[name] != value:
+                raise ProvenanceError(
+                    f"{path}: was made with {name} = {stated[name]!r} (see {record}), but the configuration says "
+                    f"{value!r}; such figures do not share a table: evaluate it again or change the configuration"
+                )
+        digest = _cases_digest(content)
+        if digest is not None:
+            known, other = cases.setdefault(path.stem, (digest, path))
+            if known != digest:
+                raise ProvenanceError(f"{path} and {other} were made on different cases of {path.stem} (their "
+                                      "run.json give different digests); evaluate both again")  # fmt: skip
+
+
+def find_record(evaluation: Path) -> Path | None:
+    """The ``run.json`` of ``.../{run}/{dataset}.jsonl``: of the data set, else of the whole run, else None."""
+    names = (f"{evaluation.stem}.run.json", "run.json")
+    return next((path for name in names if (path := evaluation.with_name(name)).exists()), None)
+
+
+def _read(record: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(record.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ProvenanceError(f"{record}: not JSON ({error}); delete it and run its stage again") from error
+    if not isinstance(content, dict):
+        raise ProvenanceError(f"{record}: expected an object, found {type(content).__name__}")
+    return content
+
+
+def _stated(content: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = content.get("parameters") or {}
+    utility = content.get("utility") or parameters.get("utility") or {}
+    stated = {f"utility.{name}": value for name, value in utility.items()}
+    tier = content.get("tier", parameters.get("tier"))
+    return stated if tier is None else stated | {"tier": tier}
+
+
+def _cases_digest(content: Mapping[str, Any]) -> str | None:
+    cases = (content.get("inputs") or {}).get("cases")
+    return cases.get("sha256") if isinstance(cases, dict) else None

@@ -1,0 +1,136 @@
+"""Intervals and paired tests for evaluations.
+
+Cases are the unit of resampling: an agent trained with several seeds meets the same cases each time, so its seeds are
+averaged per case (equivalently: clustered by case) before anything is resampled. The variance between seeds answers
+another question, how far training again would move the figure, and is reported apart (:func:`seed_deviation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+# Resamples drawn at a time: bounds memory to this many rows of one count per case.
+BLOCK = 256
+
+
+@dataclass(frozen=True)
+class McNemar:
+    """Exact McNemar test: cases that only the first, or only the second agent got right, and the p-value."""
+
+    only_first: int
+    only_second: int
+    p_value: float
+
+
+def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Score interval of a proportion, as fractions.
+
+    Source: Wilson, JASA 22 (1927): (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n); computed by
+    ``scipy.stats``. Raises ValueError unless 0 <= successes <= trials and trials > 0.
+    """
+    from scipy.stats import binomtest
+
+    if trials <= 0 or not 0 <= successes <= trials:
+        raise ValueError(f"{successes} of {trials} is no proportion: need 0 <= successes <= trials and trials > 0")
+    interval = binomtest(int(successes), int(trials)).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def bootstrap_means(values: ArrayLike, resamples: int, seed: int, clusters: Sequence[str] | None = None) -> np.ndarray:
+    """Means of resampled cases.
+
+    ``values`` is [cases] or [cases, metrics]; all metrics share the resampled cases, so their joint distribution is
+    kept. ``clusters`` names the cluster of each row (several rows per case): whole clusters are resampled and the
+    mean is the ratio of sums, so clusters may differ in size. Returns [resamples] or [resamples, metrics].
+    Source: Efron, Ann. Stat. 7 (1979); cluster bootstrap: Davison and Hinkley (1997), section 3.8.
+    Raises ValueError without cases or resamples, or when lengths differ.
+    """
+    table = np.asarray(values, dtype=float)
+    sums = table.reshape(len(table), -1)
+    sizes = np.ones(len(sums))
+    if clusters is not None:
+        if len(clusters) != len(sums):
+            raise ValueError(f"{len(clusters)} cluster names for {len(sums)} values")
+        _, code = np.unique(np.asarray(clusters), return_inverse=True)
+        sizes = np.bincount(code).astype(float)
+        sums = np.stack([np.bincount(code, weights=column) for column in sums.T], axis=1)
+    if len(sums) == 0 or resamples <= 0:
+        raise ValueError(f"cannot resample {len(sums)} cases {resamples} times: both must be positive")
+    rng = np.random.default_rng(seed)
+    units, blocks = len(sums), []
+    for start in range(0, resamples, BLOCK):
+        rows = min(BLOCK, resamples - start)
+        drawn = rng.integers(0, units, size=(rows, units)) + units * np.arange(rows)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units).astype(float)
+        blocks.append((counts @ sums) / (counts @ sizes)[:, None])
+    means = np.concatenate(blocks)
+    return means[:, 0] if table.ndim == 1 else means
+
+
+def percentile_interval(draws: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
+    """Percentile bootstrap interval of draws [resamples] (Efron 1979)."""
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def case_means(values: ArrayLike) -> np.ndarray:
+    """Seeds averaged per case: [cases] or [seeds, cases] -> [cases]."""
+    table = np.asarray(values, dtype=float)
+    return table if table.ndim == 1 else table.mean(axis=0)
+
+
+def paired_bootstrap(
+    first: ArrayLike, second: ArrayLike, resamples: int, seed: int, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """Mean of first minus second with its interval, over the same cases.
+
+    Each is [cases] or [seeds, cases] (seeds are averaged per case, their numbers may differ); the per-case
+    differences are resampled. Returns (difference, low, high). Raises ValueError when the cases differ in number.
+    """
+    one, two = case_means(first), case_means(second)
+    if one.shape != two.shape:
+        raise ValueError(f"not the same cases: {one.shape[0]} against {two.shape[0]}")
+    difference = one - two
+    low, high = percentile_interval(bootstrap_means(difference, resamples, seed), confidence)
+    return float(difference.mean()), low, high
+
+
+def mcnemar_exact(first: ArrayLike, second: ArrayLike) -> McNemar:
+    """Two-sided exact test of whether two agents are right equally often, on the same cases.
+
+    ``first`` and ``second`` are booleans [cases]. Only cases on which the agents differ carry information: under the
+    hypothesis they fall to either side like a fair coin. Source: McNemar, Psychometrika 12 (1947), in its exact
+    binomial form; computed by ``scipy.stats``. Raises ValueError when the cases differ in number.
+    """
+    from scipy.stats import binomtest
+
+    one, two = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
+    if one.shape != two.shape or one.ndim != 1:
+        raise ValueError(f"need one verdict per case for both agents, got shapes {one.shape} and {two.shape}")
+    only_first, only_second = int((one & ~two).sum()), int((two & ~one).sum())
+    discordant = only_first + only_second
+    p_value = float(binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
+    return McNemar(only_first, only_second, p_value)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values that keep the family-wise error, in the order given.
+
+    The i-th smallest of m is multiplied by m - i + 1, made monotone and capped at 1. Source: Holm, Scand. J. Stat. 6
+    (1979); computed by ``statsmodels``. Raises ValueError for a value outside 0..1.
+    """
+    from statsmodels.stats.multitest import multipletests
+
+    if any(not 0 <= p <= 1 for p in p_values):
+        raise ValueError(f"p-values must lie in 0..1: {list(p_values)}")
+    return [float(p) for p in multipletests(p_values, method="holm")[1]] if len(p_values) else []
+
+
+def seed_deviation(by_seed: Sequence[float]) -> float | None:
+    """Sample standard deviation (n - 1) between seeds; None for a single seed, which says nothing about it."""
+    return float(np.std(by_seed, ddof=1)) if len(by_seed) > 1 else None
