@@ -32,11 +32,9 @@ class Workup:
 
 def gains(doctor: Diagnostician, p: np.ndarray, lambdas: dict, usd: np.ndarray) -> np.ndarray:
     """Expected gain in utility of each examination over diagnosing at once, shape [examinations]."""
-    on = doctor.site.availability
     free = np.array([doctor.hospital.examinations[e].kind == "physical" for e in doctor.exams])
     charge = np.where(free, 0.0, lambdas["test"] + lambdas["cost"] * usd / lambdas["unit"])
-    miss = np.where(free, 0.0, lambdas["na"])
-    return on * (doctor.expected_best(p) - p.max() - charge) - (1 - on) * miss
+    return doctor.net_gain(p, charge, lambdas["na"])
 
 
 def work_up(doctor: Diagnostician, patient: Patient, choose: Callable, turns: int = 8) -> Workup:
@@ -55,7 +53,7 @@ def work_up(doctor: Diagnostician, patient: Patient, choose: Callable, turns: in
         done.physical += physical
         done.issued += not physical
         if exam.name not in patient.offered:
-            done.unavailable += not physical
+            done.unavailable += 1
             continue
         done.available += not physical
         done.usd += 0.0 if physical else exam.usd
@@ -124,8 +122,10 @@ def main(argv: list[str] | None = None) -> None:
         mean = {f: np.mean([getattr(w, f) for w in done]) for f in Workup.__dataclass_fields__}
         utility = mean["correct"] - lambdas["test"] * mean["available"] - lambdas["na"] * mean["unavailable"]
         utility -= lambdas["cost"] * mean["usd"] / lambdas["unit"]
-        print(f"{name:<22}{mean['correct']:7.3f}{mean['issued']:7.2f}{mean['usd']:9.2f}{mean['unavailable']:7.2f}"
-              f"{mean['physical']:7.2f}{utility:8.3f}")
+        print(
+            f"{name:<22}{mean['correct']:7.3f}{mean['issued']:7.2f}{mean['usd']:9.2f}{mean['unavailable']:7.2f}"
+            f"{mean['physical']:7.2f}{utility:8.3f}"
+        )
 
 
 if __name__ == "__main__":

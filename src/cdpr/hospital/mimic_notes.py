@@ -15,7 +15,8 @@ def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[
     sex = "woman" if patient.female else "man"
     social = told["Personal History"] if rng.random() < 0.85 else "___"
     sections = [
-        f" \nName:  ___                     Unit No:   ___\n \nAdmission Date:  ___              Discharge Date:   ___\n \n"
+        " \nName:  ___                     Unit No:   ___\n \nAdmission Date:  ___              Discharge Date:   ___"
+        "\n \n"
         f"Date of Birth:  ___             Sex:   {'F' if patient.female else 'M'}\n \nService: MEDICINE",
         f"Allergies: \n{told['Allergy History']}",
         "Attending: ___.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -13,7 +14,7 @@ import numpy as np
 from ..cases import diagnoses, examinations
 
 KINDS = ("laboratory", "microbiology", "imaging", "procedure", "physical")
-_SMALL_WORDS = frozenset("a an the is are in of at to on and with".split())
+_SMALL_WORDS = frozenset(["a", "an", "the", "is", "are", "in", "of", "at", "to", "on", "and", "with"])
 
 
 class HospitalError(ValueError):
@@ -225,7 +226,7 @@ def _finding(name: str, entry: Mapping, codes: Sequence[str], where: str) -> Fin
         if all(isinstance(v, (int, float)) for pair in values for v in pair):
             intervals = tuple((float(lo), float(hi)) for lo, hi in values)
             rising = all(lo <= hi for lo, hi in intervals)
-            rising = rising and all(a[1] < b[0] for a, b in zip(intervals, intervals[1:], strict=False))
+            rising = rising and all(a[1] < b[0] for a, b in itertools.pairwise(intervals))
             _demand(rising, where, "intervals must be disjoint and in rising order")
         else:
             wording = {state: value for state, value in zip(states, values, strict=True)}

@@ -60,7 +60,7 @@ class Diagnostician:
 
     def examination(self, exam_key: str) -> Examination | None:
         """The model's examination behind a record's key, whatever the record calls it."""
-        name = _canonical(exam_key)
+        name = canonical_name(exam_key)
         return self.hospital.examinations.get(name) if name else None
 
     def key(self, exam: str) -> str:
@@ -91,8 +91,15 @@ class Diagnostician:
         joint = tables * p[..., None, :]
         return np.add.reduceat(joint.max(axis=-1), starts, axis=-1)
 
+    def net_gain(self, p: np.ndarray, charge: np.ndarray, miss: float) -> np.ndarray:
+        """Expected gain in utility of asking for each examination once and then diagnosing, over diagnosing
+        at once; ``charge`` [examinations] is the price of a result and ``miss`` that of an unavailable request."""
+        on = self.site.availability
+        return on * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - on) * miss
+
 
 @functools.cache
-def _canonical(exam_key: str) -> str | None:
+def canonical_name(exam_key: str) -> str | None:
+    """The vocabulary's name of an examination, whatever a record or a request calls it."""
     term = examinations().find(exam_key) or examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
     return term.name if term else None

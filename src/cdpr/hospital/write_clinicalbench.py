@@ -1,0 +1,112 @@
+"""Patients as a ClinicalBench-format file: a JSON list of cases with 14 keys.
+
+Laboratory values are in SI units under long names, panels and imaging bear other names than in-domain,
+and ``clinical_case_summary`` holds the physical examination and all auxiliary results, as in the original.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ..cases import Analyte, diagnoses
+from .files import write_bytes
+from .mimic_notes import physical_text
+from .model import Hospital, Site
+from .sample import Patient, sample_patient, write_analytes, write_presentation, write_report
+
+_DEPARTMENTS = {
+    "cardiovascular": "Cardiology",
+    "respiratory": "Pulmonology",
+    "gastrointestinal": "Gastroenterology",
+    "renal": "Nephrology",
+    "neurological": "Neurology",
+    "endocrine": "Endocrinology",
+}
+_ABSENT = "Not available."
+
+
+def write_clinicalbench(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
+    """Write ``clinicalbench.json`` below ``out_dir``."""
+    site = hospital.site("clinicalbench")
+    written = [_case(hospital, site, sample_patient(hospital, site, seed, index)) for index in range(cases)]
+    text = json.dumps(written, ensure_ascii=False, indent=1)
+    write_bytes(Path(out_dir) / "clinicalbench.json", (text + "\n").encode())
+
+
+def _case(hospital: Hospital, site: Site, patient: Patient) -> dict:
+    laboratory, imaging, pathology = _results(hospital, site, patient)
+    disease = hospital.diseases[patient.disease].name
+    term = diagnoses().find(disease)
+    rng = patient.generator(903)
+    spelling = term.aliases[0] if rng.random() < 0.3 else disease
+    return {
+        "id": patient.index + 1,
+        "clinical_case_uid": f"CB{patient.index + 1:06d}",
+        "language": "en",
+        "clinical_department": _DEPARTMENTS.get(term.kind, "Internal Medicine"),
+        "principal_diagnosis": spelling,
+        "preliminary_diagnosis": f"Suspected {disease.lower()}",
+        "diagnostic_basis": f"History and results are consistent with {disease.lower()}.",
+        "differential_diagnosis": "Conditions with similar complaints were considered.",
+        "treatment_plan": "Treatment by the department's routine.",
+        "clinical_case_summary": _summary(hospital, site, patient, laboratory, imaging),
+        "imageological_examination": imaging or _ABSENT,
+        "laboratory_examination": laboratory or _ABSENT,
+        "pathological_examination": pathology or _ABSENT,
+        "therapeutic_principle": f"Treat {disease.lower()} and watch for complications.",
+    }
+
+
+def _results(hospital: Hospital, site: Site, patient: Patient) -> tuple[dict, dict, str]:
+    laboratory: dict[str, dict] = {}
+    imaging: dict[str, dict] = {}
+    for name, exam in hospital.examinations.items():
+        if name not in patient.offered or exam.kind == "physical":
+            continue
+        called = site.exam_name(exam)
+        if exam.kind == "laboratory":
+            analytes = write_analytes(exam, site, patient)
+            odd = "; ".join(f"{a.label} {a.value}" for a in analytes if a.flag)
+            laboratory[called] = {"result": "; ".join(map(_print, analytes)), "abnormal": odd or "None"}
+        elif exam.kind == "microbiology":
+            laboratory[called] = {"result": write_report(exam, site, patient), "abnormal": "None"}
+        else:
+            imaging[called] = {"findings": write_report(exam, site, patient), "impression": "See findings."}
+    return laboratory, imaging, ""
+
+
+def _print(analyte: Analyte) -> str:
+    """``Serum sodium 128 mmol/L (135-145)``."""
+    unit = f" {analyte.units}" if analyte.units else ""
+    bounds = f" ({analyte.low:g}-{analyte.high:g})" if analyte.low is not None else ""
+    return f"{analyte.label} {analyte.value}{unit}{bounds}"
+
+
+def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
+    told = write_presentation(hospital, site, patient)
+    physical = "\n".join(
+        f"{exam.name}: {physical_text(exam, site, patient).rstrip('.')}."
+        for exam in hospital.examinations.values()
+        if exam.kind == "physical" and exam.name in patient.offered
+    )
+    auxiliary = " ".join(
+        [f"{name}: {entry['result'].rstrip('.')}." for name, entry in laboratory.items()]
+        + [f"{name}: {entry['findings']}" for name, entry in imaging.items()]
+    )
+    sex = "Female" if patient.female else "Male"
+    order = (
+        "Chief Complaint",
+        "History of Present Illness",
+        "Past Medical History",
+        "Personal History",
+        "Family History",
+        "Allergy History",
+    )
+    lines = [
+        f"Patient Information: {sex}, {patient.age} years old.",
+        *(f"{name}: {told[name]}" for name in order),
+        f"Physical Examination:\n{physical}",
+        f"Auxiliary Examination: {auxiliary}",
+    ]
+    return "\n".join(lines)

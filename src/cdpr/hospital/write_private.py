@@ -1,0 +1,113 @@
+"""Patients as the private hospital's two tables.
+
+``cases.csv``, one row a case: case_id, patient_id, age, sex (M/F), chief_complaint, present_illness,
+past_history, personal_history, family_history, allergy_history, discharge_diagnosis.
+``results.csv``, one row a measured item or report: case_id, sequence, category (lab, culture, imaging,
+procedure, physical), examination, item, value, unit, reference_low, reference_high, flag (H, L, or empty),
+report. Laboratory rows fill item to flag; all others fill report. Names are abbreviations of its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..cases import diagnoses
+from .files import write_csv
+from .model import Examination, Hospital, Site
+from .sample import Patient, sample_patient, write_analytes, write_presentation, write_report
+
+CASE_COLUMNS = [
+    "case_id",
+    "patient_id",
+    "age",
+    "sex",
+    "chief_complaint",
+    "present_illness",
+    "past_history",
+    "personal_history",
+    "family_history",
+    "allergy_history",
+    "discharge_diagnosis",
+]
+RESULT_COLUMNS = [
+    "case_id",
+    "sequence",
+    "category",
+    "examination",
+    "item",
+    "value",
+    "unit",
+    "reference_low",
+    "reference_high",
+    "flag",
+    "report",
+]
+_CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
+
+
+def write_private(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
+    """Write ``cases.csv`` and ``results.csv`` below ``out_dir``."""
+    site = hospital.site("private")
+    people, results = [], []
+    for index in range(cases):
+        patient = sample_patient(hospital, site, seed, index)
+        people.append(_case(hospital, site, patient))
+        rows = [
+            row
+            for exam in hospital.examinations.values()
+            if exam.name in patient.offered
+            for row in _rows(exam, site, patient)
+        ]
+        results += [{"case_id": _case_id(patient), "sequence": n} | row for n, row in enumerate(rows, 1)]
+    write_csv(Path(out_dir) / "cases.csv", CASE_COLUMNS, people)
+    write_csv(Path(out_dir) / "results.csv", RESULT_COLUMNS, results)
+
+
+def _case_id(patient: Patient) -> str:
+    return f"PH{patient.index + 1:05d}"
+
+
+def _case(hospital: Hospital, site: Site, patient: Patient) -> dict:
+    told = write_presentation(hospital, site, patient)
+    disease = hospital.diseases[patient.disease].name
+    aliases = diagnoses().find(disease).aliases
+    rng = patient.generator(904)
+    spelling = aliases[0] if rng.random() < 0.4 else disease
+    return {
+        "case_id": _case_id(patient),
+        "patient_id": f"P{patient.index + 1:05d}",
+        "age": patient.age,
+        "sex": "F" if patient.female else "M",
+        "chief_complaint": told["Chief Complaint"],
+        "present_illness": told["History of Present Illness"],
+        "past_history": told["Past Medical History"],
+        "personal_history": told["Personal History"],
+        "family_history": told["Family History"],
+        "allergy_history": told["Allergy History"],
+        "discharge_diagnosis": spelling,
+    }
+
+
+def _rows(exam: Examination, site: Site, patient: Patient) -> list[dict]:
+    row = {"category": _CATEGORIES.get(exam.kind, exam.kind), "examination": site.exam_name(exam)}
+    if exam.findings[0].measure is None:
+        return [row | {"report": write_report(exam, site, patient)}]
+    numbers = write_analytes(exam, site, patient)
+    if exam.kind == "physical":
+        return [row | {"report": ", ".join(f"{a.label} {a.value}" for a in numbers)}]
+    rows = []
+    for a in numbers:
+        high = a.flag and a.high is not None and float(a.value) > a.high
+        low = a.flag and a.low is not None and float(a.value) < a.low
+        rows.append(
+            row
+            | {
+                "item": a.label,
+                "value": a.value,
+                "unit": a.units or "",
+                "reference_low": "" if a.low is None else a.low,
+                "reference_high": "" if a.high is None else a.high,
+                "flag": "L" if low else "H" if high or a.flag else "",
+            }
+        )
+    return rows
