@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..environment import State
-from ..hospital.posterior import Diagnostician
-from ..settings.schema import Clinician as ClinicianSettings
-from ..settings.schema import Tests, Utility
+from ..settings import Settings
 from .reference import Price, ValueOfInformation
 
 _MOST_REQUESTS = 5
@@ -21,11 +19,9 @@ class Clinician(ValueOfInformation):
     Habit favours cheap examinations, as habits do. All randomness comes from the seed of the turn.
     """
 
-    def __init__(
-        self, doctor: Diagnostician, price: Price, utility: Utility, tests: Tests, settings: ClinicianSettings
-    ):
-        super().__init__(doctor, price, utility, tests)
-        self.settings = settings
+    def __init__(self, settings: Settings, dataset: str = "mimic_iv", price: Price | None = None):
+        super().__init__(settings, dataset, price)
+        self.settings = settings.warm_start.clinician
 
     def choose(self, state: State, seed: int) -> int | None:
         """An examination, or None when sure or out of patience."""

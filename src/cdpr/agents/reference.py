@@ -7,26 +7,46 @@ fall back to the most frequent disease.
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable
 
 import numpy as np
 
+from ..costs import load_catalogue, price_of
 from ..environment import FinalDiagnosis, Observation, RequestTest, State, Turn, render_action
 from ..hospital.posterior import Diagnostician, canonical_name
-from ..settings.schema import Tests, Utility
+from ..settings import Settings
+from ..settings.schema import Costs
 
 Price = Callable[[State, str], float]
-REFERENCE_POLICIES = ("zero_test", "all_tests", "random", "cheapest_first", "value_of_information")
 _NEGLIGIBLE = 1e-3
 _REMEMBERED = 4096
 
 
-class ReferenceAgent:
-    """Diagnoses the likeliest disease at once; others override :meth:`choose`."""
+def catalogue_price(costs: Costs) -> Price:
+    """What the price catalogue charges, nothing for a billing group that was charged before."""
+    catalogue = load_catalogue()
+    listed = functools.cache(lambda key: price_of(key, costs, catalogue))
 
-    def __init__(self, doctor: Diagnostician):
-        self.doctor = doctor
+    def price(state: State, exam_key: str) -> float:
+        entry = listed(exam_key)
+        paid = entry.group is not None and any(listed(key).group == entry.group for key in state.obtained)
+        return 0.0 if paid else entry.usd
+
+    return price
+
+
+class ReferenceAgent:
+    """Diagnoses the likeliest disease at once (`zero_test`); others override :meth:`choose`.
+
+    ``dataset`` names the hospital whose model it knows; ``price`` tells what an examination would cost in a
+    state, US dollars (default: the catalogue, each billing group charged once).
+    """
+
+    def __init__(self, settings: Settings, dataset: str = "mimic_iv", price: Price | None = None):
+        self.doctor = doctor = Diagnostician(dataset=dataset)
+        self.price = price or catalogue_price(settings.costs)
         self.physical = np.array([doctor.hospital.examinations[e].kind == "physical" for e in doctor.exams])
         self._known: OrderedDict[tuple, np.ndarray] = OrderedDict()
 
@@ -75,6 +95,15 @@ class ReferenceAgent:
         """Requests so far that are no items of the physical examination."""
         return int((self.asked(state) & ~self.physical).sum())
 
+    def prices(self, state: State) -> np.ndarray:
+        """US dollars that each examination would cost now, shape [examinations]; physical ones are free."""
+        return np.array(
+            [
+                0.0 if free else self.price(state, self.doctor.key(exam))
+                for exam, free in zip(self.doctor.exams, self.physical, strict=True)
+            ]
+        )
+
 
 class AllTests(ReferenceAgent):
     """Orders every examination that the hospital knows, then diagnoses; the ceiling of accuracy."""
@@ -90,9 +119,7 @@ class AllTests(ReferenceAgent):
 class RandomTests(ReferenceAgent):
     """Orders a fixed number of examinations at random, then diagnoses."""
 
-    def __init__(self, doctor: Diagnostician, requests: int = 3):
-        super().__init__(doctor)
-        self.limit = requests
+    limit = 3
 
     def choose(self, state: State, seed: int) -> int | None:
         """One of those not asked for yet, each with equal chance."""
@@ -102,29 +129,10 @@ class RandomTests(ReferenceAgent):
         return int(np.random.default_rng(seed).choice(left))
 
 
-class PricedAgent(ReferenceAgent):
-    """An agent that knows what examinations cost."""
-
-    def __init__(self, doctor: Diagnostician, price: Price):
-        super().__init__(doctor)
-        self.price = price
-
-    def prices(self, state: State) -> np.ndarray:
-        """US dollars that each examination would cost now, shape [examinations]; physical ones are free."""
-        return np.array(
-            [
-                0.0 if free else self.price(state, self.doctor.key(exam))
-                for exam, free in zip(self.doctor.exams, self.physical, strict=True)
-            ]
-        )
-
-
-class CheapestFirst(PricedAgent):
+class CheapestFirst(ReferenceAgent):
     """Orders by rising price until one disease is likely enough."""
 
-    def __init__(self, doctor: Diagnostician, price: Price, confidence: float = 0.8):
-        super().__init__(doctor, price)
-        self.confidence = confidence
+    confidence = 0.8
 
     def choose(self, state: State, seed: int) -> int | None:
         """The cheapest of those not asked for yet."""
@@ -134,13 +142,13 @@ class CheapestFirst(PricedAgent):
         return int(left[self.prices(state)[left].argmin()]) if left.size else None
 
 
-class ValueOfInformation(PricedAgent):
+class ValueOfInformation(ReferenceAgent):
     """Orders the examination with the highest expected gain in the paper's utility (equation "utility"),
     as if a diagnosis followed; stops when none gains. It plans with the marginal availability."""
 
-    def __init__(self, doctor: Diagnostician, price: Price, utility: Utility, tests: Tests):
-        super().__init__(doctor, price)
-        self.utility, self.tests = utility, tests
+    def __init__(self, settings: Settings, dataset: str = "mimic_iv", price: Price | None = None):
+        super().__init__(settings, dataset, price)
+        self.utility, self.tests = settings.utility, settings.environment.tests
 
     def gains(self, state: State) -> np.ndarray:
         """Expected net gain of each examination, shape [examinations]; -inf for those asked for."""
@@ -157,17 +165,10 @@ class ValueOfInformation(PricedAgent):
         return int(net.argmax()) if net.max() > _NEGLIGIBLE else None
 
 
-def reference_agent(name: str, doctor: Diagnostician, price: Price, utility: Utility, tests: Tests) -> ReferenceAgent:
-    """A reference policy by its name in :data:`REFERENCE_POLICIES`. Raises ValueError for another name."""
-    match name:
-        case "zero_test":
-            return ReferenceAgent(doctor)
-        case "all_tests":
-            return AllTests(doctor)
-        case "random":
-            return RandomTests(doctor)
-        case "cheapest_first":
-            return CheapestFirst(doctor, price)
-        case "value_of_information":
-            return ValueOfInformation(doctor, price, utility, tests)
-    raise ValueError(f"reference policy {name!r}: expected one of {', '.join(REFERENCE_POLICIES)}")
+REFERENCE_POLICIES: dict[str, type[ReferenceAgent]] = {
+    "zero_test": ReferenceAgent,
+    "all_tests": AllTests,
+    "random": RandomTests,
+    "cheapest_first": CheapestFirst,
+    "value_of_information": ValueOfInformation,
+}

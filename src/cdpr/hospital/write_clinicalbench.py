@@ -104,7 +104,7 @@ def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict,
         "Allergy History",
     )
     lines = [
-        f"Patient Information: {sex}, {patient.age} years old.",
+        f"Patient Basic Information: {sex}, {patient.age} years old.",
         *(f"{name}: {told[name]}" for name in order),
         f"Physical Examination:\n{physical}",
         f"Auxiliary Examination: {auxiliary}",

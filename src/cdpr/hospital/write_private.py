@@ -1,10 +1,8 @@
-"""Patients as the private hospital's two tables.
+"""Patients as the private hospital's two tables, ``cases.csv`` and ``results.csv``.
 
-``cases.csv``, one row a case: case_id, patient_id, age, sex (M/F), chief_complaint, present_illness,
-past_history, personal_history, family_history, allergy_history, discharge_diagnosis.
-``results.csv``, one row a measured item or report: case_id, sequence, category (lab, culture, imaging,
-procedure, physical), examination, item, value, unit, reference_low, reference_high, flag (H, L, or empty),
-report. Laboratory rows fill item to flag; all others fill report. Names are abbreviations of its own.
+The format is described in docs/reference/private-format.md: one row a case, and one row a measured
+quantity or report. Names of examinations and quantities are this hospital's abbreviations, and sentences
+are telegraphic.
 """
 
 from __future__ import annotations
@@ -16,33 +14,11 @@ from .files import write_csv
 from .model import Examination, Hospital, Site
 from .sample import Patient, sample_patient, write_analytes, write_presentation, write_report
 
-CASE_COLUMNS = [
-    "case_id",
-    "patient_id",
-    "age",
-    "sex",
-    "chief_complaint",
-    "present_illness",
-    "past_history",
-    "personal_history",
-    "family_history",
-    "allergy_history",
-    "discharge_diagnosis",
-]
-RESULT_COLUMNS = [
-    "case_id",
-    "sequence",
-    "category",
-    "examination",
-    "item",
-    "value",
-    "unit",
-    "reference_low",
-    "reference_high",
-    "flag",
-    "report",
-]
-_CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
+CASE_COLUMNS = (
+    "case_id patient_id age sex chief_complaint present_illness past_history personal_history family_history "
+    "allergies final_diagnosis"
+)
+RESULT_COLUMNS = "case_id item category analyte value unit reference_low reference_high report"
 
 
 def write_private(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
@@ -58,9 +34,9 @@ def write_private(hospital: Hospital, out_dir: str | Path, cases: int, seed: int
             if exam.name in patient.offered
             for row in _rows(exam, site, patient)
         ]
-        results += [{"case_id": _case_id(patient), "sequence": n} | row for n, row in enumerate(rows, 1)]
-    write_csv(Path(out_dir) / "cases.csv", CASE_COLUMNS, people)
-    write_csv(Path(out_dir) / "results.csv", RESULT_COLUMNS, results)
+        results += [{"case_id": _case_id(patient)} | row for row in rows]
+    write_csv(Path(out_dir) / "cases.csv", CASE_COLUMNS.split(), people)
+    write_csv(Path(out_dir) / "results.csv", RESULT_COLUMNS.split(), results)
 
 
 def _case_id(patient: Patient) -> str:
@@ -83,31 +59,23 @@ def _case(hospital: Hospital, site: Site, patient: Patient) -> dict:
         "past_history": told["Past Medical History"],
         "personal_history": told["Personal History"],
         "family_history": told["Family History"],
-        "allergy_history": told["Allergy History"],
-        "discharge_diagnosis": spelling,
+        "allergies": told["Allergy History"],
+        "final_diagnosis": spelling,
     }
 
 
 def _rows(exam: Examination, site: Site, patient: Patient) -> list[dict]:
-    row = {"category": _CATEGORIES.get(exam.kind, exam.kind), "examination": site.exam_name(exam)}
+    row = {"item": site.exam_name(exam), "category": exam.kind}
     if exam.findings[0].measure is None:
         return [row | {"report": write_report(exam, site, patient)}]
-    numbers = write_analytes(exam, site, patient)
-    if exam.kind == "physical":
-        return [row | {"report": ", ".join(f"{a.label} {a.value}" for a in numbers)}]
-    rows = []
-    for a in numbers:
-        high = a.flag and a.high is not None and float(a.value) > a.high
-        low = a.flag and a.low is not None and float(a.value) < a.low
-        rows.append(
-            row
-            | {
-                "item": a.label,
-                "value": a.value,
-                "unit": a.units or "",
-                "reference_low": "" if a.low is None else a.low,
-                "reference_high": "" if a.high is None else a.high,
-                "flag": "L" if low else "H" if high or a.flag else "",
-            }
-        )
-    return rows
+    return [
+        row
+        | {
+            "analyte": a.label,
+            "value": a.value,
+            "unit": a.units or "",
+            "reference_low": "" if a.low is None else a.low,
+            "reference_high": "" if a.high is None else a.high,
+        }
+        for a in write_analytes(exam, site, patient)
+    ]
