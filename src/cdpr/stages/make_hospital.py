@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ..hospital import write_raw
+from ..hospital.write import write_hospital
 from ..settings import Settings
 from ..tracking import Run
 
 
 def run(settings: Settings, job: Run) -> None:
     """Write the three data sets, each in its native format."""
+    write_hospital(settings.hospital, job.out["mimic_iv"].parent, list(job.out))
     for dataset, folder in job.out.items():
-        count = write_raw(settings.hospital, dataset, folder)
-        job.metrics[f"cases/{dataset}"] = count
-        print(f"{dataset}: {count} cases")
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        job.metrics[f"bytes/{dataset}"] = size
+        print(f"{dataset}: {size / 1e6:.1f} MB of raw files")

@@ -105,7 +105,7 @@ class MlflowIndex:
                 self.client.set_tag(found[0].info.run_id, CURRENT_TAG, "true")
             return False
         run_id = self.find_or_create(where, run_name(stage, options), key, record_tags(record))
-        self._log_parameters(run_id, record)
+        self._log_tags_and_parameters(run_id, record)
         last = self.last_step(run_id)
         self.log_history(run_id, [(r["step"], numbers(r)) for r in history if r["step"] > last])
         final = {
@@ -118,9 +118,10 @@ class MlflowIndex:
         self.client.set_terminated(run_id, status="FINISHED")
         return True
 
-    def _log_parameters(self, run_id: str, record: Mapping[str, Any]) -> None:
-        from mlflow.entities import Param
+    def _log_tags_and_parameters(self, run_id: str, record: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param, RunTag
 
+        self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record_tags(record).items()])
         known = self.client.get_run(run_id).data.params
         params = [Param(k, v[:6000]) for k, v in flatten(record["parameters"]).items() if k not in known]
         for start in range(0, len(params), _PARAM_BATCH):

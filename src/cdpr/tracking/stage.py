@@ -66,8 +66,8 @@ def stage(
     """Time a stage, keep its outputs whole, and write ``record`` (a ``run.json``) last, all atomically.
 
     ``inputs`` and ``outputs`` map names to files or folders; ``parameters`` is the slice of settings that the stage
-    reads, ``state`` the root of the state folders. On any error the outputs of an earlier run stay as they were and nothing new is left behind.
-    Raises :class:`StageError` for a missing input or an output that the stage did not write.
+    reads, ``state`` the root of the state folders. On any error the outputs of an earlier run stay as they were and
+    nothing new is left behind. Raises :class:`StageError` for a missing input or an output that was not written.
     """
     for label, path in inputs.items():
         if not Path(path).exists():

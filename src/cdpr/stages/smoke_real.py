@@ -1,0 +1,75 @@
+"""Stage ``smoke_real``: a real language model, untrained for the task, on cases that nobody here wrote.
+
+Its accuracy is poor and reported as it is: the point is that free text survives the whole path.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ..agents.reference import REFERENCE_POLICIES
+from ..evaluation.run import evaluate
+from ..llm.packaged import convert_weights, packaged_weights
+from ..settings import Settings, merge
+from ..tracking import Run
+
+MODEL_RUN = "zero_shot"
+_NO_CASES = "no AgentClinic cases: set data.agentclinic.path to agentclinic_medqa.jsonl"
+_NO_MODEL = "no model: run `make local-llm` for SmolLM2-135M, or set smoke_real.model to a Hugging Face folder"
+_COLUMNS = ("cases", "accuracy", "n_issued", "n_available", "n_unavailable", "n_invalid", "cost_usd")
+
+
+def run(settings: Settings, job: Run) -> None:
+    """Evaluate reference policies on all cases and the model on a few; what cannot run says why."""
+    job.out["evaluations"].mkdir()
+    cases = job.inputs.get("cases")
+    if cases is None:
+        rows = {name: {"not_run": _NO_CASES} for name in (MODEL_RUN, *REFERENCE_POLICIES)}
+    else:
+        rows = {MODEL_RUN: _zero_shot(settings, cases, job)}
+        rows |= {name: _evaluate(settings, name, None, cases, job, None) for name in REFERENCE_POLICIES}
+    job.out["summary"].write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    job.out["md"].write_text(render(rows), encoding="utf-8")
+    print(render(rows))
+
+
+def as_shown_to_a_real_model(settings: Settings) -> Settings:
+    """The settings with the paper's full prompt, long turns and greedy decoding; the rest stays."""
+    changed = merge(settings.model_dump(), {
+        "environment": {"prompt": {"style": "full"}},
+        "policy": {"max_turn_tokens": settings.smoke_real.max_turn_tokens},
+        "evaluation": {"decodings": ["greedy"]},
+    })  # fmt: skip
+    return type(settings).model_validate(changed)
+
+
+def render(rows: dict[str, dict]) -> str:
+    """Markdown table of the outcome."""
+    lines = ["| agent | " + " | ".join(_COLUMNS) + " |", "|---" * (1 + len(_COLUMNS)) + "|"]
+    for name, row in rows.items():
+        if "not_run" in row:
+            lines.append(f"| {name} | not run: {row['not_run']} |" + " |" * (len(_COLUMNS) - 1))
+        else:
+            lines.append(f"| {name} | " + " | ".join(f"{row[c]:g}" for c in _COLUMNS) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _zero_shot(settings: Settings, cases: Path, job: Run) -> dict:
+    model = settings.smoke_real.model
+    if model is None:
+        weights = packaged_weights()
+        if weights is None:
+            return {"not_run": _NO_MODEL}
+        model = convert_weights(weights, job.state.parent / "models" / weights.stem)
+    shown = as_shown_to_a_real_model(settings)
+    return _evaluate(shown, MODEL_RUN, Path(model), cases, job, settings.smoke_real.cases)
+
+
+def _evaluate(settings: Settings, name: str, policy: Path | None, cases: Path, job: Run, limit: int | None) -> dict:
+    """Means over the greedy rows of one agent."""
+    path = job.out["evaluations"] / f"{name}.jsonl"
+    evaluate(settings, name, policy, cases, path, limit)
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    means = {column: round(sum(row[column] for row in rows) / len(rows), 4) for column in _COLUMNS[2:]}
+    return {"cases": len(rows), "accuracy": sum(row["correct"] for row in rows) / len(rows), **means}

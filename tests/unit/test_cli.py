@@ -1,0 +1,79 @@
+"""The command line: light, teaching, and clear about problems."""
+
+import subprocess
+import sys
+
+import pytest
+
+from cdpr import cli
+from cdpr.stages.catalogue import STAGES
+
+LIGHT_ROOMS = ("settings", "cases", "hospital", "costs", "ingest", "llm", "environment", "agents", "credit")
+HEAVY = ("torch", "verl", "mlflow", "transformers", "vllm")
+
+
+def imported_by(code: str) -> set[str]:
+    """Heavy packages that a fresh Python has loaded after running ``code``."""
+    check = f"{code}\nimport sys\nprint(*(n for n in {(*HEAVY, 'pandas', 'numpy')!r} if n in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_help_loads_nothing_heavy():
+    assert imported_by("from cdpr.cli import build_parser\nbuild_parser().format_help()") == set()
+
+
+def test_reading_the_workflow_loads_nothing_heavy():
+    assert imported_by("from cdpr.workflow import Plan\nPlan({}).current_keys()") == set()
+
+
+def test_rooms_up_to_credit_import_without_learning_libraries():
+    walk = (
+        "import importlib, pkgutil\n"
+        f"for room in {LIGHT_ROOMS!r}:\n"
+        "    package = importlib.import_module('cdpr.' + room)\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if not module.name.startswith(('cdpr.llm.', 'cdpr.hospital.calibrate')):\n"
+        "            importlib.import_module(module.name)\n"
+    )
+    assert imported_by(walk) & set(HEAVY) == set()
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_every_stage_has_a_module_and_teaching_help(name, capsys):
+    __import__(f"cdpr.stages.{name}") if name in ("preflight", "init_tracking") else None
+    with pytest.raises(SystemExit) as stop:
+        cli.main([name, "--help"])
+    text = capsys.readouterr().out
+    assert stop.value.code == 0
+    assert "example:" in text and "reads the settings" in text and f"cdpr {name}" in text
+
+
+def test_problems_of_the_user_are_one_message(tmp_path, capsys):
+    (tmp_path / "bad.yaml").write_text("credit: {betta: 1}\n")
+    out = ["--ready", str(tmp_path / "r")]
+    assert cli.main(["init_tracking", *out, "--settings", str(tmp_path / "bad.yaml")]) == 2
+    error = capsys.readouterr().err
+    assert (
+        error.startswith("cdpr init_tracking:") and "did you mean 'credit.beta'" in error and "Traceback" not in error
+    )
+    assert cli.main(["init_tracking", *out, "--settings", str(tmp_path / "absent.yaml")]) == 2
+    assert "absent.yaml" in capsys.readouterr().err
+
+
+def test_a_missing_input_is_a_message_and_leaves_nothing(tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
+    done = cli.main(["preflight", "--warm_start", str(tmp_path / "no.jsonl"), "--immediate", str(tmp_path / "no.jsonl"),
+                     "--report", str(tmp_path / "out" / "p.json"), "--settings", str(tmp_path / "c.yaml")])  # fmt: skip
+    assert done == 2 and "no.jsonl" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_undeclared_settings_are_an_error(tmp_path, capsys, monkeypatch):
+    from cdpr.stages import init_tracking
+
+    monkeypatch.setattr(init_tracking, "run", lambda settings, job: settings.credit.beta)
+    (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
+    arguments = ["init_tracking", "--ready", str(tmp_path / "ready"), "--settings", str(tmp_path / "c.yaml")]
+    assert cli.main(arguments) == 2
+    assert "Settings.credit" in capsys.readouterr().err

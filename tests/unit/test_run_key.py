@@ -1,0 +1,120 @@
+"""Run keys: they change with everything that matters and with nothing else."""
+
+import pytest
+
+from cdpr.run_key import DigestCache, code_digest, import_closure, run_key
+from cdpr.settings import Settings, merge, parse_settings
+from cdpr.workflow import Plan
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A small package: stages.a -> rooms.x -> rooms.y (inside a function); stages.b stands alone."""
+    files = {
+        "__init__.py": "",
+        "stages/__init__.py": "",
+        "stages/a.py": "from ..rooms.x import f\n",
+        "stages/b.py": "import json\n",
+        "rooms/__init__.py": "",
+        "rooms/x.py": '"""Doc."""\ndef f():\n    from . import y\n    return y.VALUE  # why\n',
+        "rooms/y.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..other import z\nVALUE = 1\n",
+        "rooms/data/table.csv": "a,b\n",
+        "other/__init__.py": "",
+        "other/z.py": "Z = 1\n",
+        "tracking/__init__.py": "",
+    }
+    for name, text in files.items():
+        path = tmp_path / "cdpr" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "cdpr"
+
+
+def digest_after(package, name, text, root="cdpr.stages.a"):
+    """Digest in a fresh copy of the file: digests of a path are remembered within a process."""
+    copy = package.parent / f"copy-{abs(hash((name, text)))}" / "cdpr"
+    for path in package.rglob("*"):
+        if path.is_file():
+            target = copy / path.relative_to(package)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    (copy / name).write_text(text)
+    return code_digest([root], copy)
+
+
+def test_closure_follows_lazy_imports_and_leaves_out_typing_only_ones(package):
+    assert import_closure(["cdpr.stages.a"], package) == [
+        "cdpr.rooms", "cdpr.rooms.x", "cdpr.rooms.y", "cdpr.stages", "cdpr.stages.a",
+    ]  # fmt: skip
+    with pytest.raises(ModuleNotFoundError, match=r"cdpr\.stages\.nowhere"):
+        import_closure(["cdpr.stages.nowhere"], package)
+
+
+def test_digest_sees_code_and_data_but_not_comments_layout_or_strangers(package):
+    before = code_digest(["cdpr.stages.a"], package)
+    reworded = '"""Other words."""\n\n\ndef f():\n    """Doc."""\n    from . import y\n\n    return (y.VALUE)\n'
+    assert digest_after(package, "rooms/x.py", reworded) == before
+    assert digest_after(package, "other/z.py", "Z = 2\n") == before
+    assert digest_after(package, "rooms/y.py", "VALUE = 2\n") != before
+    assert digest_after(package, "rooms/data/table.csv", "a,c\n") != before
+
+
+def test_every_part_of_a_key_counts():
+    base = {"stage": "s", "parameters": {"p": 1}, "code": "c", "upstream": {"u": "1"}, "inputs": {"i": "1"}, "seed": 0}
+    changes = {"stage": "t", "parameters": {"p": 2}, "code": "d", "upstream": {"u": "2"}, "inputs": {}, "seed": 1}
+    keys = {run_key(**base), *(run_key(**(base | {name: value})) for name, value in changes.items())}
+    assert len(keys) == 1 + len(changes)
+
+
+def test_outside_files_are_read_again_only_when_touched(tmp_path, monkeypatch):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "a.csv").write_text("1")
+    cache = DigestCache(tmp_path / "state" / "digests.json")
+    first = cache.digest(raw)
+    (raw / "a.csv").touch()
+    assert DigestCache(tmp_path / "state" / "digests.json").digest(raw) == first
+    monkeypatch.setattr("cdpr.run_key.path_digest", lambda path: pytest.fail("read again"))
+    assert DigestCache(tmp_path / "state" / "digests.json").digest(raw) == first
+    assert cache.digest(tmp_path / "nothing") == "absent"
+
+
+def plan(tmp_path, **changes):
+    """Plan of the default settings with some changed, in a folder of its own."""
+    base = {"paths": {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}}
+    return Plan(parse_settings(merge(merge(Settings().model_dump(), base), changes)))
+
+
+def keys(of):
+    """Keys of one job of every stage."""
+    jobs = {
+        "make_hospital": {}, "ingest": {"dataset": "private"}, "map_costs": {"dataset": "mimic_iv"}, "warm_start": {},
+        "train": {"run": "cdpr-seed0"}, "evaluate": {"run": "cdpr-seed0", "dataset": "private"}, "main_table": {},
+        "plot_accuracy_cost": {}, "preflight": {},
+    }  # fmt: skip
+    return {stage: of.key(stage, **options) for stage, options in jobs.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "concerns"),
+    [
+        ({"paths": {"results": "elsewhere"}}, set()),
+        ({"training": {"save_every": 7}}, set()),
+        ({"evaluation": {"bootstrap": 7}}, {"main_table", "plot_accuracy_cost"}),
+        ({"credit": {"beta": 0.7}}, {"train", "evaluate", "main_table", "plot_accuracy_cost"}),
+        ({"costs": {"fallback_usd": 6.0}},
+         {"map_costs", "warm_start", "train", "evaluate", "main_table", "plot_accuracy_cost", "preflight"}),
+    ],
+)  # fmt: skip
+def test_a_setting_concerns_the_stages_that_read_it_and_those_after(tmp_path, change, concerns):
+    before, after = keys(plan(tmp_path)), keys(plan(tmp_path, **change))
+    assert {stage for stage in before if before[stage] != after[stage]} == concerns
+
+
+def test_the_process_reward_does_not_concern_grpo(tmp_path):
+    before, after = plan(tmp_path), plan(tmp_path, credit={"beta": 0.7})
+    assert before.key("train", run="grpo-seed0") == after.key("train", run="grpo-seed0")
+    assert before.code("train", before.settings_of("train", {"run": "grpo-seed0"})[0]) != before.code(
+        "train", before.settings
+    )
+    assert before.trained("cdpr", "without_process_reward", "grpo")[3:] == ["grpo-seed0", "grpo-seed1", "grpo-seed2"]

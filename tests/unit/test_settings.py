@@ -1,0 +1,101 @@
+"""Settings: closed, explained errors, canonical variants, generated files up to date."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cdpr.settings import (
+    VARIANTS,
+    Settings,
+    SettingsError,
+    job_of,
+    load_settings,
+    merge,
+    parse_settings,
+    resolve_variant,
+)
+from cdpr.settings.generate import check, demo_settings, keys
+from cdpr.settings.restrict import restrict, without
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(not (ROOT / "config.yaml").exists(), reason="runs in the project's own folder")
+def test_generated_files_are_up_to_date():
+    assert check(ROOT) == [], "run `cdpr config --write`"
+
+
+def test_config_file_says_what_the_demo_is():
+    assert load_settings(ROOT / "config.yaml") == demo_settings()
+
+
+@pytest.mark.parametrize("overlay", sorted(p.name for p in (ROOT / "config").glob("*.yaml")))
+def test_overlays_are_valid_and_say_only_what_differs(overlay):
+    settings = load_settings(ROOT / "config.yaml", ROOT / "config" / overlay)
+    data = yaml.safe_load((ROOT / "config" / overlay).read_text())
+    for path, value in leaves(data):
+        base = demo_settings()
+        for name in path:
+            base = getattr(base, name)
+        assert base != value, f"{overlay}: {'.'.join(path)} is the default already"
+    assert settings != demo_settings()
+
+
+def test_the_paper_overlay_takes_back_every_constant_of_the_demo():
+    paper = load_settings(ROOT / "config.yaml", ROOT / "config" / "paper.yaml").model_dump()
+    overlay = dict(leaves(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())))
+    for path, _ in leaves(yaml.safe_load((ROOT / "src/cdpr/settings/demo.yaml").read_text())):
+        wanted, found = Settings().model_dump(), paper
+        for name in path:
+            wanted, found = wanted[name], found[name]
+        assert path in overlay or found == wanted, f"{'.'.join(path)} keeps the demo's value {found}"
+
+
+def leaves(tree, at=()):
+    """(path, value) of everything below."""
+    for name, value in tree.items():
+        yield from leaves(value, (*at, name)) if isinstance(value, dict) else [((*at, name), value)]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"credit": {"betta": 1}}, r"unknown key 'credit\.betta'; did you mean 'credit\.beta'"),
+        ({"lambda_test": 1}, r"unknown key 'lambda_test'; did you mean 'utility\.lambda_test'"),
+        ({"zzz": 1}, r"unknown key 'zzz'; see config/README\.md"),
+        ({"training": {"group_size": 0}}, r"key 'training\.group_size'.*greater than 0.*got 0"),
+        ({"tier": "huge"}, r"key 'tier'.*got 'huge'"),
+    ],
+)
+def test_errors_name_key_and_remedy(data, message):
+    with pytest.raises(SettingsError, match=message):
+        parse_settings(data)
+
+
+def test_every_setting_is_described():
+    assert [key.path for key in keys() if not key.description] == []
+
+
+def test_variants_that_train_the_same_are_one_job():
+    settings = Settings()
+    assert job_of(settings, "without_process_reward") == "grpo"
+    assert [name for name in VARIANTS if job_of(settings, name) != name] == ["without_process_reward"]
+    other = parse_settings(merge(settings.model_dump(), {"credit": {"beta": 0.9}}))
+    assert resolve_variant(other, "grpo") == resolve_variant(settings, "grpo")
+    with pytest.raises(SettingsError, match="unknown variant 'ppo'"):
+        resolve_variant(settings, "ppo")
+
+
+def test_a_stage_sees_only_what_it_declares():
+    seen = restrict(Settings(), {"tier", "training.steps", "costs"})
+    assert seen.training.steps == Settings().training.steps and seen.costs == Settings().costs
+    assert seen.model_dump().keys() == {"tier", "training", "costs"}
+    for path in ("hospital", "training.epochs"):
+        with pytest.raises(AttributeError):
+            value = seen
+            for name in path.split("."):
+                value = getattr(value, name)
+    with pytest.raises(SettingsError, match="nowhere"):
+        restrict(Settings(), {"nowhere"})
+    assert without(["costs"], ["costs.fallback_usd"]) == {"costs.price_map", "costs.group_price"}

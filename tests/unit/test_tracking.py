@@ -1,0 +1,124 @@
+"""Stage records, metrics that survive kills, and the index over them."""
+
+import json
+
+import pytest
+
+from cdpr.settings import Settings, merge, parse_settings
+from cdpr.tracking import MetricsLog, StageError, stage
+from cdpr.tracking.metrics import read_metrics
+
+
+def run_stage(folder, key="0" * 16, work=None, name="train", **more):
+    """One small stage with an input, a file and a folder as outputs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "input.txt").write_text("in")
+    more = {"options": {"run": "cdpr-seed0"}, "tags": {"variant": "cdpr"}, "seed": 0, **more}
+    outputs = {"policy": folder / "policy", "metrics": folder / "metrics.jsonl"}
+    with stage(name, {"training": {"steps": 2}}, {"cases": folder / "input.txt"}, outputs, key,
+               record=folder / "run.json", state=folder / "state", **more) as job:  # fmt: skip
+        job.out["policy"].mkdir()
+        (job.out["policy"] / "weights").write_text(key)
+        log = MetricsLog(job.out["metrics"])
+        for step in range(3):
+            log({"step": step, "seconds": step / 2, "train/accuracy": step / 10, "validation/decoding": "greedy"})
+        if work:
+            work(job)
+        job.metrics["accuracy"] = 0.2
+    return folder
+
+
+def test_outputs_appear_whole_with_their_record(tmp_path):
+    run_stage(tmp_path)
+    run_stage(tmp_path, key="1" * 16)
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert (tmp_path / "policy" / "weights").read_text() == "1" * 16
+    assert record["run_key"] == "1" * 16 and record["status"] == "finished" and record["metrics"] == {"accuracy": 0.2}
+    assert record["wall_seconds"] >= 0 and record["peak_memory_mb"] > 1 and record["versions"]["python"]
+    assert len(record["inputs"]["cases"]["sha256"]) == 64
+    assert not list(tmp_path.glob(".partial*"))
+
+
+def test_a_failing_stage_leaves_what_stood_there(tmp_path):
+    run_stage(tmp_path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+    def fail(job):
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        run_stage(tmp_path, key="1" * 16, work=fail)
+    with pytest.raises(StageError, match="metrics"):
+        run_stage(tmp_path, key="1" * 16, work=lambda job: job.out["metrics"].unlink())
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_a_missing_input_is_named(tmp_path):
+    with (
+        pytest.raises(StageError, match=r"cases.*nothing\.jsonl"),
+        stage("train", {}, {"cases": tmp_path / "nothing.jsonl"}, {}, "k", record=tmp_path / "run.json"),
+    ):
+        pass
+
+
+def test_metrics_continue_after_a_kill(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    first = MetricsLog(path)
+    for step in range(5):
+        first({"step": step, "x": step})
+    with path.open("a") as out:
+        out.write('{"step": 5, "x"')  # cut short by the kill
+    heard = []
+    resumed = MetricsLog(path, heard.append)
+    resumed({"step": 3, "x": 30})
+    resumed({"step": 4, "x": 40})
+    assert read_metrics(path) == [*({"step": s, "x": s} for s in range(3)), {"step": 3, "x": 30}, {"step": 4, "x": 40}]
+    assert [row["step"] for row in heard] == [3, 4]
+    with pytest.raises(ValueError, match="at least 5"):
+        resumed({"step": 4})
+
+
+def test_a_broken_line_is_named(tmp_path):
+    (tmp_path / "m.jsonl").write_text('{"step": 0}\nnonsense\n{"step": 1}\n')
+    with pytest.raises(ValueError, match=r"m\.jsonl:2"):
+        read_metrics(tmp_path / "m.jsonl")
+
+
+def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
+    """One test for the whole index: importing MLflow and creating its database takes seconds."""
+    from cdpr.tracking.live import LiveRun
+    from cdpr.tracking.mlflow_index import MlflowIndex, rebuild_tracking, tracking_uri
+
+    paths = {"paths": {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}}
+    settings = parse_settings(merge(Settings().model_dump(), paths))
+    run_stage(tmp_path / "results" / "training" / "cdpr-seed0", key="a" * 16)
+    run_stage(tmp_path / "results" / "training" / "grpo-seed0", key="b" * 16, options={"run": "grpo-seed0"},
+              tags={"variant": "grpo"})  # fmt: skip
+    live = LiveRun(tracking_uri(settings), "cdpr/training", "cdpr-seed0", "a" * 16, {"variant": "cdpr"})
+    live({"step": 0, "train/accuracy": 0.0})
+    live({"step": 1, "train/accuracy": 0.1})
+    live.close()
+    assert rebuild_tracking(settings) == {"records": 2, "new": 2, "superseded": 0}
+    assert rebuild_tracking(settings) == {"records": 2, "new": 0, "superseded": 0}
+    run_stage(tmp_path / "results" / "training" / "grpo-seed0", key="c" * 16, options={"run": "grpo-seed0"})
+    assert rebuild_tracking(settings) == {"records": 2, "new": 1, "superseded": 1}
+
+    index = MlflowIndex(tracking_uri(settings))
+    runs = {r.data.tags["cdpr.run_key"]: r for r in index.client.search_runs([index.experiment("cdpr/training")])}
+    assert set(runs) == {"a" * 16, "b" * 16, "c" * 16}
+    assert runs["b" * 16].data.tags["cdpr.current"] == "false"
+    cdpr = runs["a" * 16]
+    history = index.client.get_metric_history(cdpr.info.run_id, "train/accuracy")
+    assert [(m.step, m.value) for m in history] == [(0, 0.0), (1, 0.1), (2, 0.2)]
+    assert cdpr.info.status == "FINISHED" and cdpr.data.params["training.steps"] == "2"
+    assert cdpr.data.tags["variant"] == "cdpr" and cdpr.data.tags["seed"] == "0"
+
+
+def test_a_tracking_problem_is_a_warning(tmp_path):
+    from cdpr.tracking.live import LiveRun
+
+    (tmp_path / "file").write_text("no folder")
+    with pytest.warns(UserWarning, match="live tracking stopped"):
+        live = LiveRun(f"sqlite:///{tmp_path}/file/mlflow.db", "cdpr/training", "x", "d" * 16, {})
+        live({"step": 0, "x": 1.0})
+        live.close()
