@@ -20,7 +20,9 @@ from ..cases import examinations, normalise
 
 Match = Literal["name", "alias", "analyte", "fallback", "physical"]
 _AMOUNT = re.compile(r"\d+(\.\d+)?")
-_ASIDE = re.compile(r"\s*[(\[][^()\[\]]*[)\]]\s*$")
+_ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
+# A remark that names the specimen makes it another examination: glucose in urine is not blood glucose.
+_SPECIMENS = ("urine", "stool", "csf", "cerebrospinal", "ascites", "pleural", "joint", "fluid", "marrow", "saliva")
 
 
 class CatalogueError(ValueError):
@@ -56,17 +58,21 @@ class Catalogue:
     def find(self, exam_key: str) -> Price | None:
         """The price of an examination by name, alias or membership; None when nothing maps.
 
-        A trailing remark in brackets is ignored when the whole name is unknown.
+        A trailing remark in brackets is ignored when the whole name is unknown, unless it names a specimen.
         """
-        return self._look_up(exam_key) or self._look_up(_ASIDE.sub("", exam_key))
+        found = self._look_up(exam_key)
+        aside = _ASIDE.search(exam_key)
+        if found is not None or aside is None or any(s in aside[1].casefold() for s in _SPECIMENS):
+            return found
+        return self._look_up(exam_key[: aside.start()])
 
     def _look_up(self, name: str) -> Price | None:
         plain = normalise(name)
-        if plain in self._by_name:
-            return self._by_name[plain]
         term = examinations().find(plain)
         if term is not None and term.name in self.prices:
-            return replace(self.prices[term.name], how="alias")
+            return replace(self.prices[term.name], how="name" if normalise(term.name) == plain else "alias")
+        if plain in self._by_name:
+            return self._by_name[plain]
         if plain in self._parent_of:
             return replace(self._parent_of[plain], how="analyte")
         return None

@@ -71,23 +71,11 @@ def price_cases(
 
 def coverage(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> list[Coverage]:
     """One row per examination key from the number of cases that have it."""
-    rows = []
-    for key in sorted(counts):
-        price = price_of(key, settings, catalogue)
-        rows.append(
-            Coverage(
-                key,
-                counts[key],
-                price.examination,
-                price.hcpcs,
-                price.usd,
-                price.source,
-                price.year,
-                price.group or "",
-                price.how,
-            )  # fmt: skip
-        )
-    return rows
+    prices = {key: price_of(key, settings, catalogue) for key in sorted(counts)}
+    return [
+        Coverage(key, counts[key], p.examination, p.hcpcs, p.usd, p.source, p.year, p.group or "", p.how)
+        for key, p in prices.items()
+    ]
 
 
 def _group_price(members: list[Price], rule: str) -> float:

@@ -1,0 +1,29 @@
+"""Which analytes make up which examination (``panels.csv``: examination, label, fluid in report order)."""
+
+from __future__ import annotations
+
+import csv
+import functools
+from importlib import resources
+
+ANY_LABEL = "*"
+
+
+@functools.cache
+def panels() -> tuple[tuple[str, str, str, int, int], ...]:
+    """Rows (examination, label, fluid, place of the examination, place of the label); label ``*`` takes what no
+    other row of its fluid names.
+
+    Raises ValueError when one analyte stands in two examinations.
+    """
+    with resources.files(__package__).joinpath("panels.csv").open(encoding="utf-8", newline="") as lines:
+        table = list(csv.DictReader(lines))
+    owner: dict[tuple[str, str], str] = {}
+    first: dict[str, int] = {}
+    rows = []
+    for place, row in enumerate(table):
+        examination, label, fluid = row["examination"], row["label"], row["fluid"]
+        if owner.setdefault((label, fluid), examination) != examination:
+            raise ValueError(f"panels.csv: {label!r} ({fluid}) stands in {owner[label, fluid]!r} and {examination!r}")
+        rows.append((examination, label, fluid, first.setdefault(examination, place), place))
+    return tuple(rows)

@@ -1,0 +1,43 @@
+"""Radiology reports: the name of the examination and what was seen."""
+
+from __future__ import annotations
+
+import re
+
+from .summary import one_line, only_refers, says_something
+
+_HEADING = re.compile(r"^[^\S\n]*([A-Z][A-Z &/(),-]{2,60}?)[^\S\n]*:", re.MULTILINE)
+# Who asked, why, how it was done, and what earlier films showed is no result of this examination.
+_NO_RESULT = {
+    "EXAMINATION", "EXAM", "STUDY", "INDICATION", "INDICATIONS", "HISTORY", "CLINICAL HISTORY", "MEDICAL HISTORY",
+    "CLINICAL INFORMATION", "CLINICAL INDICATION", "REASON", "REASON FOR EXAM", "REASON FOR EXAMINATION", "TECHNIQUE",
+    "PROCEDURE", "COMPARISON", "COMPARISONS", "DOSE", "DATE", "OPERATORS", "REFERENCE", "COMMENT", "NOTIFICATION",
+    "RECOMMENDATION", "RECOMMENDATIONS", "RECOMMENDATION(S)", "WET READ",
+}  # fmt: skip
+_UNNAMED = {"FINDINGS", "REPORT", "FINAL REPORT"}
+
+
+def report_text(text: str) -> str:
+    """Findings, impression and any further section of a report, in one line; the occasion is left out."""
+    parts = []
+    for heading, body in _sections(text):
+        if heading in _NO_RESULT or not says_something(body) or only_refers(body):
+            continue
+        body = one_line(body)
+        parts.append(body if not heading or heading in _UNNAMED else f"{heading.capitalize()}: {body}")
+    return " ".join(parts)
+
+
+def examination_heading(text: str) -> str | None:
+    """The name under EXAMINATION (EXAM, STUDY), for reports without an entry in the detail table."""
+    for heading, body in _sections(text):
+        if heading in ("EXAMINATION", "EXAM", "STUDY") and says_something(body):
+            return one_line(body.strip().splitlines()[0])
+    return None
+
+
+def _sections(text: str) -> list[tuple[str, str]]:
+    matches = list(_HEADING.finditer(text))
+    starts = [("", 0)] + [(m[1].strip(), m.end()) for m in matches]
+    ends = [m.start() for m in matches] + [len(text)]
+    return [(heading, text[start:end].strip()) for (heading, start), end in zip(starts, ends, strict=True)]

@@ -1,0 +1,51 @@
+"""The case summary: what is known before any examination (paper, appendix "Unified data format")."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+SECTIONS = (
+    "Patient Information",
+    "Chief Complaint",
+    "History of Present Illness",
+    "Past Medical History",
+    "Personal History",
+    "Family History",
+    "Allergy History",
+)
+_REFERENCE = re.compile(
+    r"(?:as (?:described |noted |stated )?above|see (?:above|findings|report|body))\W*", re.IGNORECASE
+)
+_BLANKED = re.compile(r"_{2,}")
+
+
+def one_line(text: str) -> str:
+    """The text with all white space, line ends included, collapsed to single spaces."""
+    return " ".join(text.split())
+
+
+def says_something(text: str) -> bool:
+    """Whether anything is left besides de-identification blanks and punctuation."""
+    return any(c.isalnum() for c in _BLANKED.sub("", text))
+
+
+def only_refers(text: str) -> bool:
+    """Whether an impression says nothing but "see above"."""
+    return _REFERENCE.fullmatch(text.strip()) is not None
+
+
+def build_summary(sections: Mapping[str, str]) -> str:
+    """Bullet lines ``- Section: text`` in the order of :data:`SECTIONS`; sections that say nothing are left out."""
+    lines = []
+    for name in SECTIONS:
+        text = one_line(sections.get(name, ""))
+        if says_something(text):
+            lines.append(f"- {name}: {text}")
+    return "\n".join(lines)
+
+
+def patient_information(age: int | None, sex: str) -> str:
+    """``58 year old male``; what is unknown is left out."""
+    word = {"M": "male", "F": "female", "MALE": "male", "FEMALE": "female"}.get(sex.strip().upper(), "")
+    return " ".join(part for part in (f"{age} year old" if age is not None else "", word) if part)

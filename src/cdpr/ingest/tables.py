@@ -1,0 +1,137 @@
+"""Compressed CSV tables read out of core with DuckDB; every failure names file, line and field."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .funnel import IngestError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_LINE = re.compile(r"CSV Error on Line: (\d+)")
+_LONGEST_LINE = 64 * 1024 * 1024  # bytes; one note is one line of a table
+_FETCH = 50_000  # rows in memory at a time
+
+
+class Tables:
+    """Views over the tables of a folder; all columns are text, empty fields are NULL."""
+
+    def __init__(self, folder: Path):
+        import duckdb
+
+        self.folder = folder
+        self.connection: duckdb.DuckDBPyConnection = duckdb.connect()
+        self._spill = tempfile.TemporaryDirectory(prefix="cdpr-ingest-")
+        self.connection.execute("SET enable_progress_bar = false")
+        self.connection.execute(f"SET temp_directory = {_quoted(self._spill.name)}")
+        self._paths: list[Path] = []
+
+    def __enter__(self) -> Tables:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+        self._spill.cleanup()
+
+    def add(self, name: str, columns: Sequence[str]) -> Path:
+        """Make ``folder/name.csv.gz`` (or ``.csv``) a view called by the last part of its name.
+
+        Raises IngestError when the table or a column is missing, or its head cannot be read.
+        """
+        path = self._find(name)
+        header = read_header(path)
+        missing = [column for column in columns if column not in header]
+        if missing:
+            raise IngestError(
+                path, f"no such column; found {', '.join(header)}", "use the table as its publisher wrote it",
+                line=1, field=missing[0],
+            )  # fmt: skip
+        types = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
+        wanted = ", ".join(f'nullif(trim("{column}"), \'\') AS "{column}"' for column in columns)
+        self.connection.execute(
+            f"CREATE VIEW {name.split('/')[-1]} AS SELECT {wanted} FROM read_csv({_quoted(str(path))}, "
+            f"auto_detect=false, header=true, columns={{{types}}}, delim=',', quote='\"', escape='\"', "
+            f"max_line_size={_LONGEST_LINE})"
+        )
+        self._paths.append(path)
+        return path
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Rows of a query, fetched in batches. Raises IngestError for a table that is broken further down."""
+        yield from self._guarded(lambda: self._fetch(sql, parameters))
+
+    def run(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Execute a statement. Raises IngestError like :meth:`rows`."""
+        for _ in self._guarded(lambda: iter(self.connection.execute(sql, parameters).fetchall())):
+            pass
+
+    def _fetch(self, sql: str, parameters: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        cursor = self.connection.cursor().execute(sql, parameters)
+        while batch := cursor.fetchmany(_FETCH):
+            yield from batch
+
+    def _guarded(self, work: Callable[[], Iterator[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
+        import duckdb
+
+        try:
+            yield from work()
+        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
+            raise self._explain(str(error)) from error
+
+    def _explain(self, message: str) -> IngestError:
+        path = next((p for p in self._paths if str(p) in message), self.folder)
+        if "GZIP" in message or "gzip" in message:
+            return IngestError(path, "the compressed file is cut short or damaged", "copy or download it again")
+        found = _LINE.search(message)
+        detail = next((t for t in message.splitlines()[1:] if t and not t.startswith("Original Line")), message)
+        return IngestError(path, f"row cannot be read ({detail.strip()})", "repair or download the file again",
+                           line=int(found[1]) if found else None)  # fmt: skip
+
+    def _find(self, name: str) -> Path:
+        for ending in (".csv.gz", ".csv"):
+            if (path := self.folder / f"{name}{ending}").is_file():
+                return path
+        raise IngestError(
+            self.folder / f"{name}.csv.gz", "no such table",
+            "point the data set's path at the folder that holds hosp/ and note/",
+        )  # fmt: skip
+
+
+def open_text(path: Path) -> io.TextIOBase:
+    """A table as text, decompressed where its name says so."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")  # type: ignore[return-value]
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def read_header(path: Path) -> list[str]:
+    """Column names of a table. Raises IngestError."""
+    try:
+        with open_text(path) as lines:
+            header = next(csv.reader(lines), [])
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise IngestError(path, f"cannot be read ({error})", "copy or download it again", line=1) from error
+    repeated = {name for name in header if header.count(name) > 1}
+    if not header or repeated:
+        problem = f"column names repeat: {', '.join(sorted(repeated))}" if repeated else "the table is empty"
+        raise IngestError(path, problem, "use the table as its publisher wrote it", line=1)
+    return header
+
+
+def line_of(path: Path, column: str, value: str) -> int | None:
+    """Line at which a table's row with this value starts or ends; a slow scan, for error messages only."""
+    with open_text(path) as lines:
+        reader = csv.DictReader(lines)
+        return next((reader.line_num for row in reader if (row.get(column) or "").strip() == value), None)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
