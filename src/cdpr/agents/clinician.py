@@ -28,7 +28,8 @@ class Clinician(ValueOfInformation):
         if self.posterior(state).max() >= self.settings.confidence or self.requests(state) >= _MOST_REQUESTS:
             return None
         rng = np.random.default_rng(seed)
-        net = self.gains(state)
+        net = self.doctor.net_gain(self.posterior(state), *self.charges(state))
+        net = np.where(self.asked(state), -np.inf, net)
         if rng.random() < self.settings.wasteful:
             net = np.where(self.physical, -np.inf, net)
             plausible = np.argsort(-net, kind="stable")[:_PLAUSIBLE]

@@ -143,26 +143,24 @@ class CheapestFirst(ReferenceAgent):
 
 
 class ValueOfInformation(ReferenceAgent):
-    """Orders the examination with the highest expected gain in the paper's utility (equation "utility"),
-    as if a diagnosis followed; stops when none gains. It plans with the marginal availability."""
+    """Orders the examination with the highest expected gain in the paper's utility (equation "utility"), as if
+    at most one more would follow it; stops when none gains. It plans with the marginal availability."""
 
     def __init__(self, settings: Settings, dataset: str = "mimic_iv", price: Price | None = None):
         super().__init__(settings, dataset, price)
         self.utility, self.tests = settings.utility, settings.environment.tests
 
-    def gains(self, state: State) -> np.ndarray:
-        """Expected net gain of each examination, shape [examinations]; -inf for those asked for."""
+    def charges(self, state: State) -> tuple[np.ndarray, float]:
+        """Utility lost to the result of each examination, shape [examinations], and to an unavailable request."""
         u = self.utility
         counted = ~self.physical | self.tests.count_physical
         charge = u.lambda_test * counted + u.lambda_cost * self.prices(state) / u.cost_unit_usd
-        miss = u.lambda_na + (u.lambda_test if self.tests.count == "issued" else 0.0)
-        net = self.doctor.net_gain(self.posterior(state), charge, miss)
-        return np.where(self.asked(state), -np.inf, net)
+        return charge, u.lambda_na + (u.lambda_test if self.tests.count == "issued" else 0.0)
 
     def choose(self, state: State, seed: int) -> int | None:
         """The best one, if it is worth its price."""
-        net = self.gains(state)
-        return int(net.argmax()) if net.max() > _NEGLIGIBLE else None
+        gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.asked(state))
+        return int(gain.argmax()) if gain.max() > _NEGLIGIBLE else None
 
 
 REFERENCE_POLICIES: dict[str, type[ReferenceAgent]] = {

@@ -30,13 +30,6 @@ class Workup:
     usd: float = 0.0
 
 
-def gains(doctor: Diagnostician, p: np.ndarray, lambdas: dict, usd: np.ndarray) -> np.ndarray:
-    """Expected gain in utility of each examination over diagnosing at once, shape [examinations]."""
-    free = np.array([doctor.hospital.examinations[e].kind == "physical" for e in doctor.exams])
-    charge = np.where(free, 0.0, lambdas["test"] + lambdas["cost"] * usd / lambdas["unit"])
-    return doctor.net_gain(p, charge, lambdas["na"])
-
-
 def work_up(doctor: Diagnostician, patient: Patient, choose: Callable, turns: int = 8) -> Workup:
     """Play a policy ``choose(p, asked) -> examination index or None`` on a patient."""
     told = {f.name: s for f, s in zip(doctor.hospital.presentation, patient.told, strict=True) if s >= 0}
@@ -69,10 +62,17 @@ def policies(doctor: Diagnostician, lambdas: dict, rng: np.random.Generator) -> 
     exams = [doctor.hospital.examinations[e] for e in doctor.exams]
     usd = np.array([e.usd for e in exams])
     order = np.argsort(usd, kind="stable")
+    free = np.array([e.kind == "physical" for e in exams])
+    charge = np.where(free, 0.0, lambdas["test"] + lambdas["cost"] * usd / lambdas["unit"])
     tests = [i for i, e in enumerate(exams) if e.kind != "physical"]
 
     def value(p, asked):
-        net = gains(doctor, p, lambdas, usd)
+        done = np.isin(np.arange(n), list(asked))
+        net = doctor.two_step_gain(p, charge, lambdas["na"], done)
+        return int(net.argmax()) if net.max() > 1e-3 else None
+
+    def myopic(p, asked):
+        net = doctor.net_gain(p, charge, lambdas["na"])
         net[list(asked)] = -1
         return int(net.argmax()) if net.max() > 1e-3 else None
 
@@ -101,6 +101,7 @@ def policies(doctor: Diagnostician, lambdas: dict, rng: np.random.Generator) -> 
         "random": (chance, 8),
         "cheapest_first": (cheap, 8),
         "value_for_accuracy": (accuracy, 8),
+        "value_one_step": (myopic, 8),
         "value_of_information": (value, 8),
     }
 

@@ -51,6 +51,8 @@ class Diagnostician:
 
     def condition(self, p: np.ndarray, exam: Examination, found: dict[str, int]) -> np.ndarray:
         """The posterior after these states of an examination's findings; unchanged if they are impossible."""
+        if not found:
+            return p
         q = p
         for finding in exam.findings:
             if finding.name in found:
@@ -96,6 +98,32 @@ class Diagnostician:
         at once; ``charge`` [examinations] is the price of a result and ``miss`` that of an unavailable request."""
         on = self.site.availability
         return on * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - on) * miss
+
+    def two_step_gain(
+        self, p: np.ndarray, charge: np.ndarray, miss: float, asked: np.ndarray, candidates: int = 8
+    ) -> np.ndarray:
+        """As :meth:`net_gain`, but after the first answer one more examination may be asked for where it gains.
+
+        Only the ``candidates`` examinations with the highest one-step gain are looked at; all others, and
+        those already ``asked`` [examinations of bool], are -inf.
+        """
+        barred = np.where(asked, -np.inf, 0.0)
+        one = self.net_gain(p, charge, miss) + barred
+        two = np.full(len(self.exams), -np.inf)
+        for exam in np.argsort(-one, kind="stable")[:candidates]:
+            if asked[exam]:
+                continue
+            then = barred.copy()
+            then[exam] = -np.inf
+            joint = self.outcomes(self.exams[exam]) * p
+            chance = joint.sum(axis=1)
+            after = joint / chance[:, None]
+            worth = after.max(axis=1) + np.maximum((self.net_gain(after, charge, miss) + then).max(axis=1), 0.0)
+            found = chance @ worth - charge[exam]
+            missed = p.max() + max((one + then).max(), 0.0) - miss
+            on = self.site.availability[exam]
+            two[exam] = on * found + (1 - on) * missed - p.max()
+        return two
 
 
 @functools.cache
