@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..cases import diagnoses
+from ..cases import Analyte, diagnoses
 from .files import write_csv
 from .model import Examination, Hospital, Site
 from .sample import Patient, sample_patient, write_analytes, write_presentation, write_report
 
 CASE_COLUMNS = (
     "case_id patient_id age sex chief_complaint present_illness past_history personal_history family_history "
-    "allergies final_diagnosis"
+    "allergy_history discharge_diagnosis"
 )
-RESULT_COLUMNS = "case_id item category analyte value unit reference_low reference_high report"
+RESULT_COLUMNS = "case_id sequence category examination item value unit reference_low reference_high flag report"
+_CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
 
 
 def write_private(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
@@ -34,7 +35,7 @@ def write_private(hospital: Hospital, out_dir: str | Path, cases: int, seed: int
             if exam.name in patient.offered
             for row in _rows(exam, site, patient)
         ]
-        results += [{"case_id": _case_id(patient)} | row for row in rows]
+        results += [{"case_id": _case_id(patient), "sequence": n} | row for n, row in enumerate(rows, 1)]
     write_csv(Path(out_dir) / "cases.csv", CASE_COLUMNS.split(), people)
     write_csv(Path(out_dir) / "results.csv", RESULT_COLUMNS.split(), results)
 
@@ -59,23 +60,27 @@ def _case(hospital: Hospital, site: Site, patient: Patient) -> dict:
         "past_history": told["Past Medical History"],
         "personal_history": told["Personal History"],
         "family_history": told["Family History"],
-        "allergies": told["Allergy History"],
-        "final_diagnosis": spelling,
+        "allergy_history": told["Allergy History"],
+        "discharge_diagnosis": spelling,
     }
 
 
 def _rows(exam: Examination, site: Site, patient: Patient) -> list[dict]:
-    row = {"item": site.exam_name(exam), "category": exam.kind}
+    row = {"category": _CATEGORIES.get(exam.kind, exam.kind), "examination": site.exam_name(exam)}
     if exam.findings[0].measure is None:
         return [row | {"report": write_report(exam, site, patient)}]
-    return [
-        row
-        | {
-            "analyte": a.label,
-            "value": a.value,
-            "unit": a.units or "",
-            "reference_low": "" if a.low is None else a.low,
-            "reference_high": "" if a.high is None else a.high,
-        }
-        for a in write_analytes(exam, site, patient)
-    ]
+    return [row | _quantity(analyte) for analyte in write_analytes(exam, site, patient)]
+
+
+def _quantity(analyte: Analyte) -> dict:
+    flag = ""
+    if analyte.flag is not None:
+        flag = "A" if analyte.low is None else "L" if float(analyte.value) < analyte.low else "H"
+    return {
+        "item": analyte.label,
+        "value": analyte.value,
+        "unit": analyte.units or "",
+        "reference_low": "" if analyte.low is None else analyte.low,
+        "reference_high": "" if analyte.high is None else analyte.high,
+        "flag": flag,
+    }
