@@ -132,7 +132,7 @@ def _sections(text: str) -> dict[str, str]:
     names = list(_HEADINGS)
     matches = list(_HEADING.finditer(text))
     found: dict[str, str] = {}
-    for match, following in zip(matches, [*matches[1:], None], strict=True):
+    for match, following in zip(matches, [*matches[1:], None], strict=False):
         name = names[int(match.lastgroup[1:])]
         if name == "end":
             break

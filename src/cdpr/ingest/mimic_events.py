@@ -29,11 +29,12 @@ _MICRO_COLUMNS = [
 ]  # fmt: skip
 
 # Rows of an event table within the window of the admission that they name, or else are nearest to; see `cases`.
+# Rows that name an admission but no readable time come along, to be counted.
 _LINKED = """
     SELECT e.*, c.hadm_id AS case_id
     FROM (SELECT *, epoch({time}) AS time FROM {table}) e JOIN cases c ON e.subject_id = c.subject_id
     WHERE (e.hadm_id = c.hadm_id OR (e.hadm_id IS NULL AND e.time >= c.nearest_from AND e.time < c.nearest_until))
-      AND e.time >= {start} AND e.time <= c.stop
+      AND (e.time IS NULL OR (e.time >= {start} AND e.time <= c.stop))
 """
 _BLANK = "({0} IS NULL OR regexp_matches({0}, '^[_ .]*$'))"
 
@@ -53,6 +54,9 @@ def laboratory(tables: Tables, funnel: Funnel) -> Results:
     tables.connection.executemany("INSERT INTO panels VALUES (?, ?, ?, ?, ?)", panels())
     time = "try_cast(charttime AS TIMESTAMP)"
     tables.run(f"CREATE TABLE lab AS {_LINKED.format(table='labevents', time=time, start='c.start')}")
+    (untimed,) = next(tables.rows("SELECT count(*) FROM lab WHERE time IS NULL"))
+    funnel.count("laboratory rows without a readable time", untimed)
+    tables.run("DELETE FROM lab WHERE time IS NULL")
     number, comments = _BLANK.format("value"), _BLANK.format("comments")
     unusable = f"({number} AND valuenum IS NULL AND {comments})"
     linked, lost = next(tables.rows(f"SELECT count(*), count(*) FILTER ({unusable}) FROM lab"))
@@ -106,16 +110,20 @@ def microbiology(tables: Tables, funnel: Funnel) -> Results:
         start="CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END",
     )
     rows = tables.rows(f"""
-        SELECT case_id, test_name, micro_specimen_id, org_name, quantity, ab_name, interpretation, comments
-        FROM ({linked}) WHERE test_name IS NOT NULL
+        SELECT case_id, time, test_name, micro_specimen_id, org_name, quantity, ab_name, interpretation, comments
+        FROM ({linked})
         ORDER BY case_id, time, test_name, micro_specimen_id, try_cast(test_seq AS INTEGER), org_name,
                  try_cast(isolate_num AS INTEGER), ab_name, interpretation, comments
     """)
     results: Results = {}
-    for (case, name, _), events in groupby(rows, key=lambda row: row[:3]):
-        events = list(events)
+    for (case, time, name, _), group in groupby(rows, key=lambda row: row[:4]):
+        events = [row[4:] for row in group]
+        if time is None or name is None:
+            missing = "readable time" if time is None else "test name"
+            funnel.count(f"microbiology rows without a {missing}", len(events))
+            continue
         funnel.count("microbiology rows in the window", len(events))
-        if any((row[3] or "").upper() == "CANCELLED" for row in events):
+        if any((row[0] or "").upper() == "CANCELLED" for row in events):
             funnel.count("microbiology tests cancelled")
             continue
         text = _culture(events)
@@ -127,15 +135,16 @@ def microbiology(tables: Tables, funnel: Funnel) -> Results:
 
 
 def _culture(events: list[tuple]) -> str:
+    """Text of one test from its rows (organism, quantity, antibiotic, interpretation, comments)."""
     parts = []
-    for organism in _distinct(row[3] for row in events):
-        mine = [row for row in events if row[3] == organism]
+    for organism in _distinct(row[0] for row in events):
+        mine = [row for row in events if row[0] == organism]
         parts.append(f"Organism: {organism}")
-        parts += [f"Quantity: {quantity}" for quantity in _distinct(row[4] for row in mine)]
-        tested = _distinct(f"{row[5]} {row[6]}" for row in mine if row[5] and row[6])
+        parts += [f"Quantity: {quantity}" for quantity in _distinct(row[1] for row in mine)]
+        tested = _distinct(f"{row[2]} {row[3]}" for row in mine if row[2] and row[3])
         if tested:
             parts.append("Interpretation: " + ", ".join(tested))
-    comments = _distinct(one_line(row[7]) for row in events if row[7] and says_something(row[7]))
+    comments = _distinct(one_line(row[4]) for row in events if row[4] and says_something(row[4]))
     if comments:
         parts.append(("Comments: " if parts else "") + " ".join(comments))
     return "; ".join(parts)
@@ -150,12 +159,15 @@ def radiology(tables: Tables, funnel: Funnel) -> Results:
     linked = _LINKED.format(table="radiology", time="try_cast(charttime AS TIMESTAMP)", start="c.start")
     rows = tables.rows(f"""
         WITH linked AS ({linked})
-        SELECT case_id, l.note_id, d.field_value, l.text
+        SELECT case_id, time, d.field_value, l.text
         FROM linked l LEFT JOIN radiology_detail d ON d.note_id = l.note_id AND d.field_name = 'exam_name'
         ORDER BY case_id, time, l.note_id, try_cast(d.field_ordinal AS INTEGER), d.field_value
     """)
     results: Results = {}
-    for case, _, name, text in rows:
+    for case, time, name, text in rows:
+        if time is None:
+            funnel.count("radiology reports without a readable time")
+            continue
         funnel.count("radiology reports in the window")
         text = text or ""
         name, report = name or examination_heading(text), report_text(text)

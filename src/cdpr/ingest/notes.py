@@ -38,7 +38,7 @@ _HEADING = re.compile(
     r"^[^\S\n]*(?:" + "|".join(f"(?P<s{i}>{pattern})" for i, (pattern, _) in enumerate(_HEADINGS)) + r")[^\S\n]*:",
     re.IGNORECASE | re.MULTILINE,
 )
-_BULLET = re.compile(r"^\s*(?:[-*#•]+|\(?\d{1,2}[.)]|[A-Z][.)](?=\s))\s*")
+_BULLET = re.compile(r"^\s*(?:[-*#•]+\)?|\(?\d{1,2}[.)]|[A-Z][.)](?=\s))\s*")
 _RANK = re.compile(
     r"^(?:primary|principal|main|final|active|acute)?\s*(?:discharge\s+)?(?:diagnos[ie]s|problems?|issues?)?\s*[:\-]+\s*",
     re.IGNORECASE,
@@ -88,7 +88,7 @@ def _sections(text: str) -> dict[str, str]:
     ends = [match.start() for _, match in ordered[1:]] + [len(text)]
     return {
         name: text[match.end() : end].strip()
-        for (name, match), end in zip(ordered, ends, strict=True)
+        for (name, match), end in zip(ordered, ends, strict=False)
         if not name.startswith("end ")
     }
 

@@ -7,6 +7,7 @@ import gzip
 import io
 import re
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,19 +106,20 @@ class Tables:
         )  # fmt: skip
 
 
-def open_text(path: Path) -> io.TextIOBase:
-    """A table as text, decompressed where its name says so."""
+def open_text(path: Path, errors: str = "strict") -> io.TextIOBase:
+    """A table as text, decompressed where its name says so; ``errors`` as for :func:`open`."""
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")  # type: ignore[return-value]
-    return path.open(encoding="utf-8-sig", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors=errors, newline="")  # type: ignore[return-value]
+    return path.open(encoding="utf-8-sig", errors=errors, newline="")
 
 
 def read_header(path: Path) -> list[str]:
     """Column names of a table. Raises IngestError."""
     try:
-        with open_text(path) as lines:
+        # Decoding runs ahead of the first line; what is wrong further down is reported by whoever reads it.
+        with open_text(path, errors="replace") as lines:
             header = next(csv.reader(lines), [])
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise IngestError(path, f"cannot be read ({error})", "copy or download it again", line=1) from error
     repeated = {name for name in header if header.count(name) > 1}
     if not header or repeated:
@@ -128,7 +130,7 @@ def read_header(path: Path) -> list[str]:
 
 def line_of(path: Path, column: str, value: str) -> int | None:
     """Line at which a table's row with this value starts or ends; a slow scan, for error messages only."""
-    with open_text(path) as lines:
+    with open_text(path, errors="replace") as lines:
         reader = csv.DictReader(lines)
         return next((reader.line_num for row in reader if (row.get(column) or "").strip() == value), None)
 
