@@ -14,6 +14,7 @@ from dataclasses import dataclass
 _FIELDS = ("Value", "Numeric Value", "Units", "Reference Range", "Flag", "Comments")
 _SEGMENT = re.compile(r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(_FIELDS) + r"): (?P<text>.*)$")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+_NEGATIVE = {"NEG", "NEG.", "NEGATIVE", "NONE"}
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,15 @@ class Analyte:
 
     @property
     def number(self) -> float | None:
-        """The value as a number, where it holds one (``">5.0"`` gives 5.0)."""
-        found = _NUMBER.search(self.value or "")
+        """The value as a number, where it holds one (``">5.0"`` gives 5.0); some laboratories print it
+        at the head of the comment."""
+        found = _NUMBER.search(self.value) if self.value else _NUMBER.match(self.comments or "")
         return float(found.group()) if found else None
 
     @property
     def level(self) -> str | None:
-        """``low``, ``normal`` or ``high`` against the reference range; ``abnormal`` when only a flag
-        says so; None when nothing can be said."""
+        """``low``, ``normal`` or ``high`` against the reference range, ``normal`` for a negative result;
+        ``abnormal`` when only a flag says so; None when nothing can be said."""
         number = self.number
         if number is not None and self.low is not None and number < self.low:
             return "low"
@@ -45,9 +47,8 @@ class Analyte:
             return "high"
         if self.flag:
             return "abnormal"
-        if number is not None and (self.low is not None or self.high is not None):
-            return "normal"
-        return None
+        bounded = number is not None and (self.low is not None or self.high is not None)
+        return "normal" if bounded or (self.value or "").upper() in _NEGATIVE else None
 
 
 def format_analytes(analytes: Iterable[Analyte]) -> str:

@@ -26,18 +26,19 @@ def resolve_variant(settings: Settings, name: str) -> Settings:
     if name not in VARIANTS:
         raise SettingsError(f"unknown variant {name!r}; known: {', '.join(VARIANTS)}")
     changed = parse_settings(merge(settings.model_dump(), VARIANTS[name]), f"variant {name}")
-    return canonical(changed)
+    return canonical(changed, settings)
 
 
-def canonical(settings: Settings) -> Settings:
-    """Settings with everything that cannot matter put back to its default."""
+def canonical(settings: Settings, base: Settings) -> Settings:
+    """Settings with everything that training does not use put back to the default, or to ``base`` where it
+    is used for reporting."""
     data = settings.model_dump()
     if settings.training.algorithm == "cdpr" and settings.credit.beta == 0:
         data["training"]["algorithm"] = "grpo"
     if data["training"]["algorithm"] != "cdpr":
         data.pop("credit")
     if data["training"]["algorithm"] == "grpo":
-        data.pop("utility")
+        data["utility"] = base.utility.model_dump()
     return parse_settings(data)
 
 
