@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -60,15 +61,25 @@ def bootstrap_means(values: ArrayLike, resamples: int, seed: int, clusters: Sequ
         sums = np.stack([np.bincount(code, weights=column) for column in sums.T], axis=1)
     if len(sums) == 0 or resamples <= 0:
         raise ValueError(f"cannot resample {len(sums)} cases {resamples} times: both must be positive")
+    counts = _resample_counts(len(sums), resamples, seed)
+    blocks = []
+    for start in range(0, resamples, BLOCK):
+        weights = counts[start : start + BLOCK].astype(float)
+        blocks.append((weights @ sums) / (weights @ sizes)[:, None])
+    means = np.concatenate(blocks)
+    return means[:, 0] if table.ndim == 1 else means
+
+
+@lru_cache(maxsize=4)
+def _resample_counts(units: int, resamples: int, seed: int) -> np.ndarray:
+    """How often each resample holds each unit, [resamples, units]; kept because all methods on a data set share it."""
     rng = np.random.default_rng(seed)
-    units, blocks = len(sums), []
+    counts = np.empty((resamples, units), dtype=np.uint16 if units < 2**16 else np.uint32)
     for start in range(0, resamples, BLOCK):
         rows = min(BLOCK, resamples - start)
         drawn = rng.integers(0, units, size=(rows, units)) + units * np.arange(rows)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units).astype(float)
-        blocks.append((counts @ sums) / (counts @ sizes)[:, None])
-    means = np.concatenate(blocks)
-    return means[:, 0] if table.ndim == 1 else means
+        counts[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+    return counts
 
 
 def percentile_interval(draws: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:

@@ -1,0 +1,1 @@
+"""Tables and figures from what was measured. Knows nothing of how it was computed."""

@@ -1,0 +1,225 @@
+"""One table, three forms: CSV with plain values, Markdown to read, LaTeX (booktabs) to print.
+
+Cells are addressed by column key, so a missing value leaves its own place empty and can shift nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+Value = float | int | str | None
+Mark = Literal["", "best", "second"]
+EMPTY = "—"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: ``key`` addresses it, ``header`` and ``group`` (a header above several columns) are shown.
+
+    ``decimals`` formats numbers (None: as they are), ``signed`` writes a plus, ``align`` is l, c or r.
+    """
+
+    key: str
+    header: str
+    group: str = ""
+    decimals: int | None = 2
+    align: Literal["l", "c", "r"] = "r"
+    signed: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value and how it stands out; ``text`` is shown in its place in Markdown and LaTeX."""
+
+    value: Value = None
+    mark: Mark = ""
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Cells by column key. ``hole`` says why a row holds no figures; it is shown across the row."""
+
+    cells: Mapping[str, Cell | Value]
+    hole: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading between rows."""
+
+    title: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. ``label`` is LaTeX's; ``notes`` stand below. Raises ValueError for a cell outside the columns."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Row | Section]
+    caption: str = ""
+    notes: Sequence[str] = ()
+    label: str = ""
+    wide: bool = True
+
+    def __post_init__(self) -> None:
+        keys = [column.key for column in self.columns]
+        if len(set(keys)) != len(keys):
+            raise ValueError(f"table {self.label!r}: two columns share a key: {keys}")
+        for row in self.rows:
+            if isinstance(row, Row) and not set(row.cells) <= set(keys):
+                raise ValueError(f"table {self.label!r}: no column for {sorted(set(row.cells) - set(keys))}")
+
+
+def to_csv(table: Table) -> str:
+    """Values only: numbers rounded to the column's decimals, empty where there is none; sections are left out."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.key for column in table.columns])
+    for row in table.rows:
+        if isinstance(row, Row):
+            writer.writerow([_plain(column, _cell(row, column).value) for column in table.columns])
+    return out.getvalue()
+
+
+def to_markdown(table: Table) -> str:
+    """A pipe table, marks as **bold** and underline, notes as a list. A hole stands in the first cell."""
+    lines = [table.caption, ""] if table.caption else []
+    heads = [_pipe(" ".join(filter(None, (column.group, column.header)))) for column in table.columns]
+    rules = [{"l": ":--", "c": ":-:", "r": "--:"}[column.align] for column in table.columns]
+    body = [heads, rules]
+    for row in table.rows:
+        if isinstance(row, Section):
+            body.append([f"***{_pipe(row.title)}***", *[""] * (len(heads) - 1)])
+        elif row.hole:
+            first = _shown(table.columns[0], _cell(row, table.columns[0]), EMPTY)
+            body.append([f"{_pipe(first)} — *{_pipe(row.hole)}*", *[EMPTY] * (len(heads) - 1)])
+        else:
+            body.append([_markdown(column, _cell(row, column)) for column in table.columns])
+    lines += ["| " + " | ".join(cells) + " |" for cells in body]
+    if table.notes:
+        lines += ["", *(f"- {note}" for note in table.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def to_latex(table: Table) -> str:
+    """A ``table`` environment for a document that loads booktabs; no other package is needed."""
+    environment = "table*" if table.wide else "table"
+    lines = [f"\\begin{{{environment}}}[t]", "\\centering", f"\\caption{{{escape(table.caption)}}}"]
+    if table.label:
+        lines.append(f"\\label{{{table.label}}}")
+    lines += ["\\scriptsize", "\\setlength{\\tabcolsep}{3pt}"]
+    lines += [f"\\begin{{tabular}}{{{''.join(column.align for column in table.columns)}}}", "\\toprule"]
+    lines += _latex_header(table.columns)
+    lines.append("\\midrule")
+    width = len(table.columns)
+    for position, row in enumerate(table.rows):
+        if isinstance(row, Section):
+            lines += ["\\midrule"] if position else []
+            lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\textit{{\\textbf{{{escape(row.title)}}}}}}} \\\\")
+        elif row.hole:
+            first = escape(_shown(table.columns[0], _cell(row, table.columns[0]), EMPTY))
+            lines.append(f"{first} & \\multicolumn{{{width - 1}}}{{l}}{{\\textit{{{escape(row.hole)}}}}} \\\\")
+        else:
+            lines.append(" & ".join(_latex(column, _cell(row, column)) for column in table.columns) + " \\\\")
+    lines += ["\\bottomrule", "\\end{tabular}"]
+    if table.notes:
+        lines.append("\\par\\smallskip\\begin{minipage}{\\linewidth}\\raggedright\\scriptsize")
+        lines += [f"{escape(note)}\\par" for note in table.notes]
+        lines.append("\\end{minipage}")
+    return "\n".join([*lines, f"\\end{{{environment}}}"]) + "\n"
+
+
+_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "—": "---", "–": "--",
+            "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "·": r"$\cdot$",
+            "λ": r"$\lambda$", "Δ": r"$\Delta$", "<": "$<$", ">": "$>$",
+            **{c: "\\" + c for c in "&%$#_{}"}}  # fmt: skip
+
+
+def escape(text: str) -> str:
+    """Text for LaTeX. Raises ValueError for a character that pdflatex would not print."""
+    out = "".join(_SPECIAL.get(character, character) for character in text)
+    strange = sorted({c for c in out if ord(c) > 126})
+    if strange:
+        raise ValueError(f"no LaTeX form is known for {strange} in {text!r}; add it to report.table")
+    return out
+
+
+def marks(values: Mapping[str, float | None], decimals: int, *, higher_is_better: bool) -> dict[str, Mark]:
+    """Best and second-best among the values there are, judged as printed: ties share a mark."""
+    shown = {name: round(value, decimals) for name, value in values.items() if value is not None}
+    ranked = sorted(set(shown.values()), reverse=higher_is_better)
+    names: tuple[Mark, Mark] = ("best", "second")
+    places = dict(zip(ranked, names, strict=False))
+    return {name: places.get(value, "") for name, value in shown.items()}
+
+
+def interval(mean: float, low: float, high: float, decimals: int = 2, *, signed: bool = False) -> str:
+    """``12.3 [10.1, 14.5]``."""
+    return f"{number(mean, decimals, signed)} [{number(low, decimals, signed)}, {number(high, decimals, signed)}]"
+
+
+def number(value: float, decimals: int | None = 2, signed: bool = False) -> str:
+    """A number as printed; there is no negative zero."""
+    if decimals is None:
+        return str(value)
+    rounded = round(float(value), decimals) + 0.0
+    return f"{rounded:{'+' if signed and rounded else ''}.{decimals}f}"
+
+
+def markdown_page(title: str, parts: Iterable[tuple[str, str]]) -> str:
+    """A page with one heading per part."""
+    return "\n".join([f"# {title}", "", *(f"## {heading}\n\n{text}" for heading, text in parts)])
+
+
+def _cell(row: Row, column: Column) -> Cell:
+    content = row.cells.get(column.key)
+    return content if isinstance(content, Cell) else Cell(content)
+
+
+def _plain(column: Column, value: Value) -> str:
+    if value is None:
+        return ""
+    return number(value, column.decimals) if isinstance(value, float) else str(value)
+
+
+def _shown(column: Column, cell: Cell, empty: str) -> str:
+    if cell.text is not None:
+        return cell.text
+    if cell.value is None:
+        return empty
+    return number(cell.value, column.decimals, column.signed) if isinstance(cell.value, float) else str(cell.value)
+
+
+def _markdown(column: Column, cell: Cell) -> str:
+    text = _pipe(_shown(column, cell, EMPTY))
+    return {"": text, "best": f"**{text}**", "second": f"<ins>{text}</ins>"}[cell.mark]
+
+
+def _latex(column: Column, cell: Cell) -> str:
+    text = escape(_shown(column, cell, EMPTY))
+    return {"": text, "best": f"\\textbf{{{text}}}", "second": f"\\underline{{{text}}}"}[cell.mark]
+
+
+def _latex_header(columns: Sequence[Column]) -> list[str]:
+    lines = []
+    if any(column.group for column in columns):
+        cells, rules, start = [], [], 1
+        for group, members in groupby(columns, key=lambda column: column.group):
+            width = len(list(members))
+            cells.append(
+                f"\\multicolumn{{{width}}}{{c}}{{\\textbf{{{escape(group)}}}}}" if group else " & " * (width - 1)
+            )
+            rules += [f"\\cmidrule(lr){{{start}-{start + width - 1}}}"] if group else []
+            start += width
+        lines += [" & ".join(cells) + " \\\\", " ".join(rules)]
+    return [*lines, " & ".join(f"\\textbf{{{escape(column.header)}}}" for column in columns) + " \\\\"]
+
+
+def _pipe(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

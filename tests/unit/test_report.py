@@ -1,0 +1,328 @@
+"""Tables and figures from small evaluation files written here."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cdpr.evaluation import metrics
+from cdpr.evaluation.metrics import EvaluationError, read_evaluation
+from cdpr.evaluation.provenance import ProvenanceError
+from cdpr.report import figures, style
+from cdpr.report.curves import CurveError, read_curves
+from cdpr.report.main_table import write_main_results
+from cdpr.report.methods import main_methods, trained
+from cdpr.report.paper import read_main_results
+from cdpr.report.table import Cell, Column, Row, Table, escape, marks, to_csv, to_latex, to_markdown
+from cdpr.settings import parse_settings
+from cdpr.settings.restrict import restrict
+
+CASES = {"mimic_iv": 40, "clinicalbench": 20, "private": 10}
+# Run -> (right diagnoses of 10, examinations per case, cost of one).
+RUNS = {
+    "warm_start": (4, 3, 20.0), "static": (7, 9, 30.0), "grpo-seed0": (5, 4, 20.0), "grpo-seed1": (6, 4, 20.0),
+    "utility_grpo-seed0": (5, 2, 10.0), "utility_grpo-seed1": (5, 2, 10.0), "cdpr-seed0": (6, 2, 15.0),
+    "cdpr-seed1": (8, 2, 15.0), "zero_test": (2, 0, 0.0), "random": (4, 5, 9.0), "cheapest_first": (5, 5, 4.0),
+    "all_tests": (9, 10, 30.0), "value_of_information": (8, 2, 12.0),
+}  # fmt: skip
+SETTINGS = parse_settings({"seeds": [0, 1], "evaluation": {"bootstrap": 200}, "utility": {"cost_unit_usd": 10}})
+
+
+def row(number: int, decoding: str, correct: bool, tests: int, price: float) -> dict:
+    return {
+        "note_id": f"c{number:03d}", "decoding": decoding, "correct": correct, "diagnosis": "a", "gold": "b",
+        "turns": tests + 1, "n_issued": tests, "n_available": tests, "n_unavailable": 0, "n_invalid": 0,
+        "n_repeated": 0, "n_physical": 0, "n_tests": tests, "n_na": 0, "cost_usd": tests * price,
+        "utility": correct - 0.05 * tests - 0.002 * tests * price, "forced": False,
+    }  # fmt: skip
+
+
+def write_rows(path: Path, rows: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    learned = {run for method in main_methods(SETTINGS) if method.decodes for run in method.runs}
+    for run, (right, tests, price) in RUNS.items():
+        for dataset, count in CASES.items():
+            rows = [
+                row(i, decoding, i % 10 < right, tests, price)
+                for decoding in (("greedy", "sampled") if run in learned else ("greedy",))
+                for i in range(count)
+            ]
+            write_rows(folder / "evaluations" / run / f"{dataset}.jsonl", rows)
+    for variant, slope in {"grpo": 1, "utility_grpo": 2, "cdpr": 3}.items():
+        for seed in SETTINGS.seeds:
+            measured = [
+                {"step": s, "seconds": s * 2.0 * (seed + 1), "tokens": 100 * s}
+                | {f"validation/{m}": 0.1 + 0.01 * slope * s + 0.02 * seed for m in figures.PANELS}
+                for s in (0, 10, 20)
+            ]
+            between = [{"step": 5, "seconds": 1.0, "tokens": 5, "train/accuracy": 0.2}]
+            rows = sorted(measured + between, key=lambda r: r["step"])
+            write_rows(folder / "training" / f"{variant}-seed{seed}" / "metrics.jsonl", rows)
+    return folder
+
+
+@pytest.fixture
+def results(pristine, tmp_path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "results"))
+
+
+@pytest.fixture(scope="module")
+def made(pristine, tmp_path_factory) -> dict[str, str]:
+    return write(pristine, tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch):
+    monkeypatch.setitem(style._PARAMETERS, "savefig.dpi", 40)
+
+
+def write(results: Path, out: Path, settings=SETTINGS) -> dict[str, str]:
+    written = write_main_results(settings, results, out / "tables" / "main_results")
+    return {path.suffix: path.read_text(encoding="utf-8") for path in written}
+
+
+def lines_of(text: str) -> dict[tuple[str, str, str], dict[str, str]]:
+    rows = list(csv.DictReader(text.splitlines()))
+    assert all(None not in r and None not in r.values() for r in rows)  # no row is shorter or longer than the header
+    found = {(r["method"], r["dataset"], r["decoding"]): r for r in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_counts_means_and_seed_deviation(made):
+    rows = lines_of(made[".csv"])
+    cdpr = rows["cdpr", "mimic_iv", "greedy"]
+    assert (cdpr["k"], cdpr["n"], cdpr["seeds"]) == ("24+32", "40", "2")
+    assert float(cdpr["accuracy"]) == pytest.approx(0.7)
+    assert float(cdpr["accuracy_seed_sd"]) == pytest.approx(np.std([0.6, 0.8], ddof=1), abs=1e-6)
+    assert float(cdpr["aec"]) == 30.0 and float(cdpr["aec_low"]) == float(cdpr["aec_high"]) == 30.0
+    assert float(cdpr["accuracy_low"]) < 0.7 < float(cdpr["accuracy_high"])
+    warm = rows["warm_start", "private", "sampled"]
+    assert (warm["k"], warm["accuracy_seed_sd"]) == ("4", "")
+    # Wilson, 4 of 10
+    assert (float(warm["accuracy_low"]), float(warm["accuracy_high"])) == pytest.approx((0.16818, 0.68733), abs=1e-5)
+    assert "24+32 / 2×40" in made[".md"]
+
+
+def test_average_is_unweighted(results, tmp_path):
+    path = results / "evaluations/warm_start/private.jsonl"
+    write_rows(path, [row(i, d, True, 6, 20.0) for d in ("greedy", "sampled") for i in range(10)])
+    average = lines_of(write(results, tmp_path)[".csv"])["warm_start", "average", "greedy"]
+    assert float(average["accuracy"]) == pytest.approx((0.4 + 0.4 + 1.0) / 3, abs=1e-6)
+    assert float(average["aen"]) == pytest.approx(4.0)
+
+
+def test_paper_figures_stand_apart(made):
+    rows = lines_of(made[".csv"])
+    assert rows["cdpr", "mimic_iv", "greedy"]["paper_acc"] == "53.07"
+    absent = rows["GPT-5.4", "private", "greedy"]
+    assert (absent["accuracy"], absent["status"], absent["paper_aec"]) == ("", "not run: needs an API key", "67.39")
+    ours, printed = made[".md"].split("## As printed in the paper")
+    assert "53.07" in printed and "53.07" not in ours
+    assert "not comparable with the synthetic tier" in printed
+
+
+def test_paper_facts_are_whole():
+    rows = read_main_results()
+    assert len(rows) == 18
+    for at in (row.figures for row in rows.values()):
+        for name in ("acc", "aen", "aec"):
+            mean = np.mean([at[d][name] for d in CASES])
+            assert at["average"][name] == pytest.approx(mean, abs=0.0051)
+
+
+def test_marks_are_among_learned_rows(made):
+    table = made[".md"].split("## ")[1]
+    line = {text.split(" |")[0].strip("| "): text for text in table.splitlines() if text.startswith("| ")}
+    cells = {name: [c.strip() for c in text.strip("|").split("|")] for name, text in line.items()}
+    # columns: method, seeds, Acc, AEN, AEC of MIMIC-IV
+    assert cells["CDPR (ours)"][2:5] == ["**70.00**", "**2.00**", "<ins>30.00</ins>"]
+    assert cells["Static diagnosis (whole record)"][2] == "**70.00**"  # a tie shares the mark
+    assert cells["Utility-GRPO (control)"][3:5] == ["**2.00**", "**20.00**"]
+    assert cells["GRPO"][2] == "<ins>55.00</ins>"
+    assert not any("**" in c or "<ins>" in c for c in cells["All-tests"] + cells["Zero-test"])
+    assert marks({"a": 1.001, "b": 1.004, "c": None, "d": 3.0}, 2, higher_is_better=False) == {
+        "a": "best", "b": "best", "d": "second",
+    }  # fmt: skip
+
+
+def test_a_missing_evaluation_is_a_labelled_hole(results, tmp_path):
+    whole = lines_of(write(results, tmp_path / "a")[".csv"])
+    lost = "evaluations/cdpr-seed1/private.jsonl"
+    (results / lost).unlink()
+    holed = write(results, tmp_path / "b")
+    rows = lines_of(holed[".csv"])
+    assert rows.keys() == whole.keys()
+    changed = {key for key in rows if rows[key] != whole[key]}
+    assert changed == {("cdpr", d, c) for d in ("private", "average") for c in ("greedy", "sampled")}
+    assert rows["cdpr", "private", "greedy"]["status"] == f"missing: {lost}"
+    assert f"CDPR (ours), missing: {lost}" in holed[".md"] and "missing" in holed[".tex"]
+    shutil.rmtree(results / "evaluations")
+    assert "missing" in write(results, tmp_path / "c")[".md"]
+
+
+def test_comparison_says_which_way_it_falls(made):
+    part = made[".md"].split("## CDPR (ours) against GRPO, greedy")[1].split("## ")[0]
+    assert "MIMIC-IV: CDPR (ours) against GRPO is better on Acc, AEN, AEC, Utility." in part
+    assert "| MIMIC-IV | 40 | +15.00 [" in part and "4:0, 8:0" in part
+    # exact McNemar, 4 to 0 and 8 to 0: 2/2^4 and 2/2^8
+    assert "0.125, 0.008" in part
+
+
+def test_refuses_what_does_not_belong_together(results, tmp_path):
+    folder = results / "evaluations" / "grpo-seed0"
+    for record, what in (
+        ({"tier": "paper"}, "tier"),
+        ({"tier": "demo", "parameters": {"utility": {"cost_unit_usd": 1.0}}}, "cost_unit_usd"),
+    ):
+        (folder / "mimic_iv.run.json").write_text(json.dumps(record))
+        with pytest.raises(ProvenanceError, match=rf"grpo-seed0/mimic_iv\.jsonl.*{what}"):
+            write(results, tmp_path)
+    assert not (tmp_path / "tables").exists()
+    stated = {"tier": "demo", "parameters": {"utility": SETTINGS.utility.model_dump()}}
+    for run, digest in (("grpo-seed0", "aa"), ("cdpr-seed0", "bb")):
+        record = stated | {"inputs": {"cases": {"path": "x", "sha256": digest}}}
+        (results / "evaluations" / run / "mimic_iv.run.json").write_text(json.dumps(record))
+    with pytest.raises(ProvenanceError, match="different cases of mimic_iv"):
+        write(results, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"correct": 1}, r"warm_start/mimic_iv\.jsonl:2: field 'correct': expected bool"),
+        ({"n_issued": 1.5}, "field 'n_issued': expected an integer"),
+        ({"cost_usd": float("nan")}, "field 'cost_usd': expected a finite number"),
+        ({"n_unavailable": 3}, "field 'n_na'"),
+        ({"decoding": "beam"}, "field 'decoding'"),
+        ({"note_id": "c000"}, "stands twice"),
+        ({"gold": None}, "field 'gold': expected str"),
+    ],
+)
+def test_malformed_rows_name_file_line_and_field(tmp_path, change, message):
+    rows = [row(0, "greedy", True, 1, 1.0), row(1, "greedy", True, 1, 1.0) | change]
+    with pytest.raises(EvaluationError, match=message):
+        read_evaluation(write_rows(tmp_path / "warm_start" / "mimic_iv.jsonl", rows))
+
+
+def test_unfit_files_are_refused(tmp_path):
+    incomplete = row(0, "greedy", True, 1, 1.0)
+    del incomplete["forced"]
+    with pytest.raises(EvaluationError, match=r"x\.jsonl:1: field 'forced' is missing"):
+        read_evaluation(write_rows(tmp_path / "x.jsonl", [incomplete]))
+    with pytest.raises(EvaluationError, match="holds no row"):
+        read_evaluation(write_rows(tmp_path / "y.jsonl", []))
+    uneven = [row(0, "greedy", True, 1, 1.0), row(1, "sampled", True, 1, 1.0)]
+    with pytest.raises(EvaluationError, match="same cases"):
+        read_evaluation(write_rows(tmp_path / "z.jsonl", uneven))
+    paths = [write_rows(tmp_path / r / "d.jsonl", [row(i, "greedy", True, 1, 1.0)]) for i, r in enumerate("ab")]
+    one, two = (read_evaluation(path)["greedy"] for path in paths)
+    with pytest.raises(EvaluationError, match="not evaluated on the same cases"):
+        metrics.summarise([one, two], 10, 0)
+
+
+def test_same_input_same_bytes(pristine, tmp_path):
+    stems = [tmp_path / name / "figure" for name in ("one", "two")]
+    tables = [write(pristine, stem.parent) for stem in stems]
+    assert tables[0] == tables[1]
+    for plot in (figures.plot_training_efficiency, figures.plot_learning_curves, figures.plot_accuracy_cost):
+        first, second = ([path.read_bytes() for path in plot(SETTINGS, pristine, stem)] for stem in stems)
+        assert first == second
+        assert first[0].startswith(b"\x89PNG") and first[1].startswith(b"%PDF")
+        assert b"CreationDate" not in first[1] and b"/FontFile2" in first[1]
+        assert ink(first[0]) > 0.01
+
+
+def ink(png: bytes) -> float:
+    """Share of pixels that are not white."""
+    import io
+
+    from matplotlib.image import imread
+
+    return float((imread(io.BytesIO(png))[..., :3] < 0.9).any(axis=2).mean())
+
+
+def test_figures_without_results_say_so(tmp_path):
+    curves = read_curves(tmp_path, trained(SETTINGS, "cdpr", "CDPR"), ["accuracy"])
+    assert curves.missing == ("training/cdpr-seed0/metrics.jsonl", "training/cdpr-seed1/metrics.jsonl")
+    for plot in (figures.plot_learning_curves, figures.plot_accuracy_cost):
+        assert all(path.stat().st_size > 1000 for path in plot(SETTINGS, tmp_path, tmp_path / "f"))
+
+
+def test_curves_share_steps_and_never_extrapolate(results):
+    path = results / "training/cdpr-seed1/metrics.jsonl"
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if '"step": 20' not in line))
+    curves = read_curves(results, trained(SETTINGS, "cdpr", "CDPR"), ["accuracy"])
+    assert curves.x("step").tolist() == [0, 10]
+    assert curves.x("seconds").tolist() == [0, 30]  # mean of 20 and 40
+    assert curves.mean("accuracy") == pytest.approx([0.11, 0.41])
+    low, high = curves.band("accuracy")
+    assert low == pytest.approx([0.1, 0.4]) and high == pytest.approx([0.12, 0.42])
+    with path.open("a") as out:
+        out.write('{"step": 30, "seconds": 1, "tokens": 2, "validation/accuracy": null}\n')
+    with pytest.raises(CurveError, match=r"metrics\.jsonl:4: field 'validation/accuracy'"):
+        read_curves(results, trained(SETTINGS, "cdpr", "CDPR"), ["accuracy"])
+
+
+def test_frontier_keeps_what_nobody_beats():
+    assert figures.frontier([(0, 20), (30, 50), (80, 40), (40, 70), (40, 60), (400, 78)]) == [
+        (0, 20), (30, 50), (40, 70), (400, 78),
+    ]  # fmt: skip
+
+
+def test_looks_differ_without_colour():
+    looks = style.LOOKS.values()
+    assert len({look.marker for look in looks}) == len(looks)
+    assert len({style.LOOKS[name].line for name in figures.VARIANTS}) == len(figures.VARIANTS)
+
+
+def test_latex_is_sound(made, tmp_path):
+    tables = re.findall(r"\\begin\{tabular\}\{([lcr]+)\}\n(.*?)\\end\{tabular\}", made[".tex"], re.DOTALL)
+    assert len(tables) == 9  # per decoding: layout, two comparisons, intervals; and the paper's
+    for columns, body in tables:
+        rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+        assert rows
+        for line in rows:
+            spans = [int(width) for width in re.findall(r"\\multicolumn\{(\d+)\}", line)]
+            assert len(re.findall(r"(?<!\\)&", line)) + 1 + sum(spans) - len(spans) == len(columns), line
+    assert made[".tex"].isascii()
+    assert made[".tex"].count("{") == made[".tex"].count("}")
+    assert len(set(re.findall(r"\\label\{(.*?)\}", made[".tex"]))) == 9
+    if shutil.which("pdflatex"):
+        source = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n%s\\end{document}\n"
+        (tmp_path / "t.tex").write_text(source % made[".tex"])
+        command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "t.tex"]
+        assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+
+def test_table_forms_agree():
+    columns = [Column("a", "A", align="l"), Column("b", "B|", "G", 1, signed=True), Column("c", "C", "G")]
+    rows = [Row({"a": "x_y", "b": Cell(1.26, "best")}), Row({"a": "gone"}, "missing: f")]
+    table = Table(columns, rows)
+    assert to_csv(table) == "a,b,c\nx_y,1.3,\ngone,,\n"
+    assert to_markdown(table).splitlines()[2:] == ["| x_y | **+1.3** | — |", "| gone — *missing: f* | — | — |"]
+    assert r"x\_y & \textbf{+1.3} & ---" in to_latex(table)
+    assert r"gone & \multicolumn{2}{l}{\textit{missing: f}} \\" in to_latex(table)
+    with pytest.raises(ValueError, match="no column"):
+        Table(columns, [Row({"d": 1})])
+    with pytest.raises(ValueError, match="LaTeX"):
+        escape("検査")
+
+
+def test_only_the_declared_settings_are_read(pristine, tmp_path):
+    read = ["tier", "seeds", "evaluation", "data", "training", "credit", "utility", "policy", "environment"]
+    assert write(pristine, tmp_path, restrict(SETTINGS, read)) == write(pristine, tmp_path / "b")
