@@ -10,6 +10,7 @@ import torch
 from scipy.stats import chisquare
 
 from cdpr.llm.drawing import Rules, draw, uniforms
+from cdpr.llm.local_models import LocalModelUnavailable, smollm2
 from cdpr.llm.prefix_cache import as_path
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
@@ -293,3 +294,9 @@ def test_the_tiny_policy_is_the_same_for_the_same_corpus(folder, tmp_path):
         assert path.read_bytes() == (again / path.name).read_bytes(), path.name
     with pytest.raises(ValueError, match="too small"):
         train_tokenizer(corpus(), vocab_size=200)
+
+
+def test_a_missing_local_model_says_how_to_get_it(tmp_path):
+    with pytest.raises(LocalModelUnavailable, match="make local-llm"):
+        smollm2(tmp_path, tmp_path / "absent.gguf")
+    assert not list(tmp_path.iterdir())

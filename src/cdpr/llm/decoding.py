@@ -186,12 +186,16 @@ class _Decoding:
 
     def _collect(self, at: np.ndarray) -> None:
         """Take the completions of the cache rows ``at`` and remember their keys and values."""
-        tokens, logprobs, counts = self.tokens.tolist(), self.logprobs.tolist(), self.count.tolist()
-        paths = []
-        for i in at.tolist():
-            row, count = self.live[i], counts[i]
-            self.token_lists[row], self.logprob_lists[row] = tokens[i][:count], logprobs[i][:count]
+        index = torch.from_numpy(at).to(self.done.device)
+        tokens, logprobs, counts = (
+            t.index_select(0, index).cpu().numpy() for t in (self.tokens, self.logprobs, self.count)
+        )
+        encoded, paths = tokens.astype(np.int32), []
+        for i, row, drawn, chances, count in zip(
+            at, self.live[at], tokens.tolist(), logprobs.tolist(), counts, strict=True
+        ):
+            self.token_lists[row], self.logprob_lists[row] = drawn[:count], chances[:count]
             # The last token was drawn but never run through the model.
-            paths.append((i, self.rows[row].path + as_path(tokens[i][: count - 1])))
-        self.decoder.work.generated_tokens += sum(counts[i] for i in at.tolist())
+            paths.append((i, self.rows[row].path + encoded[len(paths), : count - 1].tobytes()))
+        self.decoder.work.generated_tokens += int(counts.sum())
         self.decoder.remember(self.cache, paths)

@@ -109,8 +109,7 @@ class InProcessSampler:
         """
         started = time.perf_counter()
         requests = [self._checked(request) for request in requests]
-        rows = [(self._row(request, sample), i) for i, request in enumerate(requests) for sample in range(request.n)]
-        rows.sort(key=_canonical)
+        rows = sorted((item for i, request in enumerate(requests) for item in _rows(request, i)), key=_canonical)
         results: list[list[Completion]] = [[] for _ in requests]
         with torch.inference_mode():
             for chunk in self._chunks(rows):
@@ -165,10 +164,6 @@ class InProcessSampler:
             )
         return request
 
-    @staticmethod
-    def _row(request: Request, sample: int) -> Row:
-        return Row(request.prompt, as_path(request.prompt), request.sampling, request.seed, sample)
-
     def _chunks(self, rows: list[tuple[Row, int]]) -> list[list[tuple[Row, int]]]:
         """Consecutive rows, at most ``chunk_rows`` and ``cache_bytes`` together."""
         chunks: list[list[tuple[Row, int]]] = []
@@ -183,6 +178,11 @@ class InProcessSampler:
                 prompt, spare = len(row.prompt), row.sampling.max_tokens
             chunks[-1].append(item)
         return chunks
+
+
+def _rows(request: Request, number: int) -> list[tuple[Row, int]]:
+    path = as_path(request.prompt)
+    return [(Row(request.prompt, path, request.sampling, request.seed, k), number) for k in range(request.n)]
 
 
 def _canonical(item: tuple[Row, int]) -> tuple:

