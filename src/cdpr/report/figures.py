@@ -196,6 +196,7 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 def _draw_points(panel: Axes, points: Sequence[Point]) -> None:
     line = frontier([(cost, accuracy) for method, cost, accuracy, *_ in points if method.group == REFERENCE])
     if line:
+        line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before
         panel.plot(*zip(*line, strict=True), color=style.BLACK, linewidth=0.9, linestyle=":", zorder=1,
                    drawstyle="steps-post", label="reference frontier")  # fmt: skip
     for method, cost, accuracy, across, up in points:
