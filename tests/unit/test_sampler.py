@@ -195,6 +195,18 @@ def test_order_of_coroutines_does_not_matter(model, folder):
     assert straight == shuffled  # token ids, texts and log-probabilities, bit for bit
 
 
+def test_survives_an_event_loop_that_broke_off(sampler):
+    async def fail():
+        raise RuntimeError("an episode failed")
+
+    async def play(*others):
+        return await asyncio.gather(sampler.sample([5, 6], 1, Sampling(3), 0), *others)
+
+    with pytest.raises(RuntimeError, match="episode"):
+        asyncio.run(play(fail()))
+    assert len(asyncio.run(asyncio.wait_for(play(), 20))[0]) == 1
+
+
 def test_batch_and_prefix_cache_do_not_change_the_draws(model, folder):
     tokenizer, wave = ChatTokenizer(folder), requests(40, samplings=MIXED)
     full = InProcessSampler.from_model(model, tokenizer)

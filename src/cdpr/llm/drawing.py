@@ -74,14 +74,14 @@ def draw(logits: Tensor, rules: Rules, uniform: Tensor) -> tuple[Tensor, Tensor]
     """
     if rules.temperature is not None:
         logits /= rules.temperature
-    largest, best = logits.max(-1)
-    shifted = logits.sub_(largest[:, None])
+    best = None if rules.greedy is None else logits.argmax(-1)
+    shifted = logits.sub_(logits.amax(-1, keepdim=True))
     mass = shifted.exp()
     log_total = mass.sum(-1).log()
     if rules.top_p is not None or rules.top_k is not None:
         mass = _cut(mass, rules)
     token = _invert(mass, uniform)
-    if rules.greedy is not None:
+    if best is not None:
         token = torch.where(rules.greedy, best, token)
     return token, shifted.gather(1, token[:, None])[:, 0] - log_total
 

@@ -48,7 +48,7 @@ class InProcessSampler:
         transformer: Transformer,
         tokenizer: ChatTokenizer,
         *,
-        chunk_rows: int = 256,
+        chunk_rows: int = 512,
         cache_bytes: int = 2**30,
         prefix_bytes: int = 2**29,
         keep_prefixes: bool = True,
@@ -64,7 +64,7 @@ class InProcessSampler:
         self._prefixes = PrefixCache(transformer, max(1, prefix_bytes // self._token_bytes))
         self._decoder = Decoder(transformer, self._prefixes, ends.to(transformer.device), self.counters)
         self._pending: list[tuple[Request, asyncio.Future[list[Completion]]]] = []
-        self._scheduled = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # the event loop in which a wave is being gathered
 
     @classmethod
     def from_folder(
@@ -96,10 +96,10 @@ class InProcessSampler:
         request = self._checked(Request(tuple(prompt), n, sampling, seed))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
+        if self._loop is not loop:  # nothing is gathered, or what was asked died with an earlier loop
+            self._loop, self._pending = loop, []
+            loop.call_soon(self._wait_for_quiet, loop, 0, 0)
         self._pending.append((request, future))
-        if not self._scheduled:
-            self._scheduled = True
-            loop.call_soon(self._wait_for_quiet, loop, len(self._pending), 0)
         return await future
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
@@ -130,7 +130,7 @@ class InProcessSampler:
         """Start the wave when no request came for a few turns: a finished turn wakes its episode only over
         several callbacks, and all that are ready shall go together."""
         if len(self._pending) == known and quiet >= _QUIET_TURNS:
-            self._scheduled = False
+            self._loop = None
             self._flush()
         else:
             quiet = quiet + 1 if len(self._pending) == known else 0
