@@ -35,8 +35,6 @@ class Trainer:
     interrupted run that resumes from its checkpoint ends where an undisturbed one ends."""
 
     def __init__(self, settings: Settings, cases: Sequence[CaseRecord], init_policy: Path, seed: int):
-        from transformers import AutoModelForCausalLM
-
         self.settings, self.seed = settings, seed
         self.train_cases = training_cases(settings, cases)
         self.validation_cases = [case for case in cases if case.split == "validation"]
@@ -44,7 +42,7 @@ class Trainer:
         self.tokenizer = ChatTokenizer(init_policy)
         self.prompts = PromptBuilder(settings.environment.prompt, self.tokenizer, settings.policy.max_prompt_tokens)
         self.environment = DiagnosticEnvironment(settings.environment)
-        self.model = AutoModelForCausalLM.from_pretrained(init_policy, dtype=torch.float32)
+        self.model = load_model(init_policy)
         self.sampler = InProcessSampler.from_model(self.model, self.tokenizer)
         self.samplers = [self.sampler]
         self.policy = self._agent(self.sampler, settings.training.temperature)
@@ -201,6 +199,15 @@ def train(
     trainer = Trainer(settings, read_records(cases_path), Path(init_policy), seed)
     trainer.run(Path(state_dir), log)
     save_policy(trainer.model, Path(init_policy), Path(out_dir))
+
+
+def load_model(folder: Path) -> torch.nn.Module:
+    """A transformers causal language model in single precision."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 def save_policy(model, init_policy: Path, out_dir: Path) -> None:

@@ -34,7 +34,7 @@ from ..llm.tokenizer import ChatTokenizer
 from ..seeding import derive_seed
 from ..settings import Settings
 from .tiny import build_tiny_policy
-from .trainer import Log, save_policy
+from .trainer import Log, load_model, save_policy
 from .update import token_logprobs
 
 
@@ -52,8 +52,6 @@ def warm_start(settings: Settings, cases_path: Path, out_dir: Path, state_dir: P
     Resumes after the last finished epoch. ``log`` receives one row per epoch: loss and demonstrator
     accuracy.
     """
-    from transformers import AutoModelForCausalLM
-
     plan = settings.warm_start
     torch.set_num_threads(plan.threads)
     cases = [case for case in read_records(cases_path) if case.split == "train"][: plan.cases]
@@ -67,7 +65,7 @@ def warm_start(settings: Settings, cases_path: Path, out_dir: Path, state_dir: P
     prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
     demonstrations = [_encode_workup(prompts, workup) for workup in workups]
     demonstrations += [_encode_static(prompts, case, turn) for case, turn in static]
-    model = AutoModelForCausalLM.from_pretrained(fresh, dtype=torch.float32)
+    model = load_model(fresh)
     accuracy = sum(workup.correct for workup in workups) / len(workups)
     _imitate(model, demonstrations, settings, Path(state_dir), lambda row: log(row | {"clinician/accuracy": accuracy}))
     save_policy(model, fresh, Path(out_dir))
