@@ -355,7 +355,10 @@ class Credit(Section):
 
 class Evaluation(Section):
     decodings: list[Literal["greedy", "sampled"]] = key(
-        ["greedy", "sampled"], "Decodings that are evaluated; the main table shows the first.", decision="D16"
+        ["greedy", "sampled"],
+        "Decodings that are evaluated; the main table shows the first.",
+        decision="D16",
+        min_length=1,
     )
     bootstrap: int = key(2000, "Resamples of every bootstrap interval.", gt=0)
     seed: int = key(0, "Seed of sampled decoding and of resampling.")
