@@ -44,6 +44,10 @@ rule smoke:
         plan.files(EVALUATION, plan.evaluations(plan.smoke_runs(), ["mimic_iv"])),
 
 
+onstart:
+    plan.lock()
+
+
 onerror:
     print(
         "The log of the failed job stands above. The same command continues where the work stopped."

@@ -21,7 +21,7 @@ hand, each does one step on the files that it is given."""
 _EXAMPLES = """\
 examples:
   snakemake --cores all reproduce_paper             everything, from raw files to the main table
-  snakemake --configfile config/ci.yaml main_table  the same in miniature
+  snakemake main_table --configfile config/ci.yaml  the same in miniature
   cdpr ingest --help                                what one stage reads and writes
   cdpr config --write                               config.yaml, its schema and config/README.md anew
   cdpr why results/tables/main_results.run.json     what has changed since a result was made
@@ -35,8 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not hasattr(args, "call"):
         parser.print_help()
         return 0
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(line_buffering=True)
+    _speak_plainly()
     try:
         return args.call(args) or 0
     except BrokenPipeError:
@@ -47,6 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"cdpr {args.command}: {message}", file=sys.stderr)
         return 2
+
+
+def _speak_plainly() -> None:
+    """Whole lines as they are ready, and no bars or banners of libraries in what may be a log."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")
 
 
 def build_parser() -> argparse.ArgumentParser:

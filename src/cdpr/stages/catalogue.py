@@ -46,7 +46,8 @@ class Stage:
 
     def view(self, settings: Settings, options: Mapping[str, str]) -> Settings:
         """The settings as the stage sees them."""
-        return restrict(settings, self._keyed(options) | {*_RUNTIME, *self.runtime})
+        runtime = {name.format(**options) for name in self.runtime}
+        return restrict(settings, self._keyed(options) | {*_RUNTIME} | runtime)
 
     def roots(self, settings: Settings) -> list[str]:
         """Modules whose import closure is the stage's code."""
@@ -108,7 +109,7 @@ _ALL = (
     ),
     Stage(
         "train", "Train a policy with the rewards of one variant (grpo, utility_grpo, cdpr, an ablation).",
-        reads=("training", "credit", *_DECISIONS),
+        reads=("training", "credit", "warm_start.cases", *_DECISIONS),
         runtime=("training.save_every",),
         options={"run": "VARIANT-seedN, for example cdpr-seed0"},
         inputs={"cases": "priced cases", "init_policy": "policy to start from"},

@@ -10,4 +10,3 @@ from ..tracking import Run
 def run(settings: Settings, job: Run) -> None:
     """Write the table as CSV, Markdown and LaTeX."""
     write_main_results(settings, job.inputs["results"], job.out["csv"].with_suffix(""))
-    print(job.out["md"].read_text(encoding="utf-8"))

@@ -14,11 +14,12 @@ from ..tracking import Run
 
 def run(settings: Settings, job: Run) -> None:
     """Price the records one by one and write what every examination was priced by."""
-    catalogue, counts = load_catalogue(), Counter()
+    catalogue = load_catalogue()
+    counts: Counter[str] = Counter()
 
     def priced() -> Iterator[CaseRecord]:
         for record in iterate_records(job.inputs["records"]):
-            counts.update(record.key_pertinent_results_dict)
+            counts.update(list(record.key_pertinent_results_dict))
             yield price_case(record, settings.costs, catalogue)
 
     cases = write_records(job.out["cases"], priced())

@@ -10,13 +10,12 @@ from pathlib import Path
 
 from ..agents.reference import REFERENCE_POLICIES
 from ..evaluation.run import evaluate
-from ..llm.packaged import convert_weights, packaged_weights
+from ..llm.local_models import LocalModelUnavailable, smollm2
 from ..settings import Settings, merge
 from ..tracking import Run
 
 MODEL_RUN = "zero_shot"
 _NO_CASES = "no AgentClinic cases: set data.agentclinic.path to agentclinic_medqa.jsonl"
-_NO_MODEL = "no model: run `make local-llm` for SmolLM2-135M, or set smoke_real.model to a Hugging Face folder"
 _COLUMNS = ("cases", "accuracy", "n_issued", "n_available", "n_unavailable", "n_invalid", "cost_usd")
 
 
@@ -56,12 +55,10 @@ def render(rows: dict[str, dict]) -> str:
 
 
 def _zero_shot(settings: Settings, cases: Path, job: Run) -> dict:
-    model = settings.smoke_real.model
-    if model is None:
-        weights = packaged_weights()
-        if weights is None:
-            return {"not_run": _NO_MODEL}
-        model = convert_weights(weights, job.state.parent / "models" / weights.stem)
+    try:
+        model = settings.smoke_real.model or smollm2(settings.paths.state)
+    except LocalModelUnavailable as error:
+        return {"not_run": str(error)}
     shown = as_shown_to_a_real_model(settings)
     return _evaluate(shown, MODEL_RUN, Path(model), cases, job, settings.smoke_real.cases)
 

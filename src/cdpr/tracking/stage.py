@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -86,38 +87,55 @@ def stage(
         tags=dict(tags or {}),
     )
     started, clock = datetime.now(UTC), time.perf_counter()
-    _empty(staging)
-    try:
-        yield run
-        for label, path in run.out.items():
-            if not path.exists():
-                raise StageError(f"stage {name} ended without writing its output {label!r} ({final[label]})")
-        for label, path in run.out.items():
-            _put(path, final[label])
-        _write_record(record, {
-            "schema_version": SCHEMA_VERSION,
-            "stage": name,
-            "run_key": key,
-            "status": "finished",
-            "tier": tier,
-            "seed": seed,
-            "options": run.options,
-            "tags": run.tags,
-            "parameters": dict(parameters),
-            "metrics": run.metrics,
-            "code_digest": code,
-            "inputs": _describe(inputs),
-            "outputs": _describe(final),
-            "started": started.isoformat(timespec="seconds"),
-            "wall_seconds": round(time.perf_counter() - clock, 3),
-            "cpu_seconds": round(time.process_time(), 3),
-            "peak_memory_mb": peak_memory_mb(),
-            "versions": versions(),
-            "commit": _commit(),
-        })  # fmt: skip
-    finally:
-        for folder in staging:
-            shutil.rmtree(folder, ignore_errors=True)
+    with exclusive(Path(state) / "locks" / key, f"stage {name}"):
+        _empty(staging)
+        try:
+            yield run
+            for label, path in run.out.items():
+                if not path.exists():
+                    raise StageError(f"stage {name} ended without writing its output {label!r} ({final[label]})")
+            for label, path in run.out.items():
+                _put(path, final[label])
+            _write_record(record, {
+                "schema_version": SCHEMA_VERSION,
+                "stage": name,
+                "run_key": key,
+                "status": "finished",
+                "tier": tier,
+                "seed": seed,
+                "options": run.options,
+                "tags": run.tags,
+                "parameters": dict(parameters),
+                "metrics": run.metrics,
+                "code_digest": code,
+                "inputs": _describe(inputs),
+                "outputs": _describe(final),
+                "started": started.isoformat(timespec="seconds"),
+                "wall_seconds": round(time.perf_counter() - clock, 3),
+                "cpu_seconds": round(time.process_time(), 3),
+                "peak_memory_mb": peak_memory_mb(),
+                "versions": versions(),
+                "commit": _commit(),
+            })  # fmt: skip
+        finally:
+            for folder in staging:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def exclusive(path: Path, who: str) -> Iterator[None]:
+    """Hold a file lock that ends with the process, however it ends; wait while another process holds it.
+
+    A workflow that was killed may leave a job behind: the same job, started again, lets it finish first.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{who}: another process is still at work on it; waiting for its end", flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def peak_memory_mb() -> float:
