@@ -26,6 +26,7 @@ BOOKKEEPING = ("cdpr.cli", "cdpr.run_key", "cdpr.settings", "cdpr.stages.catalog
 
 def run_key(
     stage: str,
+    options: Mapping[str, str],
     parameters: Mapping[str, Any],
     code: str,
     upstream: Mapping[str, str] | None = None,
@@ -34,11 +35,13 @@ def run_key(
 ) -> str:
     """Key of one job: 16 hexadecimal digits.
 
-    ``parameters`` is the JSON-like slice of the settings that the stage reads, ``code`` its :func:`code_digest`,
-    ``upstream`` the keys of the jobs whose outputs it reads and ``inputs`` the digests of files from outside.
+    ``options`` say which of the stage's jobs it is, ``parameters`` is the JSON-like slice of the settings that the
+    stage reads, ``code`` its :func:`code_digest`, ``upstream`` the keys of the jobs whose outputs it reads and
+    ``inputs`` the digests of files from outside.
     """
     parts = {
         "stage": stage,
+        "options": dict(options),
         "parameters": parameters,
         "code": code,
         "upstream": dict(upstream or {}),

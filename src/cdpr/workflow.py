@@ -127,8 +127,8 @@ class Plan:
         if name not in self._keys:
             settings, seed = self.settings_of(stage, options)
             upstream, inputs = self._before(stage, options)
-            self._keys[name] = run_key(stage, STAGES[stage].parameters(settings, options), self.code(stage, settings),
-                                       upstream, inputs, seed)  # fmt: skip
+            parameters, code = STAGES[stage].parameters(settings, options), self.code(stage, settings)
+            self._keys[name] = run_key(stage, options, parameters, code, upstream, inputs, seed)
         return self._keys[name]
 
     def settings_of(self, stage: str, options: Mapping[str, str]) -> tuple[Settings, int | None]:

@@ -60,8 +60,24 @@ def test_digest_sees_code_and_data_but_not_comments_layout_or_strangers(package)
 
 
 def test_every_part_of_a_key_counts():
-    base = {"stage": "s", "parameters": {"p": 1}, "code": "c", "upstream": {"u": "1"}, "inputs": {"i": "1"}, "seed": 0}
-    changes = {"stage": "t", "parameters": {"p": 2}, "code": "d", "upstream": {"u": "2"}, "inputs": {}, "seed": 1}
+    base = {
+        "stage": "s",
+        "options": {"o": "1"},
+        "parameters": {"p": 1},
+        "code": "c",
+        "upstream": {"u": "1"},
+        "inputs": {"i": "1"},
+        "seed": 0,
+    }
+    changes = {
+        "stage": "t",
+        "options": {},
+        "parameters": {"p": 2},
+        "code": "d",
+        "upstream": {"u": "2"},
+        "inputs": {},
+        "seed": 1,
+    }
     keys = {run_key(**base), *(run_key(**(base | {name: value})) for name, value in changes.items())}
     assert len(keys) == 1 + len(changes)
 
@@ -118,3 +134,10 @@ def test_the_process_reward_does_not_concern_grpo(tmp_path):
         "train", before.settings
     )
     assert before.trained("cdpr", "without_process_reward", "grpo")[3:] == ["grpo-seed0", "grpo-seed1", "grpo-seed2"]
+
+
+def test_no_two_jobs_share_a_key(tmp_path):
+    of = plan(tmp_path)
+    assert len(of.current_keys()) == 2 + len(of.trained("grpo", "utility_grpo", "cdpr", "without_lambda_test",
+        "without_lambda_cost", "without_lambda_na")) + len(of.evaluations({*of.main_runs(), *of.trained(
+            "without_lambda_test", "without_lambda_cost", "without_lambda_na")}))  # fmt: skip

@@ -42,6 +42,7 @@ def test_outputs_appear_whole_with_their_record(tmp_path):
 def test_a_failing_stage_leaves_what_stood_there(tmp_path):
     run_stage(tmp_path)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert len(before) == 5  # input, weights, metrics, record, lock
 
     def fail(job):
         raise RuntimeError("broken")
@@ -122,3 +123,23 @@ def test_a_tracking_problem_is_a_warning(tmp_path):
         live = LiveRun(f"sqlite:///{tmp_path}/file/mlflow.db", "cdpr/training", "x", "d" * 16, {})
         live({"step": 0, "x": 1.0})
         live.close()
+
+
+def test_a_job_waits_for_one_that_a_killed_workflow_left_behind(tmp_path):
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, time; sys.path.insert(0, sys.argv[2])\n"
+        "from pathlib import Path\n"
+        "from cdpr.tracking import stage\n"
+        "with stage('s', {}, {}, {'o': Path(sys.argv[1]) / 'o'}, 'k', record=Path(sys.argv[1]) / 'run.json',\n"
+        "           state=Path(sys.argv[1]) / 'state') as job:\n"
+        "    print('in', flush=True); time.sleep(float(sys.argv[3])); job.out['o'].write_text(sys.argv[3])\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), "src"]
+    first = subprocess.Popen([*command, "1.0"], stdout=subprocess.PIPE, text=True)
+    assert first.stdout.readline() == "in\n"
+    second = subprocess.run([*command, "0.0"], capture_output=True, text=True, check=True)
+    assert "waiting for its end" in second.stdout and first.wait() == 0
+    assert (tmp_path / "o").read_text() == "0.0"

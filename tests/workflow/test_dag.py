@@ -68,8 +68,9 @@ def project(tmp_path_factory) -> Project:
 
 
 def test_everything_that_was_promised_is_there(project):
+    figures = ("training_efficiency", "accuracy_cost")
     wanted = [*(f"tables/main_results.{kind}" for kind in ("csv", "md", "tex")),
-              *(f"figures/{name}.{kind}" for name in ("training_efficiency", "accuracy_cost") for kind in ("png", "pdf")),
+              *(f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")),
               "preflight.json", "mlflow.db", "training/cdpr-seed0/metrics.jsonl"]  # fmt: skip
     assert [name for name in wanted if len(project.read(name)) < 100] == []
     results = project.folder / RESULTS

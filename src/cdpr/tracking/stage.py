@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -87,7 +88,7 @@ def stage(
         tags=dict(tags or {}),
     )
     started, clock = datetime.now(UTC), time.perf_counter()
-    with exclusive(Path(state) / "locks" / key, f"stage {name}"):
+    with exclusive(Path(state) / "locks" / _digest_of(record), f"stage {name}"):
         _empty(staging)
         try:
             yield run
@@ -126,7 +127,7 @@ def stage(
 def exclusive(path: Path, who: str) -> Iterator[None]:
     """Hold a file lock that ends with the process, however it ends; wait while another process holds it.
 
-    A workflow that was killed may leave a job behind: the same job, started again, lets it finish first.
+    A workflow that was killed may leave a job behind: the next one for the same outputs lets it finish first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
@@ -153,6 +154,10 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _digest_of(place: Path) -> str:
+    return hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]
 
 
 def _empty(folders: set[Path]) -> None:
