@@ -9,7 +9,7 @@ Writes `<results>/evaluations/<run>/<data set>.jsonl`: one line per case and dec
 rule evaluate:
     input:
         cases="<results>/cases/{dataset}.jsonl",
-        policy=lambda w: plan.policy_of(w.run),
+        policy=lambda w: plan.at_hand(plan.policy_of(w.run)),
     output:
         evaluation=EVALUATION,
         record="<results>/evaluations/{run}/{dataset}.run.json",
@@ -24,9 +24,10 @@ rule evaluate:
         runtime=720,
     params:
         key=plan.keyed("evaluate"),
+        policy=lambda w: plan.policy_of(w.run),
     shell:
         "cdpr evaluate --key {params.key} --record {output.record}"
-        " --run {wildcards.run} --dataset {wildcards.dataset} --cases {input.cases} --policy {input.policy}"
+        " --run {wildcards.run} --dataset {wildcards.dataset} --cases {input.cases} --policy {params.policy}"
         " --evaluation {output.evaluation} 2>&1 | tee {log}"
 
 

@@ -8,7 +8,7 @@ Writes `<results>/records/<data set>.jsonl` (case records, split by patient, not
 
 rule ingest:
     input:
-        raw=lambda w: plan.raw_input(w.dataset),
+        raw=lambda w: plan.at_hand(plan.raw_input(w.dataset)),
     output:
         records="<results>/records/{dataset}.jsonl",
         report="<results>/records/{dataset}.report.json",
@@ -24,7 +24,8 @@ rule ingest:
         runtime=120,
     params:
         key=plan.keyed("ingest"),
+        raw=lambda w: plan.raw_input(w.dataset),
     shell:
         "cdpr ingest --key {params.key} --record {output.record}"
-        " --dataset {wildcards.dataset} --raw {input.raw}"
+        " --dataset {wildcards.dataset} --raw {params.raw}"
         " --records {output.records} --report {output.report} 2>&1 | tee {log}"

@@ -34,7 +34,7 @@ rule warm_start:
 rule train:
     input:
         cases="<results>/cases/mimic_iv.jsonl",
-        init_policy=plan.init_policy,
+        init_policy=plan.at_hand(plan.init_policy),
         tracking=ancient("<results>/tracking.ready"),
     output:
         policy=directory("<results>/training/{run}/policy"),
@@ -52,7 +52,8 @@ rule train:
         runtime=2880,
     params:
         key=plan.keyed("train"),
+        init_policy=lambda w: plan.init_policy,
     shell:
         "cdpr train --key {params.key} --record {output.record}"
-        " --run {wildcards.run} --cases {input.cases} --init_policy {input.init_policy}"
+        " --run {wildcards.run} --cases {input.cases} --init_policy {params.init_policy}"
         " --policy {output.policy} --metrics {output.metrics} 2>&1 | tee {log}"

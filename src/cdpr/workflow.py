@@ -74,6 +74,13 @@ class Plan:
         """Raw data of a data set."""
         return self.raw_path(dataset) or f"{self.results}/raw/{dataset}"
 
+    def at_hand(self, path: str) -> list[str]:
+        """The path as a rule's input: none for a user's file that is not there.
+
+        So the paper's workflow can be planned anywhere; the job itself says what is missing.
+        """
+        return [path] if path and (path.startswith(f"{self.results}/") or Path(path).exists()) else []
+
     @property
     def has_real_cases(self) -> bool:
         """Whether the openly licensed real cases are at hand."""
@@ -86,11 +93,11 @@ class Plan:
         model = self.settings.policy.model
         return f"{self.results}/policies/warm_start" if model == "tiny" else model
 
-    def policy_of(self, run: str) -> list[str]:
-        """Policy folder that an evaluation needs: one, or none for the reference policies."""
+    def policy_of(self, run: str) -> str:
+        """Policy folder that an evaluation needs; empty for the reference policies."""
         if run in REFERENCES:
-            return []
-        return [self.init_policy if run in UNTRAINED else f"{self.results}/training/{run}/policy"]
+            return ""
+        return self.init_policy if run in UNTRAINED else f"{self.results}/training/{run}/policy"
 
     def write_settings(self) -> str:
         """Write the resolved settings where jobs read them; the name is their digest."""

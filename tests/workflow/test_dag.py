@@ -33,8 +33,8 @@ class Project:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "PYTEST"))}
         self.environment = {**kept, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 
-    def command(self, *arguments: str) -> list[str]:
-        snakemake = [sys.executable, "-m", "snakemake", *arguments, "--configfile", "config/ci.yaml"]
+    def command(self, *arguments: str, overlay: str = "ci") -> list[str]:
+        snakemake = [sys.executable, "-m", "snakemake", *arguments, "--configfile", f"config/{overlay}.yaml"]
         return [*snakemake, *(() if "--cores" in arguments else ("--cores", "2"))]
 
     def snakemake(self, *arguments: str, more: tuple[str, ...] = ()) -> str:
@@ -113,6 +113,13 @@ def test_a_setting_reruns_what_reads_it(project):
     assert jobs == dict.fromkeys(REPORTS, 1)
     jobs = project.would_run("--config", "credit={beta: 0.7}")
     assert jobs["train"] == 1 and "warm_start" not in jobs
+
+
+@pytest.mark.parametrize("overlay", ["paper", "small_gpu"])
+def test_larger_tiers_can_be_planned_without_their_data(project, overlay):
+    done = subprocess.run(project.command("-n", overlay=overlay), cwd=project.folder, env=project.environment,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0 and re.search(r"^train +9$", done.stdout, re.MULTILINE), done.stdout + done.stderr
 
 
 def test_an_unknown_key_is_named(project):

@@ -73,7 +73,7 @@ def stage(
     """
     for label, path in inputs.items():
         if not Path(path).exists():
-            raise StageError(f"stage {name}: input {label!r} is missing: {path}; run the stage that writes it first")
+            raise StageError(f"stage {name}: input {label!r} is missing: {path}; make it first, or correct its path")
     record = Path(record)
     final = {label: Path(path) for label, path in outputs.items()}
     staging = {path.parent / f".partial-{name}-{record.name}" for path in final.values()}
