@@ -34,7 +34,7 @@ rule evaluate:
 rule preflight:
     input:
         warm_start="<results>/evaluations/warm_start/mimic_iv.jsonl",
-        immediate="<results>/evaluations/zero_test/mimic_iv.jsonl",
+        immediate="<results>/evaluations/immediate/mimic_iv.jsonl",
     output:
         report="<results>/preflight.json",
         record="<results>/preflight.run.json",

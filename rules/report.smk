@@ -62,6 +62,35 @@ rule plot_training_efficiency:
         " --png {output.png} --pdf {output.pdf} 2>&1 | tee {log}"
 
 
+rule plot_learning_curves:
+    input:
+        metrics=expand(
+            "<results>/training/{run}/metrics.jsonl", run=plan.trained(*MAIN_VARIANTS)
+        ),
+    output:
+        png=report(
+            "<results>/figures/learning_curves.png",
+            caption="../workflow/report/learning_curves.rst",
+            category="Figures",
+        ),
+        pdf="<results>/figures/learning_curves.pdf",
+        record="<results>/figures/learning_curves.run.json",
+    log:
+        "<logs>/plot_learning_curves.log",
+    benchmark:
+        "<benchmarks>/plot_learning_curves.tsv"
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        key=plan.keyed("plot_learning_curves"),
+    shell:
+        "cdpr plot_learning_curves --key {params.key} --record {output.record}"
+        " --png {output.png} --pdf {output.pdf} 2>&1 | tee {log}"
+
+
 rule plot_accuracy_cost:
     input:
         evaluations=plan.files(EVALUATION, plan.evaluations(plan.main_runs())),
@@ -98,4 +127,5 @@ rule main_table:
 rule figures:
     input:
         rules.plot_training_efficiency.output,
+        rules.plot_learning_curves.output,
         rules.plot_accuracy_cost.output,

@@ -12,14 +12,16 @@ def case() -> CaseRecord:
     """A priced case with a panel in two keys, a misspelt twin, and a physical examination."""
     results = {
         "Abdominal (Physical Examination)": "Tender in the right lower quadrant.",
-        "Complete Blood Count": "White Blood Cells: Value: 15.1; Units: K/uL; Reference Range: 4.0--11.0; Flag: abnormal",
+        "Complete Blood Count": "White Blood Cells: Value: 15.1; Units: K/uL; Reference Range: 4.0--11.0; "
+        "Flag: abnormal",
         "Platelet Count": "Platelet Count: Value: 250; Units: K/uL; Reference Range: 150.0--440.0",
         "Lipase": "Lipase: Value: 30; Units: IU/L; Reference Range: 0.0--60.0",
         "CT Abdomen and Pelvis": "Dilated appendix with fat stranding.",
     }
     return CaseRecord(
         note_id="T-1",
-        case_summary="- Patient Information: 30 year old male\n- Chief Complaint: Abdominal pain\n- Family History: None",
+        case_summary="- Patient Information: 30 year old male\n- Chief Complaint: Abdominal pain\n"
+        "- Family History: None",
         key_pertinent_results_dict=results,
         final_diagnosis="Acute appendicitis",
         diagnosis_results="Acute appendicitis",

@@ -24,7 +24,7 @@ MAIN_VARIANTS = ("grpo", "utility_grpo", "cdpr")
 ABLATION_VARIANTS = (
     "cdpr", "without_process_reward", "without_lambda_test", "without_lambda_cost", "without_lambda_na",
 )  # fmt: skip
-PREFLIGHT_RUNS = ("warm_start", "zero_test")
+PREFLIGHT_RUNS = ("warm_start", "immediate")
 _KEY = re.compile(r"[0-9a-f]{16}")
 _TRAINED = re.compile(r"(?P<variant>[a-z_]+)-seed(?P<seed>\d+)")
 
@@ -178,7 +178,7 @@ class Plan:
             return (cases, {}) if options["run"] in REFERENCES else self._with_policy(cases, options["run"])
         if stage == "preflight":
             return {r: self.key("evaluate", run=r, dataset="mimic_iv") for r in PREFLIGHT_RUNS}, {}
-        if stage == "plot_training_efficiency":
+        if stage in ("plot_training_efficiency", "plot_learning_curves"):
             return {run: self.key("train", run=run) for run in self.trained(*MAIN_VARIANTS)}, {}
         if stage in ("main_table", "plot_accuracy_cost"):
             pairs = self.evaluations(self.main_runs())

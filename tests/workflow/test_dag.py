@@ -14,7 +14,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PARTS = ("Snakefile", "config.yaml", "config", "rules", "profiles", "workflow", "envs", "src")
 RESULTS = "results/ci"
-REPORTS = {"write_main_table", "plot_training_efficiency", "plot_accuracy_cost", "index_runs", "reproduce_paper"}
+REPORTS = {
+    "write_main_table",
+    "plot_training_efficiency",
+    "plot_learning_curves",
+    "plot_accuracy_cost",
+    "index_runs",
+    "reproduce_paper",
+}
 
 pytestmark = pytest.mark.workflow
 

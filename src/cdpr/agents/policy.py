@@ -36,6 +36,14 @@ class PolicyAgent:
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
 
 
+class ImmediateAgent(PolicyAgent):
+    """Diagnoses from the presentation alone: what the policy is worth when it never tests."""
+
+    async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        """The diagnosis."""
+        return (await self.sample(state, 1, True, seed))[0]
+
+
 class StaticAgent(PolicyAgent):
     """Static diagnosis: sees the whole record at once and diagnoses (paper, "Dynamic vs. Static Diagnosis")."""
 

@@ -62,6 +62,7 @@ def main_methods(settings: Settings) -> list[Method]:
     return [
         *_absent(CLOSED, _NEEDS_KEY, "GPT-5.4", "Claude-Sonnet-4.6", "Gemini-3.1-Flash", "DeepSeek-V4"),
         Method("warm_start", backbone(settings), OPEN, ("warm_start",), "Qwen3-4B", learned=True),
+        Method("immediate", "Immediate diagnosis (no examination)", OPEN, ("immediate",), learned=True),
         Method("static", "Static diagnosis (whole record)", OPEN, ("static",), learned=True),
         *_absent(OPEN, _NEEDS_SERVER, "Qwen3-8B", "Qwen3-32B", "Ministral-3-8B", "Med-Gemma-27B", "Huatuo-o1-8B",
                  "Baichuan-M1-32B"),

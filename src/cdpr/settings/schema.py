@@ -71,7 +71,7 @@ class Data(Section):
     agentclinic: AgentClinicSource = Field(
         default_factory=AgentClinicSource, description="Openly licensed real cases, used by `smoke_real`."
     )
-    train_cases: int = key(3256, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV", gt=0)
+    train_cases: int = key(12512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV", gt=0)
     validation_cases: int = key(
         200, "Cases held out for learning curves; the paper names a validation split without a size.", ge=0
     )
@@ -81,7 +81,7 @@ class Data(Section):
 
 class HospitalSettings(Section):
     seed: int = key(7, "Seed of the synthetic patients.")
-    mimic_patients: int = key(4600, "Patients behind the MIMIC-format files; some have several admissions.", gt=0)
+    mimic_patients: int = key(12600, "Patients behind the MIMIC-format files; some have several admissions.", gt=0)
     clinicalbench_cases: int = key(
         600, "Cases written in ClinicalBench format.", paper="Datasets: 1,500 real cases", gt=0
     )
@@ -181,33 +181,33 @@ class Policy(Section):
 
 class Clinician(Section):
     wasteful: float = key(
-        0.35,
+        0.3,
         "Probability that the demonstrating clinician orders an examination at random instead of an informative one.",
         ge=0,
         le=1,
     )
-    wrong: float = key(0.15, "Probability that the clinician commits to a random plausible diagnosis.", ge=0, le=1)
+    wrong: float = key(0.05, "Probability that the clinician commits to a random plausible diagnosis.", ge=0, le=1)
     confidence: float = key(0.80, "Posterior probability at which the clinician stops.", ge=0, le=1)
 
 
 class WarmStart(Section):
     cases: int = key(
-        3000,
+        12000,
         "Training cases whose workups are demonstrated: the first of the split; reinforcement "
         "learning takes the others.",
         gt=0,
     )
     static_share: float = key(
-        0.15,
+        0.03,
         "Share of demonstrations that show the whole record at once, so that static "
         "diagnosis is a task the policy knows.",
         ge=0,
         le=1,
     )
-    demonstrations_per_case: int = key(2, "Workups shown of each case, differing in the clinician's whims.", gt=0)
+    demonstrations_per_case: int = key(1, "Workups shown of each case, differing in the clinician's whims.", gt=0)
     epochs: int = key(6, "Passes over the demonstrations.", gt=0)
     threads: int = key(2, "Torch threads.", gt=0)
-    batch_size: int = key(64, "Demonstrations a step.", gt=0)
+    batch_size: int = key(24, "Demonstrations a step.", gt=0)
     learning_rate: float = key(2e-3, "Peak learning rate (cosine).", gt=0)
     seed: int = key(0, "Seed of demonstrations and batches.")
     clinician: Clinician = Field(default_factory=Clinician, description="The wasteful, sometimes wrong demonstrator.")

@@ -16,7 +16,7 @@ from ..settings.restrict import restrict, without
 DATASETS = ("mimic_iv", "clinicalbench", "private")
 REAL_DATASET = "agentclinic"
 REFERENCES = ("zero_test", "all_tests", "random", "cheapest_first", "value_of_information")
-UNTRAINED = ("warm_start", "static")
+UNTRAINED = ("warm_start", "immediate", "static")
 
 _RUNTIME = ("tier", "paths", "tracking")
 
@@ -128,9 +128,9 @@ _ALL = (
     Stage(
         "preflight", "Compare U(warm start) with U(immediate diagnosis) and warn when training would collapse.",
         reads=("utility", "tier"),
-        inputs={"warm_start": "evaluation of the warm start", "immediate": "evaluation of the zero-test policy"},
+        inputs={"warm_start": "evaluation of the warm start", "immediate": "evaluation of its immediate diagnoses"},
         outputs={"report": "the comparison, as JSON"},
-        example="--warm_start e/warm_start/mimic_iv.jsonl --immediate e/zero_test/mimic_iv.jsonl --report p.json",
+        example="--warm_start e/warm_start/mimic_iv.jsonl --immediate e/immediate/mimic_iv.jsonl --report p.json",
     ),
     Stage(
         "main_table", "Write Table 1: every agent on every benchmark, with intervals.",
@@ -139,6 +139,11 @@ _ALL = (
     ),
     Stage(
         "plot_training_efficiency", "Draw accuracy against wall-clock time and generated tokens.",
+        reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_PLOT,
+        example="--png f.png --pdf f.pdf",
+    ),
+    Stage(
+        "plot_learning_curves", "Draw accuracy, examinations, cost, unavailable requests and utility by iteration.",
         reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_PLOT,
         example="--png f.png --pdf f.pdf",
     ),

@@ -18,12 +18,13 @@ def run(settings: Settings, job: Run) -> None:
 
 
 def compare(settings: Settings, warm_start: Path, immediate: Path) -> dict:
-    """Mean utility per case of the warm start (as sampled in training) and of diagnosing at once.
+    """Mean utility per case of the warm start and of the same policy made to diagnose at once, both as sampled in
+    training.
 
     Where the second is higher, the best that a policy can quickly learn from the utility is to order nothing,
     and training collapses to it.
     """
-    start, never = mean_utility(warm_start, "sampled"), mean_utility(immediate, "greedy")
+    start, never = mean_utility(warm_start, "sampled"), mean_utility(immediate, "sampled")
     safe = start > never
     message = (
         f"preflight: U(warm start) {start:.3f} {'>' if safe else '<='} U(immediate diagnosis) {never:.3f}, "

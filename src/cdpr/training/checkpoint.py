@@ -30,9 +30,6 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> None:
         partial,
     )
     os.replace(partial, folder / _NAME)
-    # A resumed run starts without prefix stores; so does this one from here, to stay on the same path.
-    for sampler in trainer.samplers:
-        sampler.refresh()
 
 
 def load_checkpoint(trainer: Trainer, folder: Path) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import importlib
-import os
 import random
-import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -25,9 +24,8 @@ from ..settings import Settings
 from .advantage import group_relative
 from .algorithms.base import Context, Scores
 from .checkpoint import load_checkpoint, save_checkpoint
+from .model import Log, load_model, save_policy
 from .update import PolicyUpdate, Sample
-
-Log = Callable[[dict], None]
 
 
 class Trainer:
@@ -76,6 +74,9 @@ class Trainer:
     def iterate(self) -> dict:
         """One iteration; returns its metrics."""
         start = time.perf_counter()
+        # A resumed run has no prefix stores, so no iteration may inherit any: reuse changes sums in the last bit.
+        for sampler in self.samplers:
+            sampler.refresh()
         generated = self._generated
         groups = asyncio.run(self._rollouts(self._batch()))
         rolled = time.perf_counter()
@@ -83,7 +84,6 @@ class Trainer:
         check_finite(scores, groups)
         scored = time.perf_counter()
         metrics = self.update.step(self._samples(groups, scores))
-        self.sampler.refresh()
         self.step += 1
         self.seconds += time.perf_counter() - start
         self.tokens += self._generated - generated
@@ -143,10 +143,10 @@ class Trainer:
         row = {"step": self.step, "seconds": self.seconds, "tokens": self.tokens, "validation/decoding": "greedy"}
         if not self.validation_cases:
             return row
+        self.sampler.refresh()
         agent = self._agent(self.sampler, 0.0)
         workups = asyncio.run(_work_up(self.environment, agent, self.validation_cases))
         summary = summarise_workups(workups, self.settings.utility, self.settings.environment.tests)
-        self.sampler.refresh()
         return row | {f"validation/{name}": value for name, value in summary.items()}
 
     def _agent(self, sampler: InProcessSampler, temperature: float) -> PolicyAgent:
@@ -197,26 +197,6 @@ def train(
     """Train one variant (settings already resolved) and save its policy as a Hugging Face folder."""
     torch.set_num_threads(settings.training.threads)
     trainer = Trainer(settings, read_records(cases_path), Path(init_policy), seed)
+    gc.freeze()  # cases and models live as long as the process; tracing them every step costs a sixth of it
     trainer.run(Path(state_dir), log)
     save_policy(trainer.model, Path(init_policy), Path(out_dir))
-
-
-def load_model(folder: Path) -> torch.nn.Module:
-    """A transformers causal language model in single precision."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-
-
-def save_policy(model, init_policy: Path, out_dir: Path) -> None:
-    """Weights of the model with the tokenizer files of the policy it came from; atomic."""
-    partial = out_dir.with_name(out_dir.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"):
-        if (init_policy / name).exists():
-            shutil.copyfile(init_policy / name, partial / name)
-    shutil.rmtree(out_dir, ignore_errors=True)
-    os.replace(partial, out_dir)

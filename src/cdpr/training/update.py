@@ -10,6 +10,7 @@ import torch
 from ..environment import Trajectory
 from ..settings.schema import Training
 from .loss import clipped_surrogate
+from .model import token_logprobs
 
 
 @dataclass(frozen=True)
@@ -97,25 +98,3 @@ class PolicyUpdate:
         advantages = torch.tensor([x for s in samples for x in s.advantages], device=device)
         loss = clipped_surrogate(logprobs, old, advantages, self.settings.clip_ratio, self.settings.dual_clip)
         return loss, torch.exp((logprobs - old).detach())
-
-
-def token_logprobs(
-    model: torch.nn.Module, ids: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], temperature: float = 1.0
-) -> torch.Tensor:
-    """log pi(ids[p] | ids[:p]) for every listed position, flat in the order given; differentiable.
-
-    The vocabulary projection runs only where a loss stands.
-    """
-    device = next(model.parameters()).device
-    width = max(map(len, ids))
-    batch = torch.zeros(len(ids), width, dtype=torch.long)
-    mask = torch.zeros(len(ids), width, dtype=torch.long)
-    for row, sequence in enumerate(ids):
-        batch[row, : len(sequence)] = torch.tensor(sequence)
-        mask[row, : len(sequence)] = 1
-    rows = torch.tensor([row for row, wanted in enumerate(positions) for _ in wanted], dtype=torch.long)
-    columns = torch.tensor([p for wanted in positions for p in wanted], dtype=torch.long)
-    hidden = model.model(input_ids=batch.to(device), attention_mask=mask.to(device), use_cache=False).last_hidden_state
-    logits = model.lm_head(hidden[rows, columns - 1]).float() / temperature
-    target = batch[rows, columns].to(device)
-    return torch.log_softmax(logits, dim=-1).gather(1, target[:, None]).squeeze(1)

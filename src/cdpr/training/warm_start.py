@@ -33,9 +33,8 @@ from ..environment.state import Observation, RequestTest, Step
 from ..llm.tokenizer import ChatTokenizer
 from ..seeding import derive_seed
 from ..settings import Settings
+from .model import Log, load_model, save_policy, token_logprobs
 from .tiny import build_tiny_policy
-from .trainer import Log, load_model, save_policy
-from .update import token_logprobs
 
 
 @dataclass(frozen=True)
