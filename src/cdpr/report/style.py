@@ -41,7 +41,7 @@ class Look:
 
 
 LOOKS: Mapping[str, Look] = {
-    "warm_start": Look(GREY, "X"), "immediate": Look(GREY, "v"), "static": Look(PURPLE, "P"),
+    "warm_start": Look(GREY, "X"), "immediate": Look(GREY, "p"), "static": Look(PURPLE, "P"),
     "grpo": Look(ORANGE, "s", "--"), "utility_grpo": Look(GREEN, "^", "-."), "cdpr": Look(BLUE, "o", "-"),
     "zero_test": Look(BLACK, "v"),
     "random": Look(BLACK, "D"), "cheapest_first": Look(BLACK, "<"), "all_tests": Look(BLACK, ">"),
