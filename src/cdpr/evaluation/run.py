@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from ..agents.build import build_agent
 from ..agents.reference import REFERENCE_POLICIES
-from ..cases import CaseRecord, is_physical, read_records
+from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.billing import charge
 from ..credit.utility import count_tests, utility
 from ..environment import Agent, DiagnosticEnvironment, Effort, Trajectory, run_episode
@@ -38,7 +38,7 @@ def evaluate(
     Reference policies are deterministic and stand as ``greedy``. Returns accuracy per decoding, wall
     seconds and number of cases. Raises ValueError when the file holds no test case.
     """
-    cases = [case for case in read_records(cases_path) if case.split == "test"][:limit]
+    cases = [case for case in iterate_records(cases_path) if case.split == "test"][:limit]
     if not cases:
         raise ValueError(f"{cases_path}: no case of split 'test'")
     environment = DiagnosticEnvironment(settings.environment)

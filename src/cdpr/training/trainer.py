@@ -8,13 +8,13 @@ import gc
 import importlib
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
 
 from ..agents.policy import PolicyAgent
-from ..cases import CaseRecord, read_records
+from ..cases import CaseRecord, iterate_records
 from ..credit.summary import summarise_workups
 from ..environment import DiagnosticEnvironment, PromptBuilder, Trajectory, run_episode
 from ..llm.sampler import InProcessSampler
@@ -32,10 +32,9 @@ class Trainer:
     """One training run. Every random draw comes from a seed derived from what is drawn, so an
     interrupted run that resumes from its checkpoint ends where an undisturbed one ends."""
 
-    def __init__(self, settings: Settings, cases: Sequence[CaseRecord], init_policy: Path, seed: int):
+    def __init__(self, settings: Settings, cases: Iterable[CaseRecord], init_policy: Path, seed: int):
         self.settings, self.seed = settings, seed
-        self.train_cases = training_cases(settings, cases)
-        self.validation_cases = [case for case in cases if case.split == "validation"]
+        self.train_cases, self.validation_cases = select_cases(settings, cases)
         self.init_policy = init_policy
         self.tokenizer = ChatTokenizer(init_policy)
         self.prompts = PromptBuilder(settings.environment.prompt, self.tokenizer, settings.policy.max_prompt_tokens)
@@ -167,20 +166,29 @@ async def _work_up(environment, agent, cases) -> list[Trajectory]:
     return list(await asyncio.gather(*(run_episode(environment, agent, case, 0) for case in cases)))
 
 
-def training_cases(settings: Settings, cases: Sequence[CaseRecord]) -> list[CaseRecord]:
-    """Cases that reinforcement learning visits: the end of the training split, disjoint from those
-    whose workups were demonstrated when the policy was warm-started. Raises ValueError when too few."""
-    train = [case for case in cases if case.split == "train"]
-    if settings.policy.model == "tiny":
-        train = train[settings.warm_start.cases :]
-    wanted = settings.training.cases
-    chosen = train[-wanted:] if wanted else train
+def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[CaseRecord], list[CaseRecord]]:
+    """Cases that reinforcement learning visits, and validation cases; all others are let go as they pass.
+
+    The first are the end of the training split, disjoint from those whose workups were demonstrated when
+    the policy was warm-started. Raises ValueError when too few are left for a batch.
+    """
+    demonstrated = settings.warm_start.cases if settings.policy.model == "tiny" else 0
+    train: list[CaseRecord] = []
+    validation: list[CaseRecord] = []
+    for case in cases:
+        if case.split == "validation":
+            validation.append(case)
+        elif case.split == "train":
+            demonstrated -= 1
+            if demonstrated < 0:
+                train.append(case)
+    chosen = train[-settings.training.cases :] if settings.training.cases else train
     if len(chosen) < settings.training.prompts_per_batch:
         raise ValueError(
             f"{len(chosen)} training cases are left for reinforcement learning, fewer than one batch of "
             f"{settings.training.prompts_per_batch}: raise data.train_cases or lower warm_start.cases"
         )
-    return chosen
+    return chosen, validation
 
 
 def check_finite(scores: Scores, groups: Sequence[Sequence[Trajectory]]) -> None:
@@ -196,7 +204,7 @@ def train(
 ) -> None:
     """Train one variant (settings already resolved) and save its policy as a Hugging Face folder."""
     torch.set_num_threads(settings.training.threads)
-    trainer = Trainer(settings, read_records(cases_path), Path(init_policy), seed)
+    trainer = Trainer(settings, iterate_records(cases_path), Path(init_policy), seed)
     gc.freeze()  # cases and models live as long as the process; tracing them every step costs a sixth of it
     trainer.run(Path(state_dir), log)
     save_policy(trainer.model, Path(init_policy), Path(out_dir))

@@ -7,6 +7,7 @@ The paper starts from an instruction-tuned model; this is the embedded counterpa
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import os
 import random
@@ -17,7 +18,7 @@ from pathlib import Path
 import torch
 
 from ..agents.clinician import Clinician
-from ..cases import CaseRecord, read_records
+from ..cases import CaseRecord, iterate_records
 from ..environment import (
     DiagnosticEnvironment,
     PromptBuilder,
@@ -53,7 +54,8 @@ def warm_start(settings: Settings, cases_path: Path, out_dir: Path, state_dir: P
     """
     plan = settings.warm_start
     torch.set_num_threads(plan.threads)
-    cases = [case for case in read_records(cases_path) if case.split == "train"][: plan.cases]
+    train = (case for case in iterate_records(cases_path) if case.split == "train")
+    cases = list(itertools.islice(train, plan.cases))
     environment = DiagnosticEnvironment(settings.environment)
     clinician = Clinician(settings)
     workups = asyncio.run(_demonstrate(environment, clinician, cases, plan.seed, plan.demonstrations_per_case))
