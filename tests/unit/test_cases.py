@@ -1,0 +1,99 @@
+"""Records on disk, splits by patient, laboratory text."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdpr.cases import (
+    Analyte,
+    RecordError,
+    format_analytes,
+    parse_analytes,
+    read_records,
+    split_by_subject,
+    write_records,
+)
+
+word = st.from_regex(r"[A-Z][A-Za-z]{0,8}( [A-Z][a-z]{1,5})?", fullmatch=True)
+number = st.integers(0, 5000).map(lambda n: n / 10)
+
+
+def test_records_survive_the_disk(case, tmp_path):
+    other = case.model_copy(update={"note_id": "T-2", "case_summary": "- Chief Complaint: 胸痛\n"})
+    path = tmp_path / "cases.jsonl"
+    assert write_records(path, [case, other]) == 2
+    assert read_records(path) == [case, other]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"splti": "train"}, r":2: field 'splti': Extra inputs"),
+        ({"split": "dev"}, r":2: field 'split'"),
+        ({"note_id": "T-1"}, r":2: note_id 'T-1' stands already in line 1"),
+        ({"exam_cost_map": {"Lipase": -1}}, r":2: field 'exam_cost_map'.*Lipase"),
+        ({"exam_cost_map": {"Lipase": 1.0}}, r":2: field 'record'.*differ"),
+    ],
+)
+def test_a_bad_record_is_named_by_file_line_and_field(case, tmp_path, change, message):
+    path = tmp_path / "cases.jsonl"
+    lines = [case.model_dump(), {**case.model_dump(), "note_id": "T-2", **change}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(RecordError, match=r"cases\.jsonl" + message):
+        read_records(path)
+
+
+def test_damaged_files_are_named(case, tmp_path):
+    path = tmp_path / "cases.jsonl"
+    write_records(path, [case])
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(RecordError, match=r"cases\.jsonl:1: not JSON"):
+        read_records(path)
+    path.write_bytes(b"\xff\xfe{}\n")
+    with pytest.raises(RecordError, match=r"cases\.jsonl:1: not UTF-8"):
+        read_records(path)
+
+
+def test_a_failed_write_leaves_what_was_there(case, tmp_path):
+    path = tmp_path / "cases.jsonl"
+    write_records(path, [case])
+
+    def broken():
+        yield case
+        raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError):
+        write_records(path, broken())
+    assert read_records(path) == [case] and list(tmp_path.iterdir()) == [path]
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=80), st.integers(0, 3))
+def test_no_patient_stands_on_two_sides_and_order_does_not_matter(numbers, seed):
+    subjects = [f"p{n}" for n in numbers]
+    sizes = {"test": 5, "validation": 3, "train": 20}
+    assigned = split_by_subject(subjects, sizes, seed)
+    shuffled = random.Random(seed).sample(subjects, len(subjects))
+    assert split_by_subject(shuffled, sizes, seed) == assigned
+    if len(set(subjects)) == len(subjects) >= 8:
+        assert sum(side == "test" for side in assigned.values()) == 5
+
+
+@given(
+    st.lists(st.builds(Analyte, word, number.map(str), st.sampled_from(["mg/dL", None]), number, number), max_size=5)
+)
+def test_laboratory_text_is_read_back(analytes):
+    assert parse_analytes(format_analytes(analytes)) == analytes
+
+
+def test_levels():
+    assert Analyte("A", "1.0", low=2, high=3).level == "low"
+    assert Analyte("A", ">5.0", low=2, high=3).level == "high"
+    assert Analyte("A", None, low=2, high=3, comments="2.5.").level == "normal"
+    assert Analyte("A", "NEG").level == "normal"
+    assert Analyte("A", "POS", flag="abnormal").level == "abnormal"
+    assert Analyte("A", "Hazy").level is None
