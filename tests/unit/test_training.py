@@ -1,12 +1,22 @@
-"""Advantages and loss against their definitions."""
+"""Advantages, loss and updates against their definitions."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 import torch
 
+from cdpr.agents.policy import PolicyAgent
+from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
+from cdpr.llm.sampler import InProcessSampler
+from cdpr.llm.tokenizer import ChatTokenizer
+from cdpr.settings import parse_settings
 from cdpr.training.advantage import group_relative
 from cdpr.training.loss import clipped_surrogate
+from cdpr.training.model import load_model, token_logprobs
+from cdpr.training.tiny import build_tiny_policy
+from cdpr.training.update import PolicyUpdate, Sample
 
 
 def test_advantage_is_the_group_z_score_with_sample_deviation():
@@ -41,3 +51,48 @@ def test_advantages_and_loss_equal_verl():
 
     expected, _ = core.compute_grpo_outcome_advantage(rewards, torch.ones(24, 3), np.repeat(np.arange(6), 4))
     assert torch.allclose(group_relative(scores).flatten(), expected[:, 0], atol=1e-6)
+
+
+def test_what_is_trained_is_what_was_sampled(case, tmp_path):
+    """Token-in token-out: every trained position holds a sampled token, with the log-probability that it was
+    sampled with, and the context is the chat template of the conversation."""
+    settings = parse_settings({"policy": {"tiny": {"hidden_size": 32, "heads": 2, "intermediate_size": 64}}})
+    text = " ".join(case.key_pertinent_results_dict.values()) + case.case_summary
+    build_tiny_policy(tmp_path / "policy", settings.policy.tiny, [text])
+    model = load_model(tmp_path / "policy")
+    sampler = InProcessSampler.from_model(model, ChatTokenizer(tmp_path / "policy"))
+    prompts = PromptBuilder(settings.environment.prompt, sampler.tokenizer, 2048)
+    agent = PolicyAgent(sampler, prompts, settings.policy, temperature=1.0)
+    trajectory = asyncio.run(run_episode(DiagnosticEnvironment(settings.environment), agent, case, 7))
+    assert len(trajectory.steps) == 8 and trajectory.forced
+
+    sample = Sample.of(trajectory, 1.0, step_bonus=[0.0] * 7 + [0.5])
+    sampled = [token for step in trajectory.steps for token in step.turn.token_ids]
+    assert [sample.ids[p] for p in sample.positions] == sampled
+    assert sample.advantages == (1.0,) * (len(sampled) - len(trajectory.steps[-1].turn.token_ids)) + (1.5,) * len(
+        trajectory.steps[-1].turn.token_ids
+    )
+    with torch.no_grad():
+        logprobs = token_logprobs(model, [sample.ids], [sample.positions])
+    assert torch.allclose(logprobs, torch.tensor(sample.old_logprobs), atol=1e-4)
+    state = trajectory.states[3]
+    assert prompts.context_ids(state) == trajectory.steps[3].turn.prompt_ids
+
+
+def test_an_update_raises_the_probability_of_what_had_advantage(case, tmp_path):
+    settings = parse_settings({"policy": {"tiny": {"hidden_size": 32, "heads": 2, "intermediate_size": 64}}})
+    build_tiny_policy(tmp_path / "policy", settings.policy.tiny, ["one two three four"])
+    model = load_model(tmp_path / "policy")
+    ids, positions = [tuple(range(20, 40)), tuple(range(40, 60))], [tuple(range(10, 20))] * 2
+    with torch.no_grad():
+        before = token_logprobs(model, ids, positions).view(2, 10)
+    samples = [
+        Sample(i, p, tuple(b.tolist()), (a,) * 10)
+        for i, p, b, a in zip(ids, positions, before, (1.0, -1.0), strict=True)
+    ]
+    training = parse_settings({"training": {"learning_rate": 1e-3}}).training
+    metrics = PolicyUpdate(model, training).step([samples])
+    with torch.no_grad():
+        after = token_logprobs(model, ids, positions).view(2, 10)
+    assert after[0].sum() > before[0].sum() and after[1].sum() < before[1].sum()
+    assert metrics["policy/max_ratio_drift"] < 1e-5  # strictly on-policy: the first update sees ratio 1
