@@ -55,7 +55,7 @@ def plot_training_efficiency(
                     grid[row, column].set_xlabel(label, fontsize=7.5)
             grid[row, 0].set_ylabel(PANELS[metric][0])
         _curve_legend(grid[0, 0], curves)
-        counted = "; time without validation, tokens with probes and continuations"
+        counted = "\ntime without validation; tokens with probes and continuations"
         style.mark_tier(figure, settings, _curve_notes(curves, counted))
         return style.save(figure, out_stem)
 
@@ -218,7 +218,7 @@ def _cost_axis(panel: Axes, highest: float) -> None:
 
     show: Callable[[float, Any], str] = lambda value, _: f"{value:g}"  # noqa: E731
     panel.set_xscale("symlog", linthresh=10, linscale=0.6)
-    panel.xaxis.set_major_locator(FixedLocator([0, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]))
+    panel.xaxis.set_major_locator(FixedLocator([0, 5, 10, 20, 50, 200, 1000, 5000]))
     panel.xaxis.set_minor_locator(NullLocator())
     panel.xaxis.set_major_formatter(FuncFormatter(show))
     panel.set_xlim(-1.0, max(100.0, highest * 1.25))
