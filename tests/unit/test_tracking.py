@@ -109,6 +109,9 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
     assert set(runs) == {"a" * 16, "b" * 16, "c" * 16}
     assert runs["b" * 16].data.tags["cdpr.current"] == "false"
     cdpr = runs["a" * 16]
+    record = json.loads((tmp_path / "results" / "training" / "grpo-seed0" / "run.json").read_text())
+    indexed = runs["c" * 16].info
+    assert indexed.end_time - indexed.start_time == int(record["wall_seconds"] * 1000)  # not when it was indexed
     history = index.client.get_metric_history(cdpr.info.run_id, "train/accuracy")
     assert [(m.step, m.value) for m in history] == [(0, 0.0), (1, 0.1), (2, 0.2)]
     assert cdpr.info.status == "FINISHED" and cdpr.data.params["training.steps"] == "2"

@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +73,16 @@ class MlflowIndex:
                 self._experiments[name] = found.experiment_id
         return self._experiments[name]
 
-    def find_or_create(self, experiment: str, name: str, key: str, tags: Mapping[str, str]) -> str:
-        """Id of the run of ``key``; the run is set to running."""
+    def find_or_create(
+        self, experiment: str, name: str, key: str, tags: Mapping[str, str], started: int | None = None
+    ) -> str:
+        """Id of the run of ``key``; the run is set to running. ``started``: milliseconds, now when left out."""
         where = self.experiment(experiment)
         for run in self.client.search_runs([where], f"tags.`{KEY_TAG}` = '{key}'", max_results=1):
             self.client.update_run(run.info.run_id, status="RUNNING")
             return run.info.run_id
         tags = {**tags, KEY_TAG: key, CURRENT_TAG: "true"}
-        return self.client.create_run(where, tags=tags, run_name=name).info.run_id
+        return self.client.create_run(where, start_time=started, tags=tags, run_name=name).info.run_id
 
     def last_step(self, run_id: str) -> int:
         """Largest step for which the run has metrics; -1 without any."""
@@ -104,7 +107,8 @@ class MlflowIndex:
             if found[0].data.tags.get(CURRENT_TAG) != "true":
                 self.client.set_tag(found[0].info.run_id, CURRENT_TAG, "true")
             return False
-        run_id = self.find_or_create(where, run_name(stage, options), key, record_tags(record))
+        started = int(datetime.fromisoformat(record["started"]).timestamp() * 1000)
+        run_id = self.find_or_create(where, run_name(stage, options), key, record_tags(record), started)
         self._log_tags_and_parameters(run_id, record)
         last = self.last_step(run_id)
         self.log_history(run_id, [(r["step"], numbers(r)) for r in history if r["step"] > last])
@@ -115,7 +119,8 @@ class MlflowIndex:
         }
         step = history[-1]["step"] if history else 0
         self.log_history(run_id, [(step, {f"final/{k}" if history else k: v for k, v in final.items()})])
-        self.client.set_terminated(run_id, status="FINISHED")
+        ended = started + int(record["wall_seconds"] * 1000)
+        self.client.set_terminated(run_id, status="FINISHED", end_time=ended)
         return True
 
     def _log_tags_and_parameters(self, run_id: str, record: Mapping[str, Any]) -> None:
