@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from ..files import replacing
 from .record import CaseRecord
 
 
@@ -18,18 +18,11 @@ class RecordError(ValueError):
 
 def write_records(path: str | Path, records: Iterable[CaseRecord]) -> int:
     """Write records atomically (temporary file, then rename); returns how many."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
     count = 0
-    try:
-        with partial.open("w", encoding="utf-8") as out:
-            for record in records:
-                out.write(json.dumps(record.model_dump(), ensure_ascii=False) + "\n")
-                count += 1
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as out:
+        for record in records:
+            out.write(json.dumps(record.model_dump(), ensure_ascii=False) + "\n")
+            count += 1
     return count
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.billing import charge
 from ..credit.utility import count_tests, utility
 from ..environment import Agent, DiagnosticEnvironment, Effort, Trajectory, run_episode
+from ..files import write_text
 from ..seeding import derive_seed
 from ..settings import Settings
 
@@ -58,7 +58,7 @@ def evaluate(
         rows = [case_row(settings, agent, workup, decoding) for workup in workups]
         lines += [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         metrics[f"{decoding}/accuracy"] = sum(row["correct"] for row in rows) / len(rows)
-    _write(Path(out_path), lines)
+    write_text(out_path, "".join(lines))
     return metrics | {"cases": len(cases), "seconds": time.perf_counter() - started}
 
 
@@ -113,10 +113,3 @@ def whole_record_effort(case: CaseRecord) -> Effort:
     cost = sum(charge(case, keys[:i], key) for i, key in enumerate(keys))
     physical = sum(map(is_physical, keys))
     return Effort(len(keys) - physical, len(keys) - physical, physical=physical, cost_usd=cost)
-
-
-def _write(path: Path, lines: Sequence[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text("".join(lines), encoding="utf-8")
-    os.replace(partial, path)

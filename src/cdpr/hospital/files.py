@@ -1,24 +1,14 @@
-"""Writing files whole or not at all, with the same bytes every time."""
+"""CSV files with the same bytes every time."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write through a temporary file and a rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_bytes(data)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+from ..files import write_bytes
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict]) -> None:

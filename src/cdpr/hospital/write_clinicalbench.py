@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from ..cases import Analyte, diagnoses
-from .files import write_bytes
+from ..files import write_bytes
 from .mimic_notes import physical_text
 from .model import Hospital, Site
 from .sample import Patient, sample_patient, write_analytes, write_presentation, write_report

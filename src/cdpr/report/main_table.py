@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..evaluation.metrics import METRICS, Estimate
+from ..files import with_suffix, write_text
 from ..settings import Settings
 from . import pairs
 from .methods import AGENTS, CLOSED, DATASETS, OPEN, TRAINED, Method, main_methods, tier_mark
-from .output import with_suffix, write_text
 from .paper import PaperRow, read_main_results
 from .results import Hole, Results
 from .table import Cell, Column, Row, Section, Table, interval, markdown_page, marks, to_csv, to_latex, to_markdown

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..files import with_suffix, write_bytes
 from ..settings import Settings
 from .methods import tier_mark
-from .output import with_suffix, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

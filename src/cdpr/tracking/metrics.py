@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from ..files import write_text
 
 Listener = Callable[[Mapping[str, Any]], None]
 
@@ -41,9 +42,7 @@ class MetricsLog:
     def truncate(self, step: int) -> None:
         """Keep only the rows before ``step``."""
         kept = [row for row in read_metrics(self.path) if row["step"] < step]
-        partial = self.path.with_name(self.path.name + ".partial")
-        partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        os.replace(partial, self.path)
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:

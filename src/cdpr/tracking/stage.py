@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ..files import write_text
 from ..run_key import package_folder, path_digest
 
 SCHEMA_VERSION = 1
@@ -174,10 +175,7 @@ def _put(staged: Path, final: Path) -> None:
 
 
 def _write_record(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def _describe(paths: Mapping[str, str | Path]) -> dict[str, dict[str, str]]:

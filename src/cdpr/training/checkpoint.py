@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+
+from ..files import replacing
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -16,20 +17,16 @@ _NAME = "checkpoint.pt"
 
 def save_checkpoint(trainer: Trainer, folder: Path) -> None:
     """Write atomically; a kill during the write leaves the previous checkpoint."""
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / (_NAME + ".partial")
-    torch.save(
-        {
-            "step": trainer.step,
-            "seconds": trainer.seconds,
-            "tokens": trainer.tokens,
-            "model": trainer.model.state_dict(),
-            "optimizer": trainer.update.optimizer.state_dict(),
-            "algorithm": trainer.algorithm.state(),
-        },
-        partial,
-    )
-    os.replace(partial, folder / _NAME)
+    content = {
+        "step": trainer.step,
+        "seconds": trainer.seconds,
+        "tokens": trainer.tokens,
+        "model": trainer.model.state_dict(),
+        "optimizer": trainer.update.optimizer.state_dict(),
+        "algorithm": trainer.algorithm.state(),
+    }
+    with replacing(folder / _NAME) as partial:
+        torch.save(content, partial)
 
 
 def load_checkpoint(trainer: Trainer, folder: Path) -> bool:

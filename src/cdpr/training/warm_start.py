@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from ..environment import (
 )
 from ..environment.prompt import observation_text, opening_messages, whole_record
 from ..environment.state import Observation, RequestTest, Step
+from ..files import replacing
 from ..llm.tokenizer import ChatTokenizer
 from ..seeding import derive_seed
 from ..settings import Settings
@@ -170,18 +170,14 @@ def _train_batch(model, optimizer, schedule, batch: Sequence[Demonstration]) -> 
 
 
 def _save(path: Path, epoch: int, model, optimizer, schedule) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    torch.save(
-        {
-            "epoch": epoch,
-            "model": model.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "schedule": schedule.state_dict(),
-        },
-        partial,
-    )
-    os.replace(partial, path)
+    content = {
+        "epoch": epoch,
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": schedule.state_dict(),
+    }
+    with replacing(path) as partial:
+        torch.save(content, partial)
 
 
 def _resume(path: Path, model, optimizer, schedule) -> int:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def write_bytes(path: str | Path, content: bytes) -> Path:
-    """Write by temporary file and rename; folders are made. Returns the path."""
+@contextlib.contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` to write to; it takes the place of ``path`` when the block ends well
+    and is removed when it does not. Folders are made."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_bytes(content)
+        yield partial
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-    return path
+
+
+def write_bytes(path: str | Path, content: bytes) -> Path:
+    """Write a file whole or not at all. Returns the path."""
+    with replacing(path) as partial:
+        partial.write_bytes(content)
+    return Path(path)
 
 
 def write_text(path: str | Path, text: str) -> Path:
