@@ -30,8 +30,6 @@ class RolloutCache:
 
     capacity: int
     entries: OrderedDict[StateKey, list[Continuation]] = field(default_factory=OrderedDict)
-    hits: int = 0
-    misses: int = 0
 
     def get(self, key: StateKey) -> list[Continuation]:
         """Continuations known from this state; the list is the cache's own."""
@@ -48,7 +46,3 @@ class RolloutCache:
         self.entries.move_to_end(key)
         while len(self.entries) > self.capacity:
             self.entries.popitem(last=False)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.entries.clear()

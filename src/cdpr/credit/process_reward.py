@@ -26,7 +26,7 @@ class Node:
     steps: list[Step] = field(default_factory=list)
 
 
-def build_tree(group: Sequence[Trajectory], environment: DiagnosticEnvironment) -> dict[tuple, Node]:
+def build_tree(group: Sequence[Trajectory]) -> dict[tuple, Node]:
     """Merge the trajectories of one case on identical evidence. Forced decisions are no choice and get
     no node."""
     nodes: dict[tuple, Node] = {}
@@ -72,7 +72,7 @@ class ProcessReward:
     async def score_group(self, group: Sequence[Trajectory], iteration: int) -> CreditReport:
         """R_proc of every selected decision of the trajectories of one case."""
         report = CreditReport([[None] * len(trajectory.steps) for trajectory in group])
-        nodes = build_tree(group, self.environment)
+        nodes = build_tree(group)
         await asyncio.gather(*(self._probe(node, iteration, report) for node in nodes.values()))
         probability = {key: frequencies(node.steps) for key, node in nodes.items()}
         uncertainty = {key: entropy(p, self.credit.entropy_base) for key, p in probability.items()}

@@ -2,7 +2,7 @@
 
 from .action import parse_action, render_action
 from .environment import DiagnosticEnvironment
-from .episode import Agent, continue_episode, run_episode
+from .episode import Agent, continue_episode, run_episode, run_episodes
 from .judge import AliasJudge
 from .matcher import ExamMatcher
 from .prompt import FORCED_PREFIX, PromptBuilder
@@ -40,4 +40,5 @@ __all__ = [
     "parse_action",
     "render_action",
     "run_episode",
+    "run_episodes",
 ]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..cases import CaseRecord
 from ..seeding import derive_seed
 from .environment import DiagnosticEnvironment
 from .state import FinalDiagnosis, State, Trajectory, Turn
+
+# Cases worked up at the same time: enough to fill batches, few enough to show progress.
+WAVE = 256
 
 
 class Agent(Protocol):
@@ -38,3 +43,20 @@ async def continue_episode(
             return environment.finish(state, step, forced)
         state = State(state.case, (*state.history, step))
         decisions += 1
+
+
+async def run_episodes(
+    environment: DiagnosticEnvironment,
+    agent: Agent,
+    cases: Sequence[CaseRecord],
+    seed: int,
+    advance: Callable[[int], object] = lambda done: None,
+) -> list[Trajectory]:
+    """One trajectory per case, in the order of the cases; ``advance`` hears how many have ended since."""
+    finished: list[Trajectory] = []
+    for start in range(0, len(cases), WAVE):
+        wave = cases[start : start + WAVE]
+        episodes = (run_episode(environment, agent, case, derive_seed(seed, "case", case.note_id)) for case in wave)
+        finished += await asyncio.gather(*episodes)
+        advance(len(wave))
+    return finished

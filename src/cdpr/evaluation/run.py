@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -16,13 +15,9 @@ from ..agents.reference import REFERENCE_POLICIES
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.billing import charge
 from ..credit.utility import count_tests, utility
-from ..environment import Agent, DiagnosticEnvironment, Effort, Trajectory, run_episode
+from ..environment import Agent, DiagnosticEnvironment, Effort, Trajectory, run_episodes
 from ..files import write_text
-from ..seeding import derive_seed
 from ..settings import Settings
-
-# Cases worked up at the same time: large enough to fill batches, small enough to show progress.
-WAVE = 256
 
 
 def evaluate(
@@ -51,7 +46,7 @@ def evaluate(
         agent = build_agent(settings, run, policy_dir, temperature, cases[0].dataset)
         with tqdm(total=len(cases), desc=f"{run} on {cases[0].dataset}, {decoding}", mininterval=5) as progress:
             workups = asyncio.run(
-                work_up(
+                run_episodes(
                     environment, agent, cases, settings.evaluation.seed, lambda done, bar=progress: bar.update(done)
                 )
             )
@@ -60,24 +55,6 @@ def evaluate(
         metrics[f"{decoding}/accuracy"] = sum(row["correct"] for row in rows) / len(rows)
     write_text(out_path, "".join(lines))
     return metrics | {"cases": len(cases), "seconds": time.perf_counter() - started}
-
-
-async def work_up(
-    environment: DiagnosticEnvironment,
-    agent: Agent,
-    cases: Sequence[CaseRecord],
-    seed: int,
-    advance: Callable[[int], object] = lambda done: None,
-) -> list[Trajectory]:
-    """One trajectory per case, in the order of the cases."""
-    finished: list[Trajectory] = []
-    for start in range(0, len(cases), WAVE):
-        wave = cases[start : start + WAVE]
-        finished += await asyncio.gather(
-            *(run_episode(environment, agent, case, derive_seed(seed, "evaluate", case.note_id)) for case in wave)
-        )
-        advance(len(wave))
-    return finished
 
 
 def case_row(settings: Settings, agent: Agent, workup: Trajectory, decoding: str) -> dict:

@@ -16,7 +16,7 @@ from ..cases import CaseRecord, normalise
 from ..settings.schema import AgentClinicSource, Data
 from .flat_files import parse_json, read_utf8
 from .funnel import Funnel, IngestError
-from .leaks import diagnosis_in_summary
+from .leaks import why_unusable
 from .names import add_text, physical_key
 from .summary import build_summary, one_line, says_something
 
@@ -85,15 +85,7 @@ def _record(case: Mapping[str, Any], number: str, credentialed: bool, funnel: Fu
     for name, content in _examinations(case["Test_Results"]):
         _add(results, name, content, funnel)
     summary, diagnosis = _summary(case["Patient_Actor"]), one_line(case["Correct_Diagnosis"]).rstrip(".")
-    rule = None
-    if not says_something(diagnosis):
-        rule = "no diagnosis"
-    elif not summary:
-        rule = "no history"
-    elif not results:
-        rule = "no examination"
-    elif diagnosis_in_summary(summary, diagnosis):
-        rule = "diagnosis stated in the summary"
+    rule = why_unusable(diagnosis, summary, results)
     if rule is not None:
         funnel.drop(rule, number)
         return None

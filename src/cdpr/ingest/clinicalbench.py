@@ -16,9 +16,9 @@ from ..cases import CaseRecord
 from ..settings.schema import Data, Source
 from .flat_files import parse_json, read_utf8
 from .funnel import Funnel, IngestError
-from .leaks import diagnosis_in_summary
+from .leaks import why_unusable
 from .physical import physical_results
-from .summary import build_summary, one_line, only_refers, says_something
+from .summary import build_summary, one_line, only_refers
 
 _LONE_BACKSLASH = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
 _HEADINGS = {
@@ -99,15 +99,7 @@ def _record(case: Mapping[str, Any], number: str, credentialed: bool, funnel: Fu
         results["Pathology"] = one_line(pathology)
     sections.pop("end", None)
     summary, diagnosis = build_summary(sections), one_line(case["principal_diagnosis"]).strip(" .;。；")
-    rule = None
-    if not summary:
-        rule = "no headed sections in the case summary"
-    elif not says_something(diagnosis):
-        rule = "no diagnosis"
-    elif not results:
-        rule = "no examination"
-    elif diagnosis_in_summary(summary, diagnosis):
-        rule = "diagnosis stated in the summary"
+    rule = why_unusable(diagnosis, summary, results, None if summary else "no headed sections in the case summary")
     if rule is not None:
         funnel.drop(rule, number)
         return None

@@ -1,10 +1,12 @@
-"""Leak guard: a case whose summary names its diagnosis teaches nothing about diagnosing."""
+"""Which cases cannot be used: something is missing, or the summary names the diagnosis and gives it away."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ..cases import diagnoses, normalise
+from .summary import says_something
 
 _DETAIL = re.compile(r"[,;/(]|\b(?:with|due to|secondary to|complicated by)\b", re.IGNORECASE)
 
@@ -29,3 +31,15 @@ def diagnosis_in_summary(summary: str, diagnosis: str) -> str | None:
         elif normalise(name) and f" {normalise(name)} " in plain:
             return name
     return None
+
+
+def why_unusable(diagnosis: str, summary: str, results: Mapping[str, str], no_history: str | None = None) -> str | None:
+    """The funnel's rule that drops a case, or None. ``no_history`` is the importer's own rule, where it found no
+    history; without it an empty summary is none."""
+    if not says_something(diagnosis):
+        return "no diagnosis"
+    if no_history or not summary:
+        return no_history or "no history"
+    if not results:
+        return "no examination"
+    return "diagnosis stated in the summary" if diagnosis_in_summary(summary, diagnosis) else None

@@ -11,7 +11,7 @@ from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, format_analytes
 from ..settings.schema import Data, Source
 from .flat_files import csv_rows
 from .funnel import Funnel, IngestError
-from .leaks import diagnosis_in_summary
+from .leaks import why_unusable
 from .summary import build_summary, one_line, patient_information, says_something
 
 CASE_COLUMNS = ("case_id", "patient_id", "age", "sex", "chief_complaint", "present_illness", "past_history",
@@ -61,7 +61,8 @@ def read_private(source: Source, data: Data, path: str | Path) -> tuple[list[Cas
         found = {key: text for key, exam in results.pop(number, {}).items() if (text := exam.text())}
         summary = _summary(cases, line, row)
         diagnosis = one_line(row["discharge_diagnosis"])
-        rule = _why_not(row, found, summary, diagnosis)
+        told = row["chief_complaint"] or row["present_illness"]
+        rule = why_unusable(diagnosis, summary, found, None if told else "no complaint and no present illness")
         if rule:
             funnel.drop(rule, number)
             continue
@@ -69,16 +70,6 @@ def read_private(source: Source, data: Data, path: str | Path) -> tuple[list[Cas
     for number in results:
         funnel.count("results of unknown cases", len(results[number]))
     return sorted(records, key=lambda record: record.note_id), funnel
-
-
-def _why_not(row: Mapping[str, str], found: Mapping[str, str], summary: str, diagnosis: str) -> str | None:
-    if not says_something(diagnosis):
-        return "no diagnosis"
-    if not row["chief_complaint"] and not row["present_illness"]:
-        return "no complaint and no present illness"
-    if not found:
-        return "no examination"
-    return "diagnosis stated in the summary" if diagnosis_in_summary(summary, diagnosis) else None
 
 
 def _record(

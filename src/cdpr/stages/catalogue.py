@@ -76,6 +76,14 @@ _PLOT = {"png": "the figure", "pdf": "the figure for print"}
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", *_DECISIONS)
 _RESULTS = {"results": "folder with evaluations and training metrics (default: paths.results)"}
 
+
+def _figure(name: str, summary: str) -> Stage:
+    return Stage(
+        name, summary, reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_PLOT,
+        example="--png f.png --pdf f.pdf",
+    )  # fmt: skip
+
+
 _ALL = (
     Stage(
         "make_hospital", "Write the synthetic hospital's raw files, each data set in its own native format.",
@@ -137,21 +145,9 @@ _ALL = (
         reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_TABLE,
         example="--csv t.csv --md t.md --tex t.tex",
     ),
-    Stage(
-        "plot_training_efficiency", "Draw accuracy against wall-clock time and generated tokens.",
-        reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_PLOT,
-        example="--png f.png --pdf f.pdf",
-    ),
-    Stage(
-        "plot_learning_curves", "Draw accuracy, examinations, cost, unavailable requests and utility by iteration.",
-        reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_PLOT,
-        example="--png f.png --pdf f.pdf",
-    ),
-    Stage(
-        "plot_accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
-        reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_PLOT,
-        example="--png f.png --pdf f.pdf",
-    ),
+    _figure("plot_training_efficiency", "Draw accuracy against wall-clock time and generated tokens."),
+    _figure("plot_learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration."),
+    _figure("plot_accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies."),
     Stage(
         "smoke_real", "Let a small real language model work up a few real cases; says 'not run: why' without them.",
         reads=("smoke_real", "evaluation.decodings", "evaluation.seed", "costs", "data.agentclinic",

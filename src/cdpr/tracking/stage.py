@@ -98,7 +98,7 @@ def stage(
                     raise StageError(f"stage {name} ended without writing its output {label!r} ({final[label]})")
             for label, path in run.out.items():
                 _put(path, final[label])
-            _write_record(record, {
+            content = {
                 "schema_version": SCHEMA_VERSION,
                 "stage": name,
                 "run_key": key,
@@ -118,7 +118,8 @@ def stage(
                 "peak_memory_mb": peak_memory_mb(),
                 "versions": versions(),
                 "commit": _commit(),
-            })  # fmt: skip
+            }
+            write_text(record, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         finally:
             for folder in staging:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -172,10 +173,6 @@ def _put(staged: Path, final: Path) -> None:
     if final.is_dir() and not final.is_symlink():
         shutil.rmtree(final)
     os.replace(staged, final)
-
-
-def _write_record(path: Path, content: Mapping[str, Any]) -> None:
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def _describe(paths: Mapping[str, str | Path]) -> dict[str, dict[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 import importlib
 import random
@@ -16,7 +15,7 @@ import torch
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord, iterate_records
 from ..credit.summary import summarise_workups
-from ..environment import DiagnosticEnvironment, PromptBuilder, Trajectory, run_episode
+from ..environment import DiagnosticEnvironment, PromptBuilder, Trajectory, run_episode, run_episodes
 from ..llm.sampler import InProcessSampler
 from ..llm.tokenizer import ChatTokenizer
 from ..seeding import derive_seed
@@ -144,14 +143,13 @@ class Trainer:
             return row
         self.sampler.refresh()
         agent = self._agent(self.sampler, 0.0)
-        workups = asyncio.run(_work_up(self.environment, agent, self.validation_cases))
+        workups = asyncio.run(run_episodes(self.environment, agent, self.validation_cases, 0))
         summary = summarise_workups(workups, self.settings.utility, self.settings.environment.tests)
         return row | {f"validation/{name}": value for name, value in summary.items()}
 
     def _agent(self, sampler: InProcessSampler, temperature: float) -> PolicyAgent:
         return PolicyAgent(sampler, self.prompts, self.settings.policy, temperature)
 
-    @functools.cache  # noqa: B019 - one trainer lives as long as its process
     def _frozen(self) -> PolicyAgent:
         sampler = InProcessSampler.from_folder(self.init_policy, dtype=torch.float32)
         self.samplers.append(sampler)
@@ -160,10 +158,6 @@ class Trainer:
     @property
     def _generated(self) -> int:
         return sum(sampler.counters.generated_tokens for sampler in self.samplers)
-
-
-async def _work_up(environment, agent, cases) -> list[Trajectory]:
-    return list(await asyncio.gather(*(run_episode(environment, agent, case, 0) for case in cases)))
 
 
 def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[CaseRecord], list[CaseRecord]]:

@@ -25,13 +25,11 @@ class Context:
 @dataclass
 class Scores:
     """``trajectory[g][i]``: the score that is normalised within group g. ``step[g][i][t]``: what is added
-    to the advantage of one decision afterwards (None: nothing). ``metrics``: logged as they are;
-    ``reports``: one JSON-like object per group for the credit artifact."""
+    to the advantage of one decision afterwards (None: nothing). ``metrics``: logged as they are."""
 
     trajectory: list[list[float]]
     step: list[list[list[float]]] | None = None
     metrics: dict[str, float] = field(default_factory=dict)
-    reports: list[Any] = field(default_factory=list)
 
 
 class Algorithm(Protocol):

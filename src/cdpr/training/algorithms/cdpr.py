@@ -28,12 +28,12 @@ class Cdpr:
         outcome = [[outcome_reward(trajectory) for trajectory in group] for group in groups]
         metrics = summarise(reports, outcome, self.credit.beta)
         if self.credit.step_level:
-            return Scores(outcome, bonus, metrics, reports)
+            return Scores(outcome, bonus, metrics)
         total = [
             [r_out + sum(steps) for r_out, steps in zip(*pair, strict=True)]
             for pair in zip(outcome, bonus, strict=True)
         ]
-        return Scores(total, None, metrics, reports)
+        return Scores(total, None, metrics)
 
     def state(self):
         """The rollout cache, least recently used first."""
