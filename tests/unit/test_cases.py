@@ -79,8 +79,14 @@ def test_no_patient_stands_on_two_sides_and_order_does_not_matter(numbers, seed)
     assigned = split_by_subject(subjects, sizes, seed)
     shuffled = random.Random(seed).sample(subjects, len(subjects))
     assert split_by_subject(shuffled, sizes, seed) == assigned
-    if len(set(subjects)) == len(subjects) >= 8:
-        assert sum(side == "test" for side in assigned.values()) == 5
+
+
+def test_splits_have_their_sizes_in_cases():
+    sizes = {"test": 5, "validation": 3, "train": 20}
+    alone = split_by_subject([f"p{n}" for n in range(30)], sizes, 0)
+    assert {side: list(alone.values()).count(side) for side in sizes} == sizes
+    twice = split_by_subject([f"p{n // 2}" for n in range(80)], sizes, 0)
+    assert [2 * list(twice.values()).count(side) for side in sizes] == [6, 4, 20]
 
 
 @given(

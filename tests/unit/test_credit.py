@@ -25,7 +25,7 @@ class ToyPolicy:
 
     def distribution(self, state: State, forced: bool) -> dict[str, float]:
         p = 0.2 + 0.2 * ("Complete Blood Count" in state.obtained) + 0.5 * ("CT Abdomen and Pelvis" in state.obtained)
-        if forced or len(state.history) >= 2:
+        if forced or len(state.history) >= 4:
             return {RIGHT: p, WRONG: 1 - p}
         return {
             "REQUEST_TEST: CBC": 0.4,
