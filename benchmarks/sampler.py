@@ -25,7 +25,8 @@ from cdpr.llm.types import Request, Sampling
 from cdpr.settings.schema import TinyModel
 from cdpr.training.tiny import build_tiny_policy
 
-CASES, TRAJECTORIES, TURNS, SAMPLES, MAX_TOKENS, BATCH = 64, 4, 5, 4, 16, 256
+CASES, TRAJECTORIES, TURNS, SAMPLES, MAX_TOKENS = 64, 4, 5, 4, 16
+BATCHES = 64, 256, 1024  # completions that `generate` draws at a time: its best is reported
 SYLLABLES = [a + b for a in "bcdfglmnprstv" for b in ("a", "ec", "io", "um", "al")]
 
 
@@ -79,7 +80,7 @@ def play(sampler: InProcessSampler, toy: Toy) -> tuple[list[list[Request]], int,
     prompts = [prompt for prompt in openings for _ in range(TRAJECTORIES)]
     waves, tokens, seconds = [], 0, 0.0
     for turn in range(TURNS):
-        wave = [Request(p, SAMPLES, sampling, turn * len(prompts) + i) for i, p in enumerate(prompts)]
+        wave = [Request(p, tuple(range(SAMPLES)), sampling, turn * len(prompts) + i) for i, p in enumerate(prompts)]
         started = time.perf_counter()
         answers = sampler.sample_batch(wave)
         seconds += time.perf_counter() - started
@@ -92,13 +93,13 @@ def play(sampler: InProcessSampler, toy: Toy) -> tuple[list[list[Request]], int,
     return waves, tokens, seconds
 
 
-def generate(model: torch.nn.Module, eos: int, waves: list[list[Request]]) -> tuple[int, float]:
-    """The same requests through transformers, left-padded batches of 256 completions sorted by length."""
+def generate(model: torch.nn.Module, eos: int, waves: list[list[Request]], size: int) -> tuple[int, float]:
+    """The same requests through transformers, left-padded batches of ``size`` completions sorted by length."""
     tokens, started = 0, time.perf_counter()
     for wave in waves:
         ordered = sorted((r.prompt for r in wave), key=len)
-        for start in range(0, len(ordered), BATCH // SAMPLES):
-            batch = ordered[start : start + BATCH // SAMPLES]
+        for start in range(0, len(ordered), size // SAMPLES):
+            batch = ordered[start : start + size // SAMPLES]
             width = len(batch[-1])
             ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in batch])
             mask = torch.arange(width) >= torch.tensor([[width - len(p)] for p in batch])
@@ -137,18 +138,29 @@ def main() -> None:
         if repeat == 0:
             counters = vars(sampler.counters).copy()
     with torch.inference_mode():
-        generate(model, tokenizer.end_of_turn, [waves[0][:8]])  # warm up
-        plain_tokens, plain_seconds = generate(model, tokenizer.end_of_turn, waves)
+        generate(model, tokenizer.end_of_turn, [waves[0][:8]], BATCHES[0])  # warm up
+        plain = {}
+        for size in BATCHES:
+            drawn, seconds = generate(model, tokenizer.end_of_turn, waves, size)
+            plain[size] = drawn / seconds
+        batch = max(plain, key=plain.get)
+        for _ in range(arguments.repeats - 1):  # as often as the sampler
+            drawn, seconds = generate(model, tokenizer.end_of_turn, waves, batch)
+            plain[batch] = max(plain[batch], drawn / seconds)
+    completions = sum(len(r.samples) for wave in waves for r in wave)
     prompts = [len(r.prompt) for wave in waves for r in wave]
     report = {
         "sampler_tokens_per_second": round(best, 1),
-        "transformers_tokens_per_second": round(plain_tokens / plain_seconds, 1),
-        "sampler_over_transformers": round(best / (plain_tokens / plain_seconds), 2),
-        "completions": sum(r.n for wave in waves for r in wave),
+        "transformers_tokens_per_second": round(plain[batch], 1),
+        "transformers_batch": batch,
+        "sampler_over_transformers": round(best / plain[batch], 2),
+        "completions": completions,
         "mean_prompt_tokens": round(sum(prompts) / len(prompts), 1),
-        "mean_completion_tokens": round(tokens / sum(r.n for wave in waves for r in wave), 2),
+        "mean_completion_tokens": round(tokens / completions, 2),
         "sampler_prefilled_tokens": counters["prefilled_tokens"],
         "sampler_reused_tokens": counters["reused_tokens"],
+        "sampler_generated_tokens": counters["generated_tokens"],
+        "sampler_decoded_tokens": counters["decoded_tokens"],
         "threads": torch.get_num_threads(),
         "cpu_count": os.cpu_count(),
         "machine": f"{platform.machine()} {platform.system()}, Python {platform.python_version()}",

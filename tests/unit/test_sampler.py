@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
+from cdpr.llm.attention import Branches
 from cdpr.llm.drawing import Rules, draw, uniforms
 from cdpr.llm.local_models import LocalModelUnavailable, smollm2
 from cdpr.llm.prefix_cache import as_path
@@ -22,6 +23,7 @@ from cdpr.training.tiny import build_tiny_policy, train_tokenizer
 WORDS = ["fever", "cough", "pain in the flank", "Complete Blood Count", "CT Abdomen", "58 year old male", "elevated"]
 PLAIN = (Sampling(12),)
 MIXED = (Sampling(9), Sampling(4, temperature=0.7), Sampling(12, temperature=0), Sampling(7, top_p=0.8, top_k=20))
+RULES = ((1.0,), (1.0,), (0.7,), (0.0,), (1.0, 0.7), (0.9, 0.9, 12))
 TINY = TinyModel(hidden_size=32, layers=2, heads=4, kv_heads=2, intermediate_size=48, vocab_size=320)
 
 
@@ -64,7 +66,7 @@ def requests(count: int, vocab: int = 320, seed: int = 0, samplings=PLAIN) -> li
     return [
         Request(
             (*rng.choice(roots), *rng.choices(range(4, vocab), k=rng.randint(0, 25))),
-            rng.choice([1, 2, 4]),
+            tuple(range(rng.choice([1, 2, 4]))),
             rng.choice(samplings),
             rng.getrandbits(64),
         )
@@ -121,7 +123,7 @@ def test_bfloat16_stays_close_to_float32(folder, model):
 
 def test_draws_follow_the_softmax(model, sampler):
     prompt, n = (5, 6, 7, 8), 20_000
-    drawn = [c.token_ids[0] for c in sampler.sample_batch([Request(prompt, n, Sampling(1), 11)])[0]]
+    drawn = [c.token_ids[0] for c in sampler.sample_batch([Request(prompt, tuple(range(n)), Sampling(1), 11)])[0]]
     with torch.no_grad():
         expected = model(torch.tensor([prompt])).logits[0, -1].double().softmax(-1) * n
     observed = torch.bincount(torch.tensor(drawn), minlength=len(expected)).double()
@@ -148,7 +150,7 @@ def test_inverse_of_the_distribution_never_draws_what_is_impossible(vocabulary):
     logits[:, 2] = 0.0
     possible = logits > -torch.inf
     for extreme in (0.0, 0.5, 1 - 2.0**-53):
-        token, _ = draw(logits.clone(), Rules(None, None, None, None), torch.full((200,), extreme, dtype=torch.double))
+        token, _ = draw(logits.clone(), Rules(), torch.full((200,), extreme, dtype=torch.double))
         assert possible[torch.arange(200), token].all()
 
 
@@ -169,7 +171,7 @@ def test_top_k_and_top_p_cut_as_transformers_does():
 
 def test_greedy_equals_transformers_generate(model, sampler):
     for request in requests(6, seed=3):
-        [completion] = sampler.sample_batch([Request(request.prompt, 1, Sampling(16, temperature=0), 0)])[0]
+        [completion] = sampler.sample_batch([Request(request.prompt, (0,), Sampling(16, temperature=0), 0)])[0]
         ids = torch.tensor([request.prompt])
         out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=16)
         assert completion.token_ids == tuple(out[0, len(request.prompt) :].tolist())
@@ -181,7 +183,7 @@ def test_order_of_coroutines_does_not_matter(model, folder):
     async def ask(sampler, request, delay):
         for _ in range(delay):
             await asyncio.sleep(0)
-        return await sampler.sample(request.prompt, request.n, request.sampling, request.seed)
+        return await sampler.sample(request.prompt, request.samples, request.sampling, request.seed)
 
     async def play(order, delays):
         sampler = InProcessSampler.from_model(model, ChatTokenizer(folder))
@@ -200,11 +202,49 @@ def test_survives_an_event_loop_that_broke_off(sampler):
         raise RuntimeError("an episode failed")
 
     async def play(*others):
-        return await asyncio.gather(sampler.sample([5, 6], 1, Sampling(3), 0), *others)
+        return await asyncio.gather(sampler.sample([5, 6], [0], Sampling(3), 0), *others)
 
     with pytest.raises(RuntimeError, match="episode"):
         asyncio.run(play(fail()))
     assert len(asyncio.run(asyncio.wait_for(play(), 20))[0]) == 1
+
+
+def test_a_completion_depends_on_its_index_and_not_on_the_others(sampler):
+    [whole] = sampler.sample_batch([Request((5, 6, 7), tuple(range(8)), Sampling(6), 3)])
+    parts = sampler.sample_batch([Request((5, 6, 7), some, Sampling(6), 3) for some in ((6, 1), (3, 3))])
+    for some, part in zip(((6, 1), (3, 3)), parts, strict=True):
+        assert [c.token_ids for c in part] == [whole[k].token_ids for k in some]
+        assert [c.text for c in part] == [whole[k].text for k in some]
+
+
+def test_shared_branches_are_separate_decoding(model, folder):
+    """Prompts that extend one another, several requests of one prompt, sampling parameters mixed within it."""
+    rng, tokenizer = random.Random(7), ChatTokenizer(folder)
+    stem = rng.choices(range(4, 320), k=30)
+    wave = [
+        Request(tuple(stem[: rng.choice([3, 10, 11, 30])]), (0, 1, 2, 5), Sampling(8, *rng.choice(RULES)), seed % 7)
+        for seed in range(40)
+    ]
+    shared = InProcessSampler.from_model(model, tokenizer)
+    alone = InProcessSampler.from_model(model, tokenizer, chunk_rows=1, keep_prefixes=False)
+    for ours, theirs in zip(shared.sample_batch(wave), alone.sample_batch(wave), strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.token_ids == b.token_ids and a.text == b.text
+            assert a.logprobs == pytest.approx(b.logprobs, abs=1e-5)
+    work, single = shared.counters, alone.counters
+    assert work.generated_tokens == single.generated_tokens
+    assert single.decoded_tokens == single.generated_tokens - single.completions
+    assert work.decoded_tokens < 0.8 * single.decoded_tokens
+    assert work.prefilled_tokens == len(stem)
+
+
+def test_one_rich_prompt_does_not_widen_the_others(sampler, monkeypatch):
+    places = []
+    advance = Branches.advance
+    monkeypatch.setattr(Branches, "advance", lambda b, parent: (advance(b, parent), places.append(len(b.keys[0]))))
+    wave = [Request((5, 6, 7), tuple(range(900)), Sampling(4), 0)]
+    sampler.sample_batch(wave + [Request((8, i), (0,), Sampling(4), i) for i in range(4, 304)])
+    assert max(places) <= 4 * 1024
 
 
 def test_batch_and_prefix_cache_do_not_change_the_draws(model, folder):
@@ -224,21 +264,22 @@ def test_batch_and_prefix_cache_do_not_change_the_draws(model, folder):
             for a, b in zip(one, other, strict=True):
                 assert a.token_ids == b.token_ids and a.finish_reason == b.finish_reason
                 assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
-    assert variants[1]._prefixes.tokens == 0 and variants[3]._prefixes.tokens <= variants[3]._prefixes.capacity
+    assert variants[1]._prefixes.tokens == 0
+    assert variants[2]._prefixes.capacity == max(len(request.prompt) for request in wave)  # no more than it must
 
 
 def test_prefix_cache_reuses_turns_and_shared_prompts(sampler):
     system = tuple(range(10, 60))
-    wave = [Request((*system, i, i + 1), 2, Sampling(6), i) for i in range(100, 110)]
+    wave = [Request((*system, i, i + 1), (0, 1), Sampling(6), i) for i in range(100, 110)]
     answers = sampler.sample_batch(wave)
     # The shared system prompt once, then two tokens a request.
     assert sampler.counters.prefilled_tokens == len(system) + 2 * len(wave)
     before = sampler.counters.prefilled_tokens
     said = answers[0][1].token_ids
-    sampler.sample_batch([Request((*wave[0].prompt, *said, 77, 78), 1, Sampling(3), 0)])
+    sampler.sample_batch([Request((*wave[0].prompt, *said, 77, 78), (0,), Sampling(3), 0)])
     assert sampler.counters.prefilled_tokens - before == 3  # the last sampled token and the new two
     sampler.refresh()
-    assert sampler._prefixes.tokens == 0 and len(sampler._prefixes.match(as_path(system))) == 0
+    assert sampler._prefixes.tokens == 0 and sampler._prefixes.place(as_path(system)).known == 0
 
 
 def test_follows_the_weights_of_the_trainer(model, folder):
@@ -257,8 +298,8 @@ def test_follows_the_weights_of_the_trainer(model, folder):
 
 
 def test_stop_and_length(sampler):
-    wave = [Request(r.prompt, 4, Sampling(40), r.seed) for r in requests(60, seed=5)]
-    wave += [Request(r.prompt, 2, Sampling(1), r.seed) for r in wave[:10]]
+    wave = [Request(r.prompt, tuple(range(4)), Sampling(40), r.seed) for r in requests(60, seed=5)]
+    wave += [Request(r.prompt, (0, 1), Sampling(1), r.seed) for r in wave[:10]]
     completions = [c for answer in sampler.sample_batch(wave) for c in answer]
     assert {c.finish_reason for c in completions} == {"stop", "length"}
     for c in completions:
@@ -272,11 +313,12 @@ def test_stop_and_length(sampler):
 
 
 def test_bad_requests_say_what_is_wrong(sampler):
-    async def ask(prompt, n=1, max_tokens=4):
-        return await sampler.sample(prompt, n, Sampling(max_tokens), 0)
+    async def ask(prompt, samples=(0,), max_tokens=4):
+        return await sampler.sample(prompt, samples, Sampling(max_tokens), 0)
 
     for arguments, words in [
-        (((),), "empty"), (((4, 999),), "999"), (((4,), 0), "n must"), (((4,), 1, 9000), "8192 positions")
+        (((),), "empty"), (((4, 999),), "999"), (((4,), ()), "one or more indices"), (((4,), (2, -1)), "-1"),
+        (((4,), (0,), 9000), "8192 positions"),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=words):
             asyncio.run(ask(*arguments))

@@ -1,201 +1,245 @@
-"""One chunk of rows from prompts to completions: prefill what is not cached, decode, drop finished rows."""
+"""Waves of completions: prefill what is not cached, then decode branches.
+
+Completions of one prompt that drew the same tokens so far are one *branch*: one row of the model, from whose
+distribution each draws with uniforms of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .attention import Branches, Prefill, Prompts
 from .drawing import Rules, draw, uniforms
-from .prefix_cache import PrefixCache, as_path
-from .transformer import Cache, Transformer
+from .prefix_cache import Place, PrefixCache
+from .transformer import Transformer
 from .types import Sampling
 
-_COMPACT_BELOW = 0.7  # share of rows still alive under which copying the cache pays
-_SHARED_WORTH = 16  # tokens of a common prefix from which it is prefilled once beforehand
-_ATTENTION_BUDGET = 2**24  # elements of one prefill's attention mask
+_SPARSE = 4  # places for branches, as a multiple of the rows, up to which prompts are decoded together
+_PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefilled in another pass
 
 
 @dataclass(frozen=True)
-class Row:
-    """One completion to draw."""
+class Wave:
+    """Completions to draw. Rows of one prompt stand side by side.
 
-    prompt: tuple[int, ...]
-    path: bytes  # the prompt as `as_path` writes it
-    sampling: Sampling
-    seed: int
-    sample: int  # which of the request's completions
+    ``paths`` are the prompts as :func:`~cdpr.llm.prefix_cache.as_path` writes them; ``prompt``, ``sampling`` (index
+    into ``samplings``), ``seed`` and ``sample`` have one entry a row.
+    """
+
+    paths: Sequence[bytes]
+    samplings: Sequence[Sampling]
+    prompt: np.ndarray
+    sampling: np.ndarray
+    seed: np.ndarray  # uint64
+    sample: np.ndarray
+
+
+@dataclass
+class Drawn:
+    """What was drawn: ``tokens`` and ``logprobs`` ``[rows, longest]``, of which the first ``count`` ``[rows]`` hold."""
+
+    tokens: np.ndarray
+    logprobs: np.ndarray
+    count: np.ndarray
+
+    @classmethod
+    def empty(cls, rows: int, longest: int) -> Drawn:
+        return cls(np.zeros((rows, longest), np.int32), np.zeros((rows, longest)), np.zeros(rows, np.int64))
 
 
 @dataclass
 class Work:
-    """Tokens that passed through the model, and tokens that did not have to."""
+    """Tokens that passed through the model, and tokens that did not have to.
+
+    ``generated_tokens`` are those of the completions; ``decoded_tokens`` the rows of the decoding steps, in which
+    completions share branches and the first token, which the prefill gives, does not count.
+    """
 
     prefilled_tokens: int = 0
     reused_tokens: int = 0
     generated_tokens: int = 0
+    decoded_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is decoded at a time: rows, and tokens whose keys and values are copied from the prefix cache."""
+
+    rows: int
+    tokens: int
 
 
 class Decoder:
-    """Decodes chunks with one transformer and one prefix cache; ``ends`` is bool ``[vocab_size]``."""
+    """Decodes waves with one transformer and one prefix cache; ``ends`` is bool ``[vocab_size]``."""
 
-    def __init__(self, transformer: Transformer, prefixes: PrefixCache, ends: Tensor, work: Work) -> None:
-        self.transformer, self.prefixes, self.ends, self.work = transformer, prefixes, ends, work
-        self.device = transformer.device
+    def __init__(
+        self, transformer: Transformer, prefixes: PrefixCache, ends: np.ndarray, limits: Limits, work: Work
+    ) -> None:
+        self.transformer, self.prefixes, self.ends, self.limits, self.work = transformer, prefixes, ends, limits, work
+        self.workspace: list[Tensor] = []  # the keys and values of the prompts, of one chunk after the other
 
-    def run(self, rows: Sequence[Row]) -> tuple[list[list[int]], list[list[float]]]:
-        """Token ids and log-probabilities of every row. Rows of one prompt stand side by side."""
+    def run(self, wave: Wave) -> Drawn:
+        """The completions of all rows."""
+        longest = max(s.max_tokens for s in wave.samplings)
+        drawn = Drawn.empty(len(wave.prompt), longest)
+        self.transformer.reserve(max(map(len, wave.paths)) // 4 + longest)
+        start = 0
+        try:
+            while start < len(wave.prompt):
+                stop, places = self._admit(wave, start, longest)
+                _Chunk(self, wave, start, stop, places).run(drawn)
+                start = stop
+        except BaseException:  # the prefix cache may promise keys that were never computed
+            self.prefixes.clear()
+            raise
+        self.work.generated_tokens += int(drawn.count.sum())
+        return drawn
+
+    def _admit(self, wave: Wave, start: int, longest: int) -> tuple[int, list[Place]]:
+        """The rows to decode next, up to ``stop``, and the places of their prompts."""
         self.prefixes.tick()
-        first = [i for i, row in enumerate(rows) if i == 0 or row.path != rows[i - 1].path]
-        prompts = [rows[i] for i in first]
-        of_row = np.repeat(np.arange(len(first)), np.diff([*first, len(rows)]))
-        longest = max(row.sampling.max_tokens for row in rows)
-        self._prefill_shared(prompts)
-        cache, logits = self._prefill(prompts, longest)
-        if len(prompts) < len(rows):
-            index = torch.from_numpy(of_row).to(self.device)
-            cache, logits = cache.select(index), logits.index_select(0, index)
-        return _Decoding(self, rows, cache, longest).run(logits)
+        places: list[Place] = []
+        ends = np.flatnonzero(np.diff(wave.prompt[start:], append=-1)) + start + 1  # behind the rows of each prompt
+        stop, length, most = start, 0, 0
+        for end in ends.tolist():
+            path = wave.paths[wave.prompt[stop]]
+            length, most = max(length, len(path) // 4), max(most, end - stop)
+            prompts = len(places) + 1
+            grid = prompts * most  # places for branches at the most, if every prompt has as many as the richest
+            fits = end - start <= self.limits.rows and grid <= _SPARSE * self.limits.rows
+            fits = fits and prompts * length + grid * longest <= self.limits.tokens
+            if places and not fits:
+                break
+            place = self.prefixes.place(path)
+            if place is None and not places:  # even alone: what is decoded must lie in the prefix cache
+                self.prefixes.resize(len(path) // 4)
+                place = self.prefixes.place(path)
+            if place is None:
+                break
+            places.append(place)
+            if not fits:  # one prompt with very many completions: some of them
+                room = min(self.limits.rows, (self.limits.tokens - length) // longest)
+                stop = min(end, start + max(1, room))
+                break
+            stop = end
+        return stop, places
 
-    def remember(self, cache: Cache, paths: Sequence[tuple[int, bytes]]) -> None:
-        """Keep the keys and values of ``(cache row, path)`` pairs for later prompts."""
-        sources, targets = [], []
-        for row, path in paths:
-            start, slots = self.prefixes.insert(path)
+
+class _Chunk:
+    """Rows ``start`` to ``stop`` of a wave, decoded together."""
+
+    def __init__(self, decoder: Decoder, wave: Wave, start: int, stop: int, places: list[Place]) -> None:
+        self.decoder, self.wave, self.start = decoder, wave, start
+        self.transformer, self.prefixes, self.work = decoder.transformer, decoder.prefixes, decoder.work
+        prompt = wave.prompt[start:stop]
+        first = prompt[0]
+        lengths = np.array([len(place.slots) for place in places])
+        known = np.array([place.known for place in places])
+        level = np.array([place.level for place in places])
+        # What others build on comes first; then prompts with as many new tokens stand together.
+        order = np.lexsort((lengths - known, level))
+        self.places = [places[i] for i in order]
+        self.paths = [wave.paths[first + i] for i in order]
+        self.lengths, self.known = lengths[order], known[order]
+        # The last token gives the logits: where it is known, it is computed again, but not kept again.
+        self.begin = np.minimum(self.known, self.lengths - 1)
+        self.prompt = np.argsort(order)[prompt - first]  # of each row, in the new order
+        limits = np.array([s.max_tokens for s in wave.samplings])
+        self.sampling = wave.sampling[start:stop]
+        self.limit = limits[self.sampling]
+        self.chance = uniforms(wave.seed[start:stop], wave.sample[start:stop], int(self.limit.max()))
+
+    def run(self, drawn: Drawn) -> None:
+        prompts, logits = self._prefill()
+        branches = Branches(self.transformer, prompts)
+        node = [place.node for place in self.places]
+        live, branch = np.arange(len(self.prompt)), self.prompt
+        prompt = np.arange(len(self.places))  # of each branch
+        history = np.zeros((len(prompt), 0), dtype=np.int32)  # its tokens
+        vocabulary = self.transformer.architecture.vocab_size
+        for step in range(self.chance.shape[1]):
+            token, logprob = self._draw(logits, live, branch, step)
+            rows = self.start + live
+            drawn.tokens[rows, step], drawn.logprobs[rows, step], drawn.count[rows] = token, logprob, step + 1
+            stay = ~self.decoder.ends[token] & (self.limit[live] > step + 1)
+            live = live[stay]
+            following, branch = np.unique(branch[stay] * vocabulary + token[stay], return_inverse=True)
+            parent, token = np.divmod(following, vocabulary)
+            if step:
+                leaf = np.ones(len(prompt), dtype=bool)
+                leaf[parent] = False
+                self._remember(branches, [node[i] for i in prompt[leaf]], history[leaf], np.flatnonzero(leaf))
+            if not len(live):
+                break
+            prompt = prompt[parent]
+            history = np.concatenate([history[parent], token[:, None].astype(np.int32)], 1)
+            branches.advance(parent)
+            logits = self._step(branches, token, self.lengths[prompt] + step)
+
+    def _draw(self, logits: Tensor, live: np.ndarray, branch: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """A token and its log-probability for every live row."""
+        device = logits.device
+        samplings, source = self.wave.samplings, torch.from_numpy(branch).to(device)
+        if len(samplings) > 1:  # rows of one branch may cut its distribution differently
+            logits, source = logits.index_select(0, source), None
+            samplings = [samplings[i] for i in self.sampling[live]]
+        rules = Rules.of(samplings, logits.shape[1], device)
+        chance = torch.from_numpy(self.chance[live, step]).to(device)
+        token, logprob = torch.stack([t.double() for t in draw(logits, rules, chance, source)]).cpu().numpy()
+        return token.astype(np.int64), logprob
+
+    def _step(self, branches: Branches, token: np.ndarray, position: np.ndarray) -> Tensor:
+        self.work.decoded_tokens += len(token)
+        packed = np.zeros((2, self.transformer.padded(len(token))), dtype=np.int64)
+        packed[:, : len(token)] = token, position
+        tokens, positions = torch.from_numpy(packed).to(self.transformer.device)
+        return self.transformer.forward(tokens, positions, branches)[: len(token)]
+
+    def _remember(self, branches: Branches, nodes: list, history: np.ndarray, index: np.ndarray) -> None:
+        """Keep the keys and values of finished branches for later prompts."""
+        sources, positions, targets = [], [], []
+        for i, node, path in zip(index, nodes, history, strict=True):
+            start, slots = self.prefixes.grow(node, path.tobytes())
             if len(slots):
-                begin = row * cache.capacity + start
-                sources.append(np.arange(begin, begin + len(slots)))
+                sources.append(np.full(len(slots), i))
+                positions.append(np.arange(start, start + len(slots)))
                 targets.append(slots)
         if sources:
-            self.prefixes.store(cache, np.concatenate(sources), np.concatenate(targets))
+            branches.keep(self.prefixes, *(np.concatenate(a) for a in (sources, positions, targets)))
 
-    def _prefill_shared(self, prompts: Sequence[Row]) -> None:
-        """Prefill once what several prompts share behind what is cached (a system prompt)."""
-        groups: dict[bytes, list[Row]] = {}
-        for prompt in prompts:
-            known = len(self.prefixes.match(prompt.path)) * 4
-            groups.setdefault(prompt.path[:known], []).append(prompt)
-        for known, group in groups.items():
-            least, greatest = min(group, key=lambda r: r.prompt), max(group, key=lambda r: r.prompt)
-            shared = next(
-                (i for i, (a, b) in enumerate(zip(least.prompt, greatest.prompt, strict=False)) if a != b),
-                min(len(least.prompt), len(greatest.prompt)),
-            )
-            if len(group) > 1 and shared - len(known) // 4 >= _SHARED_WORTH:
-                prefix = least.prompt[:shared]
-                row = Row(prefix, as_path(prefix), least.sampling, 0, 0)
-                cache, _ = self._prefill([row], 0)
-                self.remember(cache, [(0, row.path)])
+    def _prefill(self) -> tuple[Prompts, Tensor]:
+        """The prompts' keys and values, and the logits behind each."""
+        fresh = self.lengths - self.begin
+        self.work.reused_tokens += int(self.begin.sum())
+        self.work.prefilled_tokens += int(fresh.sum())
+        prompts = Prompts.empty(self.transformer, self.lengths, self.decoder.workspace)
+        slots = np.zeros((len(fresh), int(self.lengths.max())), dtype=np.int32)
+        for row, place in zip(slots, self.places, strict=True):
+            row[: len(place.slots)] = place.slots
+        passes = (np.cumsum(fresh) - 1) // _PREFILL_TOKENS
+        cuts = [*np.flatnonzero(np.diff(passes, prepend=-1)).tolist(), len(fresh)]
+        logits = [self._prefill_some(prompts.span(a, b), slots, a, b, fresh) for a, b in pairwise(cuts)]
+        return prompts, torch.cat(logits)
 
-    def _prefill(self, prompts: Sequence[Row], spare: int) -> tuple[Cache, Tensor]:
-        """A cache with every prompt in it and ``spare`` free positions, and the logits behind each prompt."""
-        lengths = np.array([len(p.prompt) for p in prompts])
-        slots = np.zeros((len(prompts), int(lengths.max()) + spare), dtype=np.int32)
-        known = np.zeros(len(prompts), dtype=np.int64)
-        for i, prompt in enumerate(prompts):
-            found = self.prefixes.match(prompt.path)[: lengths[i] - 1]  # the last token gives the logits
-            known[i] = len(found)
-            slots[i, : len(found)] = found
-        cache = self.prefixes.gather(slots)
-        self.work.reused_tokens += int(known.sum())
-        self.work.prefilled_tokens += int((lengths - known).sum())
-        logits = [
-            self._extend(cache.span(a, b), prompts[a:b], known[a:b], lengths[a:b])
-            for a, b in _spans(lengths, lengths - known)
-        ]
-        return cache, logits[0] if len(logits) == 1 else torch.cat(logits)
-
-    def _extend(self, cache: Cache, prompts: Sequence[Row], known: np.ndarray, lengths: np.ndarray) -> Tensor:
-        fresh = lengths - known
-        rows = np.repeat(np.arange(len(prompts)), fresh)
+    def _prefill_some(self, prompts: Prompts, slots: np.ndarray, a: int, b: int, fresh: np.ndarray) -> Tensor:
+        """Run the new tokens of prompts ``a`` to ``b``, packed, through the model."""
+        slots, begin, fresh = slots[a:b], self.begin[a:b], fresh[a:b]
         ends = np.cumsum(fresh)
-        positions = np.arange(ends[-1]) - np.repeat(ends - fresh, fresh) + np.repeat(known, fresh)
-        tokens = np.concatenate(
-            [np.frombuffer(p.path, dtype=np.int32)[k:] for p, k in zip(prompts, known, strict=True)]
-        )
-        packed = [torch.from_numpy(a.astype(np.int64)).to(self.device) for a in (tokens, rows, positions, ends - 1)]
-        return self.transformer.extend(cache, *packed)
-
-
-def _spans(lengths: np.ndarray, fresh: np.ndarray) -> list[tuple[int, int]]:
-    """Consecutive rows whose padded attention mask stays within the budget."""
-    spans, start, width, length = [], 0, 0, 0
-    for i in range(len(lengths)):
-        wider, longer = max(width, fresh[i]), max(length, lengths[i])
-        if i > start and (i + 1 - start) * wider * longer > _ATTENTION_BUDGET:
-            spans.append((start, i))
-            start, wider, longer = i, fresh[i], lengths[i]
-        width, length = wider, longer
-    return [*spans, (start, len(lengths))]
-
-
-class _Decoding:
-    """The decoding loop of one chunk; ``live`` maps the rows of the cache to those of the chunk."""
-
-    def __init__(self, decoder: Decoder, rows: Sequence[Row], cache: Cache, longest: int) -> None:
-        device = decoder.device
-        self.decoder, self.rows, self.cache, self.longest = decoder, rows, cache, longest
-        self.live = np.arange(len(rows))
-        self.prompt_length = np.array([len(row.prompt) for row in rows])
-        self.position = torch.from_numpy(self.prompt_length).to(device)
-        self.limit = torch.tensor([row.sampling.max_tokens for row in rows], device=device)
-        self.rules = Rules.of([r.sampling for r in rows], decoder.transformer.architecture.vocab_size, device)
-        chance = uniforms([row.seed for row in rows], [row.sample for row in rows], longest)
-        self.chance = torch.from_numpy(chance).to(device)
-        self.seen = torch.where(torch.arange(cache.capacity, device=device) < self.position[:, None], 0.0, -torch.inf)
-        self.seen = self.seen.to(decoder.transformer.dtype)
-        self.done = torch.zeros(len(rows), dtype=torch.bool, device=device)
-        self.tokens = torch.zeros((len(rows), longest), dtype=torch.int64, device=device)
-        self.logprobs = torch.zeros((len(rows), longest), device=device)
-        self.count = torch.zeros(len(rows), dtype=torch.int64, device=device)
-        self.token_lists: list[list[int]] = [[] for _ in rows]
-        self.logprob_lists: list[list[float]] = [[] for _ in rows]
-
-    def run(self, logits: Tensor) -> tuple[list[list[int]], list[list[float]]]:
-        for step in range(self.longest):
-            token, logprob = draw(logits, self.rules, self.chance[:, step])
-            self.tokens[:, step], self.logprobs[:, step] = token, logprob
-            self.count += ~self.done
-            self.done |= self.decoder.ends[token] | (self.limit <= step + 1)
-            finished = int(self.done.sum())
-            if finished == len(self.live):
-                break
-            if finished and len(self.live) - finished < _COMPACT_BELOW * len(self.live):
-                token = self._compact(token)
-            # A finished row writes again and again at the position behind it, which nothing reads.
-            self.seen.scatter_(1, self.position[:, None], 0.0)
-            length = int(self.prompt_length[self.live].max()) + step + 1
-            logits = self.decoder.transformer.step(self.cache, token, self.position, self.seen[:, :length])
-            self.position = self.position + (~self.done)
-        self._collect(np.arange(len(self.live)))
-        return self.token_lists, self.logprob_lists
-
-    def _compact(self, token: Tensor) -> Tensor:
-        """Drop finished rows; returns the tokens of the others."""
-        done = self.done.cpu().numpy()
-        self._collect(np.flatnonzero(done))
-        keep = torch.from_numpy(np.flatnonzero(~done)).to(self.done.device)
-        self.cache, self.rules = self.cache.select(keep), self.rules.select(keep)
-        for name in ("position", "limit", "chance", "seen", "done", "tokens", "logprobs", "count"):
-            setattr(self, name, getattr(self, name).index_select(0, keep))
-        self.live = self.live[~done]
-        return token.index_select(0, keep)
-
-    def _collect(self, at: np.ndarray) -> None:
-        """Take the completions of the cache rows ``at`` and remember their keys and values."""
-        index = torch.from_numpy(at).to(self.done.device)
-        tokens, logprobs, counts = (
-            t.index_select(0, index).cpu().numpy() for t in (self.tokens, self.logprobs, self.count)
-        )
-        encoded, paths = tokens.astype(np.int32), []
-        for i, row, drawn, chances, count in zip(
-            at, self.live[at], tokens.tolist(), logprobs.tolist(), counts, strict=True
-        ):
-            self.token_lists[row], self.logprob_lists[row] = drawn[:count], chances[:count]
-            # The last token was drawn but never run through the model.
-            paths.append((i, self.rows[row].path + encoded[len(paths), : count - 1].tobytes()))
-        self.decoder.work.generated_tokens += int(counts.sum())
-        self.decoder.remember(self.cache, paths)
+        row = np.repeat(np.arange(b - a), fresh)
+        position = np.arange(ends[-1]) - np.repeat(ends - fresh, fresh) + begin[row]
+        packed = np.zeros((3, self.transformer.padded(len(row))), dtype=np.int64)
+        tokens = [np.frombuffer(p, np.int32)[k:] for p, k in zip(self.paths[a:b], begin, strict=True)]
+        packed[0, : len(row)], packed[1, : len(row)] = np.concatenate(tokens), position
+        packed[2, : len(row)] = np.where(position < self.known[a:b][row], 0, slots[row, position])
+        last = np.zeros(self.transformer.padded(b - a), dtype=np.int64)
+        last[: b - a] = ends - 1
+        attention = Prefill(self.transformer, self.prefixes, prompts, slots, packed[2], begin, fresh)
+        packed, last = torch.from_numpy(packed).to(self.transformer.device), torch.from_numpy(last)
+        logits = self.transformer.forward(packed[0], packed[1], attention, last.to(self.transformer.device))
+        return logits[: b - a]

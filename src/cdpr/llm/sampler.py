@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from .decoding import Decoder, Row, Work
+from .decoding import Decoder, Drawn, Limits, Wave, Work
 from .prefix_cache import PrefixCache, as_path
 from .tokenizer import ChatTokenizer
 from .transformer import Transformer
@@ -39,8 +40,8 @@ class InProcessSampler:
     """A :class:`~cdpr.llm.types.ChatModel` over a :class:`Transformer` in this process.
 
     ``chunk_rows`` completions are decoded at a time, fewer when their keys and values would exceed ``cache_bytes``;
-    prefixes are remembered in at most ``prefix_bytes``, until :meth:`refresh` or, with ``keep_prefixes`` off, until
-    the wave ends. The number of torch threads is left as it is.
+    prefixes are held in at most ``prefix_bytes`` (more if a single prompt needs more), until :meth:`refresh` or, with
+    ``keep_prefixes`` off, until the wave ends. The number of torch threads is left as it is.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class InProcessSampler:
         transformer: Transformer,
         tokenizer: ChatTokenizer,
         *,
-        chunk_rows: int = 512,
+        chunk_rows: int = 1024,
         cache_bytes: int = 2**30,
         prefix_bytes: int = 2**29,
         keep_prefixes: bool = True,
@@ -56,13 +57,14 @@ class InProcessSampler:
         self.transformer, self.tokenizer = transformer, tokenizer
         arch = transformer.architecture
         self.max_positions = arch.max_positions
-        self._token_bytes = 2 * arch.layers * arch.kv_heads * arch.head_dim * transformer.embedding.element_size()
-        self._chunk_rows, self._cache_bytes, self._keep_prefixes = chunk_rows, cache_bytes, keep_prefixes
+        token_bytes = 2 * arch.layers * arch.kv_heads * arch.head_dim * transformer.embedding.element_size()
+        self._keep_prefixes = keep_prefixes
         self.counters = Counters()
-        ends = torch.zeros(arch.vocab_size, dtype=torch.bool)
+        ends = np.zeros(arch.vocab_size, dtype=bool)
         ends[sorted(i for i in tokenizer.eos_ids if i < arch.vocab_size)] = True
-        self._prefixes = PrefixCache(transformer, max(1, prefix_bytes // self._token_bytes))
-        self._decoder = Decoder(transformer, self._prefixes, ends.to(transformer.device), self.counters)
+        self._prefixes = PrefixCache(transformer, prefix_bytes // token_bytes)
+        limits = Limits(chunk_rows, cache_bytes // token_bytes)
+        self._decoder = Decoder(transformer, self._prefixes, ends, limits, self.counters)
         self._pending: list[tuple[Request, asyncio.Future[list[Completion]]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop in which a wave is being gathered
 
@@ -87,13 +89,16 @@ class InProcessSampler:
         """Forget all prefixes: the weights changed, or later results shall not depend on earlier work."""
         self._prefixes.clear()
 
-    async def sample(self, prompt: Sequence[int], n: int, sampling: Sampling, seed: int) -> list[Completion]:
-        """``n`` completions of ``prompt``, answered together with every request that is ready at the same time.
+    async def sample(
+        self, prompt: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
+    ) -> list[Completion]:
+        """The completions of ``prompt`` with the indices ``samples``, answered together with all that is ready.
 
-        Raises :class:`ValueError` on an empty prompt, a token id outside the vocabulary, or a prompt that leaves no
-        room for ``sampling.max_tokens``.
+        Completion k is a function of (prompt, sampling, seed, k) alone. Raises :class:`ValueError` on an empty prompt,
+        a token id outside the vocabulary, no sample index or a negative one, or a prompt that leaves no room for
+        ``sampling.max_tokens``.
         """
-        request = self._checked(Request(tuple(prompt), n, sampling, seed))
+        request = self._checked(Request(tuple(prompt), tuple(samples), sampling, seed))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
         if self._loop is not loop:  # nothing is gathered, or what was asked died with an earlier loop
@@ -107,24 +112,35 @@ class InProcessSampler:
 
         Raises :class:`ValueError` as :meth:`sample`.
         """
+        return self._answer([self._checked(request) for request in requests])
+
+    def _answer(self, requests: Sequence[Request]) -> list[list[Completion]]:
         started = time.perf_counter()
-        requests = [self._checked(request) for request in requests]
-        rows = sorted((item for i, request in enumerate(requests) for item in _rows(request, i)), key=_canonical)
         results: list[list[Completion]] = [[] for _ in requests]
-        with torch.inference_mode():
-            for chunk in self._chunks(rows):
-                tokens, logprobs = self._decoder.run([row for row, _ in chunk])
-                texts = self.tokenizer.decode_batch(tokens)
-                for (_, i), ids, chances, text in zip(chunk, tokens, logprobs, texts, strict=True):
-                    reason = "stop" if ids[-1] in self.tokenizer.eos_ids else "length"
-                    results[i].append(Completion(text, tuple(ids), tuple(chances), reason))
+        if requests:
+            wave, owners = _wave(requests)
+            with torch.inference_mode():
+                drawn = self._decoder.run(wave)
+            for owner, completion in zip(owners, self._completions(drawn), strict=True):
+                results[owner].append(completion)
         if not self._keep_prefixes:
             self._prefixes.clear()
         self.counters.requests += len(requests)
-        self.counters.completions += len(rows)
+        self.counters.completions += sum(map(len, results))
         self.counters.waves += 1
         self.counters.seconds += time.perf_counter() - started
         return results
+
+    def _completions(self, drawn: Drawn) -> list[Completion]:
+        tokens, logprobs = drawn.tokens.tolist(), drawn.logprobs.tolist()
+        ids = [tuple(row[:n]) for row, n in zip(tokens, drawn.count.tolist(), strict=True)]
+        distinct = list(dict.fromkeys(ids))
+        texts = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
+        ends = self.tokenizer.eos_ids
+        return [
+            Completion(texts[row], row, tuple(chances[: len(row)]), "stop" if row[-1] in ends else "length")
+            for row, chances in zip(ids, logprobs, strict=True)
+        ]
 
     def _wait_for_quiet(self, loop: asyncio.AbstractEventLoop, known: int, quiet: int) -> None:
         """Start the wave when no request came for a few turns: a finished turn wakes its episode only over
@@ -140,7 +156,7 @@ class InProcessSampler:
         pending = [(request, future) for request, future in self._pending if not future.done()]
         self._pending = []
         try:
-            results = self.sample_batch([request for request, _ in pending]) if pending else []
+            results = self._answer([request for request, _ in pending]) if pending else []
         except Exception as error:  # every waiting coroutine learns why
             for _, future in pending:
                 future.set_exception(error)
@@ -152,8 +168,8 @@ class InProcessSampler:
         size = self.transformer.architecture.vocab_size
         if not request.prompt:
             raise ValueError("the prompt is empty: a completion needs at least one token")
-        if request.n < 1:
-            raise ValueError(f"n must be at least 1, not {request.n}")
+        if not request.samples or min(request.samples) < 0:
+            raise ValueError(f"samples must be one or more indices from 0 on, not {request.samples}")
         if min(request.prompt) < 0 or max(request.prompt) >= size:
             wrong = next(i for i in request.prompt if not 0 <= i < size)
             raise ValueError(f"the prompt holds token {wrong}, outside the model's vocabulary of {size}")
@@ -164,32 +180,34 @@ class InProcessSampler:
             )
         return request
 
-    def _chunks(self, rows: list[tuple[Row, int]]) -> list[list[tuple[Row, int]]]:
-        """Consecutive rows, at most ``chunk_rows`` and ``cache_bytes`` together."""
-        chunks: list[list[tuple[Row, int]]] = []
-        prompt = spare = 0
-        for item in rows:
-            row = item[0]
-            prompt, spare = max(prompt, len(row.prompt)), max(spare, row.sampling.max_tokens)
-            size = len(chunks[-1]) + 1 if chunks else 0
-            too_large = size * (prompt + spare) * self._token_bytes > self._cache_bytes
-            if not chunks or size > self._chunk_rows or too_large:
-                chunks.append([])
-                prompt, spare = len(row.prompt), row.sampling.max_tokens
-            chunks[-1].append(item)
-        return chunks
 
+def _wave(requests: Sequence[Request]) -> tuple[Wave, np.ndarray]:
+    """All rows of the requests in a canonical order, and the request of each row.
 
-def _rows(request: Request, number: int) -> list[tuple[Row, int]]:
-    path = as_path(request.prompt)
-    return [(Row(request.prompt, path, request.sampling, request.seed, k), number) for k in range(request.n)]
-
-
-def _canonical(item: tuple[Row, int]) -> tuple:
-    """Short prompts first (little padding), equal prompts side by side; nothing depends on who asked first.
-
+    Short prompts come first (little padding), equal prompts side by side; nothing depends on who asked first.
     Requests that are equal in all of it give equal completions, so their own order does not matter either.
     """
-    row, _ = item
-    s = row.sampling
-    return len(row.prompt), row.path, row.seed, s.max_tokens, s.temperature, s.top_p, s.top_k, row.sample
+    paths = [as_path(request.prompt) for request in requests]
+
+    def canonical(i: int) -> tuple:
+        request, s = requests[i], requests[i].sampling
+        parameters = s.max_tokens, s.temperature, s.top_p, s.top_k
+        return len(paths[i]), paths[i], request.seed, parameters, request.samples
+
+    order = sorted(range(len(requests)), key=canonical)
+    prompts, samplings = {}, {}
+    columns = [
+        (
+            prompts.setdefault(paths[i], len(prompts)),
+            samplings.setdefault(requests[i].sampling, len(samplings)),
+            requests[i].seed % 2**64,
+        )
+        for i in order
+    ]
+    counts = [len(requests[i].samples) for i in order]
+    prompt, sampling, seed = (
+        np.repeat(np.array(column, dtype), counts)
+        for column, dtype in zip(zip(*columns, strict=True), (np.int64, np.int64, np.uint64), strict=True)
+    )
+    sample = np.concatenate([requests[i].samples for i in order])
+    return Wave(list(prompts), list(samplings), prompt, sampling, seed, sample), np.repeat(order, counts)

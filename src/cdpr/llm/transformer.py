@@ -1,8 +1,8 @@
-"""Forward pass of Qwen3- and Llama-family decoders over Hugging Face weights, with an explicit key-value cache.
+"""Forward pass of Qwen3- and Llama-family decoders over Hugging Face weights.
 
 Only what sampling needs: RMSNorm, rotary positions (default and llama3 scaling), grouped-query attention, optional
 query/key norms and biases, tied embeddings. Functional over a dictionary of tensors, so that the weights of a model
-that is being trained can be read in place.
+that is being trained can be read in place. Keys and values are the business of an :class:`Attention`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 FAMILIES = ("qwen3", "qwen2", "llama")
+
+# In float32 torch multiplies with MKL, which leaves half of an AMD processor idle; oneDNN does not, here or elsewhere.
+# The operator is torch's own (its compiler emits it) and has no gradient. Where it is absent, F.linear serves.
+_ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+_ONEDNN_WORTH = 2**20  # multiplications from which a call of it pays
 
 
 @dataclass(frozen=True)
@@ -62,26 +67,13 @@ class Architecture:
         )
 
 
-class Cache:
-    """Keys and values of ``rows`` sequences, each ``capacity`` positions long and zero where nothing is written.
+class Attention(Protocol):
+    """Remembers keys and values and answers queries: the part of a forward pass that knows who sees what."""
 
-    ``keys[layer]`` and ``values[layer]`` have shape ``[rows, capacity, kv_heads * head_dim]``.
-    """
-
-    def __init__(self, keys: list[Tensor], values: list[Tensor]) -> None:
-        self.keys, self.values = keys, values
-
-    @property
-    def capacity(self) -> int:
-        return self.keys[0].shape[1]
-
-    def span(self, start: int, stop: int) -> Cache:
-        """Rows ``start`` to ``stop``, sharing memory."""
-        return Cache([k[start:stop] for k in self.keys], [v[start:stop] for v in self.values])
-
-    def select(self, rows: Tensor) -> Cache:
-        """A cache of the given rows, copied."""
-        return Cache([k.index_select(0, rows) for k in self.keys], [v.index_select(0, rows) for v in self.values])
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """``query`` ``[N, heads * head_dim]``, scaled, of the tokens whose outcome is wanted; ``key`` and ``value``
+        ``[T, kv_heads * head_dim]`` of all new tokens. Returns ``[N, heads * head_dim]``."""
+        ...
 
 
 class Transformer:
@@ -93,6 +85,7 @@ class Transformer:
         self.embedding = weights["model.embed_tokens.weight"]
         self.head = weights.get("lm_head.weight", self.embedding)
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
+        self._onednn = _ONEDNN_LINEAR is not None and self.device.type == "cpu" and self.dtype == torch.float32
         self._layers = [_layer(weights, index) for index in range(architecture.layers)]
         self._frequencies = _rope_frequencies(architecture).to(self.device)
         self._cos, self._sin = self._rope_table(256)
@@ -127,100 +120,55 @@ class Transformer:
         weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
         return cls(Architecture.from_config(model.config.to_dict(), type(model).__name__), weights)
 
-    def empty_cache(self, rows: int, capacity: int) -> Cache:
-        """A cache of zeros."""
-        shape = (rows, capacity, self.architecture.kv_heads * self.architecture.head_dim)
-        make = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(2 * self.architecture.layers)]
-        return Cache(make[: self.architecture.layers], make[self.architecture.layers :])
+    def padded(self, tokens: int) -> int:
+        """The number of tokens, at least ``tokens``, to which a forward pass is best padded.
 
-    def extend(self, cache: Cache, tokens: Tensor, rows: Tensor, positions: Tensor, last: Tensor) -> Tensor:
-        """Run new tokens of several rows, of any lengths, through the model; fills ``cache`` in place.
-
-        ``tokens``, ``rows`` and ``positions`` (int64 ``[T]``) are packed row by row: token, cache row and position of
-        each; a row's positions are consecutive and everything before them is in the cache. ``last`` (int64 ``[R]``)
-        indexes the packed tokens whose logits are wanted. Returns float32 logits ``[R, vocab_size]``.
+        oneDNN compiles a kernel for every shape it meets; eight sizes an octave keep these few and waste little.
         """
-        count = torch.bincount(rows, minlength=cache.keys[0].shape[0])
-        width = int(count.max())
-        first = torch.cumsum(count, 0) - count
-        column = torch.arange(len(tokens), device=self.device) - first[rows]
-        length = int(positions.max()) + 1
-        query_position = torch.full((len(count), width), -1, device=self.device)
-        query_position[rows, column] = positions
-        # Padding queries see key 0, so that no softmax is over nothing.
-        mask = torch.arange(length, device=self.device) <= query_position.clamp_min(0)[:, :, None]
-        write = rows * cache.capacity + positions
-        arch = self.architecture
+        if not self._onednn:
+            return tokens
+        step = max(8, 2 ** (tokens.bit_length() - 4))
+        return -(-tokens // step) * step
 
-        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            keys, values = cache.keys[layer], cache.values[layer]
-            keys.view(-1, keys.shape[-1]).index_copy_(0, write, key)
-            values.view(-1, values.shape[-1]).index_copy_(0, write, value)
-            padded = query.new_zeros(len(count), width, query.shape[-1])
-            padded[rows, column] = query
-            out = F.scaled_dot_product_attention(
-                padded.view(len(count), width, arch.heads, arch.head_dim).transpose(1, 2),
-                self._split(keys, length),
-                self._split(values, length),
-                attn_mask=mask[:, None],
-                enable_gqa=arch.heads != arch.kv_heads,
-            )
-            return out.transpose(1, 2)[rows, column].flatten(1)
+    def forward(self, tokens: Tensor, positions: Tensor, attention: Attention, last: Tensor | None = None) -> Tensor:
+        """Logits, float32 ``[N, vocab_size]``, behind the new tokens ``last`` (int64 ``[N]``, None: behind all).
 
-        hidden = self._blocks(tokens, self._rope(positions, length), attend)
-        return self._logits(hidden.index_select(0, last))
-
-    def step(self, cache: Cache, tokens: Tensor, positions: Tensor, bias: Tensor) -> Tensor:
-        """One new token for every row of ``cache``; fills it in place.
-
-        ``tokens`` and ``positions`` are int64 ``[B]``; ``bias`` ``[B, L]`` is 0 at the positions a row sees, the new
-        one included, and -inf elsewhere. Returns float32 logits ``[B, vocab_size]``.
+        ``tokens`` and ``positions`` are int64 ``[T]``. In the last layer only the wanted tokens are computed beyond
+        their keys and values.
         """
         arch = self.architecture
-        length = bias.shape[1]
-        write = torch.arange(len(tokens), device=self.device) * cache.capacity + positions
-        mask = bias[:, None, None]
-
-        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            keys, values = cache.keys[layer], cache.values[layer]
-            keys.view(-1, keys.shape[-1]).index_copy_(0, write, key)
-            values.view(-1, values.shape[-1]).index_copy_(0, write, value)
-            # The query heads of one key head stand where the query positions usually do: no key is repeated.
-            grouped = query.view(len(query), arch.kv_heads, -1, arch.head_dim)
-            out = F.scaled_dot_product_attention(
-                grouped, self._split(keys, length), self._split(values, length), attn_mask=mask
-            )
-            return out.flatten(1)
-
-        return self._logits(self._blocks(tokens, self._rope(positions, length), attend))
-
-    def _split(self, cached: Tensor, length: int) -> Tensor:
-        """``[rows, capacity, kv_heads * head_dim]`` -> view ``[rows, kv_heads, length, head_dim]``."""
-        arch = self.architecture
-        return cached[:, :length].view(len(cached), length, arch.kv_heads, arch.head_dim).transpose(1, 2)
-
-    def _blocks(self, tokens: Tensor, rope: tuple[Tensor, Tensor], attend) -> Tensor:
-        arch = self.architecture
-        cos, sin = rope
+        cos, sin = self._rope(positions)
         hidden = F.embedding(tokens, self.embedding)
         for index, layer in enumerate(self._layers):
             normed = self._norm(hidden, layer["input_layernorm.weight"])
-            query = _linear(layer, "self_attn.q_proj", normed).view(len(tokens), -1, arch.head_dim)
-            key = _linear(layer, "self_attn.k_proj", normed).view(len(tokens), -1, arch.head_dim)
-            value = _linear(layer, "self_attn.v_proj", normed)
-            if "self_attn.q_norm.weight" in layer:
-                query = self._norm(query, layer["self_attn.q_norm.weight"])
-                key = self._norm(key, layer["self_attn.k_norm.weight"])
-            query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
-            attended = attend(index, query.flatten(1), key.flatten(1), value)
-            hidden = hidden + _linear(layer, "self_attn.o_proj", attended)
+            key = self._head_norm(layer, "self_attn.k", self._linear(layer, "self_attn.k_proj", normed))
+            key = _rotate(key, cos, sin).flatten(1)
+            value = self._linear(layer, "self_attn.v_proj", normed)
+            if last is not None and index == arch.layers - 1:
+                hidden, normed, cos, sin = (t.index_select(0, last) for t in (hidden, normed, cos, sin))
+            query = self._head_norm(layer, "self_attn.q", self._linear(layer, "self_attn.q_proj", normed))
+            query = _rotate(query, cos, sin).mul_(arch.head_dim**-0.5).flatten(1)
+            attended = attention.attend(index, query, key, value)
+            hidden = self._linear(layer, "self_attn.o_proj", attended).add_(hidden)
             normed = self._norm(hidden, layer["post_attention_layernorm.weight"])
-            gated = F.silu(_linear(layer, "mlp.gate_proj", normed)) * _linear(layer, "mlp.up_proj", normed)
-            hidden = hidden + _linear(layer, "mlp.down_proj", gated)
-        return hidden
+            gated = F.silu(self._linear(layer, "mlp.gate_proj", normed), inplace=True)
+            gated.mul_(self._linear(layer, "mlp.up_proj", normed))
+            hidden = self._linear(layer, "mlp.down_proj", gated).add_(hidden)
+        return self._project(self._norm(hidden, self.weights["model.norm.weight"]), self.head, None).float()
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(self._norm(hidden, self.weights["model.norm.weight"]), self.head).float()
+    def _linear(self, layer: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
+        return self._project(x, layer[name + ".weight"], layer.get(name + ".bias"))
+
+    def _project(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if self._onednn and x.shape[0] * weight.numel() >= _ONEDNN_WORTH:
+            return _ONEDNN_LINEAR(x, weight, bias, "none", [], "")
+        return F.linear(x, weight, bias)
+
+    def _head_norm(self, layer: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
+        """``[T, heads * head_dim]`` -> ``[T, heads, head_dim]``, normalised where the family does so."""
+        x = x.view(len(x), -1, self.architecture.head_dim)
+        weight = layer.get(name + "_norm.weight")
+        return x if weight is None else self._norm(x, weight)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         if x.dtype == torch.float32:
@@ -229,16 +177,19 @@ class Transformer:
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.architecture.epsilon)
         return weight * (wide * scale).to(x.dtype)
 
-    def _rope(self, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines ``[T, 1, head_dim]`` at positions below ``length``; the table grows by doubling."""
+    def _rope(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines ``[T, 1, head_dim]``."""
+        return self._cos[positions, None], self._sin[positions, None]
+
+    def reserve(self, length: int) -> None:
+        """Make ready for positions below ``length``: the rotary table grows by doubling."""
         if length > len(self._cos):
             self._cos, self._sin = self._rope_table(2 ** math.ceil(math.log2(length)))
-        return self._cos[positions, None], self._sin[positions, None]
 
     def _rope_table(self, length: int) -> tuple[Tensor, Tensor]:
         angles = torch.arange(length, device=self.device, dtype=torch.float32)[:, None] * self._frequencies
-        angles = torch.cat([angles, angles], -1)
-        return angles.cos().to(self.dtype), angles.sin().to(self.dtype)
+        cos, sin = angles.cos().to(self.dtype), angles.sin().to(self.dtype)
+        return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
 
 def _layer(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
@@ -249,13 +200,10 @@ def _layer(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
     return found
 
 
-def _linear(layer: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
-    return F.linear(x, layer[name + ".weight"], layer.get(name + ".bias"))
-
-
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """``sin`` carries the sign of the rotation, so that the halves need only be swapped."""
     half = x.shape[-1] // 2
-    return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+    return (x * cos).addcmul_(torch.cat([x[..., half:], x[..., :half]], -1), sin)
 
 
 def _rope_frequencies(arch: Architecture) -> Tensor:

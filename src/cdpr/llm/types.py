@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from .tokenizer import ChatTokenizer
 
 
+class ModelFailure(Exception):
+    """A model gave no answer (server gone, time-out): a failure of this request, not of the program."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How a completion is drawn. ``temperature`` 0 is greedy; ``top_p`` 1 and ``top_k`` 0 cut nothing.
@@ -51,10 +55,13 @@ class Completion:
 
 @dataclass(frozen=True)
 class Request:
-    """``n`` completions of one prompt. Equal requests give equal completions, whatever they are batched with."""
+    """The completions of one prompt with the indices ``samples``.
+
+    Completion k is a function of (prompt, sampling, seed, k) alone, whatever it is asked or batched with.
+    """
 
     prompt: tuple[int, ...]
-    n: int
+    samples: tuple[int, ...]
     sampling: Sampling
     seed: int
 
@@ -64,6 +71,11 @@ class ChatModel(Protocol):
 
     tokenizer: ChatTokenizer
 
-    async def sample(self, prompt: Sequence[int], n: int, sampling: Sampling, seed: int) -> list[Completion]:
-        """``n`` completions of ``prompt``; concurrent calls may be answered together."""
+    async def sample(
+        self, prompt: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
+    ) -> list[Completion]:
+        """The completions of ``prompt`` with the indices ``samples``, in their order.
+
+        Completion k is a function of (prompt, sampling, seed, k) alone; concurrent calls may be answered together.
+        """
         ...

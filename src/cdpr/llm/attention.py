@@ -1,0 +1,240 @@
+"""Attention over keys and values that many sequences share.
+
+The keys of a prompt are read from the pool of the prefix cache once (:class:`Prompts`) and serve its prefill
+(:class:`Prefill`) and every branch of its completions (:class:`Branches`); a branch has only the few tokens drawn so
+far to itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .prefix_cache import PrefixCache
+from .transformer import Transformer
+
+_SCORES = 2**20  # scores of the prefill's attention computed at a time, to stay within the processor's cache
+_KEYS = 2**18  # numbers of the keys that decoding reads at a time, on a processor, for the same reason
+_ALIKE = 1.25  # ratio of new tokens up to which prompts are padded together
+_MOVED = 64  # prompts moved at a time
+_ALIVE = 0.8  # share of prompts still in use under which copying their keys and values pays
+
+
+class Prompts:
+    """Keys and values of ``P`` prompts, ``keys[layer]`` and ``values[layer]`` ``[P, kv_heads, T, head_dim]``, and
+    ``bias`` ``[P, 1, T]``, 0 where a prompt has a token and -inf behind it."""
+
+    def __init__(self, keys: list[Tensor], values: list[Tensor], bias: Tensor) -> None:
+        self.keys, self.values, self.bias = keys, values, bias
+
+    @classmethod
+    def empty(cls, transformer: Transformer, lengths: np.ndarray, workspace: list[Tensor]) -> Prompts:
+        """Room for prompts of ``lengths`` tokens, within ``workspace``, which grows where it is too small: memory
+        that was used before is written faster than fresh memory."""
+        arch = transformer.architecture
+        width = int(lengths.max())
+        shape = (len(lengths), arch.kv_heads, width, arch.head_dim)
+        size = math.prod(shape)
+        if not workspace or len(workspace[0]) < size:
+            workspace[:] = [transformer.embedding.new_empty(size) for _ in range(2 * arch.layers)]
+        new = [flat[:size].view(shape) for flat in workspace]
+        bias = _bias(np.arange(width) < lengths[:, None, None], transformer)
+        return cls(new[: arch.layers], new[arch.layers :], bias)
+
+    def __len__(self) -> int:
+        return len(self.bias)
+
+    def span(self, start: int, stop: int) -> Prompts:
+        """Prompts ``start`` to ``stop``, sharing memory."""
+        keys, values = ([t[start:stop] for t in held] for held in (self.keys, self.values))
+        return Prompts(keys, values, self.bias[start:stop])
+
+    def select(self, rows: Tensor) -> Prompts:
+        """The given prompts, ascending, moved to the front of the same memory."""
+        for tensor in (*self.keys, *self.values):
+            for start in range(0, len(rows), _MOVED):
+                some = rows[start : start + _MOVED]
+                tensor[start : start + len(some)] = tensor.index_select(0, some)
+        kept = self.span(0, len(rows))
+        kept.bias = self.bias.index_select(0, rows)
+        return kept
+
+
+class Prefill:
+    """The new tokens of some prompts: fills their slots of the pool, reads the whole prompts from it into ``prompts``,
+    and lets every new token see what stands before it.
+
+    ``slots`` int ``[P, T]`` are those of the prompts (0 behind their end), ``write`` int64 ``[tokens]`` those of the
+    packed new tokens (0: not to be kept); prompt p has ``known[p]`` tokens that are not packed, then ``fresh[p]`` that
+    are. The last layer is asked for one query a prompt. The queries may be padded.
+    """
+
+    def __init__(
+        self,
+        transformer: Transformer,
+        pool: PrefixCache,
+        prompts: Prompts,
+        slots: np.ndarray,
+        write: np.ndarray,
+        known: np.ndarray,
+        fresh: np.ndarray,
+    ) -> None:
+        arch, device = transformer.architecture, transformer.device
+        self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
+        self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
+        # Runs of prompts with about as many new tokens, each padded to its longest: where the padded queries come
+        # from, and where in all runs the packed ones are.
+        self.runs: list[tuple[int, int, Tensor, Tensor]] = []
+        begins, back, offset = np.cumsum(fresh) - fresh, np.zeros(len(write), dtype=np.int64), 0
+        for a, b in _runs(fresh, arch.heads * slots.shape[1]):
+            column = np.arange(int(fresh[a:b].max()))
+            taken = column < fresh[a:b, None]
+            query = np.where(taken, begins[a:b, None] + column, 0)
+            seen = np.arange(slots.shape[1]) <= (known[a:b, None] + column)[:, :, None]
+            self.runs.append((a, b, torch.from_numpy(query.reshape(-1)).to(device), _bias(seen, transformer)))
+            back[begins[a] : begins[b - 1] + fresh[b - 1]] = offset + np.flatnonzero(taken)
+            offset += taken.size
+        self.back = torch.from_numpy(back).to(device)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        keys, values = self.prompts.keys[layer], self.prompts.values[layer]
+        self.pool.write(layer, self.write, key, value)
+        self.pool.read(layer, self.index, keys, values)
+        if layer == self.last_layer:
+            out = torch.zeros_like(query)
+            out[: len(keys)] = _attend(query[: len(keys), None], keys, values, self.prompts.bias)[:, 0]
+            return out
+        parts = [
+            _attend(query.index_select(0, index).view(b - a, -1, query.shape[1]), keys[a:b], values[a:b], bias)
+            for a, b, index, bias in self.runs
+        ]
+        return torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, self.back)
+
+
+class Branches:
+    """Branches of completions: ``B`` different continuations of the prompts, all of ``length`` tokens.
+
+    Their own keys and values stand in a grid, ``width`` places a prompt, so that the queries of one prompt meet its
+    keys in one product. A place without a branch computes with whatever is there, and nobody reads the outcome.
+    Branches are numbered prompt by prompt; at first every prompt is one, of no token.
+    """
+
+    def __init__(self, transformer: Transformer, prompts: Prompts) -> None:
+        arch = transformer.architecture
+        self.transformer, self.prompts = transformer, prompts
+        self.length, self.width = 0, 1
+        self.prompt = self.place = np.arange(len(prompts))  # of each branch; the place is that in the grid
+        make = prompts.bias.new_empty((len(prompts), arch.kv_heads, 0, arch.head_dim))
+        self.keys, self.values = [make] * arch.layers, [make] * arch.layers
+        self._gather: Tensor | None = None  # the branch at each place; None: they are the same
+        self._scatter: Tensor | None = None  # the place of each branch and of padding
+
+    def advance(self, parent: np.ndarray) -> None:
+        """Replace the branches: the new branch b continues ``parent[b]`` (ascending) by one more token."""
+        prompt = self.prompt[parent]
+        alive, first = np.unique(prompt, return_index=True)
+        if len(alive) < _ALIVE * len(self.prompts):
+            self.prompts = self.prompts.select(self._on_device(alive))
+            prompt = np.searchsorted(alive, prompt)
+            alive = np.arange(len(alive))
+        count = np.diff([*first, len(prompt)])
+        width = int(count.max())
+        place = prompt * width + np.arange(len(prompt)) - np.repeat(first, count)
+        grid = len(self.prompts) * width
+        source, gather = np.zeros((2, grid), dtype=np.int64)
+        source[place], gather[place] = self.place[parent], np.arange(len(place))
+        moved = grid != len(self.keys[0]) or not np.array_equal(source[place], place)
+        self._make_room(self._on_device(source) if moved else None)
+        scatter = np.zeros(self.transformer.padded(len(place)), dtype=np.int64)
+        scatter[: len(place)] = place
+        same = grid == len(place)
+        self._gather = None if same else self._on_device(gather)
+        self._scatter = None if same and len(scatter) == grid else self._on_device(scatter)
+        self.prompt, self.place, self.width = prompt, place, width
+        self.length += 1
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        grid = len(self.keys[layer])
+        if self._gather is None:
+            query, key, value = query[:grid], key[:grid], value[:grid]
+        else:
+            query, key, value = (t.index_select(0, self._gather) for t in (query, key, value))
+        own = [held[layer][:, :, : self.length] for held in (self.keys, self.values)]
+        for held, new in zip(own, (key, value), strict=True):
+            held[:, :, -1] = new.view(grid, held.shape[1], -1)
+        query = query.view(len(self.prompts), self.width, -1)
+        keys, values, bias = self.prompts.keys[layer], self.prompts.values[layer], self.prompts.bias
+        step = max(1, _KEYS // keys[0].numel()) if keys.device.type == "cpu" else len(keys)
+        parts = []
+        for a in range(0, len(keys), step):
+            b = a + step
+            mine = [held[a * self.width : b * self.width] for held in own]
+            parts.append(_attend(query[a:b], keys[a:b], values[a:b], bias[a:b], mine))
+        out = torch.cat(parts).view(grid, -1)
+        return out if self._scatter is None else out.index_select(0, self._scatter)
+
+    def keep(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:
+        """Write the keys and values of single tokens (branch, position behind the prompt, slot) to the pool."""
+        places, positions, slots = (self._on_device(a) for a in (self.place[branches], positions, slots))
+        for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
+            pool.write(layer, slots, keys[places, :, positions].flatten(1), values[places, :, positions].flatten(1))
+
+    def _make_room(self, source: Tensor | None) -> None:
+        """Put the rows ``source`` into the grid (None: leave it), with room for one more token."""
+        full = self.length == self.keys[0].shape[2]
+        for held in (self.keys, self.values):
+            for layer, old in enumerate(held):
+                new = old if source is None else old.index_select(0, source)
+                if full:
+                    more = new.new_empty(len(new), new.shape[1], max(4, self.length), new.shape[3])
+                    new = torch.cat([new, more], 2)
+                held[layer] = new
+
+    def _on_device(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values.astype(np.int64)).to(self.transformer.device)
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, own: list[Tensor] | None = None) -> Tensor:
+    """Softmax attention of ``query`` ``[P, N, heads * head_dim]`` over the keys of its prompt.
+
+    ``keys`` and ``values`` are ``[P, kv_heads, T, head_dim]``, ``bias`` ``[P, N or 1, T]``. ``own`` are keys and values
+    ``[P * N, kv_heads, S, head_dim]`` that each query sees besides. Returns the shape of ``query``.
+    """
+    prompts, heads, length, dim = keys.shape
+    count = query.shape[1]
+    query = query.view(prompts, count, heads, -1, dim)
+    group = query.shape[3]  # query heads of one key head
+    scores = torch.bmm(query.transpose(1, 2).reshape(prompts * heads, -1, dim), keys.flatten(0, 1).mT)
+    scores.view(prompts, heads, count, group, length).add_(bias[:, None, :, None])
+    if own is not None:
+        more = torch.bmm(query.reshape(-1, group, dim), own[0].flatten(0, 1).mT)
+        more = more.view(prompts, count, heads, group, -1).transpose(1, 2)
+        scores = torch.cat([scores, more.reshape(prompts * heads, count * group, -1)], -1)
+    share = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
+    out = torch.bmm(share[..., :length], values.flatten(0, 1))
+    out = out.view(prompts, heads, count, group, dim).transpose(1, 2)
+    if own is not None:
+        share = share[..., length:].unflatten(0, (prompts, heads)).unflatten(2, (count, group)).transpose(1, 2)
+        more = torch.bmm(share.reshape(prompts * count * heads, group, -1), own[1].flatten(0, 1))
+        out = out + more.view(out.shape)
+    return out.reshape(prompts, count, -1)
+
+
+def _bias(seen: np.ndarray, transformer: Transformer) -> Tensor:
+    mask = torch.from_numpy(seen).to(transformer.device)
+    return torch.zeros(mask.shape, dtype=transformer.dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
+
+
+def _runs(fresh: np.ndarray, scores: int) -> list[tuple[int, int]]:
+    """Consecutive prompts whose padded attention stays small, at ``scores`` numbers a query."""
+    runs, start, least, width = [], 0, fresh[0], fresh[0]
+    for i, count in enumerate(fresh.tolist()):
+        lower, wider = min(least, count), max(width, count)
+        if i > start and ((i + 1 - start) * wider * scores > _SCORES or wider > _ALIKE * lower + 1):
+            runs.append((start, i))
+            start, lower, wider = i, count, count
+        least, width = lower, wider
+    return [*runs, (start, len(fresh))]
