@@ -22,6 +22,7 @@ include: "rules/ingest.smk"  #    raw files -> case records
 include: "rules/costs.smk"  #     case records -> priced cases
 include: "rules/train.smk"  #     warm start, GRPO, utility-GRPO, CDPR, ablations
 include: "rules/evaluate.smk"  #  every agent on every benchmark; preflight; real cases
+include: "rules/analysis.smk"  #  what process rewards are worth as estimates of the advantage
 include: "rules/report.smk"  #    Table 1, training efficiency, accuracy against cost
 include: "rules/tracking.smk"  #  the MLflow index
 
@@ -37,6 +38,24 @@ rule reproduce_paper:
 rule ablations:
     input:
         plan.files(EVALUATION, plan.evaluations(plan.trained(*ABLATIONS), ["mimic_iv"])),
+
+
+rule credit_quality:
+    input:
+        rules.measure_credit_quality.output,
+        rules.plot_credit_quality.output,
+
+
+rule efficiency:
+    input:
+        rules.plot_training_efficiency.output,
+
+
+rule comparators:
+    input:
+        plan.files(
+            EVALUATION, plan.evaluations(plan.trained(*COMPARATORS), ["mimic_iv"])
+        ),
 
 
 rule smoke:

@@ -36,7 +36,8 @@ rule write_main_table:
 rule plot_training_efficiency:
     input:
         metrics=expand(
-            "<results>/training/{run}/metrics.jsonl", run=plan.trained(*MAIN_VARIANTS)
+            "<results>/training/{run}/metrics.jsonl",
+            run=plan.trained(*EFFICIENCY_VARIANTS),
         ),
     output:
         png=report(

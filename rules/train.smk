@@ -2,7 +2,7 @@
 
 Reads  `<results>/cases/mimic_iv.jsonl` (training and validation splits).
 Writes `<results>/policies/warm_start/` and `<results>/training/<run>/policy/` (Hugging Face folders) with
-       `metrics.jsonl` and `run.json`; a run is `<variant>-seed<n>`.
+       `metrics.jsonl`, `credit.jsonl.gz` (what credit assignment found, state by state) and `run.json`; a run is `<variant>-seed<n>`.
 Checkpoints lie in `<state>/<run key>/`, outside the outputs: a killed run continues where it was.
 """
 
@@ -39,6 +39,7 @@ rule train:
     output:
         policy=directory("<results>/training/{run}/policy"),
         metrics="<results>/training/{run}/metrics.jsonl",
+        credit="<results>/training/{run}/credit.jsonl.gz",
         record="<results>/training/{run}/run.json",
     log:
         "<logs>/train/{run}.log",
@@ -56,4 +57,4 @@ rule train:
     shell:
         "cdpr train --key {params.key} --record {output.record}"
         " --run {wildcards.run} --cases {input.cases} --init_policy {params.init_policy}"
-        " --policy {output.policy} --metrics {output.metrics} 2>&1 | tee {log}"
+        " --policy {output.policy} --metrics {output.metrics} --credit {output.credit} 2>&1 | tee {log}"

@@ -24,6 +24,8 @@ MAIN_VARIANTS = ("grpo", "utility_grpo", "cdpr")
 ABLATION_VARIANTS = (
     "cdpr", "without_process_reward", "without_lambda_test", "without_lambda_cost", "without_lambda_na",
 )  # fmt: skip
+EFFICIENCY_VARIANTS = ("grpo", "without_selection", "without_cache", "cdpr")
+COMPARATOR_VARIANTS = ("grpo", "utility_grpo", "cdpr", "cdpr_step", "vineppo", "gigpo", "all_actions")
 PREFLIGHT_RUNS = ("warm_start", "immediate")
 _KEY = re.compile(r"[0-9a-f]{16}")
 _TRAINED = re.compile(r"(?P<variant>[a-z_]+)-seed(?P<seed>\d+)")
@@ -154,7 +156,7 @@ class Plan:
 
     def current_keys(self) -> set[str]:
         """Keys of all jobs of this configuration that keep work in ``state/``."""
-        runs = self.trained(*MAIN_VARIANTS, *ABLATION_VARIANTS)
+        runs = self.trained(*MAIN_VARIANTS, *ABLATION_VARIANTS, *EFFICIENCY_VARIANTS, *COMPARATOR_VARIANTS)
         keys = {self.key("warm_start"), *(self.key("train", run=run) for run in runs)}
         keys |= {self.key("evaluate", run=r, dataset=d) for r, d in self.evaluations([*self.main_runs(), *runs])}
         return keys | {self.key("smoke_real")}
@@ -171,7 +173,7 @@ class Plan:
             return {"records": self.key("ingest", **options)}, {}
         if stage == "warm_start":
             return {"cases": self.key("map_costs", dataset="mimic_iv")}, {}
-        if stage == "train":
+        if stage in ("train", "credit_quality"):
             return self._with_policy({"cases": self.key("map_costs", dataset="mimic_iv")}, "warm_start")
         if stage == "evaluate":
             cases = {"cases": self.key("map_costs", dataset=options["dataset"])}
@@ -179,10 +181,13 @@ class Plan:
         if stage == "preflight":
             return {r: self.key("evaluate", run=r, dataset="mimic_iv") for r in PREFLIGHT_RUNS}, {}
         if stage in ("plot_training_efficiency", "plot_learning_curves"):
-            return {run: self.key("train", run=run) for run in self.trained(*MAIN_VARIANTS)}, {}
+            drawn = MAIN_VARIANTS if stage == "plot_learning_curves" else EFFICIENCY_VARIANTS
+            return {run: self.key("train", run=run) for run in self.trained(*drawn)}, {}
         if stage in ("main_table", "plot_accuracy_cost"):
             pairs = self.evaluations(self.main_runs())
             return {f"{r}/{d}": self.key("evaluate", run=r, dataset=d) for r, d in pairs}, {}
+        if stage == "plot_credit_quality":
+            return {"quality": self.key("credit_quality")}, {}
         if stage == "smoke_real":
             cases = {"cases": self.key("map_costs", dataset=REAL_DATASET)} if self.has_real_cases else {}
             return cases, {"model": self.settings.smoke_real.model or str(_has_local_model())}

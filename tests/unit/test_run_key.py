@@ -3,7 +3,7 @@
 import pytest
 
 from cdpr.run_key import DigestCache, code_digest, import_closure, run_key
-from cdpr.settings import Settings, merge, parse_settings
+from cdpr.settings import VARIANTS, Settings, merge, parse_settings
 from cdpr.workflow import Plan
 
 
@@ -138,6 +138,5 @@ def test_the_process_reward_does_not_concern_grpo(tmp_path):
 
 def test_no_two_jobs_share_a_key(tmp_path):
     of = plan(tmp_path)
-    assert len(of.current_keys()) == 2 + len(of.trained("grpo", "utility_grpo", "cdpr", "without_lambda_test",
-        "without_lambda_cost", "without_lambda_na")) + len(of.evaluations({*of.main_runs(), *of.trained(
-            "without_lambda_test", "without_lambda_cost", "without_lambda_na")}))  # fmt: skip
+    runs = of.trained(*VARIANTS)
+    assert len(of.current_keys()) == 2 + len(runs) + len(of.evaluations({*of.main_runs(), *runs}))

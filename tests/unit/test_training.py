@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cdpr.agents.policy import PolicyAgent
-from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
+from cdpr.environment import DiagnosticEnvironment, PromptBuilder, Turn, run_episode
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import parse_settings
@@ -16,7 +16,7 @@ from cdpr.training.advantage import group_relative
 from cdpr.training.loss import clipped_surrogate
 from cdpr.training.model import load_model, token_logprobs
 from cdpr.training.tiny import build_tiny_policy
-from cdpr.training.update import PolicyUpdate, Sample
+from cdpr.training.update import Branch, PolicyUpdate, Sample
 
 
 def test_advantage_is_the_group_z_score_with_sample_deviation():
@@ -24,6 +24,9 @@ def test_advantage_is_the_group_z_score_with_sample_deviation():
     got = group_relative(scores)
     assert torch.allclose(got[0], torch.tensor([0.5, -0.5, -0.5, 0.5]) / (scores[0].std() + 1e-6))
     assert torch.equal(got[1], torch.zeros(4))
+    uneven = torch.full((1, 3), 0.1, dtype=torch.float64)  # the mean of three tenths is not a tenth
+    for rule in ("group_std", "none", "floor"):
+        assert torch.equal(group_relative(uneven, rule), torch.zeros(1, 3, dtype=torch.float64))
 
 
 def test_normalisations_agree_up_to_their_divisor():
@@ -43,14 +46,27 @@ def test_surrogate_by_hand():
 
 def test_advantages_and_loss_equal_verl():
     core = pytest.importorskip("verl.trainer.ppo.core_algos", reason="verl is not installed")
-    generator = torch.Generator().manual_seed(1)
-    scores = torch.randn(6, 4, generator=generator)
-    rewards = torch.zeros(24, 3)
-    rewards[:, -1] = scores.flatten()
     import numpy as np
 
-    expected, _ = core.compute_grpo_outcome_advantage(rewards, torch.ones(24, 3), np.repeat(np.arange(6), 4))
-    assert torch.allclose(group_relative(scores).flatten(), expected[:, 0], atol=1e-6)
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.randn(6, 4, generator=generator)
+    scores[2] = 1.0  # nothing to learn in this group
+    rewards, mask = torch.zeros(24, 3), torch.ones(24, 3)
+    rewards[:, -1] = scores.flatten()
+    groups = np.repeat(np.arange(6), 4)
+    for rule, by_std in (("group_std", True), ("none", False)):
+        expected, _ = core.compute_grpo_outcome_advantage(rewards, mask, groups, norm_adv_by_std_in_grpo=by_std)
+        assert torch.allclose(group_relative(scores, rule).flatten(), expected[:, 0], atol=1e-6)
+
+    class Config(dict):
+        __getattr__ = dict.get
+
+    config = Config(clip_ratio=0.2, clip_ratio_low=0.2, clip_ratio_high=0.2, clip_ratio_c=3.0, global_batch_info={})
+    old, new, advantages = (3 * torch.randn(24, 3, generator=generator) for _ in range(3))
+    mask[::2, 2] = 0
+    expected, _ = core.compute_policy_loss_vanilla(old, new, advantages, mask, "token-mean", config)
+    ours = clipped_surrogate(new, old, advantages, 0.2, 3.0)
+    assert torch.allclose((ours * mask).sum() / mask.sum(), expected, rtol=1e-5)
 
 
 def test_what_is_trained_is_what_was_sampled(case, tmp_path):
@@ -66,15 +82,18 @@ def test_what_is_trained_is_what_was_sampled(case, tmp_path):
     trajectory = asyncio.run(run_episode(DiagnosticEnvironment(settings.environment), agent, case, 7))
     assert len(trajectory.steps) == 8 and trajectory.forced
 
-    sample = Sample.of(trajectory, 1.0, step_bonus=[0.0] * 7 + [0.5])
+    alternative = Turn("", trajectory.steps[2].turn.prompt_ids, (5, 6), (-1.0, -2.0))
+    sample = Sample.of(trajectory, [1.0] * 7 + [1.5], [1.0] * 7 + [0.5], [(alternative, -3.0, 0.25)])
     sampled = [token for step in trajectory.steps for token in step.turn.token_ids]
     assert [sample.ids[p] for p in sample.positions] == sampled
-    assert sample.advantages == (1.0,) * (len(sampled) - len(trajectory.steps[-1].turn.token_ids)) + (1.5,) * len(
-        trajectory.steps[-1].turn.token_ids
-    )
+    last = len(trajectory.steps[-1].turn.token_ids)
+    assert sample.advantages == (1.0,) * (len(sampled) - last) + (1.5,) * last + (-3.0,) * 2
+    assert sample.weights == (1.0,) * (len(sampled) - last) + (0.5,) * last + (0.25,) * 2
+    assert sample.branches == (Branch(len(alternative.prompt_ids), (5, 6)),)
+    assert sample.length == len(sample.ids) + 2
     with torch.no_grad():
         logprobs = token_logprobs(model, [sample.ids], [sample.positions])
-    assert torch.allclose(logprobs, torch.tensor(sample.old_logprobs), atol=1e-4)
+    assert torch.allclose(logprobs, torch.tensor(sample.old_logprobs[:-2]), atol=1e-4)
     state = trajectory.states[3]
     assert prompts.context_ids(state) == trajectory.steps[3].turn.prompt_ids
 
@@ -87,7 +106,7 @@ def test_an_update_raises_the_probability_of_what_had_advantage(case, tmp_path):
     with torch.no_grad():
         before = token_logprobs(model, ids, positions).view(2, 10)
     samples = [
-        Sample(i, p, tuple(b.tolist()), (a,) * 10)
+        Sample(i, p, tuple(b.tolist()), (a,) * 10, (1.0,) * 10)
         for i, p, b, a in zip(ids, positions, before, (1.0, -1.0), strict=True)
     ]
     training = parse_settings({"training": {"learning_rate": 1e-3}}).training

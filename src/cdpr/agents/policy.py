@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..environment import FORCED_PREFIX, PromptBuilder, State, Turn
 from ..llm.types import ChatModel, Sampling
 from ..settings.schema import Policy
@@ -21,17 +23,19 @@ class PolicyAgent:
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """One reply."""
-        return (await self.sample(state, 1, forced, seed))[0]
+        return (await self.sample(state, (0,), forced, seed))[0]
 
-    async def sample(self, state: State, n: int, forced: bool, seed: int) -> list[Turn]:
-        """``n`` replies drawn independently at the same state."""
+    async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
+        """Independent replies at one state, by their numbers: reply k of a seed is always the same."""
         prompt = self.prompts.prompt_ids(state, forced)
         used = len(prompt) - len(self.prompts.context_ids(State(state.case)))
         room = max(1, self.settings.max_response_tokens - used)
-        return await self._complete(prompt, n, min(self.settings.max_turn_tokens, room), forced, seed)
+        return await self._complete(prompt, numbers, min(self.settings.max_turn_tokens, room), forced, seed)
 
-    async def _complete(self, prompt: tuple[int, ...], n: int, max_tokens: int, forced: bool, seed: int) -> list[Turn]:
-        completions = await self.model.sample(prompt, n, Sampling(max_tokens, self.temperature), seed)
+    async def _complete(
+        self, prompt: tuple[int, ...], numbers: Sequence[int], max_tokens: int, forced: bool, seed: int
+    ) -> list[Turn]:
+        completions = await self.model.sample(prompt, numbers, Sampling(max_tokens, self.temperature), seed)
         prefix = FORCED_PREFIX[self.prompts.settings.style] if forced else ""
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
 
@@ -41,7 +45,7 @@ class ImmediateAgent(PolicyAgent):
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """The diagnosis."""
-        return (await self.sample(state, 1, True, seed))[0]
+        return (await self.sample(state, (0,), True, seed))[0]
 
 
 class StaticAgent(PolicyAgent):
@@ -52,4 +56,4 @@ class StaticAgent(PolicyAgent):
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """The diagnosis."""
         prompt = self.prompts.static_ids(state.case)
-        return (await self._complete(prompt, 1, self.settings.max_turn_tokens, True, seed))[0]
+        return (await self._complete(prompt, (0,), self.settings.max_turn_tokens, True, seed))[0]

@@ -13,6 +13,7 @@ from importlib import resources
 _PUNCTUATION = re.compile(r"[^\w\s%+]", re.UNICODE)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def normalise(text: str) -> str:
     """Case-folded, accents and punctuation removed, spaces collapsed; for comparing names."""
     decomposed = unicodedata.normalize("NFKD", text.casefold())

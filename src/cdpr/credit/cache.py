@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from ..environment.state import Effort, Trajectory
-
-StateKey = tuple
+from .rollouts import Continuation
 
 
-@dataclass(frozen=True)
-class Continuation:
-    """What followed a state until the diagnosis: verdict and effort. Utilities are computed when it is
-    read, so that changing a lambda ages nothing."""
+@dataclass
+class Entry:
+    """Continuations of one state and how many numbers have been drawn for them, failures included."""
 
-    correct: bool
-    effort: Effort
-
-    @classmethod
-    def of(cls, trajectory: Trajectory, start: int) -> Continuation:
-        """The part of a trajectory from decision ``start`` on."""
-        return cls(trajectory.correct, trajectory.effort(start))
+    drawn: int = 0
+    continuations: list[Continuation] = field(default_factory=list)
 
 
 @dataclass
@@ -29,20 +21,19 @@ class RolloutCache:
     """Least recently used first out; ``capacity`` counts states."""
 
     capacity: int
-    entries: OrderedDict[StateKey, list[Continuation]] = field(default_factory=OrderedDict)
+    entries: OrderedDict[tuple, Entry] = field(default_factory=OrderedDict)
 
-    def get(self, key: StateKey) -> list[Continuation]:
-        """Continuations known from this state; the list is the cache's own."""
-        if key in self.entries:
-            self.entries.move_to_end(key)
-            return self.entries[key]
-        return []
+    def get(self, key: tuple) -> Entry:
+        """What is known of a state. Reading changes nothing, so that it may happen in any order."""
+        return self.entries.get(key) or Entry()
 
-    def add(self, key: StateKey, continuations: list[Continuation]) -> None:
-        """Add continuations of a state."""
-        if not continuations:
-            return
-        self.entries.setdefault(key, []).extend(continuations)
+    def put(self, key: tuple, drawn: int, continuations: list[Continuation]) -> None:
+        """What is now known of a state, of which ``drawn`` numbers have been drawn; it is the latest used."""
+        self.entries[key] = Entry(drawn, continuations)
         self.entries.move_to_end(key)
         while len(self.entries) > self.capacity:
             self.entries.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget everything: the policy that continued has changed."""
+        self.entries.clear()

@@ -3,51 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import StatisticsError, correlation, fmean, stdev
 
+from ..settings.credit import Credit
 from .report import CreditReport
+from .score import process_score
 
 
-def summarise(reports: Sequence[CreditReport], outcome: Sequence[Sequence[float]], beta: float) -> dict[str, float]:
+def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, float]:
     """Selection, cost of estimation and size of the process reward, under names that begin ``credit/``.
 
-    ``credit/corr_selected_bonus`` is the correlation, over trajectories, of the number of selected
-    states with the process part of the score: away from zero it is a hidden bonus for going on (or for
-    stopping early).
+    ``credit/corr_selected_bonus`` is the correlation, over trajectories, of the number of selected states with
+    G - R_out: away from zero it is a hidden bonus for going on (or for stopping early).
     """
     states = [s for report in reports for s in report.states]
-    evaluated = [s for s in states if s.candidates]
-    rewards = [r for report in reports for steps in report.process for r in steps if r is not None]
-    chosen = [sum(r is not None for r in steps) for report in reports for steps in report.process]
-    bonus = [beta * sum(r or 0.0 for r in steps) for report in reports for steps in report.process]
+    probed = [s.entropy for s in states if s.entropy is not None]
+    processes = [steps for report in reports for steps in report.process]
+    rewards = [r for steps in processes for r in steps if r is not None]
+    selected = [sum(r is not None for r in steps) for steps in processes]
+    bonus = [process_score(steps, credit) for steps in processes]
+    counts = ("probes", "fresh", "cached", "suffixes", "failed", "unvalued", "clipped")
+    tokens = ("probe_tokens", "continuation_tokens")
     return {
         "credit/states": len(states),
-        "credit/selected_share": len(evaluated) / max(1, len(states)),
-        "credit/entropy": fmean(s.entropy for s in states) if states else 0.0,
-        "credit/disagreed_share": sum(s.disagreed for s in states) / max(1, len(states)),
-        "credit/selected_per_trajectory": fmean(chosen) if chosen else 0.0,
+        "credit/selected_share": sum(bool(s.reason) for s in states) / max(1, len(states)),
+        "credit/disagreed_share": sum(s.reason == "disagreed" for s in states) / max(1, len(states)),
+        "credit/entropy": fmean(probed) if probed else 0.0,
+        "credit/candidates": sum(len(s.candidates) for s in states),
+        "credit/selected_per_trajectory": fmean(selected) if selected else 0.0,
         "credit/r_proc_mean": fmean(rewards) if rewards else 0.0,
-        "credit/r_proc_std": _deviation(rewards),
-        "credit/clipped": sum(report.clipped for report in reports),
-        "credit/probes": sum(report.probes for report in reports),
-        "credit/fresh_continuations": sum(report.fresh for report in reports),
-        "credit/cached_continuations": sum(report.cached for report in reports),
-        "credit/corr_selected_bonus": _correlation(chosen, bonus),
-        "credit/equal_outcome_groups": fmean(len(set(group)) == 1 for group in outcome) if outcome else 0.0,
+        "credit/r_proc_std": stdev(rewards) if len(rewards) > 1 else 0.0,
+        "credit/corr_selected_bonus": _correlation(selected, bonus),
+        **{f"credit/{name}": sum(getattr(report, name) for report in reports) for name in (*counts, *tokens)},
     }
-
-
-def _deviation(values: Sequence[float]) -> float:
-    if len(values) < 2:
-        return 0.0
-    mean = fmean(values)
-    return (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5
 
 
 def _correlation(x: Sequence[float], y: Sequence[float]) -> float:
     """Pearson's correlation; 0 where one side is constant."""
-    sx, sy = _deviation(x), _deviation(y)
-    if sx == 0 or sy == 0:
+    try:
+        return correlation(x, y)
+    except StatisticsError:
         return 0.0
-    mx, my = fmean(x), fmean(y)
-    return sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True)) / ((len(x) - 1) * sx * sy)

@@ -1,215 +1,230 @@
-"""The counterfactual process reward of one group of trajectories (paper, sections "Action
-Uncertainty-guided State Selection" and "Counterfactual Process Reward")."""
+"""The counterfactual process reward of groups of trajectories (paper, sections "Action Uncertainty-guided State
+Selection" and "Counterfactual Process Reward")."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from ..agents.policy import PolicyAgent
-from ..environment import DiagnosticEnvironment, Effort, State, Step, Trajectory, continue_episode
-from ..seeding import derive_seed
-from ..settings.schema import Credit, Utility
-from .cache import Continuation, RolloutCache
+from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Step, Trajectory
+from ..settings.schema import Credit, Tests, Utility
+from .cache import RolloutCache
+from .pools import Pool, Pools
 from .report import CandidateValue, CreditReport, StateCredit
-from .uncertainty import ActionKey, cache_disagreed, entropy, frequencies, top_candidates
-from .utility import utility
+from .rollouts import Continuation, Draws, Sampler
+from .score import bounded
+from .selection import cache_disagreed, entropy_selected, select_states, worth_probing
+from .tree import Node, build_tree, paths
+from .uncertainty import ActionKey, action_of, entropy, frequencies, top_candidates
+from .utility import mean, utility
 
 
-@dataclass
-class Node:
-    """A unique state of the group's tree: the decisions taken at it, then the probed ones."""
-
-    state: State
-    visits: list[tuple[int, int]] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+def action_value(immediate: Effort, ends: Sequence[Continuation], weights: Utility, tests: Tests) -> float:
+    """U_hat(s, a) = 1/K sum_k U(tau_k), equation "U hat": the mean utility of the action's own effort together with
+    each of its continuations."""
+    return mean(utility(end.correct, immediate + end.effort, weights, tests) for end in ends)
 
 
-def build_tree(group: Sequence[Trajectory]) -> dict[tuple, Node]:
-    """Merge the trajectories of one case on identical evidence. Forced decisions are no choice and get
-    no node."""
-    nodes: dict[tuple, Node] = {}
-    for i, trajectory in enumerate(group):
-        for t, state in enumerate(trajectory.states):
-            if trajectory.forced and t == len(trajectory.steps) - 1:
-                continue
-            node = nodes.setdefault(state.key, Node(state))
-            node.visits.append((i, t))
-            node.steps.append(trajectory.steps[t])
-    return nodes
+def baseline(
+    values: Mapping[ActionKey, float], p_hat: Mapping[ActionKey, float], taken: ActionKey, rule: str = "uniform"
+) -> float | None:
+    """What R_proc subtracts, from the values of A_c(s): their mean, their mean weighted by p_hat, or the mean of
+    those other than ``taken`` (``credit.baseline``). None when nothing is left to compare with."""
+    chosen = [a for a in values if rule != "leave_one_out" or a != taken]
+    if not chosen:
+        return None
+    if rule != "policy_weighted":
+        return mean(values[a] for a in chosen)
+    return sum(p_hat[a] * values[a] for a in chosen) / sum(p_hat[a] for a in chosen)
 
 
 class ProcessReward:
-    """Computes R_proc for the selected states of a group.
+    """Computes R_proc for the selected states of groups.
 
-    ``policy`` proposes counterfactual actions (the current actor); ``continuation_policy`` acts after
-    them (frozen or current, ``credit.continuation.policy``).
+    ``policy`` proposes counterfactual actions (the current actor); ``continuation_policy`` acts after them, and is
+    the same object when the current policy does.
     """
 
     def __init__(
         self,
         environment: DiagnosticEnvironment,
-        policy: PolicyAgent,
-        continuation_policy: PolicyAgent,
+        policy: Sampler,
+        continuation_policy: Sampler,
         credit: Credit,
         weights: Utility,
         seed: int,
     ):
-        self.environment = environment
-        self.policy = policy
-        self.continuation_policy = continuation_policy
-        self.credit = credit
-        self.weights = weights
-        self.seed = seed
+        self.environment, self.policy, self.continuation_policy = environment, policy, continuation_policy
+        self.credit, self.weights, self.seed = credit, weights, seed
+        self.horizon = credit.horizon - (credit.continuation.horizon_counts == "with_candidate")
         self.cache = RolloutCache(credit.cache.capacity)
+        self.version: int | None = None
 
-    @property
-    def persistent(self) -> bool:
-        """Whether cached values outlive a batch: only those of a frozen policy do not age."""
-        return self.credit.cache.scope == "run" and self.credit.continuation.policy == "frozen_init"
+    async def score(
+        self, groups: Sequence[Sequence[Trajectory]], iteration: int, version: int = 0
+    ) -> list[CreditReport]:
+        """Reports of the groups of one batch. ``version`` tells one continuation policy from the next: what was
+        cached under another is forgotten."""
+        if self.continuation_policy is self.policy or self.credit.cache.scope != "run":
+            version = iteration
+        if version != self.version:
+            self.cache.clear()
+            self.version = version
+        scored = [GroupCredit(self, group, iteration) for group in groups]
+        await asyncio.gather(*(credit.score() for credit in scored))
+        for credit in scored:  # only now, so that no group depends on which other was ready first
+            credit.pools.store()
+        return [credit.report for credit in scored]
 
-    async def score_group(self, group: Sequence[Trajectory], iteration: int) -> CreditReport:
-        """R_proc of every selected decision of the trajectories of one case."""
-        report = CreditReport([[None] * len(trajectory.steps) for trajectory in group])
-        nodes = build_tree(group)
-        await asyncio.gather(*(self._probe(node, iteration, report) for node in nodes.values()))
-        probability = {key: frequencies(node.steps) for key, node in nodes.items()}
-        uncertainty = {key: entropy(p, self.credit.entropy_base) for key, p in probability.items()}
-        disagreed = {
-            key: self._uses_cache and cache_disagreed([(group[i], t) for i, t in node.visits], self.credit.disagreement)
-            for key, node in nodes.items()
+
+@dataclass
+class _Evaluated:
+    """An action under evaluation: the steps sampled with it, and the pool of its child (None: a diagnosis)."""
+
+    action: ActionKey
+    in_top_m: bool
+    steps: list[Step]
+    pool: Pool | None
+
+
+class GroupCredit:
+    """The credit of the trajectories of one case."""
+
+    def __init__(self, process: ProcessReward, group: Sequence[Trajectory], iteration: int):
+        self.process, self.group, self.credit, self.iteration = process, group, process.credit, iteration
+        self.environment = process.environment
+        self.report = CreditReport([[None] * len(trajectory.steps) for trajectory in group])
+        self.nodes = build_tree(group, self.credit.merge)
+        self.draws: dict[tuple, Draws] = {}
+        self.pools = Pools(group, self.nodes, self.credit, process.cache, self._rollouts, process.horizon)
+
+    async def score(self) -> None:
+        """Probe, select, evaluate, reward."""
+        credit, nodes = self.credit, self.nodes
+        disagreed = self._disagreed()
+        passed = paths(nodes, len(self.group))
+        wanted = worth_probing(passed, disagreed, credit.max_states)
+        await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in wanted))
+        actions = {key: [action_of(step, credit.diagnoses) for step in node.steps] for key, node in nodes.items()}
+        p_hat = {key: frequencies(actions[key]) for key in nodes}
+        uncertainty = {key: entropy(p_hat[key], credit.entropy_base) for key in nodes if key in wanted}
+        uncertain = entropy_selected(uncertainty, credit)
+        selected = [select_states(keys, disagreed, uncertain, uncertainty, credit.max_states) for keys in passed]
+        chosen = {key for keys in selected for key in keys}
+        evaluated = {key: self._evaluated(key, actions[key], p_hat[key]) for key in nodes if key in chosen}
+        await self.pools.fill()
+        for key, node in nodes.items():
+            why = "disagreed" if key in disagreed else "all" if credit.select_all else "entropy"
+            tokens = {a: s.turn.token_ids for a, s in zip(reversed(actions[key]), reversed(node.steps), strict=True)}
+            values = tuple(self._value(found) for found in evaluated.get(key, ()))
+            entropy_here, reason = uncertainty.get(key), why if key in chosen else ""
+            visits = tuple(node.visits)
+            self.report.states.append(
+                StateCredit(node.state.key, visits, entropy_here, reason, p_hat[key], tokens, values)
+            )
+            self._reward([(i, t) for i, t in visits if key in selected[i]], values, p_hat[key])
+        self._count()
+
+    def _disagreed(self) -> set[tuple]:
+        """S_cache of all trajectories."""
+        if self.credit.cache.scope == "off":
+            return set()
+        rule = self.credit.disagreement
+        return {
+            key
+            for key, node in self.nodes.items()
+            if cache_disagreed([(self.group[i], t) for i, t in node.visits], rule)
         }
-        selected = self._select(nodes, uncertainty, disagreed, len(group))
-        chosen = {key for states in selected for key in states}
-        suffixes = self._suffixes(group) if self._uses_cache and self.credit.cache.reuse_group else {}
-        values = await asyncio.gather(
-            *(
-                self._evaluate(node, probability[key], suffixes, iteration, report)
-                for key, node in nodes.items()
-                if key in chosen
-            )
-        )
-        evaluated = dict(zip((key for key in nodes if key in chosen), values, strict=True))
-        for key, node in nodes.items():
-            report.states.append(
-                StateCredit(
-                    key, tuple(node.visits), uncertainty[key], disagreed[key], probability[key], evaluated.get(key, ())
-                )
-            )
-        self._reward(group, report, [set(states) for states in selected])
-        if not self.persistent:
-            for key in [key for key in self.cache.entries if key[0] == group[0].case.note_id]:
-                del self.cache.entries[key]
-        return report
 
-    @property
-    def _uses_cache(self) -> bool:
-        return self.credit.cache.scope != "off"
-
-    async def _probe(self, node: Node, iteration: int, report: CreditReport) -> None:
+    async def _probe(self, key: tuple, node: Node) -> None:
         """Draw next actions until there are n_s, the group's own included (section "Next-action Sampling")."""
-        missing = self.credit.samples - len(node.steps)
-        if missing <= 0:
-            return
-        seed = derive_seed(self.seed, "probe", iteration, node.state.key)
-        turns = await self.policy.sample(node.state, missing, False, seed)
-        node.steps += [self.environment.step(node.state, turn) for turn in turns]
-        report.probes += len(turns)
+        own = len(node.steps) if self.credit.own_actions == "counted" else 0
+        if self.credit.samples > own:
+            steps = await self._actor(key).steps(node.state, range(self.credit.samples - own))
+            node.steps += steps.values()
+            self.report.probes += len(steps)
 
-    def _select(self, nodes, uncertainty, disagreed, size: int) -> list[list[tuple]]:
-        """S*(tau) = S_cache + S_ent per trajectory, cache-disagreed states first within the budget
-        (equation "unified selection")."""
-        per_trajectory: list[list[tuple]] = [[] for _ in range(size)]
-        for key, node in nodes.items():
-            if self.credit.select_all or disagreed[key] or uncertainty[key] >= self.credit.threshold:
-                for i, _ in node.visits:
-                    per_trajectory[i].append(key)
-        limit = self.credit.max_states
-        if limit is None:
-            return per_trajectory
-        return [sorted(keys, key=lambda k: (not disagreed[k], -uncertainty[k]))[:limit] for keys in per_trajectory]
-
-    def _suffixes(self, group: Sequence[Trajectory]) -> dict[tuple, list[Continuation]]:
-        """The group's own suffixes, pooled by the state that they continue; only those short enough to
-        be continuations of horizon H."""
-        pool: dict[tuple, list[Continuation]] = {}
-        for trajectory in group:
-            for t, state in enumerate(trajectory.states):
-                if len(trajectory.steps) - t - trajectory.forced <= self._horizon:
-                    pool.setdefault(state.key, []).append(Continuation.of(trajectory, t))
-        return pool
-
-    @property
-    def _horizon(self) -> int:
-        return self.credit.horizon - (self.credit.continuation.horizon_counts == "with_candidate")
-
-    async def _evaluate(self, node, p_hat, suffixes, iteration, report) -> tuple[CandidateValue, ...]:
-        """U_hat of the candidates and of the actions that the group took here."""
+    def _evaluated(self, key: tuple, actions: list[ActionKey], p_hat: dict[ActionKey, float]) -> list[_Evaluated]:
+        """A_c(s), then the actions outside it that the group took."""
+        node = self.nodes[key]
         top = top_candidates(p_hat, self.credit.candidates)
-        taken = {node.steps[j].evidence for j in range(len(node.visits))}
-        actions = top + [a for a in p_hat if a in taken and a not in top]
-        return tuple(
-            await asyncio.gather(
-                *(self._value(node, a, p_hat[a], a in top, suffixes, iteration, report) for a in actions)
-            )
-        )
+        taken = set(actions[: len(node.visits)])
+        found = []
+        for action in [*top, *(a for a in p_hat if a in taken and a not in top)]:
+            steps = [step for step, a in zip(node.steps, actions, strict=True) if a == action]
+            ends = isinstance(steps[0].action, FinalDiagnosis)
+            pool = None if ends else self.pools.of(key, action, node.state.after(steps[0]))
+            found.append(_Evaluated(action, action in top, steps, pool))
+        return found
 
-    async def _value(self, node, action: ActionKey, p, in_top_m, suffixes, iteration, report) -> CandidateValue:
-        """U_hat(s, a), equation "U hat": mean utility over continuations; a diagnosis needs none."""
-        steps = [step for step in node.steps if step.evidence == action]
-        immediate = Effort.of(steps[:1])
-        if action[0] == "end":
-            case = node.state.case
-            right = [self.environment.judge.judge(step.action.text, case.diagnosis_results) for step in steps]
-            outcomes, cached, fresh = [Continuation(c, Effort()) for c in right], 0, 0
-        else:
-            child = State(node.state.case, (*node.state.history, steps[0]))
-            outcomes, cached, fresh = await self._continuations(child, suffixes, iteration)
-        report.cached += cached
-        report.fresh += fresh
-        n = len(outcomes)
-        mean = Effort(*(sum(getattr(o.effort, f) for o in outcomes) / n for f in Effort.__dataclass_fields__))
-        effort, correct = immediate + mean, sum(o.correct for o in outcomes) / n
-        value = utility(correct, effort, self.weights, self.environment.settings.tests)
+    def _value(self, found: _Evaluated) -> CandidateValue:
+        """U_hat of one action; a diagnosis needs no continuation, only its verdict."""
+        pool, first = found.pool, found.steps[0]
+        tests, weights = self.environment.settings.tests, self.process.weights
+        if pool is None:
+            truth = self.group[0].case.diagnosis_results
+            verdicts = [self.environment.is_correct(step.action.text, truth) for step in found.steps]
+            return CandidateValue(found.action, found.in_top_m, mean(verdicts), mean(verdicts))
+        ends = pool.continuations
+        if not ends:
+            return CandidateValue(found.action, found.in_top_m, None, failed=pool.failed)
+        efforts = [first.effort + end.effort for end in ends]
         return CandidateValue(
-            action, p, value, correct, effort.available, effort.cost_usd, effort.infeasible, cached, fresh, in_top_m
+            found.action,
+            found.in_top_m,
+            action_value(first.effort, ends, weights, tests),
+            mean(end.correct for end in ends),
+            mean(effort.available for effort in efforts),
+            mean(effort.cost_usd for effort in efforts),
+            mean(effort.infeasible for effort in efforts),
+            len(pool.own),
+            len(pool.known),
+            len(pool.fresh),
+            pool.failed,
         )
 
-    async def _continuations(self, child: State, suffixes, iteration) -> tuple[list[Continuation], int, int]:
-        """K continuations from a child state: cached ones first, topped up with fresh ones (section
-        "Short-horizon Continuation")."""
-        k = self.credit.continuations
-        known = (self.cache.get(child.key) if self._uses_cache else []) + suffixes.get(child.key, [])
-        if self.credit.cache.fill == "strict" and len(known) < k:
-            known = []
-        drawn = len(self.cache.get(child.key)) if self.persistent else (iteration, 0)
-        missing = max(0, k - len(known))
-        seeds = [derive_seed(self.seed, "continuation", child.key, drawn, j) for j in range(missing)]
-        finished = await asyncio.gather(
-            *(continue_episode(self.environment, self.continuation_policy, child, s, self._horizon) for s in seeds)
-        )
-        fresh = [Continuation.of(trajectory, len(child.history)) for trajectory in finished]
-        if self._uses_cache:
-            self.cache.add(child.key, fresh)
-        return known + fresh, len(known), len(fresh)
-
-    def _reward(self, group: Sequence[Trajectory], report: CreditReport, selected: list[set]) -> None:
-        """R_proc(s, a) = U_hat(s, a) - mean over A_c(s), clipped to +-c (equation "process reward")."""
-        for credit in report.states:
-            if not credit.candidates:
+    def _reward(self, visits, values: Sequence[CandidateValue], p_hat: dict[ActionKey, float]) -> None:
+        """R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), equation "process reward", for the decisions
+        ``visits``. A diagnosis taken is judged by its own words, not by the mean over all diagnoses."""
+        value = {v.action: v.value for v in values if v.value is not None}
+        candidates = {v.action: v.value for v in values if v.in_top_m and v.value is not None}
+        for i, t in visits:
+            trajectory = self.group[i]
+            action = action_of(trajectory.steps[t], self.credit.diagnoses)
+            if action not in value:
+                self.report.unvalued += 1
                 continue
-            value = {c.action: c for c in credit.candidates}
-            for i, t in credit.visits:
-                if credit.key not in selected[i]:
-                    continue
-                step = group[i].steps[t]
-                raw = self._taken_value(step, value[step.evidence], group[i]) - credit.baseline
-                bounded = max(-self.credit.clip, min(self.credit.clip, raw))
-                report.clipped += bounded != raw
-                report.process[i][t] = bounded
+            own = float(trajectory.correct) if action[0] == "end" else value[action]
+            compared = baseline(candidates, p_hat, action, self.credit.baseline)
+            raw = 0.0 if compared is None else own - compared
+            reward = bounded(raw, self.credit.clip) if self.credit.clip_applies_to == "each" else raw
+            self.report.clipped += reward != raw
+            self.report.process[i][t] = reward
 
-    @staticmethod
-    def _taken_value(step: Step, candidate: CandidateValue, trajectory: Trajectory) -> float:
-        """Value of the action taken: a diagnosis is judged by its own words, not by the bucket's mean."""
-        return float(trajectory.correct) if step.evidence[0] == "end" else candidate.value
+    def _actor(self, key: tuple) -> Draws:
+        return self._stream("actor", self.process.policy, self.iteration, key)
+
+    def _rollouts(self, key: tuple) -> Draws:
+        if self.process.continuation_policy is self.process.policy and self.credit.cache.scope != "off":
+            return self._actor(key)
+        return self._stream("continuation", self.process.continuation_policy, self.process.version, key)
+
+    def _stream(self, name: str, policy: Sampler, version: int | None, key: tuple) -> Draws:
+        """The draws of a policy: one set for the whole group, or with the cache off one for each use."""
+        stream = (name, version, key) if self.credit.cache.scope == "off" else (name, version)
+        if stream not in self.draws:
+            self.draws[stream] = Draws(self.environment, policy, self.process.seed, stream)
+        return self.draws[stream]
+
+    def _count(self) -> None:
+        pools = self.pools.pools.values()
+        self.report.fresh = sum(len(pool.fresh) for pool in pools)
+        self.report.cached = sum(len(pool.known) for pool in pools)
+        self.report.suffixes = sum(len(pool.own) for pool in pools)
+        self.report.failed = sum(draws.failed for draws in self.draws.values())
+        for stream, draws in self.draws.items():
+            if stream[0] == "actor":
+                self.report.probe_tokens += draws.tokens
+            else:
+                self.report.continuation_tokens += draws.tokens

@@ -1,24 +1,32 @@
-"""Where the policy hesitates: entropy of the sampled next actions, candidates, disagreement."""
+"""Where the policy hesitates: what the sampled next actions are, how often each came, their entropy."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
-from ..environment.state import Step, Trajectory
-from ..settings.schema import Disagreement
+from ..cases import normalise
+from ..environment.state import FinalDiagnosis, Step
 
 ActionKey = tuple[str, str]
-"""Identity of an action at a state: the evidence that it leads to. All diagnoses are one action, all
-unparsable replies are one action, requests are told apart by the examination that they match."""
+"""Identity of an action at a state: the evidence that it leads to. Requests are told apart by the examination
+that they match, all unparsable replies are one action, and so are all diagnoses unless ``credit.diagnoses`` is
+``by_text``."""
 
 
-def frequencies(steps: Sequence[Step]) -> dict[ActionKey, float]:
-    """p_hat(a | s): share of each distinct action among the steps sampled at s, in order of first appearance."""
-    counts: dict[ActionKey, int] = {}
-    for step in steps:
-        counts[step.evidence] = counts.get(step.evidence, 0) + 1
-    return {action: count / len(steps) for action, count in counts.items()}
+def action_of(step: Step, diagnoses: str = "one_action") -> ActionKey:
+    """Identity of the action of a step."""
+    if diagnoses == "by_text" and isinstance(step.action, FinalDiagnosis):
+        return "end", normalise(step.action.text)
+    return step.evidence
+
+
+def frequencies(actions: Iterable[ActionKey]) -> dict[ActionKey, float]:
+    """p_hat(a | s): share of each distinct action among those sampled at s, in order of first appearance."""
+    counts = Counter(actions)
+    total = counts.total()
+    return {action: count / total for action, count in counts.items()}
 
 
 def entropy(p_hat: Mapping[ActionKey, float], base: str = "e") -> float:
@@ -30,25 +38,3 @@ def entropy(p_hat: Mapping[ActionKey, float], base: str = "e") -> float:
 def top_candidates(p_hat: Mapping[ActionKey, float], m: int) -> list[ActionKey]:
     """A_c(s) = Top-M(p_hat), equation "candidate set"; ties keep the order of first appearance."""
     return sorted(p_hat, key=lambda action: -p_hat[action])[:m]
-
-
-def materially_differ(a: tuple[Trajectory, int], b: tuple[Trajectory, int], rule: Disagreement) -> bool:
-    """Whether two suffixes (trajectory, first decision) differ in outcome, examinations, cost or
-    unavailable requests (section "Rollout Cache")."""
-    first, second = a[0].effort(a[1]), b[0].effort(b[1])
-    return (
-        a[0].correct != b[0].correct
-        or abs(first.issued - second.issued) >= rule.tests
-        or abs(first.cost_usd - second.cost_usd) >= rule.cost_usd
-        or abs(first.infeasible - second.infeasible) >= rule.unavailable
-    )
-
-
-def cache_disagreed(visits: Sequence[tuple[Trajectory, int]], rule: Disagreement) -> bool:
-    """Whether aligned trajectories take different actions at a state and their suffixes differ materially
-    (equation "cache set")."""
-    return any(
-        x[0].steps[x[1]].evidence != y[0].steps[y[1]].evidence and materially_differ(x, y, rule)
-        for i, x in enumerate(visits)
-        for y in visits[:i]
-    )

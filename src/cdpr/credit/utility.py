@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from ..environment.state import Effort, Trajectory
-from ..settings.schema import Tests, Utility
+from collections.abc import Iterable
+
+from ..environment.state import Effort, Step, Trajectory
+from ..settings.schema import Settings, Tests, Utility
+
+
+def mean(values: Iterable[float]) -> float:
+    """The plain arithmetic mean; that of ``statistics`` takes longer than what is averaged here."""
+    listed = list(values)
+    return sum(listed) / len(listed)
 
 
 def outcome_reward(trajectory: Trajectory) -> float:
@@ -28,3 +36,15 @@ def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> f
         - weights.lambda_cost * effort.cost_usd / weights.cost_unit_usd
         - weights.lambda_na * effort.infeasible
     )
+
+
+def step_return(step: Step, correct: bool, settings: Settings) -> float:
+    """The part of U that one decision earns, correctness weighted by ``comparators.correctness_weight``."""
+    weights, tests = settings.utility, settings.environment.tests
+    return utility(settings.comparators.correctness_weight * correct, step.effort, weights, tests)
+
+
+def trajectory_return(trajectory: Trajectory, settings: Settings, start: int = 0) -> float:
+    """U of a trajectory from decision ``start`` on, correctness weighted by ``comparators.correctness_weight``."""
+    correct = settings.comparators.correctness_weight * trajectory.correct
+    return utility(correct, trajectory.effort(start), settings.utility, settings.environment.tests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from .state import Action, FinalDiagnosis, Invalid, RequestTest
@@ -14,6 +15,7 @@ _COMPACT = re.compile(r"^\W*(REQUEST_TEST|FINAL_DIAGNOSIS)\s*:\s*(.+)$", re.MULT
 _DECORATION = " \t\r\n*`_\"'[]<>."
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def parse_action(text: str) -> Action:
     """The action of a reply in the full or the compact grammar, or :class:`Invalid`.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..cases import CaseRecord
 from ..costs.billing import charge
 from ..settings.schema import Environment as EnvironmentSettings
@@ -12,12 +14,16 @@ from .state import Action, FinalDiagnosis, Invalid, Observation, RequestTest, St
 
 
 class DiagnosticEnvironment:
-    """T(s, a) of the decision process, with examination matching, charging, budget and turn cap."""
+    """T(s, a) of the decision process, with examination matching, charging, budget and turn cap.
+
+    ``calls`` counts what was asked of the ``matcher`` and of the ``judge``.
+    """
 
     def __init__(self, settings: EnvironmentSettings, judge: AliasJudge | None = None):
         self.settings = settings
         self.matcher = ExamMatcher(settings.fuzzy_cutoff)
         self.judge = judge or AliasJudge()
+        self.calls: Counter[str] = Counter()
 
     def initial(self, case: CaseRecord) -> State:
         """s_0: the presentation alone."""
@@ -41,6 +47,7 @@ class DiagnosticEnvironment:
             return Observation("end")
         if not isinstance(action, RequestTest):
             return Observation("invalid")
+        self.calls["matcher"] += 1
         keys = self.matcher.match(action.name, state.case.key_pertinent_results_dict)
         if not keys:
             return Observation("unavailable")
@@ -55,11 +62,20 @@ class DiagnosticEnvironment:
 
     def finish(self, state: State, step: Step, forced: bool) -> Trajectory:
         """The finished trajectory. A forced turn that names no diagnosis is one invalid reply, and wrong."""
-        if forced and not isinstance(step.action, FinalDiagnosis):
-            step = Step(step.turn, Invalid(step.turn.text), Observation("invalid"))
+        step, correct = self.conclude(state, step)
         diagnosis = step.action.text if isinstance(step.action, FinalDiagnosis) else None
-        correct = diagnosis is not None and self.judge.judge(diagnosis, state.case.diagnosis_results)
         return Trajectory(state.case, (*state.history, step), diagnosis, correct, forced)
+
+    def conclude(self, state: State, step: Step) -> tuple[Step, bool]:
+        """The last step as it counts, and whether it names the right diagnosis."""
+        if not isinstance(step.action, FinalDiagnosis):
+            return Step(step.turn, Invalid(step.turn.text), Observation("invalid")), False
+        return step, self.is_correct(step.action.text, state.case.diagnosis_results)
+
+    def is_correct(self, diagnosis: str, truth: str) -> bool:
+        """1(d_hat = d*): the judge's verdict."""
+        self.calls["judge"] += 1
+        return self.judge.judge(diagnosis, truth)
 
     def _result(self, state: State, key: str) -> str:
         text, limit = state.case.key_pertinent_results_dict[key], self.settings.prompt.max_observation_chars

@@ -41,7 +41,7 @@ async def continue_episode(
         step = environment.step(state, turn)
         if forced or isinstance(step.action, FinalDiagnosis):
             return environment.finish(state, step, forced)
-        state = State(state.case, (*state.history, step))
+        state = state.after(step)
         decisions += 1
 
 

@@ -117,12 +117,13 @@ class PromptBuilder:
 
     def context_ids(self, state: State, forced: bool = False) -> tuple[int, ...]:
         """Prompt, replies and observations so far."""
-        ids = list(self._opening(state.presentation, False))
-        for position, step in enumerate(state.history, 1):
-            ids += self.reply_ids(step)
-            last = position == len(state.history)
-            ids += self._followup(observation_text(self.settings, step, forced and last))
-        return tuple(ids)
+        if not state.history:
+            return self._opening(state.presentation, False)
+        last = state.history[-1]
+        # A sampled reply brings the tokens before it along; other histories are put together from the start.
+        before = last.turn.prompt_ids or self.context_ids(State(state.case, state.history[:-1]))
+        followup = self._followup(observation_text(self.settings, last, forced))
+        return (*before, *self.reply_ids(last), *followup)
 
     def reply_ids(self, step: Step) -> tuple[int, ...]:
         """Tokens of a reply, closed by the end-of-turn token."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 VARIANTS = {"grpo": "GRPO", "utility_grpo": "Utility-GRPO", "cdpr": "CDPR"}
+EFFICIENCY = {"grpo": "GRPO", "without_selection": "CDPR w/o state selection", "without_cache": "CDPR w/o cache",
+              "cdpr": "CDPR"}  # fmt: skip
 
 # Metric of a panel: label of its axis and factor for printing.
 PANELS = {
@@ -34,11 +36,11 @@ def plot_training_efficiency(
     generated tokens, as ``out_stem`` + ``.png`` and ``.pdf``. One line per variant: mean over seeds, band from the
     lowest to the highest. Counterpart of the paper's figure "Training efficiency comparison".
 
-    ``variants`` maps variant to label (default: those of the main table). A variant without metrics is named in the
+    ``variants`` maps variant to label (default: the paper's four). A variant without metrics is named in the
     figure as missing. Raises CurveError for a broken metrics file.
     """
     metrics = ("accuracy", "utility", "aec")
-    curves = _curves(settings, results_dir, metrics, variants)
+    curves = _curves(settings, results_dir, metrics, EFFICIENCY if variants is None else variants)
     with style.drawing():
         figure = style.new_figure(7.2, 6.4)
         grid = figure.subplots(3, 2, sharex="col", sharey="row", height_ratios=[2.2, 1, 1])

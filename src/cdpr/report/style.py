@@ -43,6 +43,9 @@ class Look:
 LOOKS: Mapping[str, Look] = {
     "warm_start": Look(GREY, "X"), "immediate": Look(GREY, "p"), "static": Look(PURPLE, "P"),
     "grpo": Look(ORANGE, "s", "--"), "utility_grpo": Look(GREEN, "^", "-."), "cdpr": Look(BLUE, "o", "-"),
+    "without_selection": Look(PURPLE, "H", ":"), "without_cache": Look(VERMILION, "d", (0, (5, 1))),  # type: ignore[arg-type]
+    "cdpr_step": Look(SKY, "$S$", "--"), "vineppo": Look(PURPLE, "$V$", ":"), "gigpo": Look(VERMILION, "$G$", "-."),
+    "all_actions": Look(BLACK, "$A$", "-"),
     "zero_test": Look(BLACK, "v"),
     "random": Look(BLACK, "D"), "cheapest_first": Look(BLACK, "<"), "all_tests": Look(BLACK, ">"),
     "value_of_information": Look(BLACK, "*"),

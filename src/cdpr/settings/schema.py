@@ -7,28 +7,12 @@ the JSON schema and ``config/README.md`` are generated from here (``cdpr config 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-
-def key(default: Any, description: str, *, paper: str = "", decision: str = "", **bounds: Any) -> Any:
-    """A documented setting; ``paper`` is the sentence or section that it comes from."""
-    extra = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
-    if isinstance(default, (dict, list)):
-        return Field(
-            default_factory=lambda: type(default)(default),
-            description=description,
-            json_schema_extra=extra or None,
-            **bounds,
-        )
-    return Field(default, description=description, json_schema_extra=extra or None, **bounds)
-
-
-class Section(BaseModel):
-    """A closed group of settings: an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+from .credit import Comparators, Credit
+from .section import Section, key
 
 
 class Paths(Section):
@@ -227,7 +211,9 @@ class Utility(Section):
 
 
 class Training(Section):
-    algorithm: Literal["grpo", "utility_grpo", "cdpr"] = key("cdpr", "Which reward the policy is trained on.")
+    algorithm: Literal["grpo", "utility_grpo", "cdpr", "vineppo", "gigpo", "all_actions"] = key(
+        "cdpr", "How finished workups become advantages; one file each in `cdpr/training/algorithms`."
+    )
     cases: int | None = key(
         None,
         "Training cases that reinforcement learning visits, from the end of the split; "
@@ -271,88 +257,6 @@ class Training(Section):
     threads: int = key(1, "Torch threads of one training job.", gt=0)
 
 
-class Continuation(Section):
-    policy: Literal["frozen_init", "current"] = key(
-        "frozen_init",
-        "Who acts in continuations: the frozen initial policy or the current one.",
-        paper="a separate vLLM server initialized from the same weights and frozen for the entire run",
-        decision="D2",
-    )
-    horizon_counts: Literal["after_candidate", "with_candidate"] = key(
-        "after_candidate",
-        "Whether the candidate action itself counts in H; the forced diagnosis never does.",
-        decision="D11",
-    )
-
-
-class Cache(Section):
-    scope: Literal["run", "batch", "off"] = key(
-        "run",
-        "How long continuations are kept: over the whole run (only with a frozen continuation policy, whose "
-        "values do not age), within a batch, or not at all.",
-        paper="rollouts not reused across iterations",
-        decision="D3",
-    )
-    capacity: int = key(
-        8192,
-        "Entries kept, least recently used first out.",
-        paper="The continuation cache has capacity 8192 entries",
-        gt=0,
-    )
-    fill: Literal["partial", "strict"] = key(
-        "partial",
-        "`partial`: cached continuations are topped up to K; `strict`: used only when there are K.",
-        decision="D3",
-    )
-    reuse_group: bool = key(
-        True,
-        "Whether the group's own suffixes are continuations too.",
-        paper="the suffixes of these trajectories form a pool of cached continuations",
-    )
-
-
-class Disagreement(Section):
-    tests: float = key(1, "Suffixes disagree when their examinations differ by this many.", decision="D9", ge=0)
-    cost_usd: float = key(10.0, "Suffixes disagree when their costs differ by this much.", decision="D9", ge=0)
-    unavailable: float = key(
-        1, "Suffixes disagree when their unavailable requests differ by this many.", decision="D9", ge=0
-    )
-
-
-class Credit(Section):
-    beta: float = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5", ge=0)
-    candidates: int = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4", gt=0)
-    continuations: int = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch", gt=0)
-    horizon: int = key(
-        3, "H: decisions of a continuation before a diagnosis is forced.", paper="continuation horizon H=3", gt=0
-    )
-    samples: int = key(
-        8,
-        "n_s: next actions drawn to measure uncertainty.",
-        paper="n_s=8 action samples for uncertainty estimation",
-        gt=0,
-    )
-    threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
-    entropy_base: Literal["e", "2"] = key("e", "Base of the logarithm in the entropy.", decision="D6")
-    clip: float = key(1.0, "c: bound of one process reward.", paper="clipped at +-c with c=1.0", decision="D12", gt=0)
-    select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
-    max_states: int | None = key(
-        None,
-        "Most states evaluated per trajectory, cache-disagreed ones first; empty: all.",
-        paper="cache-disagreed states preferred when the budget is limited",
-        decision="D9",
-    )
-    step_level: bool = key(
-        False,
-        "Add R_proc to the advantage of its own step instead of to the trajectory score.",
-        paper="Eq. trajectory score; the text also speaks of step-level credit",
-        decision="D1",
-    )
-    continuation: Continuation = Field(default_factory=Continuation, description="How continuations are made.")
-    cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
-    disagreement: Disagreement = Field(default_factory=Disagreement, description="When suffixes differ materially.")
-
-
 class Evaluation(Section):
     decodings: list[Literal["greedy", "sampled"]] = key(
         ["greedy", "sampled"],
@@ -377,6 +281,13 @@ class Tracking(Section):
     uri: str | None = key(None, "Tracking server; empty: a SQLite file under `results`.")
 
 
+class Analysis(Section):
+    cases: int = key(12, "Validation cases worked up, one group each.", gt=0)
+    truth: int = key(256, "Whole continuations of every state behind the true advantage.", gt=1)
+    replicates: int = key(4, "How often every estimate is repeated with new random numbers.", gt=1)
+    seed: int = key(0, "Seed of workups, truth and replicates.")
+
+
 class Settings(Section):
     """The whole configuration."""
 
@@ -394,6 +305,8 @@ class Settings(Section):
     utility: Utility = Field(default_factory=Utility, description="U, equation 'utility'.")
     training: Training = Field(default_factory=Training, description="GRPO.")
     credit: Credit = Field(default_factory=Credit, description="The counterfactual process reward.")
+    comparators: Comparators = Field(default_factory=Comparators, description="Other ways to assign credit.")
     evaluation: Evaluation = Field(default_factory=Evaluation, description="Benchmarks.")
     smoke_real: SmokeReal = Field(default_factory=SmokeReal, description="Target `smoke_real`.")
+    analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")

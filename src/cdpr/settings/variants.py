@@ -14,6 +14,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "grpo": {"training": {"algorithm": "grpo"}},
     "utility_grpo": {"training": {"algorithm": "utility_grpo"}},
     "cdpr": {},
+    "cdpr_step": {"credit": {"level": "step"}},
+    "vineppo": {"training": {"algorithm": "vineppo"}},
+    "gigpo": {"training": {"algorithm": "gigpo"}},
+    "all_actions": {"training": {"algorithm": "all_actions"}},
+    "without_selection": {"credit": {"select_all": True}},
+    "without_cache": {"credit": {"merge": "none", "cache": {"scope": "off"}}},
     "without_process_reward": {"credit": {"beta": 0.0}},
     "without_lambda_test": {"utility": {"lambda_test": 0.0}},
     "without_lambda_cost": {"utility": {"lambda_cost": 0.0}},
@@ -37,6 +43,8 @@ def canonical(settings: Settings, base: Settings) -> Settings:
         data["training"]["algorithm"] = "grpo"
     if data["training"]["algorithm"] != "cdpr":
         data.pop("credit")
+    if data["training"]["algorithm"] in ("cdpr", "grpo"):
+        data.pop("comparators")
     if data["training"]["algorithm"] == "grpo":
         data["utility"] = base.utility.model_dump()
     return parse_settings(data)

@@ -73,7 +73,18 @@ _RUN = "who acts: a trained run such as cdpr-seed0, warm_start, static, or a ref
 _DATASET = "mimic_iv, clinicalbench, private or agentclinic"
 _TABLE = {"csv": "the numbers", "md": "the table to read", "tex": "the table to print"}
 _PLOT = {"png": "the figure", "pdf": "the figure for print"}
-_REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", *_DECISIONS)
+_REPORTED = (
+    "tier",
+    "seeds",
+    "evaluation",
+    "data",
+    "costs",
+    "hospital",
+    "training",
+    "credit",
+    "comparators",
+    *_DECISIONS,
+)
 _RESULTS = {"results": "folder with evaluations and training metrics (default: paths.results)"}
 
 
@@ -116,13 +127,16 @@ _ALL = (
         example="--cases cases/mimic_iv.jsonl --policy policies/warm_start --metrics metrics.jsonl",
     ),
     Stage(
-        "train", "Train a policy with the rewards of one variant (grpo, utility_grpo, cdpr, an ablation).",
-        reads=("training", "credit", "warm_start.cases", *_DECISIONS),
+        "train", "Train a policy with one variant (grpo, cdpr, vineppo, gigpo, all_actions, an ablation, ...).",
+        reads=("training", "credit", "comparators", "warm_start.cases", *_DECISIONS),
         runtime=("training.save_every",),
         options={"run": "VARIANT-seedN, for example cdpr-seed0"},
         inputs={"cases": "priced cases", "init_policy": "policy to start from"},
-        outputs={"policy": "Hugging Face folder", "metrics": "learning curve"},
-        example="--run cdpr-seed0 --cases cases/mimic_iv.jsonl --init_policy warm_start --policy p --metrics m",
+        outputs={
+            "policy": "Hugging Face folder", "metrics": "learning curve",
+            "credit": "what credit assignment found, one JSON object an iteration",
+        },
+        example="--run cdpr-seed0 --cases c.jsonl --init_policy warm_start --policy p --metrics m --credit c.gz",
     ),
     Stage(
         "evaluate", "Let an agent work up the test cases of a data set and judge it.",
@@ -148,6 +162,20 @@ _ALL = (
     _figure("plot_training_efficiency", "Draw accuracy against wall-clock time and generated tokens."),
     _figure("plot_learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration."),
     _figure("plot_accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies."),
+    Stage(
+        "credit_quality", "Measure how well process rewards estimate the true advantage, and at what price.",
+        reads=("analysis", "credit", "training.group_size", "training.temperature", *_DECISIONS),
+        inputs={"cases": "priced cases (validation split)", "policy": "policy that acts and continues"},
+        outputs={"quality": "one row of measures per setting, as JSON"},
+        example="--cases cases/mimic_iv.jsonl --policy policies/warm_start --quality credit_quality.json",
+    ),
+    Stage(
+        "plot_credit_quality", "Draw bias, variance and rank correlation of the process reward by setting and price.",
+        reads=("tier", "data", "utility.cost_unit_usd"),
+        inputs={"quality": "measures of `credit_quality`"},
+        outputs=_PLOT,
+        example="--quality credit_quality.json --png f.png --pdf f.pdf",
+    ),
     Stage(
         "smoke_real", "Let a small real language model work up a few real cases; says 'not run: why' without them.",
         reads=("smoke_real", "evaluation.decodings", "evaluation.seed", "costs", "data.agentclinic",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from collections.abc import Mapping
 from typing import Any
@@ -26,10 +27,16 @@ def run(settings: Settings, job: Run) -> None:
         if line and (row["step"] % _EVERY == 0 or "validation/accuracy" in row):
             print(f"{job.options['run']}  {line}")
 
-    train(settings, job.inputs["cases"], job.inputs["init_policy"], job.out["policy"], job.state, job.seed, show)
+    credit = MetricsLog(job.state / "credit.jsonl")
+    cases, policy = job.inputs["cases"], job.inputs["init_policy"]
+    train(settings, cases, policy, job.out["policy"], job.state, job.seed, show, credit)
     if live is not None:
         live.close()
     shutil.copyfile(log.path, job.out["metrics"])
+    with open(job.out["credit"], "wb") as out, gzip.GzipFile("", "wb", fileobj=out, mtime=0) as packed:
+        if credit.path.exists():
+            with credit.path.open("rb") as rows:
+                shutil.copyfileobj(rows, packed)
 
 
 def progress(row: Mapping[str, Any]) -> str:

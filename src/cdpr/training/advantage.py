@@ -12,11 +12,13 @@ def group_relative(scores: torch.Tensor, normalise: str = "group_std", floor: fl
 
     ``scores``: (groups, n) trajectory scores; returns the same shape. sigma_G is the sample standard
     deviation, as in verl. ``normalise``: ``group_std``; ``none`` centres only; ``floor`` divides by the
-    larger of sigma_G and ``floor``. A group of one keeps its score (mean 0, deviation 1), as in verl.
+    larger of sigma_G and ``floor``. A group of one keeps its score (mean 0, deviation 1), as in verl; a group
+    of equal scores gets exactly 0, which rounding of the mean might miss.
     """
     if scores.shape[1] == 1:
         return scores.clone() if normalise != "group_std" else scores / (1 + EPSILON)
-    centred = scores - scores.mean(dim=1, keepdim=True)
+    equal = (scores == scores[:, :1]).all(dim=1, keepdim=True)
+    centred = (scores - scores.mean(dim=1, keepdim=True)).masked_fill(equal, 0.0)
     if normalise == "none":
         return centred
     sigma = scores.std(dim=1, keepdim=True)

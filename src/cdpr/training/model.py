@@ -54,3 +54,47 @@ def token_logprobs(
     logits = model.lm_head(hidden[rows, columns - 1]).float() / temperature
     target = batch[rows, columns].to(device)
     return torch.log_softmax(logits, dim=-1).gather(1, target[:, None]).squeeze(1)
+
+
+def branched_logprobs(
+    model: torch.nn.Module,
+    ids: Sequence[Sequence[int]],
+    positions: Sequence[Sequence[int]],
+    branches: Sequence[Sequence[tuple[int, Sequence[int]]]],
+    temperature: float = 1.0,
+) -> torch.Tensor:
+    """As :func:`token_logprobs`, and for every branch (start, tokens) of a sequence log pi(tokens | ids[:start]),
+    those of a sequence's branches after its own.
+
+    A sequence and its branches are one row: a branch's tokens stand behind it, take the positions from ``start`` on,
+    and see what comes before ``start`` and themselves only. So the shared prefix is computed once.
+    """
+    device = next(model.parameters()).device
+    width = max(len(row) + sum(len(b) for _, b in own) for row, own in zip(ids, branches, strict=True))
+    batch = torch.zeros(len(ids), width, dtype=torch.long)
+    place = torch.zeros(len(ids), width, dtype=torch.long)
+    sees = torch.eye(width, dtype=torch.bool).repeat(len(ids), 1, 1)  # padding sees itself: no empty softmax
+    rows, sources, targets = [], [], []
+    for row, (sequence, wanted, own) in enumerate(zip(ids, positions, branches, strict=True)):
+        end = len(sequence)
+        batch[row, :end], place[row, :end] = torch.tensor(sequence), torch.arange(end)
+        sees[row, :end, :end] = torch.ones(end, end, dtype=torch.bool).tril()
+        sources += [p - 1 for p in wanted]
+        targets += [sequence[p] for p in wanted]
+        rows += [row] * len(wanted)
+        for start, tokens in own:
+            stop = end + len(tokens)
+            batch[row, end:stop], place[row, end:stop] = torch.tensor(tokens), torch.arange(start, start + len(tokens))
+            sees[row, end:stop, :start] = True
+            sees[row, end:stop, end:stop] = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
+            sources += [start - 1, *range(end, stop - 1)]
+            targets += tokens
+            rows += [row] * len(tokens)
+            end = stop
+    mask = sees[:, None].to(device)
+    hidden = model.model(
+        input_ids=batch.to(device), attention_mask=mask, position_ids=place.to(device), use_cache=False
+    ).last_hidden_state
+    logits = model.lm_head(hidden[torch.tensor(rows), torch.tensor(sources)]).float() / temperature
+    target = torch.tensor(targets, device=device)
+    return torch.log_softmax(logits, dim=-1).gather(1, target[:, None]).squeeze(1)

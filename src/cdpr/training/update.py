@@ -7,36 +7,65 @@ from dataclasses import dataclass
 
 import torch
 
-from ..environment import Trajectory
+from ..environment import Trajectory, Turn
 from ..settings.schema import Training
 from .loss import clipped_surrogate
-from .model import token_logprobs
+from .model import branched_logprobs, token_logprobs
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Another reply at a state of a trajectory: its tokens stand from position ``start`` on, in place of what was
+    taken there."""
+
+    start: int
+    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A trajectory as tokens: ``ids`` (T,), and for each generated token its position in ``ids``, its
-    log-probability when sampled, and its advantage."""
+    """A trajectory as tokens: ``ids`` (T,) and the positions of the generated ones in it; then the tokens of its
+    branches. ``old_logprobs``, ``advantages`` and ``weights`` (in the loss) have one entry for each generated token,
+    those of the branches after the trajectory's own."""
 
     ids: tuple[int, ...]
     positions: tuple[int, ...]
     old_logprobs: tuple[float, ...]
     advantages: tuple[float, ...]
+    weights: tuple[float, ...]
+    branches: tuple[Branch, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Tokens that pass through the model."""
+        return len(self.ids) + sum(len(branch.ids) for branch in self.branches)
 
     @classmethod
-    def of(cls, trajectory: Trajectory, advantage: float, step_bonus: Sequence[float] | None) -> Sample:
-        """The very tokens that were sampled; prompts and observations carry no loss."""
-        positions: list[int] = []
-        logprobs: list[float] = []
-        advantages: list[float] = []
-        for t, step in enumerate(trajectory.steps):
-            turn = step.turn
-            start = len(turn.prompt_ids)
-            positions += range(start, start + len(turn.token_ids))
-            logprobs += turn.logprobs
-            advantages += [advantage + (step_bonus[t] if step_bonus else 0.0)] * len(turn.token_ids)
+    def of(
+        cls,
+        trajectory: Trajectory,
+        advantages: Sequence[float],
+        weights: Sequence[float] | None = None,
+        alternatives: Sequence[tuple[Turn, float, float]] = (),
+    ) -> Sample:
+        """The very tokens that were sampled, with one advantage and weight per decision; prompts and observations
+        carry no loss. ``alternatives`` are replies drawn at the trajectory's states, with advantage and weight."""
+        taken = [
+            (step.turn, advantage, weight)
+            for step, advantage, weight in zip(
+                trajectory.steps, advantages, weights or [1.0] * len(advantages), strict=True
+            )
+        ]
+        every = [*taken, *alternatives]
         last = trajectory.steps[-1].turn
-        return cls(last.prompt_ids + last.token_ids, tuple(positions), tuple(logprobs), tuple(advantages))
+        return cls(
+            last.prompt_ids + last.token_ids,
+            tuple(len(turn.prompt_ids) + k for turn, _, _ in taken for k in range(len(turn.token_ids))),
+            tuple(x for turn, _, _ in every for x in turn.logprobs),
+            tuple(a for turn, a, _ in every for _ in turn.token_ids),
+            tuple(w for turn, _, w in every for _ in turn.token_ids),
+            tuple(Branch(len(turn.prompt_ids), turn.token_ids) for turn, _, _ in alternatives),
+        )
 
 
 class PolicyUpdate:
@@ -65,9 +94,10 @@ class PolicyUpdate:
         return {name: value / updates for name, value in totals.items()}
 
     def _mini_batch(self, samples: list[Sample]) -> dict[str, float]:
-        samples = sorted(samples, key=lambda s: len(s.ids))
-        tokens = sum(len(s.positions) for s in samples)
-        scale = tokens if self.settings.loss_aggregation == "token_mean" else len(samples)
+        samples = sorted(samples, key=lambda s: s.length)
+        tokens = sum(len(s.old_logprobs) for s in samples)
+        weight = sum(w for s in samples for w in s.weights)
+        scale = weight if self.settings.loss_aggregation == "token_mean" else len(samples)
         loss_sum = clipped = drift = 0.0
         self.optimizer.zero_grad(set_to_none=True)
         for start in range(0, len(samples), self.settings.micro_batch):
@@ -91,10 +121,14 @@ class PolicyUpdate:
     def _micro_batch(self, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token losses and probability ratios, flat over the generated tokens of these samples."""
         device = next(self.model.parameters()).device
-        logprobs = token_logprobs(
-            self.model, [s.ids for s in samples], [s.positions for s in samples], self.settings.temperature
-        )
+        ids, positions = [s.ids for s in samples], [s.positions for s in samples]
+        branches = [[(b.start, b.ids) for b in s.branches] for s in samples]
+        if any(branches):
+            logprobs = branched_logprobs(self.model, ids, positions, branches, self.settings.temperature)
+        else:
+            logprobs = token_logprobs(self.model, ids, positions, self.settings.temperature)
         old = torch.tensor([x for s in samples for x in s.old_logprobs], device=device)
         advantages = torch.tensor([x for s in samples for x in s.advantages], device=device)
+        weights = torch.tensor([x for s in samples for x in s.weights], device=device)
         loss = clipped_surrogate(logprobs, old, advantages, self.settings.clip_ratio, self.settings.dual_clip)
-        return loss, torch.exp((logprobs - old).detach())
+        return loss * weights, torch.exp((logprobs - old).detach())

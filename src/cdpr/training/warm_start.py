@@ -88,7 +88,7 @@ async def _diagnose_statically(environment, clinician, cases, share: float, seed
         for key in case.key_pertinent_results_dict:
             request = Turn(render_action(RequestTest(key), "full"))
             step = environment.step(state, request)
-            state = State(case, (*state.history, step))
+            state = state.after(step)
         shown.append((case, await clinician.act(state, True, derive_seed(seed, "static", case.note_id))))
     return shown
 

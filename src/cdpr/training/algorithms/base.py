@@ -6,37 +6,59 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
+
 from ...agents.policy import PolicyAgent
-from ...environment import DiagnosticEnvironment, Trajectory
+from ...environment import DiagnosticEnvironment, Trajectory, Turn
 from ...settings import Settings
+from ..advantage import group_relative
+
+Groups = Sequence[Sequence[Trajectory]]
 
 
 @dataclass(frozen=True)
 class Context:
-    """Everything an algorithm may use. ``frozen`` loads the frozen initial policy on first use."""
+    """Everything an algorithm may use. ``frozen`` loads the initial policy on first use; ``snapshot`` copies the
+    current one, and again whenever it is called."""
 
     settings: Settings
     environment: DiagnosticEnvironment
     policy: PolicyAgent
     frozen: Callable[[], PolicyAgent]
+    snapshot: Callable[[], PolicyAgent]
     seed: int
 
 
-@dataclass
-class Scores:
-    """``trajectory[g][i]``: the score that is normalised within group g. ``step[g][i][t]``: what is added
-    to the advantage of one decision afterwards (None: nothing). ``metrics``: logged as they are."""
+@dataclass(frozen=True)
+class Alternative:
+    """A reply that was evaluated but not taken, as training data: drawn from the policy at decision ``t`` of trajectory
+    ``i`` of its group; ``weight`` counts like that many tokens-of-a-trajectory in the loss."""
 
-    trajectory: list[list[float]]
-    step: list[list[list[float]]] | None = None
+    i: int
+    t: int
+    turn: Turn
+    advantage: float
+    weight: float
+
+
+@dataclass
+class Advantages:
+    """``decisions[g][i][t]``: advantage of decision t of trajectory i of group g, for each of its tokens; ``weights``,
+    of the same shape, where decisions count differently in the loss. ``alternatives[g]``: further training data.
+    ``metrics`` are logged; ``records`` are lines of the credit artifact."""
+
+    decisions: list[list[list[float]]]
+    weights: list[list[list[float]]] | None = None
+    alternatives: list[list[Alternative]] | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    records: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Algorithm(Protocol):
-    """Turns finished groups into scores."""
+    """Turns finished groups into advantages."""
 
-    async def score(self, groups: Sequence[Sequence[Trajectory]], iteration: int) -> Scores:
-        """Scores of the groups of one batch."""
+    async def advantages(self, groups: Groups, iteration: int) -> Advantages:
+        """Advantages of the groups of one batch."""
         ...
 
     def state(self) -> Any:
@@ -56,3 +78,22 @@ class Stateless:
 
     def restore(self, state: None) -> None:
         """Nothing."""
+
+
+def normalised(scores: Sequence[Sequence[float]], settings: Settings) -> list[list[float]]:
+    """Group-relative advantages of trajectory scores, under ``training.normalise``."""
+    plan = settings.training
+    return group_relative(torch.tensor(scores, dtype=torch.float64), plan.normalise, plan.normalise_floor).tolist()
+
+
+def every_decision(advantages: Sequence[Sequence[float]], groups: Groups) -> list[list[list[float]]]:
+    """One advantage for all decisions of a trajectory, as in GRPO."""
+    return [
+        [[a] * len(trajectory.steps) for a, trajectory in zip(row, group, strict=True)]
+        for row, group in zip(advantages, groups, strict=True)
+    ]
+
+
+def equal_groups(scores: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Share of groups whose scores are all equal: their advantages are zero and teach nothing."""
+    return {"train/equal_groups": sum(len(set(row)) == 1 for row in scores) / max(1, len(scores))}

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from ...credit.utility import outcome_reward
-from .base import Context, Scores, Stateless
+from .base import Advantages, Context, Groups, Stateless, equal_groups, every_decision, normalised
 
 
 class Grpo(Stateless):
-    """G = R_out."""
+    """A = group-relative R_out."""
 
-    async def score(self, groups, iteration: int) -> Scores:
-        """Outcome rewards."""
-        return Scores([[outcome_reward(trajectory) for trajectory in group] for group in groups])
+    def __init__(self, context: Context):
+        self.settings = context.settings
+
+    async def advantages(self, groups: Groups, iteration: int) -> Advantages:
+        """One advantage per trajectory."""
+        scores = [[outcome_reward(trajectory) for trajectory in group] for group in groups]
+        decisions = every_decision(normalised(scores, self.settings), groups)
+        return Advantages(decisions, metrics=equal_groups(scores))
 
 
 def build(context: Context) -> Grpo:
     """The algorithm."""
-    return Grpo()
+    return Grpo(context)

@@ -6,20 +6,21 @@ much from counterfactual credit.
 
 from __future__ import annotations
 
-from ...credit.utility import utility
-from .base import Context, Scores, Stateless
+from ...credit.utility import trajectory_return
+from .base import Advantages, Context, Groups, Stateless, equal_groups, every_decision, normalised
 
 
 class UtilityGrpo(Stateless):
-    """G = U(tau), equation "utility"."""
+    """A = group-relative U(tau), equation "utility"."""
 
     def __init__(self, context: Context):
-        self.weights = context.settings.utility
-        self.tests = context.settings.environment.tests
+        self.settings = context.settings
 
-    async def score(self, groups, iteration: int) -> Scores:
-        """Utilities."""
-        return Scores([[utility(t.correct, t.effort(), self.weights, self.tests) for t in group] for group in groups])
+    async def advantages(self, groups: Groups, iteration: int) -> Advantages:
+        """One advantage per trajectory."""
+        scores = [[trajectory_return(trajectory, self.settings) for trajectory in group] for group in groups]
+        decisions = every_decision(normalised(scores, self.settings), groups)
+        return Advantages(decisions, metrics=equal_groups(scores))
 
 
 def build(context: Context) -> UtilityGrpo:

@@ -1,0 +1,160 @@
+"""What credit assignment costs: a GRPO step, a CDPR step, and a literal CDPR step, side by side in one process.
+
+Literal means to the letter of the paper and nothing shared: every trajectory's states are evaluated separately, n_s
+actions are drawn besides the one taken, no continuation is ever reused. The arms take turns, step by step, on the same
+cases from the same policy. Then the bookkeeping alone (environment, tree, pools, values), with a policy that answers at
+once, for growing batches.
+
+Needs the demo's cases and warm start: `snakemake --cores all results/policies/warm_start`. Writes flat keys to
+results/benchmarks/credit_step.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import itertools
+import json
+import os
+import platform
+import resource
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from cdpr.cases import CaseRecord, iterate_records
+from cdpr.credit.process_reward import ProcessReward
+from cdpr.environment import DiagnosticEnvironment, State, Turn, run_episode
+from cdpr.files import write_text
+from cdpr.seeding import derive_seed
+from cdpr.settings import Settings, load_settings, parse_settings, resolve_variant
+from cdpr.settings.load import merge
+from cdpr.training.trainer import Trainer
+
+LITERAL = {"credit": {"merge": "none", "own_actions": "apart", "max_states": None, "cache": {"scope": "off"}}}
+UNBUDGETED = {"credit": {"max_states": None}}
+BATCHES = (16, 64, 256, 1024)
+
+
+def arms(settings: Settings) -> dict[str, Settings]:
+    """The settings of each arm."""
+    cdpr = resolve_variant(settings, "cdpr")
+    found = {"grpo": resolve_variant(settings, "grpo"), "cdpr": cdpr}
+    if cdpr.credit.max_states is not None:
+        found["cdpr_unbudgeted"] = parse_settings(merge(cdpr.model_dump(), UNBUDGETED))
+    return found | {"literal": parse_settings(merge(cdpr.model_dump(), LITERAL))}
+
+
+def steps(settings: Settings, cases: Path, policy: Path, count: int) -> dict[str, float]:
+    """Mean seconds and tokens of a step of each arm, after one step that does not count."""
+    trainers = {name: Trainer(s, iterate_records(cases), policy, 0) for name, s in arms(settings).items()}
+    gc.freeze()
+    gc.disable()
+    totals: dict[str, float] = {}
+    for step in range(count + 1):
+        for name, trainer in trainers.items():
+            work = [(s.counters.generated_tokens, s.counters.decoded_tokens) for s in trainer.samplers]
+            start = time.perf_counter()
+            trainer.iterate()
+            seconds = time.perf_counter() - start
+            gc.collect()
+            if not step:
+                continue
+            after = [(s.counters.generated_tokens, s.counters.decoded_tokens) for s in trainer.samplers]
+            work += [(0, 0)] * (len(after) - len(work))
+            measured = {
+                "seconds": seconds,
+                "generated_tokens": sum(a - b for (a, _), (b, _) in zip(after, work, strict=True)),
+                "decoded_tokens": sum(a - b for (_, a), (_, b) in zip(after, work, strict=True)),
+            }
+            for kind, value in measured.items():
+                totals[f"{name}_{kind}"] = totals.get(f"{name}_{kind}", 0.0) + value / count
+    gc.enable()
+    return totals
+
+
+class AtOnce:
+    """A policy that answers from a list: what is left is the bookkeeping."""
+
+    def options(self, case: CaseRecord) -> list[str]:
+        requests = [f"REQUEST_TEST: {exam}" for exam in itertools.islice(case.key_pertinent_results_dict, 6)]
+        return [*requests, *["FINAL_DIAGNOSIS: Sepsis", f"FINAL_DIAGNOSIS: {case.diagnosis_results}"] * 2]
+
+    async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        return (await self.sample(state, (0,), forced, seed))[0]
+
+    async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
+        options = self.options(state.case)[-2 if forced else 0 :]
+        return [Turn(options[((seed >> 8) ^ (k * 2654435761)) % len(options)]) for k in numbers]
+
+
+def bookkeeping(settings: Settings, cases: Path) -> dict[str, float]:
+    """Microseconds per trajectory of rollouts and credit without a model, and how the cache stays bounded."""
+    some = list(itertools.islice(iterate_records(cases), 256))
+    found: dict[str, float] = {}
+    for size in BATCHES:
+        batch = [some[k % len(some)].model_copy(update={"note_id": f"{k}"}) for k in range(size)]
+        environment, policy = DiagnosticEnvironment(settings.environment), AtOnce()
+        process = ProcessReward(environment, policy, AtOnce(), settings.credit, settings.utility, 0)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        start = time.perf_counter()
+        groups = asyncio.run(_roll_out(environment, policy, batch, settings.training.group_size))
+        asyncio.run(process.score(groups, 0))
+        trajectories = size * settings.training.group_size
+        found[f"bookkeeping_us_per_trajectory_{size}"] = (time.perf_counter() - start) / trajectories * 1e6
+        found[f"cache_entries_{size}"] = len(process.cache.entries)
+        gc.enable()
+    peaks = [found[f"bookkeeping_us_per_trajectory_{size}"] for size in BATCHES]
+    return found | {"bookkeeping_growth": peaks[-1] / peaks[0], "cache_capacity": settings.credit.cache.capacity}
+
+
+async def _roll_out(environment, policy, cases, n: int):
+    flat = await asyncio.gather(
+        *(run_episode(environment, policy, c, derive_seed(c.note_id, i)) for c in cases for i in range(n))
+    )
+    return [list(flat[k : k + n]) for k in range(0, len(flat), n)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/credit_step.json"))
+    parser.add_argument("--cases", type=Path, default=Path("results/cases/mimic_iv.jsonl"))
+    parser.add_argument("--policy", type=Path, default=Path("results/policies/warm_start"))
+    parser.add_argument("--steps", type=int, default=24, help="counted steps of each arm")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    if not arguments.policy.exists() or not arguments.cases.exists():
+        parser.error(f"{arguments.policy} is missing; make it with: snakemake --cores all {arguments.policy}")
+    torch.set_num_threads(arguments.threads)
+    settings = load_settings(Path("config.yaml"))
+    report = bookkeeping(resolve_variant(settings, "cdpr"), arguments.cases)
+    report |= steps(settings, arguments.cases, arguments.policy, arguments.steps)
+    group = settings.training.prompts_per_batch * settings.training.group_size
+    alone = report[f"bookkeeping_us_per_trajectory_{BATCHES[0]}"] * group / 1e6
+    report |= {
+        "cdpr_over_grpo_seconds": report["cdpr_seconds"] / report["grpo_seconds"],
+        "cdpr_over_literal_seconds": report["cdpr_seconds"] / report["literal_seconds"],
+        "cdpr_over_literal_tokens": report["cdpr_generated_tokens"] / report["literal_generated_tokens"],
+        "cdpr_over_literal_decoded": report["cdpr_decoded_tokens"] / report["literal_decoded_tokens"],
+        "bookkeeping_share": alone / report["cdpr_seconds"],
+        "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+    flat = {name: round(value, 4) for name, value in report.items()} | {
+        "steps": arguments.steps,
+        "threads": arguments.threads,
+        "cpu_count": os.cpu_count(),
+        "machine": f"{platform.machine()} {platform.system()}, Python {platform.python_version()}",
+        "torch": torch.__version__,
+    }
+    text = json.dumps(flat, indent=2) + "\n"
+    write_text(arguments.out, text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The method under the microscope: what its estimates are worth."""

@@ -1,0 +1,88 @@
+"""How well process rewards estimate the true advantage, by the settings of the estimator and its price in tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from ..agents.build import build_agent
+from ..cases import CaseRecord, iterate_records
+from ..credit.rollouts import Sampler
+from ..environment import DiagnosticEnvironment
+from ..seeding import derive_seed
+from ..settings import Settings
+from .estimators import VINE_CONTINUATIONS, Replicate, replicate, sweeps
+from .measures import measures
+from .workups import Workups, sample_groups, with_truth
+
+
+def credit_quality(settings: Settings, cases_path: Path, policy_dir: Path) -> dict[str, Any]:
+    """Measures of every setting on validation cases, one flat row each under ``rows``, and what they rest on.
+
+    Raises ValueError when there is no validation case.
+    """
+    validation = (case for case in iterate_records(cases_path) if case.split == "validation")
+    cases = list(islice(validation, settings.analysis.cases))
+    if not cases:
+        raise ValueError(f"{cases_path}: no case of split 'validation'")
+    policy = build_agent(settings, "warm_start", policy_dir, settings.training.temperature, cases[0].dataset)
+    gc.disable()  # it would trace a million replies again and again, a third of the time
+    try:
+        return asyncio.run(assess(settings, policy, cases))
+    finally:
+        gc.enable()
+
+
+async def assess(settings: Settings, policy: Sampler, cases: Sequence[CaseRecord]) -> dict[str, Any]:
+    """The same for a policy at hand, which also acts."""
+    environment = DiagnosticEnvironment(settings.environment)
+    plan = settings.analysis
+    groups = await sample_groups(settings, environment, policy, cases)
+    with tqdm(total=len(cases), desc="true advantages", unit="case", mininterval=5) as bar:
+        workups = await with_truth(settings, environment, policy, groups, bar.update)
+    seeds = [derive_seed(plan.seed, "replicate", r) for r in range(plan.replicates)]
+    settled = len(set(sweeps(settings.credit).values())) + len(VINE_CONTINUATIONS)
+    found = []
+    with tqdm(total=len(seeds) * settled, desc="estimates", mininterval=5) as bar:
+        for seed in seeds:
+            found.append(await replicate(settings, environment, policy, workups, seed, bar.update))
+            gc.collect()
+    return {**_basis(workups), "cases": len(cases), "truth": plan.truth, "replicates": plan.replicates,
+            "seed": plan.seed, "replicate_seeds": seeds, "rows": list(_rows(settings, found, workups))}  # fmt: skip
+
+
+def _basis(workups: Workups) -> dict[str, Any]:
+    """Size and spread of the truth, in units of utility."""
+    return {
+        "decisions": len(workups.decisions),
+        "diagnoses": int(workups.ends.sum()),
+        "states": workups.states,
+        "truth_rms": float((workups.advantage**2).mean() ** 0.5),
+        "truth_error_mean": float(workups.error.mean()),
+        "truth_error_max": float(workups.error.max()),
+        "known_signs": int((np.abs(workups.advantage) > 2 * workups.error).sum()),
+    }
+
+
+def _rows(settings: Settings, found: Sequence[Replicate], workups: Workups) -> Iterator[dict[str, Any]]:
+    """One row per estimator, key and value; the default stands once in each sweep."""
+    named = [("cdpr", key, value, credit) for (key, value), credit in sweeps(settings.credit).items()]
+    named += [("vineppo", "continuations", count, count) for count in VINE_CONTINUATIONS]
+    for estimator, key, value, setting in named:
+        estimates = [replicated[setting] for replicated in found]
+        tokens = sum(estimate.tokens for estimate in estimates) / len(estimates) / len(workups.decisions)
+        yield {
+            "estimator": estimator,
+            "sweep": key,
+            "value": value,
+            "default": estimator == "cdpr" and value == getattr(settings.credit, key),
+            **measures(np.array([estimate.values for estimate in estimates]), workups),
+            "tokens_per_decision": tokens,
+        }

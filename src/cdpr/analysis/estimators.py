@@ -1,0 +1,124 @@
+"""Estimates of the advantage by the code that training runs, under one setting after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..credit.process_reward import ProcessReward
+from ..credit.rollouts import Draws, Sampler
+from ..credit.vine import group_advantages, state_values
+from ..environment import DiagnosticEnvironment, State, Turn
+from ..settings import Settings
+from ..settings.credit import Credit
+from .workups import Advance, Workups, worth_of
+
+SWEEPS = {
+    "samples": (2, 4, 8, 16),
+    "continuations": (1, 2, 4, 8, 16),
+    "horizon": (1, 2, 3, 5, 8),
+    "candidates": (2, 3, 4, 6),
+    "baseline": ("uniform", "policy_weighted", "leave_one_out"),
+}
+VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One number per decision, and the tokens generated for all of them."""
+
+    values: np.ndarray
+    tokens: int
+
+
+Replicate = dict[Credit | int, Estimate]
+"""Estimates of CDPR by its settings and of VinePPO by its number of continuations."""
+
+
+def every_state(credit: Credit) -> Credit:
+    """The settings with an estimate for every decision and nothing kept between batches."""
+    cache = credit.cache.model_copy(update={"scope": "batch"})
+    return credit.model_copy(update={"select_all": True, "max_states": None, "cache": cache})
+
+
+def sweeps(credit: Credit) -> dict[tuple[str, int | str], Credit]:
+    """Settings by (key, value): one key at a time differs from ``credit``, whose own value is among those swept."""
+    base = every_state(credit)
+    return {
+        (key, value): base.model_copy(update={key: value})
+        for key, values in SWEEPS.items()
+        for value in sorted({*values, getattr(base, key)})
+    }
+
+
+class Remembering:
+    """A policy that gives each reply from memory after the first time. Reply k of a seed is always the same, so
+    settings that draw the same replies need not generate them twice."""
+
+    def __init__(self, policy: Sampler):
+        self.policy = policy
+        self.known: dict[tuple, dict[int, Turn]] = {}
+
+    async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
+        """Replies by number."""
+        known = self.known.setdefault((state.words, forced, seed), {})
+        missing = [k for k in numbers if k not in known]
+        if missing:
+            known.update(zip(missing, await self.policy.sample(state, missing, forced, seed), strict=True))
+        return [known[k] for k in numbers]
+
+
+async def replicate(
+    settings: Settings,
+    environment: DiagnosticEnvironment,
+    policy: Sampler,
+    workups: Workups,
+    seed: int,
+    advance: Advance,
+) -> Replicate:
+    """Every estimate once, all with the random numbers of ``seed``; ``advance`` is called after each."""
+    remembering = Remembering(policy)
+    found: Replicate = {}
+    for credit in dict.fromkeys(sweeps(settings.credit).values()):
+        found[credit] = await cdpr(settings, environment, remembering, workups, credit, seed)
+        advance()
+    for count in VINE_CONTINUATIONS:
+        found[count] = await vineppo(settings, environment, remembering, workups, count, seed)
+        advance()
+    return found
+
+
+async def cdpr(
+    settings: Settings,
+    environment: DiagnosticEnvironment,
+    policy: Sampler,
+    workups: Workups,
+    credit: Credit,
+    seed: int,
+) -> Estimate:
+    """R_proc, the policy both acting and continuing."""
+    process = ProcessReward(environment, policy, policy, credit, settings.utility, seed)
+    reports = await process.score(workups.groups, 0)
+    tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
+    return Estimate(workups.of([report.process for report in reports]), tokens)
+
+
+async def vineppo(
+    settings: Settings,
+    environment: DiagnosticEnvironment,
+    policy: Sampler,
+    workups: Workups,
+    count: int,
+    seed: int,
+) -> Estimate:
+    """r + V(s') - V(s) with ``count`` whole continuations a state."""
+    worth = worth_of(settings)
+    draws = [Draws(environment, policy, seed, ("actor", 0)) for _ in workups.groups]
+    values = await asyncio.gather(
+        *(state_values(d, group, range(count), worth) for d, group in zip(draws, workups.groups, strict=True))
+    )
+    advantages = [group_advantages(*pair, worth) for pair in zip(workups.groups, values, strict=True)]
+    return Estimate(workups.of(advantages), sum(d.tokens for d in draws))

@@ -1,0 +1,62 @@
+"""Which states are evaluated (paper, sections "Entropy-based Pre-selection" to "Unified State Selection")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..environment.state import Trajectory
+from ..settings.credit import Credit, Disagreement
+
+StateKey = tuple
+
+
+def materially_differ(a: tuple[Trajectory, int], b: tuple[Trajectory, int], rule: Disagreement) -> bool:
+    """Whether two suffixes (trajectory, first decision) differ in outcome, examinations, cost or
+    unavailable requests (section "Rollout Cache")."""
+    first, second = a[0].effort(a[1]), b[0].effort(b[1])
+    return (
+        a[0].correct != b[0].correct
+        or abs(first.issued - second.issued) >= rule.tests
+        or abs(first.cost_usd - second.cost_usd) >= rule.cost_usd
+        or abs(first.infeasible - second.infeasible) >= rule.unavailable
+    )
+
+
+def cache_disagreed(visits: Sequence[tuple[Trajectory, int]], rule: Disagreement) -> bool:
+    """Whether aligned trajectories take different actions at a state and their suffixes differ materially
+    (equation "cache set")."""
+    return any(
+        x[0].steps[x[1]].evidence != y[0].steps[y[1]].evidence and materially_differ(x, y, rule)
+        for i, x in enumerate(visits)
+        for y in visits[:i]
+    )
+
+
+def entropy_selected(uncertainty: Mapping[StateKey, float], credit: Credit) -> set[StateKey]:
+    """S_ent: states with U(s) >= eta (equation "entropy set"), or every state under ``select_all``."""
+    return {key for key, u in uncertainty.items() if credit.select_all or u >= credit.threshold}
+
+
+def worth_probing(trajectories: Iterable[Sequence[StateKey]], disagreed: set[StateKey], limit: int | None) -> set:
+    """States whose uncertainty can matter: under a budget, a trajectory with enough cache-disagreed states
+    selects no other."""
+    wanted: set[StateKey] = set()
+    for keys in trajectories:
+        full = limit is not None and sum(key in disagreed for key in keys) >= limit
+        wanted.update(key for key in keys if not full or key in disagreed)
+    return wanted
+
+
+def select_states(
+    keys: Sequence[StateKey],
+    disagreed: set[StateKey],
+    uncertain: set[StateKey],
+    uncertainty: Mapping,
+    limit: int | None,
+) -> list[StateKey]:
+    """S*(tau) = S_cache + S_ent of one trajectory with the states ``keys``; within a budget of ``limit`` states
+    cache-disagreed ones come first, then the more uncertain (equation "unified selection")."""
+    chosen = [key for key in keys if key in disagreed or key in uncertain]
+    if limit is None:
+        return chosen
+    return sorted(chosen, key=lambda key: (key not in disagreed, -uncertainty[key]))[:limit]

@@ -1,0 +1,163 @@
+"""Settings of the counterfactual process reward and of what it is compared with."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .section import Section, key
+
+
+class Continuation(Section):
+    policy: Literal["frozen_init", "current", "lagged"] = key(
+        "frozen_init",
+        "Who acts in continuations: the frozen initial policy, the current one, or the current one as it was up to "
+        "`lag` iterations ago.",
+        paper="a separate vLLM server initialized from the same weights and frozen for the entire run",
+        decision="D2",
+    )
+    lag: int = key(10, "Iterations after which a `lagged` continuation policy is brought up to date.", gt=0)
+    horizon_counts: Literal["after_candidate", "with_candidate"] = key(
+        "after_candidate",
+        "Whether the candidate action itself counts in H; the forced diagnosis never does.",
+        decision="D11",
+    )
+
+
+class Cache(Section):
+    scope: Literal["run", "batch", "off"] = key(
+        "run",
+        "How long continuations are kept: as long as the continuation policy stays the same, within a batch, or not "
+        "at all (then no two evaluations share a continuation).",
+        paper="rollouts not reused across iterations",
+        decision="D3",
+    )
+    capacity: int = key(
+        8192,
+        "States kept, least recently used first out.",
+        paper="The continuation cache has capacity 8192 entries",
+        gt=0,
+    )
+    fill: Literal["partial", "strict"] = key(
+        "partial",
+        "`partial`: cached continuations are topped up to K; `strict`: used only when there are K.",
+        decision="D3a",
+    )
+    grow: int = key(
+        1,
+        "Fresh continuations added whenever a state with K or more is read again, so that an unlucky estimate does "
+        "not stay; 0: the paper's rule.",
+        decision="D3",
+        ge=0,
+    )
+    per_state: int = key(32, "Most continuations kept of one state.", gt=0)
+    reuse_group: bool = key(
+        True,
+        "Whether the group's own suffixes are continuations too.",
+        paper="the suffixes of these trajectories form a pool of cached continuations",
+    )
+    long_suffixes: Literal["cut", "drop", "keep"] = key(
+        "cut",
+        "A suffix longer than H is cut there and its diagnosis forced, as in any continuation; or not used (which "
+        "favours early endings); or used whole.",
+        decision="D4",
+    )
+
+
+class Disagreement(Section):
+    tests: float = key(1, "Suffixes disagree when their examinations differ by this many.", decision="D9", ge=0)
+    cost_usd: float = key(10.0, "Suffixes disagree when their costs differ by this much.", decision="D9", ge=0)
+    unavailable: float = key(
+        1, "Suffixes disagree when their unavailable requests differ by this many.", decision="D9", ge=0
+    )
+
+
+class Credit(Section):
+    beta: float = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5", ge=0)
+    candidates: int = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4", gt=0)
+    continuations: int = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch", gt=0)
+    horizon: int = key(
+        3, "H: decisions of a continuation before a diagnosis is forced.", paper="continuation horizon H=3", gt=0
+    )
+    samples: int = key(
+        8,
+        "n_s: next actions drawn to measure uncertainty.",
+        paper="n_s=8 action samples for uncertainty estimation",
+        gt=0,
+    )
+    own_actions: Literal["counted", "apart"] = key(
+        "counted",
+        "Whether the actions that the group took at a state are among its n_s draws, or n_s are drawn besides.",
+        decision="D8",
+    )
+    threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
+    entropy_base: Literal["e", "2"] = key("e", "Base of the logarithm in the entropy.", decision="D6")
+    select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
+    max_states: int | None = key(
+        None,
+        "Most states evaluated per trajectory, cache-disagreed ones first; empty: all.",
+        paper="cache-disagreed states preferred when the budget is limited",
+        decision="D9",
+        gt=0,
+    )
+    merge: Literal["ordered", "set", "none"] = key(
+        "ordered",
+        "Which states of a group are one state: same evidence in the same order, same evidence in any order, or each "
+        "trajectory's for itself.",
+        paper="states that share both the case description and the observed examination history",
+        decision="D7",
+    )
+    diagnoses: Literal["one_action", "by_text"] = key(
+        "one_action",
+        "Whether all diagnoses are one action, worth the share of right ones drawn, or each disease is its own.",
+        decision="D7",
+    )
+    baseline: Literal["uniform", "policy_weighted", "leave_one_out"] = key(
+        "uniform",
+        "What R_proc subtracts: the mean over the candidates, the mean weighted by p_hat, or the mean over the "
+        "candidates other than the action taken.",
+        paper="Eq. process reward: advantage over the average utility of the candidate set",
+        decision="D5",
+    )
+    clip: float = key(1.0, "c: bound of the process reward.", paper="clipped at +-c with c=1.0", gt=0)
+    clip_applies_to: Literal["each", "weighted", "sum"] = key(
+        "each",
+        "What is clipped to +-c: each R_proc, each beta R_proc, or beta times a trajectory's aggregate.",
+        decision="D12",
+    )
+    aggregate: Literal["sum", "mean"] = key(
+        "sum",
+        "Whether a trajectory's process rewards are summed or averaged over its selected states.",
+        paper="Eq. trajectory score: a sum over the selected states",
+        decision="D1",
+    )
+    level: Literal["trajectory", "step"] = key(
+        "trajectory",
+        "`trajectory`: process rewards enter the trajectory score; `step`: each is added to the advantage of its own "
+        "decision.",
+        paper="Eq. trajectory score; the text also speaks of step-level credit",
+        decision="D1",
+    )
+    normalise: Literal["together", "apart"] = key(
+        "together",
+        "Whether the trajectory score is normalised whole, or outcome and process part each within the group before "
+        "they are added (beta then keeps its meaning in groups of equal outcomes).",
+        paper="Eq. group-relative advantage of G",
+        decision="D1a",
+    )
+    continuation: Continuation = Field(default_factory=Continuation, description="How continuations are made.")
+    cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
+    disagreement: Disagreement = Field(default_factory=Disagreement, description="When suffixes differ materially.")
+
+
+class Comparators(Section):
+    correctness_weight: float = key(
+        1.0,
+        "Weight of correctness in the return of utility-GRPO, VinePPO, GiGPO and all-actions credit; larger is "
+        "the same as smaller lambdas.",
+        gt=0,
+    )
+    continuations: int = key(4, "Whole continuations drawn at every state by VinePPO and all-actions credit.", gt=0)
+    gigpo_weight: float = key(1.0, "Weight of GiGPO's step-level advantage (omega).", ge=0)
+    gigpo_discount: float = key(1.0, "Discount of GiGPO's return to go.", gt=0, le=1)

@@ -1,0 +1,26 @@
+"""What every group of settings is made of: documented keys in closed sections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def key(default: Any, description: str, *, paper: str = "", decision: str = "", **bounds: Any) -> Any:
+    """A documented setting; ``paper`` is the sentence or section that it comes from."""
+    extra = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
+    if isinstance(default, (dict, list)):
+        return Field(
+            default_factory=lambda: type(default)(default),
+            description=description,
+            json_schema_extra=extra or None,
+            **bounds,
+        )
+    return Field(default, description=description, json_schema_extra=extra or None, **bounds)
+
+
+class Section(BaseModel):
+    """A closed group of settings: an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)

@@ -1,0 +1,171 @@
+"""VinePPO, GiGPO and all-actions credit against exact advantages and hand-computed ones."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+import torch
+from toy import CBC, CT, RIGHT, ToyPolicy, exact_value, group, problem
+
+from cdpr.environment import Turn, run_episode
+from cdpr.settings.variants import VARIANTS, canonical, resolve_variant
+from cdpr.training.algorithms import all_actions, cdpr, gigpo, grpo, utility_grpo, vineppo
+from cdpr.training.algorithms.base import Context
+from cdpr.training.model import branched_logprobs, load_model, token_logprobs
+from cdpr.training.tiny import build_tiny_policy
+
+
+def context(policy=None, **settings):
+    made, env = problem(**settings)
+    policy = policy or ToyPolicy()
+    return Context(made, env, policy, lambda: policy, lambda: policy, 0)
+
+
+def credited(algorithm, ctx, groups, iteration=0):
+    return asyncio.run(algorithm.build(ctx).advantages(groups, iteration))
+
+
+def exact_advantage(ctx, trajectory, t):
+    state, text = trajectory.states[t], trajectory.steps[t].turn.text
+    env, weights = ctx.environment, ctx.settings.utility
+    if env.must_diagnose(state):
+        return float(trajectory.correct) - exact_value(env, ctx.policy, state, weights)
+    return exact_value(env, ctx.policy, state, weights, text=text) - exact_value(env, ctx.policy, state, weights)
+
+
+def test_monte_carlo_advantages_converge_to_the_exact_ones(case):
+    errors = {}
+    for k in (50, 800):
+        ctx = context(comparators={"continuations": k})
+        trajectories = group(ctx.environment, ctx.policy, case, n=6)
+        exact = [[exact_advantage(ctx, x, t) for t in range(len(x.steps))] for x in trajectories]
+        for algorithm in (vineppo, all_actions):
+            found = credited(algorithm, ctx, [trajectories])
+            got = [a for row in found.decisions[0] for a in row]
+            want = [a for row in exact for a in row]
+            if algorithm is vineppo:  # divided by the deviation over the batch
+                scale = sum(a * b for a, b in zip(got, want, strict=True)) / sum(a * a for a in got)
+                got = [a * scale for a in got]
+            errors[algorithm.__name__, k] = math.sqrt(
+                sum((a - b) ** 2 for a, b in zip(got, want, strict=True)) / len(got)
+            )
+    for algorithm in (vineppo, all_actions):
+        assert errors[algorithm.__name__, 800] < min(0.05, errors[algorithm.__name__, 50])
+
+
+class Spelt(ToyPolicy):
+    """Replies as token ids of their letters, as a language model's would be."""
+
+    async def sample(self, state, numbers, forced, seed):
+        prompt = tuple(ord(c) for step in state.history for c in step.turn.text)
+        turns = await super().sample(state, numbers, forced, seed)
+        return [Turn(turn.text, prompt, tuple(map(ord, turn.text)), (0.0,) * len(turn.text)) for turn in turns]
+
+
+def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(case):
+    ctx = context(Spelt(), comparators={"continuations": 5})
+    trajectories = group(ctx.environment, ctx.policy, case)
+    found = credited(all_actions, ctx, [trajectories])
+    sums: dict[tuple, list[float]] = {}
+    visits: dict[tuple, int] = {}
+    for i, trajectory in enumerate(trajectories):
+        for t, state in enumerate(trajectory.states):
+            if ctx.environment.must_diagnose(state):
+                continue
+            visits[state.key] = visits.get(state.key, 0) + 1
+            total = sums.setdefault(state.key, [0.0, 0.0])
+            total[0] += found.weights[0][i][t]
+            total[1] += found.weights[0][i][t] * found.decisions[0][i][t]
+    for other in found.alternatives[0]:
+        state = trajectories[other.i].states[other.t]
+        assert other.turn.prompt_ids == trajectories[other.i].steps[other.t].turn.prompt_ids
+        sums[state.key][0] += other.weight
+        sums[state.key][1] += other.weight * other.advantage
+    assert len(found.alternatives[0]) > 3
+    for key, (weight, weighted) in sums.items():
+        assert weight == pytest.approx(visits[key]) and weighted == pytest.approx(0, abs=1e-9)
+
+
+def test_gigpo_compares_decisions_at_the_same_state(case):
+    ctx = context(training={"normalise": "none"}, comparators={"gigpo_weight": 2.0})
+    env = ctx.environment
+
+    class Script(ToyPolicy):
+        def __init__(self, *texts):
+            super().__init__()
+            self.texts = texts
+
+        async def sample(self, state, numbers, forced, seed):
+            return [Turn(self.texts[len(state.history)])]
+
+    scripts = [(CBC, CT, RIGHT), (CBC, "FINAL_DIAGNOSIS: Sepsis")]
+    trajectories = [asyncio.run(run_episode(env, Script(*script), case, 0)) for script in scripts]
+    u = ctx.settings.utility
+    cbc, ct = (u.lambda_test + u.lambda_cost * price / 100 for price in (7.77, 297.26))
+    returns = [1 - cbc - ct, -cbc]
+    to_go = [1 - ct, 0.0]  # behind the blood count, where the two part
+    outer = (returns[0] - returns[1]) / 2
+    inner = (to_go[0] - to_go[1]) / 2
+    found = credited(gigpo, ctx, [trajectories]).decisions[0]
+    assert found[0] == pytest.approx([outer + 2 * outer, outer + 2 * inner, outer])
+    assert found[1] == pytest.approx([-outer - 2 * outer, -outer - 2 * inner])
+    discounted = context(training={"normalise": "none"}, comparators={"gigpo_discount": 0.5})
+    first = credited(gigpo, discounted, [trajectories]).decisions[0][0][0]
+    early = [-cbc + 0.5 * (-ct + 0.5 * 1), -cbc + 0.5 * 0]
+    assert first == pytest.approx(outer + (early[0] - early[1]) / 2)
+
+
+def test_step_level_and_separate_normalisation_of_cdpr(case):
+    trajectories = [group(context().environment, ToyPolicy(), case, seed=s) for s in range(4)]
+    plain = credited(grpo, context(), trajectories).decisions
+    process = [record["process"] for record in credited(cdpr, context(), trajectories).records]
+    step = credited(cdpr, context(credit={"level": "step"}), trajectories).decisions
+    for a, b, r in zip(plain, step, process, strict=True):
+        for x, y, rewards in zip(a, b, r, strict=True):
+            assert y == pytest.approx([v + 0.5 * (w or 0.0) for v, w in zip(x, rewards, strict=True)])
+    apart = {
+        beta: credited(cdpr, context(credit={"normalise": "apart", "beta": beta}), trajectories).decisions
+        for beta in (0.25, 0.5)
+    }
+    for a, quarter, half in zip(plain, apart[0.25], apart[0.5], strict=True):
+        for x, y, z in zip(a, quarter, half, strict=True):
+            assert z[0] - x[0] == pytest.approx(2 * (y[0] - x[0]))  # beta scales the process part, and nothing else
+
+
+def test_weighted_correctness_is_the_same_as_smaller_lambdas(case):
+    scaled = {"lambda_test": 0.05 / 4, "lambda_cost": 0.02 / 4, "lambda_na": 0.1 / 4, "cost_unit_usd": 100.0}
+    one, other = context(comparators={"correctness_weight": 4.0}), context(utility=scaled)
+    trajectories = [group(one.environment, ToyPolicy(), case, seed=s) for s in range(3)]
+    for algorithm in (utility_grpo, gigpo):
+        a, b = (credited(algorithm, ctx, trajectories).decisions for ctx in (one, other))
+        for x, y in zip(a, b, strict=True):
+            for u, v in zip(x, y, strict=True):
+                assert u == pytest.approx(v, abs=1e-3)
+
+
+def test_settings_of_other_algorithms_do_not_concern_a_variant():
+    base = problem()[0]
+    for name in VARIANTS:
+        changed = resolve_variant(base, name)
+        assert canonical(changed, base) == changed
+    more = problem(comparators={"continuations": 9})[0]
+    assert resolve_variant(more, "cdpr") == resolve_variant(base, "cdpr")
+    assert resolve_variant(more, "vineppo") != resolve_variant(base, "vineppo")
+
+
+def test_branches_of_a_sequence_are_worth_what_they_are_alone(tmp_path):
+    settings = problem(policy={"tiny": {"hidden_size": 32, "heads": 2, "intermediate_size": 64}})[0]
+    build_tiny_policy(tmp_path / "policy", settings.policy.tiny, ["one two three four"])
+    model = load_model(tmp_path / "policy")
+    ids = [tuple(range(20, 50)), tuple(range(60, 80))]
+    positions = [(10, 11, 25), (5,)]
+    branches = [[(10, (7, 8, 9)), (25, (3,))], []]
+    with torch.no_grad():
+        got = branched_logprobs(model, ids, positions, branches, 0.7)
+        own = token_logprobs(model, ids[:1], positions[:1], 0.7)
+        first = token_logprobs(model, [(*ids[0][:10], 7, 8, 9)], [(10, 11, 12)], 0.7)
+        second = token_logprobs(model, [(*ids[0][:25], 3)], [(25,)], 0.7)
+        last = token_logprobs(model, ids[1:], positions[1:], 0.7)
+    assert torch.allclose(got, torch.cat([own, first, second, last]), atol=1e-5)

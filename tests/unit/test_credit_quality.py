@@ -1,0 +1,119 @@
+"""Truth by brute force against enumeration, and estimators against the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from toy import ToyPolicy, exact_value, problem
+
+from cdpr.analysis.credit_quality import assess
+from cdpr.analysis.estimators import SWEEPS, VINE_CONTINUATIONS, Remembering, cdpr, every_state, sweeps, vineppo
+from cdpr.analysis.measures import measures
+from cdpr.analysis.workups import Workups, sample_groups, with_truth
+from cdpr.report.credit_quality import plot_credit_quality
+
+
+class CountingPolicy(ToyPolicy):
+    """Its replies have tokens, one a letter; it counts the replies."""
+
+    replies = 0
+
+    async def sample(self, state, numbers, forced, seed):
+        self.replies += len(numbers)
+        turns = await super().sample(state, numbers, forced, seed)
+        return [replace(turn, token_ids=tuple(map(ord, turn.text))) for turn in turns]
+
+
+def worked_up(case, truth=2000, **credit):
+    settings, env = problem(analysis={"truth": truth, "replicates": 2}, credit=credit, training={"group_size": 12})
+
+    async def run():
+        groups = await sample_groups(settings, env, ToyPolicy(), [case])
+        return await with_truth(settings, env, ToyPolicy(), groups, lambda: None)
+
+    return settings, env, asyncio.run(run())
+
+
+def exact_advantages(settings, env, workups):
+    found = []
+    for g, i, t in workups.decisions:
+        trajectory = workups.groups[g][i]
+        state, text = trajectory.states[t], trajectory.steps[t].turn.text
+        q, v = (exact_value(env, ToyPolicy(), state, settings.utility, text=said) for said in (text, None))
+        found.append(q - v)
+    return np.array(found)
+
+
+def test_truth_agrees_with_enumeration(case):
+    settings, env, workups = worked_up(case)
+    exact = exact_advantages(settings, env, workups)
+    assert len(exact) >= 12 and workups.ends.sum() >= 3 and np.ptp(exact) > 0.3
+    assert (np.abs(workups.advantage - exact) <= 4 * workups.error + 1e-12).all()
+    assert 0.001 < workups.error.mean() < 0.02
+
+
+def test_forced_decisions_are_none(case):
+    _, _, workups = worked_up(case, truth=2)
+    chosen = [len(trajectory.steps) - trajectory.forced for group in workups.groups for trajectory in group]
+    assert len(workups.decisions) == sum(chosen)
+
+
+def test_estimators_converge_to_the_truth_where_they_should(case):
+    settings, env, workups = worked_up(
+        case, samples=1000, continuations=1000, horizon=8, candidates=9, baseline="policy_weighted"
+    )
+    exact = exact_advantages(settings, env, workups)
+    credit = every_state(settings.credit)
+    by_cdpr = asyncio.run(cdpr(settings, env, ToyPolicy(), workups, credit, 3))
+    by_vine = asyncio.run(vineppo(settings, env, ToyPolicy(), workups, 1000, 3))
+    assert by_cdpr.values == pytest.approx(exact, abs=0.08)
+    assert by_vine.values == pytest.approx(exact, abs=0.08)
+
+
+def test_measures_by_hand():
+    truth = np.array([0.4, -0.2, 0.1, 0.0])
+    workups = Workups(
+        [], [(0, 0, 0), (0, 0, 1), (1, 0, 0), (1, 0, 1)], truth, np.full(4, 0.08), np.array([False, False, True, True])
+    )
+    exact = measures(np.array([truth, truth]), workups)
+    assert exact == pytest.approx({**dict.fromkeys(exact, 0.0), "rank_correlation": 1.0, "right_signs": 1.0}, abs=1e-12)
+    shift = np.array([0.3, 0.1, -0.1, -0.1])
+    noisy = measures(np.array([truth + shift + 0.1, truth + shift - 0.1]), workups)
+    assert noisy["bias"] == pytest.approx(0.05)
+    assert noisy["bias_error"] == pytest.approx(0.15)  # of two cases whose mean biases are 0.2 and -0.1
+    assert (noisy["bias_examinations"], noisy["bias_diagnoses"]) == pytest.approx((0.2, -0.1))
+    assert noisy["variance"] == pytest.approx(0.02)
+    assert noisy["rmse"] == pytest.approx(0.2)  # sqrt(0.03 + 0.01)
+    assert noisy["bias_rms"] == pytest.approx((0.04 - 0.02 - 0.0064) ** 0.5)
+    assert noisy["right_signs"] == 0.75  # of 0.4 and -0.2, twice; -0.2 + 0.1 + 0.1 = 0 has no sign
+    assert measures(np.zeros((2, 4)), workups)["rank_correlation"] == 0.0
+
+
+def test_replies_from_memory_change_nothing_but_the_work(case):
+    settings, env, workups = worked_up(case, truth=2)
+    bare, counted = CountingPolicy(), CountingPolicy()
+    remembering = Remembering(counted)
+    chosen = list(dict.fromkeys(sweeps(settings.credit).values()))
+    for credit in chosen:
+        first = asyncio.run(cdpr(settings, env, bare, workups, credit, 3))
+        second = asyncio.run(cdpr(settings, env, remembering, workups, credit, 3))
+        assert (first.values == second.values).all() and first.tokens == second.tokens > 0
+    assert counted.replies < bare.replies / 3
+
+
+def test_the_whole_table(case, tmp_path):
+    settings, _ = problem(analysis={"truth": 16, "replicates": 2}, credit={"samples": 3})
+    cases = [case, case.model_copy(update={"note_id": "T-2"})]
+    found = asyncio.run(assess(settings, CountingPolicy(), cases))
+    assert json.dumps(asyncio.run(assess(settings, CountingPolicy(), cases))) == json.dumps(found)
+    rows = {(row["estimator"], row["sweep"], row["value"]): row for row in found["rows"]}
+    assert {("cdpr", key, value) for key, values in SWEEPS.items() for value in values} <= set(rows)
+    assert {("vineppo", "continuations", k) for k in VINE_CONTINUATIONS} <= set(rows)
+    defaults = [row for row in rows.values() if row["default"]]
+    assert {row["value"] for row in defaults} == {3, 4, "uniform"} and len({row["rmse"] for row in defaults}) == 1
+    assert found["replicate_seeds"][0] != found["replicate_seeds"][1]
+    assert all(path.stat().st_size > 1000 for path in plot_credit_quality(settings, found, tmp_path / "figure"))

@@ -1,0 +1,88 @@
+"""A small enumerable problem: a policy whose action probabilities are known, and exact values under it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+
+from cdpr.credit.utility import utility
+from cdpr.environment import DiagnosticEnvironment, Effort, State, Turn, run_episode
+from cdpr.llm.types import ModelFailure
+from cdpr.settings import parse_settings
+
+RIGHT, WRONG = "FINAL_DIAGNOSIS: Acute appendicitis", "FINAL_DIAGNOSIS: Sepsis"
+CBC, CT, MRI = "REQUEST_TEST: CBC", "REQUEST_TEST: CT Abdomen and Pelvis", "REQUEST_TEST: MRI Brain"
+
+
+class ToyPolicy:
+    """Orders a blood count, a CT, something unavailable, or diagnoses; the more it knows the more often it is right.
+
+    ``jitter`` lets every reply come after a random number of turns of the event loop; ``failing`` is the share of
+    requests that fail.
+    """
+
+    def __init__(self, jitter: random.Random | None = None, failing: float = 0.0):
+        self.jitter, self.failing = jitter, failing
+
+    def distribution(self, state: State, forced: bool) -> dict[str, float]:
+        p = 0.2 + 0.2 * ("Complete Blood Count" in state.obtained) + 0.5 * ("CT Abdomen and Pelvis" in state.obtained)
+        if forced or len(state.history) >= 4:
+            return {RIGHT: p, WRONG: 1 - p}
+        return {CBC: 0.4, CT: 0.2, MRI: 0.1, RIGHT: 0.3 * p, WRONG: 0.3 * (1 - p)}
+
+    async def act(self, state, forced, seed):
+        return (await self.sample(state, (0,), forced, seed))[0]
+
+    async def sample(self, state, numbers, forced, seed):
+        if self.jitter:
+            for _ in range(self.jitter.randrange(5)):
+                await asyncio.sleep(0)
+        if random.Random(f"{seed} fails").random() < self.failing:
+            raise ModelFailure("no answer")
+        options = self.distribution(state, forced)
+        return [Turn(random.Random(f"{seed} {k}").choices(list(options), list(options.values()))[0]) for k in numbers]
+
+
+class HastyPolicy(ToyPolicy):
+    """Always begins with a blood count; then half the time it guesses wrong at once, half the time it goes on and,
+    when stopped there, is right. So what ends early is worth nothing."""
+
+    def distribution(self, state: State, forced: bool) -> dict[str, float]:
+        if not state.history:
+            return {CBC: 1.0}
+        if "CT Abdomen and Pelvis" in state.obtained:
+            return {RIGHT: 1.0} if forced or len(state.history) > 3 else {MRI: 1.0}
+        return {WRONG: 1.0} if forced else {WRONG: 0.5, CT: 0.5}
+
+
+def exact_value(env, policy, state, weights, horizon=math.inf, text=None) -> float:
+    """Q(s, a) of the reply ``text``, or V(s), by enumeration; at most ``horizon`` decisions after this one (V: with
+    it) before a diagnosis is forced."""
+    forced = horizon <= 0 or env.must_diagnose(state)
+    options = {text: 1.0} if text else policy.distribution(state, forced)
+    total = 0.0
+    for reply, p in options.items():
+        step = env.step(state, Turn(reply))
+        if step.observation.kind == "end":
+            total += p * env.judge.judge(step.action.text, state.case.diagnosis_results)
+            continue
+        left = horizon if text else horizon - 1
+        now = utility(0, Effort.of([step]), weights, env.settings.tests)
+        total += p * (now + exact_value(env, policy, state.after(step), weights, left))
+    return total
+
+
+def problem(**settings):
+    """Settings with dear money made cheap, and the environment."""
+    made = parse_settings({"utility": {"cost_unit_usd": 100.0}, **settings})
+    return made, DiagnosticEnvironment(made.environment)
+
+
+def group(env, policy, case, n=4, seed=0):
+    """n workups of one case."""
+
+    async def run():
+        return await asyncio.gather(*(run_episode(env, policy, case, 1000 * seed + i) for i in range(n)))
+
+    return asyncio.run(run())
