@@ -49,7 +49,7 @@ class InProcessSampler:
         transformer: Transformer,
         tokenizer: ChatTokenizer,
         *,
-        chunk_rows: int = 1024,
+        chunk_rows: int = 768,
         cache_bytes: int = 2**30,
         prefix_bytes: int = 2**29,
         keep_prefixes: bool = True,

@@ -18,7 +18,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "vineppo": {"training": {"algorithm": "vineppo"}},
     "gigpo": {"training": {"algorithm": "gigpo"}},
     "all_actions": {"training": {"algorithm": "all_actions"}},
-    "without_selection": {"credit": {"select_all": True}},
+    "without_selection": {"credit": {"select_all": True, "max_states": None}},
     "without_cache": {"credit": {"merge": "none", "cache": {"scope": "off"}}},
     "without_process_reward": {"credit": {"beta": 0.0}},
     "without_lambda_test": {"utility": {"lambda_test": 0.0}},
