@@ -327,3 +327,23 @@ def test_infinite_rewards_stop_the_step_and_name_the_case(case):
         credited.decisions[0][0][0] = math.nan  # clipping tamed them: the guard itself still has to work
     with pytest.raises(FloatingPointError, match="T-1"):
         check_finite(credited, groups)
+
+
+def test_the_papers_cache_rule_can_hardly_fire_inside_a_group(case):
+    """With n = K = 4 a state where trajectories part has at most three suffixes per action: the rule to the letter
+    reuses suffixes only of actions that all four took."""
+    for seed in range(20):
+        _, env, made = process(select_all=True, cache={"fill": "strict", "scope": "batch"})
+        trajectories = group(env, ToyPolicy(), case, seed=seed)
+        for state in score(made, trajectories).states:
+            taken = {trajectories[i].steps[t].evidence for i, t in state.visits}
+            if len(taken) > 1:
+                assert not any(candidate.suffixes or candidate.cached for candidate in state.candidates)
+
+
+def test_the_candidate_may_count_in_the_horizon(case):
+    found = {}
+    for counts, horizon in (("after_candidate", 2), ("with_candidate", 3)):
+        _, env, made = process(select_all=True, horizon=horizon, continuation={"horizon_counts": counts})
+        found[counts] = score(made, group(env, ToyPolicy(), case)).process
+    assert found["after_candidate"] == found["with_candidate"]

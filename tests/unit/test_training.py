@@ -11,11 +11,12 @@ from cdpr.agents.policy import PolicyAgent
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, Turn, run_episode
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
-from cdpr.settings import parse_settings
+from cdpr.settings import merge, parse_settings
 from cdpr.training.advantage import group_relative
 from cdpr.training.loss import clipped_surrogate
 from cdpr.training.model import load_model, token_logprobs
 from cdpr.training.tiny import build_tiny_policy
+from cdpr.training.trainer import Trainer
 from cdpr.training.update import Branch, PolicyUpdate, Sample
 
 
@@ -115,3 +116,39 @@ def test_an_update_raises_the_probability_of_what_had_advantage(case, tmp_path):
         after = token_logprobs(model, ids, positions).view(2, 10)
     assert after[0].sum() > before[0].sum() and after[1].sum() < before[1].sum()
     assert metrics["policy/max_ratio_drift"] < 1e-5  # strictly on-policy: the first update sees ratio 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"credit": {"continuation": {"policy": "lagged", "lag": 2}, "select_all": True}},
+        {"credit": {"cache": {"capacity": 5}, "select_all": True}},
+        {"training": {"algorithm": "all_actions"}},
+        {"training": {"algorithm": "vineppo"}},
+    ],
+    ids=["lagged", "bounded cache", "all_actions", "vineppo"],
+)
+def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, changes):
+    plan = {"cases": None, "prompts_per_batch": 2, "mini_batch_prompts": 2, "steps": 4, "save_every": 1,
+            "validate_every": 9, "learning_rate": 1e-2}  # fmt: skip
+    tiny = {"hidden_size": 32, "heads": 2, "intermediate_size": 64, "vocab_size": 330}
+    settings = parse_settings(
+        merge({"training": plan, "policy": {"tiny": tiny}, "warm_start": {"cases": 1}, "environment": {"max_turns": 3}},
+              changes)
+    )  # fmt: skip
+    cases = [case.model_copy(update={"note_id": f"T-{k}"}) for k in range(5)]
+    text = ["REQUEST_TEST: Complete Blood Count", "FINAL_DIAGNOSIS: Acute appendicitis"] * 50
+    build_tiny_policy(tmp_path / "policy", settings.policy.tiny, text)
+
+    def trained(state, *stops):
+        records = []
+        for stop in stops:
+            trainer = Trainer(settings, cases, tmp_path / "policy", 0)
+            trainer.total_steps = stop
+            trainer.run(tmp_path / state, lambda row: None, records.append)
+        return trainer.model.state_dict(), [row["step"] for row in records]
+
+    whole, told = trained("whole", 4)
+    parts, told_in_parts = trained("parts", 1, 3, 4)
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert told == told_in_parts == ([1, 2, 3, 4] if settings.training.algorithm == "cdpr" else [])

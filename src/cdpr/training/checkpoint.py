@@ -23,6 +23,7 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> None:
         "tokens": trainer.tokens,
         "model": trainer.model.state_dict(),
         "optimizer": trainer.update.optimizer.state_dict(),
+        "snapshot": trainer.snapshot and trainer.snapshot.state_dict(),
         "algorithm": trainer.algorithm.state(),
     }
     with replacing(folder / _NAME) as partial:
@@ -39,5 +40,7 @@ def load_checkpoint(trainer: Trainer, folder: Path) -> bool:
     trainer.step, trainer.seconds, trainer.tokens = saved["step"], saved["seconds"], saved["tokens"]
     trainer.model.load_state_dict(saved["model"])
     trainer.update.optimizer.load_state_dict(saved["optimizer"])
+    if saved["snapshot"] is not None:
+        trainer.snapshot.load_state_dict(saved["snapshot"])
     trainer.algorithm.restore(saved["algorithm"])
     return True

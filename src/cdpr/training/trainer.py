@@ -49,6 +49,8 @@ class Trainer:
         module = importlib.import_module(f".algorithms.{settings.training.algorithm}", __package__)
         self.algorithm = module.build(context)
         self.step, self.seconds, self.tokens = 0, 0.0, 0
+        per_epoch = len(self.train_cases) // settings.training.prompts_per_batch
+        self.total_steps = settings.training.steps or settings.training.epochs * per_epoch
 
     def run(self, state_dir: Path, log: Log, record: Log) -> None:
         """Train to the last step, resuming from ``state_dir`` where it holds a checkpoint. ``log`` gets a row of
@@ -65,13 +67,6 @@ class Trainer:
             log(row)
             if last or self.step % plan.save_every == 0:
                 save_checkpoint(self, state_dir)
-
-    @property
-    def total_steps(self) -> int:
-        """Iterations of the whole run."""
-        plan = self.settings.training
-        per_epoch = len(self.train_cases) // plan.prompts_per_batch
-        return plan.steps if plan.steps is not None else plan.epochs * per_epoch
 
     def iterate(self, record: Log = lambda row: None) -> dict:
         """One iteration; returns its metrics."""
