@@ -53,9 +53,7 @@ rule efficiency:
 
 rule comparators:
     input:
-        plan.files(
-            EVALUATION, plan.evaluations(plan.trained(*COMPARATORS), ["mimic_iv"])
-        ),
+        rules.write_comparators.output,
 
 
 rule smoke:

@@ -15,7 +15,6 @@ import sys
 try:
     from cdpr.settings import SettingsError
     from cdpr.workflow import ABLATION_VARIANTS as ABLATIONS
-    from cdpr.workflow import COMPARATOR_VARIANTS as COMPARATORS
     from cdpr.workflow import EFFICIENCY_VARIANTS, MAIN_VARIANTS, Plan
 except ImportError as error:
     raise WorkflowError(

@@ -1,7 +1,7 @@
 """Tables and figures.
 
 Reads  `<results>/evaluations/` and `<results>/training/`.
-Writes `<results>/tables/main_results.{csv,md,tex}` and `<results>/figures/*.{png,pdf}`.
+Writes `<results>/tables/{main_results,comparators}.{csv,md,tex}` and `<results>/figures/*.{png,pdf}`.
 """
 
 
@@ -30,6 +30,36 @@ rule write_main_table:
         key=plan.keyed("main_table"),
     shell:
         "cdpr main_table --key {params.key} --record {output.record}"
+        " --csv {output.csv} --md {output.md} --tex {output.tex} 2>&1 | tee {log}"
+
+
+rule write_comparators:
+    input:
+        evaluations=plan.files(
+            EVALUATION, [(run, "mimic_iv") for run in plan.comparator_runs()]
+        ),
+    output:
+        csv="<results>/tables/comparators.csv",
+        md=report(
+            "<results>/tables/comparators.md",
+            caption="../workflow/report/comparators.rst",
+            category="Tables",
+        ),
+        tex="<results>/tables/comparators.tex",
+        record="<results>/tables/comparators.run.json",
+    log:
+        "<logs>/comparators.log",
+    benchmark:
+        "<benchmarks>/comparators.tsv"
+    conda:
+        "../envs/cdpr.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        key=plan.keyed("comparators"),
+    shell:
+        "cdpr comparators --key {params.key} --record {output.record}"
         " --csv {output.csv} --md {output.md} --tex {output.tex} 2>&1 | tee {log}"
 
 

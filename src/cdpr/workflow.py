@@ -54,6 +54,11 @@ class Plan:
         """Every agent of the main table."""
         return [*UNTRAINED, *REFERENCES, *self.trained(*MAIN_VARIANTS)]
 
+    def comparator_runs(self) -> list[str]:
+        """Every agent of the table of ways to assign credit."""
+        reference = ["value_of_information"] if self.raw_path("mimic_iv") is None else []
+        return ["warm_start", *self.trained(*COMPARATOR_VARIANTS), *reference]
+
     def smoke_runs(self) -> list[str]:
         """A few agents that together use every stage: untrained, reference, and one trained run."""
         return ["warm_start", "zero_test", self.trained("cdpr")[0]]
@@ -186,6 +191,9 @@ class Plan:
         if stage in ("main_table", "plot_accuracy_cost"):
             pairs = self.evaluations(self.main_runs())
             return {f"{r}/{d}": self.key("evaluate", run=r, dataset=d) for r, d in pairs}, {}
+        if stage == "comparators":
+            runs = self.comparator_runs()
+            return {r: self.key("evaluate", run=r, dataset="mimic_iv") for r in runs}, {}
         if stage == "plot_credit_quality":
             return {"quality": self.key("credit_quality")}, {}
         if stage == "smoke_real":

@@ -16,6 +16,7 @@ from cdpr.evaluation import metrics
 from cdpr.evaluation.metrics import EvaluationError, read_evaluation
 from cdpr.evaluation.provenance import ProvenanceError
 from cdpr.report import figures, style
+from cdpr.report.comparators import write_comparators
 from cdpr.report.curves import CurveError, read_curves
 from cdpr.report.main_table import write_main_results
 from cdpr.report.methods import main_methods, trained
@@ -282,6 +283,17 @@ def test_frontier_keeps_what_nobody_beats():
     assert figures.frontier([(0, 20), (30, 50), (80, 40), (40, 70), (40, 60), (400, 78)]) == [
         (0, 20), (30, 50), (40, 70), (400, 78),
     ]  # fmt: skip
+
+
+def test_comparators_stand_side_by_side_with_what_their_training_cost(results, tmp_path):
+    written = {path.suffix: path.read_text() for path in write_comparators(SETTINGS, results, tmp_path / "t")}
+    rows = list(csv.DictReader(written[".csv"].splitlines()))
+    assert [r["method"] for r in rows[:2]] == ["Warm-started tiny policy", "GRPO"] and len(rows) == 2 * 9
+    cdpr = next(r for r in rows if r["method"] == "CDPR (ours)" and r["decoding"] == "greedy")
+    assert float(cdpr["accuracy"]) == 70 and float(cdpr["aec"]) == 30
+    assert float(cdpr["minutes"]) == pytest.approx((40 + 80) / 2 / 60, abs=0.05)
+    assert "missing: evaluations/vineppo-seed0/mimic_iv.jsonl" in written[".md"]
+    assert "**70.00" in written[".md"] and "synthetic hospital" in written[".md"]
 
 
 def test_looks_differ_without_colour():

@@ -159,6 +159,11 @@ _ALL = (
         reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_TABLE,
         example="--csv t.csv --md t.md --tex t.tex",
     ),
+    Stage(
+        "comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
+        reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_TABLE,
+        example="--csv t.csv --md t.md --tex t.tex",
+    ),
     _figure("plot_training_efficiency", "Draw accuracy against wall-clock time and generated tokens."),
     _figure("plot_learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration."),
     _figure("plot_accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies."),

@@ -1,0 +1,12 @@
+"""Stage ``comparators``: ways to assign credit in one table."""
+
+from __future__ import annotations
+
+from ..report.comparators import write_comparators
+from ..settings import Settings
+from ..tracking import Run
+
+
+def run(settings: Settings, job: Run) -> None:
+    """Write the table as CSV, Markdown and LaTeX."""
+    write_comparators(settings, job.inputs["results"], job.out["csv"].with_suffix(""))
