@@ -118,6 +118,34 @@ def test_an_update_raises_the_probability_of_what_had_advantage(case, tmp_path):
     assert metrics["policy/max_ratio_drift"] < 1e-5  # strictly on-policy: the first update sees ratio 1
 
 
+def small_run(tmp_path, case, **changes):
+    """Settings, cases and policy folder of a run of a few steps; the policy knows two replies."""
+    plan = {"cases": None, "prompts_per_batch": 2, "mini_batch_prompts": 2, "steps": 4, "save_every": 1,
+            "validate_every": 9, "learning_rate": 1e-2}  # fmt: skip
+    tiny = {"hidden_size": 32, "heads": 2, "intermediate_size": 64, "vocab_size": 330}
+    base = {"training": plan, "policy": {"tiny": tiny}, "warm_start": {"cases": 1}, "environment": {"max_turns": 3}}
+    settings = parse_settings(merge(base, changes))
+    cases = [case.model_copy(update={"note_id": f"T-{k}"}) for k in range(5)]
+    text = ["REQUEST_TEST: Complete Blood Count", "FINAL_DIAGNOSIS: Acute appendicitis"] * 50
+    return settings, cases, build_tiny_policy(tmp_path / "policy", settings.policy.tiny, text)
+
+
+def test_without_weight_or_without_states_training_is_grpo_to_the_bit(case, tmp_path):
+    def trained(**changes):
+        trainer = Trainer(*small_run(tmp_path, case, **changes), 0)
+        rows = [trainer.iterate() for _ in range(3)]
+        return trainer.model.state_dict(), [row["train/utility"] for row in rows], rows[-1]
+
+    grpo, utilities, _ = trained(training={"algorithm": "grpo"})
+    nothing = {"threshold": float("inf"), "cache": {"scope": "off"}}
+    for credit in ({"beta": 0.0, "select_all": True}, nothing):
+        cdpr, found, row = trained(credit=credit)
+        assert all(torch.equal(grpo[name], cdpr[name]) for name in grpo) and found == utilities
+        assert row["credit/probes"] > 0  # credit assignment was at work, and left no trace
+    other, *_ = trained(credit={"select_all": True})
+    assert not all(torch.equal(grpo[name], other[name]) for name in grpo)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -129,21 +157,12 @@ def test_an_update_raises_the_probability_of_what_had_advantage(case, tmp_path):
     ids=["lagged", "bounded cache", "all_actions", "vineppo"],
 )
 def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, changes):
-    plan = {"cases": None, "prompts_per_batch": 2, "mini_batch_prompts": 2, "steps": 4, "save_every": 1,
-            "validate_every": 9, "learning_rate": 1e-2}  # fmt: skip
-    tiny = {"hidden_size": 32, "heads": 2, "intermediate_size": 64, "vocab_size": 330}
-    settings = parse_settings(
-        merge({"training": plan, "policy": {"tiny": tiny}, "warm_start": {"cases": 1}, "environment": {"max_turns": 3}},
-              changes)
-    )  # fmt: skip
-    cases = [case.model_copy(update={"note_id": f"T-{k}"}) for k in range(5)]
-    text = ["REQUEST_TEST: Complete Blood Count", "FINAL_DIAGNOSIS: Acute appendicitis"] * 50
-    build_tiny_policy(tmp_path / "policy", settings.policy.tiny, text)
+    settings, cases, policy = small_run(tmp_path, case, **changes)
 
     def trained(state, *stops):
         records = []
         for stop in stops:
-            trainer = Trainer(settings, cases, tmp_path / "policy", 0)
+            trainer = Trainer(settings, cases, policy, 0)
             trainer.total_steps = stop
             trainer.run(tmp_path / state, lambda row: None, records.append)
         return trainer.model.state_dict(), [row["step"] for row in records]
