@@ -92,21 +92,29 @@ class AtOnce:
 
 
 def bookkeeping(settings: Settings, cases: Path) -> dict[str, float]:
-    """Microseconds per trajectory of rollouts and credit without a model, and how the cache stays bounded."""
+    """Microseconds per trajectory of rollouts and credit without a model (best of three, so without the first look at
+    every case's examinations), and how the cache stays bounded."""
     some = list(itertools.islice(iterate_records(cases), 256))
     found: dict[str, float] = {}
     for size in BATCHES:
         batch = [some[k % len(some)].model_copy(update={"note_id": f"{k}"}) for k in range(size)]
-        environment, policy = DiagnosticEnvironment(settings.environment), AtOnce()
-        process = ProcessReward(environment, policy, AtOnce(), settings.credit, settings.utility, 0)
+        environment, policy, group_size = (
+            DiagnosticEnvironment(settings.environment),
+            AtOnce(),
+            settings.training.group_size,
+        )
         gc.collect()
         gc.freeze()
         gc.disable()
-        start = time.perf_counter()
-        groups = asyncio.run(_roll_out(environment, policy, batch, settings.training.group_size))
-        asyncio.run(process.score(groups, 0))
-        trajectories = size * settings.training.group_size
-        found[f"bookkeeping_us_per_trajectory_{size}"] = (time.perf_counter() - start) / trajectories * 1e6
+        best = float("inf")
+        for _ in range(3):
+            process = ProcessReward(environment, policy, AtOnce(), settings.credit, settings.utility, 0)
+            start = time.perf_counter()
+            groups = asyncio.run(_roll_out(environment, policy, batch, group_size))
+            asyncio.run(process.score(groups, 0))
+            best = min(best, time.perf_counter() - start)
+            gc.collect()
+        found[f"bookkeeping_us_per_trajectory_{size}"] = best / (size * group_size) * 1e6
         found[f"cache_entries_{size}"] = len(process.cache.entries)
         gc.enable()
     peaks = [found[f"bookkeeping_us_per_trajectory_{size}"] for size in BATCHES]
@@ -126,7 +134,7 @@ def main() -> None:
     parser.add_argument("--cases", type=Path, default=Path("results/cases/mimic_iv.jsonl"))
     parser.add_argument("--policy", type=Path, default=Path("results/policies/warm_start"))
     parser.add_argument("--steps", type=int, default=24, help="counted steps of each arm")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="of torch; the pipeline trains two runs side by side")
     arguments = parser.parse_args()
     if not arguments.policy.exists() or not arguments.cases.exists():
         parser.error(f"{arguments.policy} is missing; make it with: snakemake --cores all {arguments.policy}")
