@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from statistics import pstdev
 
 import pytest
 import torch
@@ -46,6 +47,7 @@ def test_monte_carlo_advantages_converge_to_the_exact_ones(case):
             got = [a for row in found.decisions[0] for a in row]
             want = [a for row in exact for a in row]
             if algorithm is vineppo:  # divided by the deviation over the batch
+                assert pstdev(got) == pytest.approx(1)
                 scale = sum(a * b for a, b in zip(got, want, strict=True)) / sum(a * a for a in got)
                 got = [a * scale for a in got]
             errors[algorithm.__name__, k] = math.sqrt(

@@ -14,6 +14,7 @@ from cdpr.credit.process_reward import ProcessReward, action_value, baseline
 from cdpr.credit.rollouts import Continuation, Draws
 from cdpr.credit.score import combined_rewards, process_score, trajectory_score
 from cdpr.credit.selection import select_states
+from cdpr.credit.tree import build_tree
 from cdpr.credit.uncertainty import entropy, frequencies, top_candidates
 from cdpr.environment import Effort, Turn
 from cdpr.llm.types import ModelFailure
@@ -347,3 +348,44 @@ def test_the_candidate_may_count_in_the_horizon(case):
         _, env, made = process(select_all=True, horizon=horizon, continuation={"horizon_counts": counts})
         found[counts] = score(made, group(env, ToyPolicy(), case)).process
     assert found["after_candidate"] == found["with_candidate"]
+
+
+class OnwardPolicy(HastyPolicy):
+    """Blood count, CT, then on and on: nothing is left to chance."""
+
+    def distribution(self, state, forced):
+        ordered = super().distribution(state, forced)
+        return {CT: 1.0} if WRONG in ordered and not forced else ordered
+
+
+def test_a_suffix_that_is_cut_counts_what_it_did_until_then(case):
+    settings, env, made = process(select_all=True, horizon=1, continuations=2)
+    made.policy = made.continuation_policy = OnwardPolicy()
+    report = score(made, group(env, OnwardPolicy(), case, n=2))
+    candidate = root(report).candidates[0]
+    exact = exact_value(env, OnwardPolicy(), env.initial(case), settings.utility, 1, CBC)
+    assert (candidate.suffixes, candidate.fresh) == (2, 0) and candidate.value == pytest.approx(exact)
+
+
+def test_suffixes_spare_fresh_continuations(case):
+    _, env, made = process(select_all=True, cache={"scope": "batch"})
+    for seed in range(5):
+        report = score(made, group(env, ToyPolicy(), case, seed=seed), seed)
+        examined = [c for state in report.states for c in state.candidates if c.action[0] != "end"]
+        assert {c.suffixes + c.fresh for c in examined} == {4} and any(c.suffixes for c in examined)
+
+
+def test_the_order_of_evidence_may_be_ignored(case):
+    _, env = problem()
+
+    class Script(ToyPolicy):
+        def __init__(self, *texts):
+            super().__init__()
+            self.texts = texts
+
+        async def sample(self, state, numbers, forced, seed):
+            return [Turn(self.texts[len(state.history)])]
+
+    both = [group(env, Script(*texts, RIGHT), case, n=1)[0] for texts in ((CBC, CT), (CT, CBC))]
+    states = {merge: len(build_tree(both, merge)) for merge in ("ordered", "set", "none")}
+    assert states == {"ordered": 5, "set": 4, "none": 6}

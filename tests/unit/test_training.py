@@ -149,7 +149,7 @@ def test_without_weight_or_without_states_training_is_grpo_to_the_bit(case, tmp_
 @pytest.mark.parametrize(
     "changes",
     [
-        {"credit": {"continuation": {"policy": "lagged", "lag": 2}, "select_all": True}},
+        {"credit": {"continuation": {"policy": "lagged", "lag": 2}, "select_all": True, "cache": {"scope": "batch"}}},
         {"credit": {"cache": {"capacity": 5}, "select_all": True}},
         {"training": {"algorithm": "all_actions"}},
         {"training": {"algorithm": "vineppo"}},
@@ -165,7 +165,10 @@ def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, c
             trainer = Trainer(settings, cases, policy, 0)
             trainer.total_steps = stop
             trainer.run(tmp_path / state, lambda row: None, records.append)
-        return trainer.model.state_dict(), [row["step"] for row in records]
+        weights = trainer.model.state_dict()
+        if trainer.snapshot is not None:
+            weights |= {f"snapshot.{name}": tensor for name, tensor in trainer.snapshot.state_dict().items()}
+        return weights, [row["step"] for row in records]
 
     whole, told = trained("whole", 4)
     parts, told_in_parts = trained("parts", 1, 3, 4)
