@@ -15,7 +15,8 @@ import sys
 try:
     from cdpr.settings import SettingsError
     from cdpr.workflow import ABLATION_VARIANTS as ABLATIONS
-    from cdpr.workflow import EFFICIENCY_VARIANTS, MAIN_VARIANTS, Plan
+    from cdpr.report.methods import EFFICIENCY, MAIN
+    from cdpr.workflow import Plan
 except ImportError as error:
     raise WorkflowError(
         f"{error}. Install the package first: `make env`, or `pip install -e .`"

@@ -67,7 +67,7 @@ rule plot_training_efficiency:
     input:
         metrics=expand(
             "<results>/training/{run}/metrics.jsonl",
-            run=plan.trained(*EFFICIENCY_VARIANTS),
+            run=plan.trained(*EFFICIENCY),
         ),
     output:
         png=report(
@@ -96,7 +96,7 @@ rule plot_training_efficiency:
 rule plot_learning_curves:
     input:
         metrics=expand(
-            "<results>/training/{run}/metrics.jsonl", run=plan.trained(*MAIN_VARIANTS)
+            "<results>/training/{run}/metrics.jsonl", run=plan.trained(*MAIN)
         ),
     output:
         png=report(

@@ -15,17 +15,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .report.methods import COMPARATORS, EFFICIENCY, MAIN
 from .run_key import DigestCache, code_digest, package_folder, run_key
 from .settings import Settings, SettingsError, digest, job_of, parse_settings, resolve_variant
 from .stages.catalogue import DATASETS, REAL_DATASET, REFERENCES, STAGES, UNTRAINED
 from .tracking.mlflow_index import flatten
 
-MAIN_VARIANTS = ("grpo", "utility_grpo", "cdpr")
 ABLATION_VARIANTS = (
     "cdpr", "without_process_reward", "without_lambda_test", "without_lambda_cost", "without_lambda_na",
 )  # fmt: skip
-EFFICIENCY_VARIANTS = ("grpo", "without_selection", "without_cache", "cdpr")
-COMPARATOR_VARIANTS = ("grpo", "utility_grpo", "cdpr", "cdpr_step", "vineppo", "gigpo", "all_actions")
 PREFLIGHT_RUNS = ("warm_start", "immediate")
 _KEY = re.compile(r"[0-9a-f]{16}")
 _TRAINED = re.compile(r"(?P<variant>[a-z_]+)-seed(?P<seed>\d+)")
@@ -52,12 +50,12 @@ class Plan:
 
     def main_runs(self) -> list[str]:
         """Every agent of the main table."""
-        return [*UNTRAINED, *REFERENCES, *self.trained(*MAIN_VARIANTS)]
+        return [*UNTRAINED, *REFERENCES, *self.trained(*MAIN)]
 
     def comparator_runs(self) -> list[str]:
         """Every agent of the table of ways to assign credit."""
         reference = ["value_of_information"] if self.raw_path("mimic_iv") is None else []
-        return ["warm_start", *self.trained(*COMPARATOR_VARIANTS), *reference]
+        return ["warm_start", *self.trained(*COMPARATORS), *reference]
 
     def smoke_runs(self) -> list[str]:
         """A few agents that together use every stage: untrained, reference, and one trained run."""
@@ -161,7 +159,7 @@ class Plan:
 
     def current_keys(self) -> set[str]:
         """Keys of all jobs of this configuration that keep work in ``state/``."""
-        runs = self.trained(*MAIN_VARIANTS, *ABLATION_VARIANTS, *EFFICIENCY_VARIANTS, *COMPARATOR_VARIANTS)
+        runs = self.trained(*MAIN, *ABLATION_VARIANTS, *EFFICIENCY, *COMPARATORS)
         keys = {self.key("warm_start"), *(self.key("train", run=run) for run in runs)}
         keys |= {self.key("evaluate", run=r, dataset=d) for r, d in self.evaluations([*self.main_runs(), *runs])}
         return keys | {self.key("smoke_real")}
@@ -186,7 +184,7 @@ class Plan:
         if stage == "preflight":
             return {r: self.key("evaluate", run=r, dataset="mimic_iv") for r in PREFLIGHT_RUNS}, {}
         if stage in ("plot_training_efficiency", "plot_learning_curves"):
-            drawn = MAIN_VARIANTS if stage == "plot_learning_curves" else EFFICIENCY_VARIANTS
+            drawn = MAIN if stage == "plot_learning_curves" else EFFICIENCY
             return {run: self.key("train", run=run) for run in self.trained(*drawn)}, {}
         if stage in ("main_table", "plot_accuracy_cost"):
             pairs = self.evaluations(self.main_runs())

@@ -8,7 +8,7 @@ from statistics import pstdev
 
 import pytest
 import torch
-from toy import CBC, CT, RIGHT, ToyPolicy, exact_value, group, problem
+from toy import CBC, CT, RIGHT, WRONG, Script, ToyPolicy, exact_value, group, problem
 
 from cdpr.environment import Turn, run_episode
 from cdpr.settings.variants import VARIANTS, canonical, resolve_variant
@@ -94,15 +94,7 @@ def test_gigpo_compares_decisions_at_the_same_state(case):
     ctx = context(training={"normalise": "none"}, comparators={"gigpo_weight": 2.0})
     env = ctx.environment
 
-    class Script(ToyPolicy):
-        def __init__(self, *texts):
-            super().__init__()
-            self.texts = texts
-
-        async def sample(self, state, numbers, forced, seed):
-            return [Turn(self.texts[len(state.history)])]
-
-    scripts = [(CBC, CT, RIGHT), (CBC, "FINAL_DIAGNOSIS: Sepsis")]
+    scripts = [(CBC, CT, RIGHT), (CBC, WRONG)]
     trajectories = [asyncio.run(run_episode(env, Script(*script), case, 0)) for script in scripts]
     u = ctx.settings.utility
     cbc, ct = (u.lambda_test + u.lambda_cost * price / 100 for price in (7.77, 297.26))

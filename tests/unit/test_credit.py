@@ -8,7 +8,7 @@ import random
 from statistics import fmean, stdev
 
 import pytest
-from toy import CBC, CT, MRI, RIGHT, WRONG, HastyPolicy, ToyPolicy, exact_value, group, problem
+from toy import CBC, CT, MRI, RIGHT, WRONG, HastyPolicy, Script, ToyPolicy, exact_value, group, problem
 
 from cdpr.credit.process_reward import ProcessReward, action_value, baseline
 from cdpr.credit.rollouts import Continuation, Draws
@@ -20,9 +20,10 @@ from cdpr.environment import Effort, Turn
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import parse_settings
 from cdpr.settings.variants import resolve_variant
-from cdpr.training.algorithms.base import Context
+from cdpr.training.algorithms.base import Advantages, Alternative, Context
 from cdpr.training.algorithms.cdpr import Cdpr
 from cdpr.training.algorithms.grpo import Grpo
+from cdpr.training.trainer import check_finite
 
 TEXTS = {
     ("result", "Complete Blood Count"): CBC,
@@ -164,16 +165,31 @@ def test_without_process_reward_is_the_same_job_as_grpo():
     assert resolve_variant(settings, "without_process_reward") == resolve_variant(settings, "grpo")
 
 
-def test_merged_and_unmerged_trees_agree_for_the_same_random_numbers(case):
-    """With the group's own actions and suffixes left out, a state that several trajectories share is worth the same
-    whether it is evaluated once or once for each."""
-    found = {}
+@pytest.mark.parametrize("baseline_rule", ["uniform", "policy_weighted"])
+def test_merged_and_unmerged_trees_give_the_same_rewards_for_the_same_random_numbers(case, baseline_rule):
+    """With p_hat from draws of its own and no suffix reused, a state that several trajectories share is worth the
+    same whether it is evaluated once or once for each."""
+    found, evaluated = {}, {}
     for merge in ("ordered", "none"):
         cache = {"scope": "batch", "reuse_group": False}
-        _, env, made = process(select_all=True, candidates=8, merge=merge, own_actions="apart", samples=40, cache=cache)
-        report = score(made, group(env, ToyPolicy(), case, n=6))
-        found[merge] = {state.key: {a: v for a, v in values(state).items() if a[0] != "end"} for state in report.states}
-    assert found["ordered"] == found["none"] and len(found["ordered"]) > 3
+        _, env, made = process(select_all=True, merge=merge, own_actions="apart", baseline=baseline_rule, cache=cache)
+        groups = [group(env, ToyPolicy(), case, n=6, seed=seed) for seed in range(10)]
+        reports = [score(made, trajectories, seed) for seed, trajectories in enumerate(groups)]
+        found[merge] = [report.process for report in reports]
+        evaluated[merge] = sum(len(report.states) for report in reports)
+    assert found["ordered"] == found["none"] and evaluated["ordered"] < evaluated["none"]
+
+
+def test_p_hat_comes_from_the_draws_alone_when_own_actions_stand_apart(case):
+    _, env, made = process(select_all=True, own_actions="apart", samples=3)
+    made.policy = Script(CT)
+    trajectories = [group(env, Script(CBC, RIGHT), case, n=1)[0]]
+    state = root(score(made, trajectories))
+    assert state.probability == {("result", "CT Abdomen and Pelvis"): 1.0} and state.entropy == 0
+    assert [(c.action[1], c.in_top_m) for c in state.candidates] == [
+        ("CT Abdomen and Pelvis", True),
+        ("Complete Blood Count", False),
+    ]
 
 
 def test_order_of_coroutines_changes_nothing(case):
@@ -317,17 +333,30 @@ def test_diagnoses_are_one_action_or_one_for_each_disease(case, diagnoses):
 
 
 def test_infinite_rewards_stop_the_step_and_name_the_case(case):
-    from cdpr.training.trainer import check_finite
-
-    settings, env = problem(utility={"lambda_test": 1e308, "lambda_cost": 1e308, "cost_unit_usd": 1e-9})
+    """Clipping must not turn what is not a number into +-c."""
+    settings, env = problem(utility={"lambda_cost": 1e308, "cost_unit_usd": 1e-9})
     policy = ToyPolicy()
     context = Context(settings, env, policy, lambda: policy, lambda: policy, 0)
-    groups = [group(env, policy, case, n=8)]
-    credited = asyncio.run(Cdpr(context).advantages(groups, 0))
-    if all(math.isfinite(a) for rows in credited.decisions for row in rows for a in row):
-        credited.decisions[0][0][0] = math.nan  # clipping tamed them: the guard itself still has to work
-    with pytest.raises(FloatingPointError, match="T-1"):
-        check_finite(credited, groups)
+    with pytest.raises(FloatingPointError, match="case T-1: R_proc"):
+        asyncio.run(Cdpr(context).advantages([group(env, policy, case, n=8)], 0))
+
+
+def test_an_advantage_that_is_not_a_number_stops_the_step_and_names_the_case(case):
+    _, env = problem()
+    groups = [group(env, ToyPolicy(), case, n=2)]
+    fine = [[[0.0] * len(trajectory.steps) for trajectory in groups[0]]]
+    check_finite(Advantages(fine), groups)
+    wrong = [Alternative(0, 0, Turn(CBC), math.inf, 1.0)]
+    for bad in (Advantages([[[math.nan], *fine[0][1:]]]), Advantages(fine, alternatives=[wrong])):
+        with pytest.raises(FloatingPointError, match="case T-1: the advantages"):
+            check_finite(bad, groups)
+
+
+def test_different_diseases_disagree_only_when_they_are_different_actions(case):
+    for diagnoses, disagreed in (("one_action", False), ("by_text", True)):
+        _, env, made = process(diagnoses=diagnoses, threshold=float("inf"))
+        trajectories = [group(env, Script(text), case, n=1)[0] for text in (RIGHT, WRONG)]
+        assert (root(score(made, trajectories)).reason == "disagreed") is disagreed
 
 
 def test_the_papers_cache_rule_can_hardly_fire_inside_a_group(case):
@@ -377,14 +406,6 @@ def test_suffixes_spare_fresh_continuations(case):
 
 def test_the_order_of_evidence_may_be_ignored(case):
     _, env = problem()
-
-    class Script(ToyPolicy):
-        def __init__(self, *texts):
-            super().__init__()
-            self.texts = texts
-
-        async def sample(self, state, numbers, forced, seed):
-            return [Turn(self.texts[len(state.history)])]
 
     both = [group(env, Script(*texts, RIGHT), case, n=1)[0] for texts in ((CBC, CT), (CT, CBC))]
     states = {merge: len(build_tree(both, merge)) for merge in ("ordered", "set", "none")}

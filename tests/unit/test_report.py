@@ -19,7 +19,7 @@ from cdpr.report import figures, style
 from cdpr.report.comparators import write_comparators
 from cdpr.report.curves import CurveError, read_curves
 from cdpr.report.main_table import write_main_results
-from cdpr.report.methods import main_methods, trained
+from cdpr.report.methods import EFFICIENCY, MAIN, main_methods, trained
 from cdpr.report.paper import read_main_results
 from cdpr.report.table import Cell, Column, Row, Table, escape, marks, to_csv, to_latex, to_markdown
 from cdpr.settings import parse_settings
@@ -291,6 +291,7 @@ def test_comparators_stand_side_by_side_with_what_their_training_cost(results, t
     assert [r["method"] for r in rows[:2]] == ["Warm-started tiny policy", "GRPO"] and len(rows) == 2 * 9
     cdpr = next(r for r in rows if r["method"] == "CDPR (ours)" and r["decoding"] == "greedy")
     assert float(cdpr["accuracy"]) == 70 and float(cdpr["aec"]) == 30
+    assert float(cdpr["accuracy_low"]) < 70 < float(cdpr["accuracy_high"])
     assert float(cdpr["minutes"]) == pytest.approx((40 + 80) / 2 / 60, abs=0.05)
     assert "missing: evaluations/vineppo-seed0/mimic_iv.jsonl" in written[".md"]
     assert "**70.00" in written[".md"] and "synthetic hospital" in written[".md"]
@@ -299,7 +300,8 @@ def test_comparators_stand_side_by_side_with_what_their_training_cost(results, t
 def test_looks_differ_without_colour():
     looks = style.LOOKS.values()
     assert len({look.marker for look in looks}) == len(looks)
-    assert len({style.LOOKS[name].line for name in figures.VARIANTS}) == len(figures.VARIANTS)
+    for drawn in (MAIN, EFFICIENCY):
+        assert len({style.LOOKS[name].line for name in drawn}) == len(drawn)
 
 
 def test_latex_is_sound(made, tmp_path):

@@ -56,6 +56,17 @@ class HastyPolicy(ToyPolicy):
         return {WRONG: 1.0} if forced else {WRONG: 0.5, CT: 0.5}
 
 
+class Script(ToyPolicy):
+    """Says its lines, one a turn, whatever comes; then its last again."""
+
+    def __init__(self, *lines: str):
+        super().__init__()
+        self.lines = lines
+
+    async def sample(self, state, numbers, forced, seed):
+        return [Turn(self.lines[min(len(state.history), len(self.lines) - 1)]) for _ in numbers]
+
+
 def exact_value(env, policy, state, weights, horizon=math.inf, text=None) -> float:
     """Q(s, a) of the reply ``text``, or V(s), by enumeration; at most ``horizon`` decisions after this one (V: with
     it) before a diagnosis is forced."""

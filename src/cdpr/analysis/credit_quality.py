@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from ..agents.build import build_agent
 from ..cases import CaseRecord, iterate_records
-from ..credit.rollouts import Sampler
+from ..credit.rollouts import Policy
 from ..environment import DiagnosticEnvironment
 from ..seeding import derive_seed
 from ..settings import Settings
@@ -40,7 +40,7 @@ def credit_quality(settings: Settings, cases_path: Path, policy_dir: Path) -> di
         gc.enable()
 
 
-async def assess(settings: Settings, policy: Sampler, cases: Sequence[CaseRecord]) -> dict[str, Any]:
+async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]) -> dict[str, Any]:
     """The same for a policy at hand, which also acts."""
     environment = DiagnosticEnvironment(settings.environment)
     plan = settings.analysis

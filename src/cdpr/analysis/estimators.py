@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..credit.process_reward import ProcessReward
-from ..credit.rollouts import Draws, Sampler
+from ..credit.rollouts import Draws, Policy
 from ..credit.vine import group_advantages, state_values
 from ..environment import DiagnosticEnvironment, State, Turn
 from ..settings import Settings
@@ -58,7 +58,7 @@ class Remembering:
     """A policy that gives each reply from memory after the first time. Reply k of a seed is always the same, so
     settings that draw the same replies need not generate them twice."""
 
-    def __init__(self, policy: Sampler):
+    def __init__(self, policy: Policy):
         self.policy = policy
         self.known: dict[tuple, dict[int, Turn]] = {}
 
@@ -74,7 +74,7 @@ class Remembering:
 async def replicate(
     settings: Settings,
     environment: DiagnosticEnvironment,
-    policy: Sampler,
+    policy: Policy,
     workups: Workups,
     seed: int,
     advance: Advance,
@@ -94,7 +94,7 @@ async def replicate(
 async def cdpr(
     settings: Settings,
     environment: DiagnosticEnvironment,
-    policy: Sampler,
+    policy: Policy,
     workups: Workups,
     credit: Credit,
     seed: int,
@@ -109,7 +109,7 @@ async def cdpr(
 async def vineppo(
     settings: Settings,
     environment: DiagnosticEnvironment,
-    policy: Sampler,
+    policy: Policy,
     workups: Workups,
     count: int,
     seed: int,

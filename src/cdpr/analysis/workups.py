@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 
 from ..cases import CaseRecord
-from ..credit.rollouts import Draws, Sampler
-from ..credit.utility import utility
-from ..credit.vine import Worth, step_advantages, whole_returns
+from ..credit.rollouts import Draws, Policy
+from ..credit.utility import Worth, utility
+from ..credit.vine import step_advantages, whole_returns
 from ..environment import Agent, DiagnosticEnvironment, Trajectory, run_episode
 from ..seeding import derive_seed
 from ..settings import Settings
@@ -61,7 +61,7 @@ async def sample_groups(
 
 
 async def with_truth(
-    settings: Settings, environment: DiagnosticEnvironment, policy: Sampler, groups: Sequence[Group], advance: Advance
+    settings: Settings, environment: DiagnosticEnvironment, policy: Policy, groups: Sequence[Group], advance: Advance
 ) -> Workups:
     """Groups with true advantages from ``analysis.truth`` whole continuations of every state; ``advance`` is called
     after each group."""

@@ -4,6 +4,7 @@ Selection" and "Counterfactual Process Reward")."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from ..settings.schema import Credit, Tests, Utility
 from .cache import RolloutCache
 from .pools import Pool, Pools
 from .report import CandidateValue, CreditReport, StateCredit
-from .rollouts import Continuation, Draws, Sampler
+from .rollouts import Continuation, Draws, Policy
 from .score import bounded
 from .selection import cache_disagreed, entropy_selected, select_states, worth_probing
 from .tree import Node, build_tree, paths
@@ -49,8 +50,8 @@ class ProcessReward:
     def __init__(
         self,
         environment: DiagnosticEnvironment,
-        policy: Sampler,
-        continuation_policy: Sampler,
+        policy: Policy,
+        continuation_policy: Policy,
         credit: Credit,
         weights: Utility,
         seed: int,
@@ -106,35 +107,45 @@ class GroupCredit:
         passed = paths(nodes, len(self.group))
         wanted = worth_probing(passed, disagreed, credit.max_states)
         await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in wanted))
-        actions = {key: [action_of(step, credit.diagnoses) for step in node.steps] for key, node in nodes.items()}
-        p_hat = {key: frequencies(actions[key]) for key in nodes}
+        p_hat = {key: frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
         uncertainty = {key: entropy(p_hat[key], credit.entropy_base) for key in nodes if key in wanted}
         uncertain = entropy_selected(uncertainty, credit)
         selected = [select_states(keys, disagreed, uncertain, uncertainty, credit.max_states) for keys in passed]
         chosen = {key for keys in selected for key in keys}
-        evaluated = {key: self._evaluated(key, actions[key], p_hat[key]) for key in nodes if key in chosen}
+        evaluated = {key: self._evaluated(key, p_hat[key]) for key in nodes if key in chosen}
         await self.pools.fill()
         for key, node in nodes.items():
-            why = "disagreed" if key in disagreed else "all" if credit.select_all else "entropy"
-            tokens = {a: s.turn.token_ids for a, s in zip(reversed(actions[key]), reversed(node.steps), strict=True)}
             values = tuple(self._value(found) for found in evaluated.get(key, ()))
-            entropy_here, reason = uncertainty.get(key), why if key in chosen else ""
-            visits = tuple(node.visits)
+            why = "disagreed" if key in disagreed else "all" if credit.select_all else "entropy"
             self.report.states.append(
-                StateCredit(node.state.key, visits, entropy_here, reason, p_hat[key], tokens, values)
+                StateCredit(
+                    key=node.state.key,
+                    visits=tuple(node.visits),
+                    entropy=uncertainty.get(key),
+                    reason=why if key in chosen else "",
+                    probability=p_hat[key],
+                    tokens={self._action(step): step.turn.token_ids for step in reversed(node.steps)},
+                    candidates=values,
+                )
             )
-            self._reward([(i, t) for i, t in visits if key in selected[i]], values, p_hat[key])
+            self._reward([(i, t) for i, t in node.visits if key in selected[i]], values, p_hat[key])
         self._count()
+
+    def _action(self, step: Step) -> ActionKey:
+        return action_of(step, self.credit.diagnoses)
+
+    def _samples(self, node: Node) -> list[Step]:
+        """The steps that p_hat is estimated from."""
+        return node.steps if self.credit.own_actions == "counted" else node.steps[len(node.visits) :]
 
     def _disagreed(self) -> set[tuple]:
         """S_cache of all trajectories."""
         if self.credit.cache.scope == "off":
             return set()
-        rule = self.credit.disagreement
         return {
             key
             for key, node in self.nodes.items()
-            if cache_disagreed([(self.group[i], t) for i, t in node.visits], rule)
+            if cache_disagreed([(self.group[i], t) for i, t in node.visits], self.credit)
         }
 
     async def _probe(self, key: tuple, node: Node) -> None:
@@ -145,14 +156,15 @@ class GroupCredit:
             node.steps += steps.values()
             self.report.probes += len(steps)
 
-    def _evaluated(self, key: tuple, actions: list[ActionKey], p_hat: dict[ActionKey, float]) -> list[_Evaluated]:
+    def _evaluated(self, key: tuple, p_hat: dict[ActionKey, float]) -> list[_Evaluated]:
         """A_c(s), then the actions outside it that the group took."""
         node = self.nodes[key]
         top = top_candidates(p_hat, self.credit.candidates)
-        taken = set(actions[: len(node.visits)])
+        taken = dict.fromkeys(map(self._action, node.steps[: len(node.visits)]))
         found = []
-        for action in [*top, *(a for a in p_hat if a in taken and a not in top)]:
-            steps = [step for step, a in zip(node.steps, actions, strict=True) if a == action]
+        for action in [*top, *(a for a in taken if a not in top)]:
+            source = self._samples(node) if action in p_hat else node.steps
+            steps = [step for step in source if self._action(step) == action]
             ends = isinstance(steps[0].action, FinalDiagnosis)
             pool = None if ends else self.pools.of(key, action, node.state.after(steps[0]))
             found.append(_Evaluated(action, action in top, steps, pool))
@@ -186,18 +198,24 @@ class GroupCredit:
 
     def _reward(self, visits, values: Sequence[CandidateValue], p_hat: dict[ActionKey, float]) -> None:
         """R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), equation "process reward", for the decisions
-        ``visits``. A diagnosis taken is judged by its own words, not by the mean over all diagnoses."""
+        ``visits``. A diagnosis taken is judged by its own words, not by the mean over all diagnoses. Raises
+        FloatingPointError naming the case when a reward is not finite: clipping would hide it."""
         value = {v.action: v.value for v in values if v.value is not None}
         candidates = {v.action: v.value for v in values if v.in_top_m and v.value is not None}
         for i, t in visits:
             trajectory = self.group[i]
-            action = action_of(trajectory.steps[t], self.credit.diagnoses)
+            action = self._action(trajectory.steps[t])
             if action not in value:
                 self.report.unvalued += 1
                 continue
             own = float(trajectory.correct) if action[0] == "end" else value[action]
             compared = baseline(candidates, p_hat, action, self.credit.baseline)
             raw = 0.0 if compared is None else own - compared
+            if not math.isfinite(raw):
+                raise FloatingPointError(
+                    f"case {trajectory.case.note_id}: R_proc of decision {t} is {raw} (U_hat {own}, baseline "
+                    f"{compared}); the step was stopped. Are lambdas and prices of a sensible size?"
+                )
             reward = bounded(raw, self.credit.clip) if self.credit.clip_applies_to == "each" else raw
             self.report.clipped += reward != raw
             self.report.process[i][t] = reward
@@ -210,7 +228,7 @@ class GroupCredit:
             return self._actor(key)
         return self._stream("continuation", self.process.continuation_policy, self.process.version, key)
 
-    def _stream(self, name: str, policy: Sampler, version: int | None, key: tuple) -> Draws:
+    def _stream(self, name: str, policy: Policy, version: int | None, key: tuple) -> Draws:
         """The draws of a policy: one set for the whole group, or with the cache off one for each use."""
         stream = (name, version, key) if self.credit.cache.scope == "off" else (name, version)
         if stream not in self.draws:

@@ -18,7 +18,7 @@ from ..llm.types import ModelFailure
 from ..seeding import derive_seed
 
 
-class Sampler(Protocol):
+class Policy(Protocol):
     """A policy that can be asked for several replies at a state."""
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
@@ -41,7 +41,7 @@ class Draws:
     that a model did not give; ``journal`` holds what was drawn, with the states, and ``tokens`` its length."""
 
     environment: DiagnosticEnvironment
-    policy: Sampler
+    policy: Policy
     seed: int
     stream: tuple
     known: dict[tuple, dict[int, Step | asyncio.Future | None]] = field(default_factory=dict)

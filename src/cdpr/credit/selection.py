@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..environment.state import Trajectory
 from ..settings.credit import Credit, Disagreement
+from .uncertainty import action_of
 
 StateKey = tuple
 
@@ -22,13 +23,14 @@ def materially_differ(a: tuple[Trajectory, int], b: tuple[Trajectory, int], rule
     )
 
 
-def cache_disagreed(visits: Sequence[tuple[Trajectory, int]], rule: Disagreement) -> bool:
+def cache_disagreed(visits: Sequence[tuple[Trajectory, int]], credit: Credit) -> bool:
     """Whether aligned trajectories take different actions at a state and their suffixes differ materially
-    (equation "cache set")."""
+    (equation "cache set"). ``visits``: trajectory and decision at the state."""
+    actions = [action_of(trajectory.steps[t], credit.diagnoses) for trajectory, t in visits]
     return any(
-        x[0].steps[x[1]].evidence != y[0].steps[y[1]].evidence and materially_differ(x, y, rule)
-        for i, x in enumerate(visits)
-        for y in visits[:i]
+        actions[i] != actions[j] and materially_differ(visits[i], visits[j], credit.disagreement)
+        for i in range(len(visits))
+        for j in range(i)
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from ..environment.state import Effort, Step, Trajectory
+from ..environment.state import Effort, Trajectory
 from ..settings.schema import Settings, Tests, Utility
 
 
@@ -38,13 +38,12 @@ def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> f
     )
 
 
-def step_return(step: Step, correct: bool, settings: Settings) -> float:
-    """The part of U that one decision earns, correctness weighted by ``comparators.correctness_weight``."""
-    weights, tests = settings.utility, settings.environment.tests
-    return utility(settings.comparators.correctness_weight * correct, step.effort, weights, tests)
+Worth = Callable[[float, Effort], float]
+"""What a verdict (or its probability) and an effort are worth together, in units of utility."""
 
 
-def trajectory_return(trajectory: Trajectory, settings: Settings, start: int = 0) -> float:
-    """U of a trajectory from decision ``start`` on, correctness weighted by ``comparators.correctness_weight``."""
-    correct = settings.comparators.correctness_weight * trajectory.correct
-    return utility(correct, trajectory.effort(start), settings.utility, settings.environment.tests)
+def weighted_utility(settings: Settings) -> Worth:
+    """U with correctness weighted by ``comparators.correctness_weight``: the return of the utility-based comparators.
+    Both terms may be those of one decision, of a suffix, or of a whole trajectory."""
+    weight, tests = settings.comparators.correctness_weight, settings.environment.tests
+    return lambda correct, effort: utility(weight * correct, effort, settings.utility, tests)

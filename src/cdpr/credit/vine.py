@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from ..environment import Effort, State, Trajectory
+from ..environment import State, Trajectory
 from .rollouts import Draws
-
-Worth = Callable[[float, Effort], float]
-"""The utility of a verdict (or its probability) and of an effort."""
+from .utility import Worth
 
 
 async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], worth: Worth) -> dict[int, float]:

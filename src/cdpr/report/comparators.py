@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
@@ -9,14 +10,10 @@ from ..evaluation.metrics import Estimate
 from ..files import with_suffix, write_text
 from ..settings import Settings
 from .curves import read_curves
-from .methods import IN_DOMAIN, OPEN, REFERENCE, Method, backbone, tier_mark, trained
+from .methods import COMPARATORS, IN_DOMAIN, OPEN, REFERENCE, Method, backbone, tier_mark, trained
 from .results import Hole, Results
 from .table import Cell, Column, Row, Table, interval, markdown_page, marks, to_csv, to_latex, to_markdown
 
-LABELS = {
-    "grpo": "GRPO", "utility_grpo": "Utility-GRPO", "gigpo": "GiGPO", "vineppo": "VinePPO",
-    "cdpr": "CDPR (ours)", "cdpr_step": "CDPR, step level", "all_actions": "All-actions tree credit",
-}  # fmt: skip
 # Metric, header, factor for printing, decimals, whether more is better.
 SHOWN = (
     ("accuracy", "Acc. (%)", 100.0, 2, True), ("aen", "AEN", 1.0, 2, False), ("aec", "AEC (USD)", 1.0, 2, False),
@@ -29,16 +26,14 @@ def write_comparators(settings: Settings, results_dir: str | Path, out_stem: str
     holes. Raises ProvenanceError for results that do not belong together, CurveError for a broken metrics file."""
     methods = [
         Method("warm_start", backbone(settings), OPEN, ("warm_start",), learned=True),
-        *(trained(settings, name, label) for name, label in LABELS.items()),
+        *(trained(settings, name, label) for name, label in COMPARATORS.items()),
         Method("value_of_information", "Value of information", REFERENCE, ("value_of_information",), decodes=False),
     ]
     results = Results(settings, results_dir, methods)
     tables = {d: comparator_table(results, d) for d in dict.fromkeys(settings.evaluation.decodings)}
-    columns = [Column("decoding", "Decoding"), *next(iter(tables.values())).columns]
-    every = [Row({"decoding": d, **row.cells}, row.hole) for d, t in tables.items() for row in t.rows]
     sections = [(f"{decoding.capitalize()} decoding", to_markdown(table)) for decoding, table in tables.items()]
     forms = {
-        ".csv": to_csv(Table(columns, every)),
+        ".csv": to_csv(long_table(results, tables)),
         ".md": markdown_page(f"Ways to assign credit ({tier_mark(settings)})", sections),
         ".tex": "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, tables.values())),
     }
@@ -79,6 +74,29 @@ def comparator_table(results: Results, decoding: str) -> Table:
         "validation; tokens with probes and continuations."
     )
     return Table(columns, rows, text, label=f"tab:comparators_{decoding}")
+
+
+def long_table(results: Results, decodings: Iterable[str]) -> Table:
+    """The same figures as plain numbers, one line per decoding and method, intervals in columns of their own."""
+    names = ["decoding", "variant", "method", "status"]
+    numbers = [f"{metric}{end}" for metric, *_ in SHOWN for end in ("", "_low", "_high")] + ["minutes", "tokens"]
+    columns = [Column(name, name) for name in names] + [Column(name, name, decimals=6) for name in numbers]
+    rows = []
+    for decoding in decodings:
+        for method in results.methods:
+            summary = results.summary(method, IN_DOMAIN, decoding)
+            head = {"decoding": decoding, "variant": method.name, "method": method.label}
+            if isinstance(summary, Hole):
+                rows.append(Row(head | {"status": summary.reason}))
+                continue
+            cells: dict = {"status": "measured", **_cost(results, method)}
+            for metric, _, factor, *_ in SHOWN:
+                at = summary.estimates[metric]
+                values = (at.mean, at.low, at.high)
+                ends = ("", "_low", "_high")
+                cells |= {f"{metric}{end}": value * factor for end, value in zip(ends, values, strict=True)}
+            rows.append(Row(head | cells))
+    return Table(columns, rows)
 
 
 def _mean(summary, metric: str, factor: float) -> float | None:

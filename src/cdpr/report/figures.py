@@ -11,15 +11,11 @@ import numpy as np
 from ..settings import Settings
 from . import style
 from .curves import Curves, read_curves
-from .methods import DATASETS, IN_DOMAIN, REFERENCE, Method, main_methods, trained
+from .methods import DATASETS, EFFICIENCY, IN_DOMAIN, MAIN, REFERENCE, Method, main_methods, trained
 from .results import Hole, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-VARIANTS = {"grpo": "GRPO", "utility_grpo": "Utility-GRPO", "cdpr": "CDPR"}
-EFFICIENCY = {"grpo": "GRPO", "without_selection": "CDPR w/o state selection", "without_cache": "CDPR w/o cache",
-              "cdpr": "CDPR"}  # fmt: skip
 
 # Metric of a panel: label of its axis and factor for printing.
 PANELS = {
@@ -121,7 +117,7 @@ def plot_accuracy_cost(settings: Settings, results_dir: str | Path, out_stem: st
 def _curves(
     settings: Settings, results_dir: str | Path, metrics: Sequence[str], variants: dict[str, str] | None
 ) -> list[Curves]:
-    chosen = VARIANTS if variants is None else variants
+    chosen = MAIN if variants is None else variants
     return [read_curves(results_dir, trained(settings, name, label), metrics) for name, label in chosen.items()]
 
 

@@ -10,6 +10,15 @@ from ..settings import Settings, job_of
 DATASETS = {"mimic_iv": "MIMIC-IV", "clinicalbench": "ClinicalBench", "private": "Private"}
 IN_DOMAIN = "mimic_iv"
 
+# Trained variants and their labels, by what shows them.
+MAIN = {"grpo": "GRPO", "utility_grpo": "Utility-GRPO", "cdpr": "CDPR"}
+EFFICIENCY = {"grpo": "GRPO", "without_selection": "CDPR w/o state selection", "without_cache": "CDPR w/o cache",
+              "cdpr": "CDPR"}  # fmt: skip
+COMPARATORS = {
+    "grpo": "GRPO", "utility_grpo": "Utility-GRPO", "gigpo": "GiGPO", "vineppo": "VinePPO",
+    "cdpr": "CDPR (ours)", "cdpr_step": "CDPR, step level", "all_actions": "All-actions tree credit",
+}  # fmt: skip
+
 CLOSED, OPEN, AGENTS, TRAINED = (
     "Closed-Source LLMs",
     "Open-Source LLMs",

@@ -88,7 +88,8 @@ class Credit(Section):
     )
     own_actions: Literal["counted", "apart"] = key(
         "counted",
-        "Whether the actions that the group took at a state are among its n_s draws, or n_s are drawn besides.",
+        "Whether the actions that the group took at a state are among its n_s draws, or p_hat comes from n_s others "
+        "alone.",
         decision="D8",
     )
     threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")

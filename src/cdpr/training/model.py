@@ -51,9 +51,7 @@ def token_logprobs(
     rows = torch.tensor([row for row, wanted in enumerate(positions) for _ in wanted], dtype=torch.long)
     columns = torch.tensor([p for wanted in positions for p in wanted], dtype=torch.long)
     hidden = model.model(input_ids=batch.to(device), attention_mask=mask.to(device), use_cache=False).last_hidden_state
-    logits = model.lm_head(hidden[rows, columns - 1]).float() / temperature
-    target = batch[rows, columns].to(device)
-    return torch.log_softmax(logits, dim=-1).gather(1, target[:, None]).squeeze(1)
+    return _chosen_logprobs(model, hidden[rows, columns - 1], batch[rows, columns], temperature)
 
 
 def branched_logprobs(
@@ -64,7 +62,7 @@ def branched_logprobs(
     temperature: float = 1.0,
 ) -> torch.Tensor:
     """As :func:`token_logprobs`, and for every branch (start, tokens) of a sequence log pi(tokens | ids[:start]),
-    those of a sequence's branches after its own.
+    those of a sequence's branches after its own. Returns one number per position and branch token, differentiable.
 
     A sequence and its branches are one row: a branch's tokens stand behind it, take the positions from ``start`` on,
     and see what comes before ``start`` and themselves only. So the shared prefix is computed once.
@@ -95,6 +93,14 @@ def branched_logprobs(
     hidden = model.model(
         input_ids=batch.to(device), attention_mask=mask, position_ids=place.to(device), use_cache=False
     ).last_hidden_state
-    logits = model.lm_head(hidden[torch.tensor(rows), torch.tensor(sources)]).float() / temperature
-    target = torch.tensor(targets, device=device)
-    return torch.log_softmax(logits, dim=-1).gather(1, target[:, None]).squeeze(1)
+    return _chosen_logprobs(
+        model, hidden[torch.tensor(rows), torch.tensor(sources)], torch.tensor(targets), temperature
+    )
+
+
+def _chosen_logprobs(
+    model: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """Log-probabilities (N,) of the tokens ``targets`` (N,) behind the hidden states (N, width)."""
+    logits = model.lm_head(hidden).float() / temperature
+    return torch.log_softmax(logits, dim=-1).gather(1, targets.to(logits.device)[:, None]).squeeze(1)

@@ -202,10 +202,11 @@ def samples_of(groups: Sequence[Sequence[Trajectory]], credit: Advantages) -> li
 
 def check_finite(credit: Advantages, groups: Sequence[Sequence[Trajectory]]) -> None:
     """Stop at an advantage that is not a number. Raises FloatingPointError naming the case."""
-    for group, rows in zip(groups, credit.decisions, strict=True):
-        for trajectory, row in zip(group, rows, strict=True):
+    for g, (group, rows) in enumerate(zip(groups, credit.decisions, strict=True)):
+        beside = [other.advantage for other in credit.alternatives[g]] if credit.alternatives else []
+        for row in [*rows, beside]:
             if not all(map(math.isfinite, row)):
-                case = trajectory.case.note_id
+                case = group[0].case.note_id
                 raise FloatingPointError(f"case {case}: the advantages {row} are not finite; the step was stopped")
 
 

@@ -15,7 +15,7 @@ from statistics import fmean
 
 from ...credit.rollouts import Draws
 from ...credit.tree import Node, build_tree
-from ...credit.utility import step_return
+from ...credit.utility import weighted_utility
 from ...environment import FinalDiagnosis, State, Step
 from .base import Advantages, Alternative, Context, Groups, Stateless
 
@@ -24,7 +24,7 @@ class ValueTree:
     """Backed-up values of one case. ``samples[key]`` are the steps sampled at a state, with the state."""
 
     def __init__(self, context: Context, sampled: list[tuple[State, Step]]):
-        self.environment, self.settings = context.environment, context.settings
+        self.environment, self.worth = context.environment, weighted_utility(context.settings)
         self.samples: dict[tuple, list[tuple[State, Step]]] = defaultdict(list)
         for state, step in sampled:
             self.samples[state.key].append((state, step))
@@ -34,8 +34,8 @@ class ValueTree:
         """Q(s, a): what the step earns, plus V of where it leads."""
         if self.environment.must_diagnose(state) or isinstance(step.action, FinalDiagnosis):
             last, correct = self.environment.conclude(state, step)
-            return step_return(last, correct, self.settings)
-        return step_return(step, False, self.settings) + self.value(state.after(step))
+            return self.worth(correct, last.effort)
+        return self.worth(False, step.effort) + self.value(state.after(step))
 
     def value(self, state: State) -> float:
         """V(s): the mean of Q over the samples at s."""

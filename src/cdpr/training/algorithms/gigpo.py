@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...credit.tree import build_tree
-from ...credit.utility import step_return, trajectory_return
+from ...credit.utility import weighted_utility
 from ...environment import Trajectory
 from ..advantage import group_relative
 from .base import Advantages, Context, Groups, Stateless, equal_groups, every_decision, normalised
@@ -16,11 +16,11 @@ class Gigpo(Stateless):
     trajectory visits has no step-level part."""
 
     def __init__(self, context: Context):
-        self.settings = context.settings
+        self.settings, self.worth = context.settings, weighted_utility(context.settings)
 
     async def advantages(self, groups: Groups, iteration: int) -> Advantages:
         """One advantage per decision."""
-        scores = [[trajectory_return(trajectory, self.settings) for trajectory in group] for group in groups]
+        scores = [[self.worth(trajectory.correct, trajectory.effort()) for trajectory in group] for group in groups]
         decisions = every_decision(normalised(scores, self.settings), groups)
         anchored = sum(self._add_step_level(group, steps) for group, steps in zip(groups, decisions, strict=True))
         return Advantages(decisions, metrics=equal_groups(scores) | {"credit/anchored_decisions": anchored})
@@ -44,9 +44,8 @@ class Gigpo(Stateless):
         returns, ahead = [], 0.0
         for t, step in reversed(list(enumerate(trajectory.steps))):
             last = t == len(trajectory.steps) - 1
-            ahead = step_return(step, last and trajectory.correct, self.settings) + (
-                self.settings.comparators.gigpo_discount * ahead
-            )
+            now = self.worth(last and trajectory.correct, step.effort)
+            ahead = now + self.settings.comparators.gigpo_discount * ahead
             returns.append(ahead)
         return returns[::-1]
 

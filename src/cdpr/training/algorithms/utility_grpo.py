@@ -6,7 +6,7 @@ much from counterfactual credit.
 
 from __future__ import annotations
 
-from ...credit.utility import trajectory_return
+from ...credit.utility import weighted_utility
 from .base import Advantages, Context, Groups, Stateless, equal_groups, every_decision, normalised
 
 
@@ -14,11 +14,11 @@ class UtilityGrpo(Stateless):
     """A = group-relative U(tau), equation "utility"."""
 
     def __init__(self, context: Context):
-        self.settings = context.settings
+        self.settings, self.worth = context.settings, weighted_utility(context.settings)
 
     async def advantages(self, groups: Groups, iteration: int) -> Advantages:
         """One advantage per trajectory."""
-        scores = [[trajectory_return(trajectory, self.settings) for trajectory in group] for group in groups]
+        scores = [[self.worth(trajectory.correct, trajectory.effort()) for trajectory in group] for group in groups]
         decisions = every_decision(normalised(scores, self.settings), groups)
         return Advantages(decisions, metrics=equal_groups(scores))
 

@@ -6,9 +6,8 @@ import asyncio
 from statistics import pstdev
 
 from ...credit.rollouts import Draws
-from ...credit.utility import utility
+from ...credit.utility import weighted_utility
 from ...credit.vine import group_advantages, state_values
-from ...environment import Effort
 from .base import Advantages, Context, Groups, Stateless
 
 
@@ -17,17 +16,17 @@ class VinePpo(Stateless):
     same ones wherever trajectories share a state. Advantages are divided by their deviation over the batch."""
 
     def __init__(self, context: Context):
-        self.context, self.settings = context, context.settings
-        self.numbers = range(self.settings.comparators.continuations)
+        self.context, self.worth = context, weighted_utility(context.settings)
+        self.numbers = range(context.settings.comparators.continuations)
 
     async def advantages(self, groups: Groups, iteration: int) -> Advantages:
         """One advantage per decision."""
         context = self.context
         draws = [Draws(context.environment, context.policy, context.seed, ("actor", iteration)) for _ in groups]
         values = await asyncio.gather(
-            *(state_values(d, group, self.numbers, self._worth) for d, group in zip(draws, groups, strict=True))
+            *(state_values(d, group, self.numbers, self.worth) for d, group in zip(draws, groups, strict=True))
         )
-        decisions = [group_advantages(*pair, self._worth) for pair in zip(groups, values, strict=True)]
+        decisions = [group_advantages(*pair, self.worth) for pair in zip(groups, values, strict=True)]
         scale = pstdev([a for group in decisions for steps in group for a in steps]) or 1.0
         decisions = [[[a / scale for a in steps] for steps in group] for group in decisions]
         metrics = {
@@ -36,11 +35,6 @@ class VinePpo(Stateless):
             "credit/failed": sum(d.failed for d in draws),
         }
         return Advantages(decisions, metrics=metrics)
-
-    def _worth(self, correct: float, effort: Effort) -> float:
-        """U with correctness weighted by ``comparators.correctness_weight``."""
-        weight, tests = self.settings.comparators.correctness_weight, self.settings.environment.tests
-        return utility(weight * correct, effort, self.settings.utility, tests)
 
 
 def build(context: Context) -> VinePpo:
