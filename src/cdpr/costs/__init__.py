@@ -1,8 +1,11 @@
-"""Prices of examinations: fee schedules -> shipped catalogue -> cost map -> charges."""
+"""Prices of examinations: fee schedules -> catalogue -> cost map -> charges."""
 
 from .billing import charge
-from .catalogue import Catalogue, CatalogueError, Price, load_catalogue
-from .price import Coverage, coverage, price_case, price_cases, price_of
+from .catalogue import Catalogue, Price, load_catalogue
+from .coverage import Coverage, coverage, review
+from .overrides import with_overrides
+from .price import price_case, price_of
+from .tables import CatalogueError
 
 __all__ = [
     "Catalogue",
@@ -13,6 +16,7 @@ __all__ = [
     "coverage",
     "load_catalogue",
     "price_case",
-    "price_cases",
     "price_of",
+    "review",
+    "with_overrides",
 ]

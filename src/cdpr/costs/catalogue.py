@@ -1,13 +1,13 @@
-"""The shipped price catalogue: examination -> code -> rate, with source and year of every row.
+"""The price catalogue: examination -> code -> rate, with source, year and confidence of every row.
 
-Three tables in this folder. ``catalogue.csv`` prices examinations under their general names; ``+`` in a code
-adds the rates of several. ``billing_groups.csv`` names single analytes that are billed as part of a panel.
-``paper_prices.csv`` holds the prices printed in the paper's sample record (appendix, "Unified data format").
+Tables of a catalogue's folder: ``catalogue.csv`` prices examinations under their general names (``+`` in a code adds
+the rates of several, ``-26`` names a modifier); ``billing_groups.csv`` names single analytes that are billed as part
+of a panel; ``spellings.csv`` holds further names; ``paper_prices.csv`` the prices printed in the paper's sample record
+(appendix, "Unified data format").
 """
 
 from __future__ import annotations
 
-import csv
 import functools
 import re
 from collections.abc import Mapping
@@ -16,24 +16,29 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from ..cases import examinations, normalise
+from ..cases import PHYSICAL_SUFFIX, examinations, is_physical, normalise
+from .imaging import imaging_words
+from .tables import CatalogueError, amount, read_table
 
-Match = Literal["name", "alias", "analyte", "fallback", "physical"]
-_AMOUNT = re.compile(r"\d+(\.\d+)?")
+Match = Literal["name", "alias", "analyte", "override", "fallback", "physical"]
+CONFIDENCES = ("exact", "representative", "proxy")
+TABLES = ("catalogue.csv", "billing_groups.csv", "spellings.csv", "paper_prices.csv")
+COLUMNS = (
+    "examination", "hcpcs", "rate_usd", "source", "year", "locality", "billing_group", "confidence",
+)  # fmt: skip
 _ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
+_SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
 # A remark that names the specimen makes it another examination: glucose in urine is not blood glucose.
 _SPECIMENS = ("urine", "stool", "csf", "cerebrospinal", "ascites", "pleural", "joint", "fluid", "marrow", "saliva")
-
-
-class CatalogueError(ValueError):
-    """A price table that cannot be used; the message names file, line and field."""
+_URINE_PANEL = "UA_PANEL"
 
 
 @dataclass(frozen=True)
 class Price:
     """What one examination is priced by: US dollars before the rule of its billing group, and where they come from.
 
-    ``how`` tells how the name was found: under its own name, an alias, as an analyte of a panel, or not at all.
+    ``how`` tells how the name was found: under its own name, another spelling, as an analyte of a panel, in the
+    user's overrides, or not at all. ``confidence`` is that of the code: ``exact``, ``representative`` or ``proxy``.
     """
 
     examination: str
@@ -43,28 +48,56 @@ class Price:
     year: str
     group: str | None
     how: Match
+    locality: str = ""
+    confidence: str = ""
 
 
 class Catalogue:
     """Lookup from any spelling of an examination to its :class:`Price`."""
 
-    def __init__(self, prices: Mapping[str, Price], analytes: Mapping[str, str], paper: Mapping[str, float]):
-        """``prices`` and ``paper`` by general name, ``analytes`` from a member's name to its parent's."""
-        self.prices = dict(prices)
-        self.paper = dict(paper)
+    def __init__(
+        self,
+        prices: Mapping[str, Price],
+        analytes: Mapping[str, str],
+        paper: Mapping[str, float],
+        spellings: Mapping[str, str] | None = None,
+        overrides: Mapping[str, Price] | None = None,
+    ):
+        """``prices`` and ``paper`` by general name; ``analytes`` and ``spellings`` from another name to a general one;
+        ``overrides`` by normalised name (see :mod:`.overrides`)."""
+        self.prices, self.paper = dict(prices), dict(paper)
+        self.analytes, self.spellings, self.overrides = dict(analytes), dict(spellings or {}), dict(overrides or {})
         self._by_name = {normalise(name): price for name, price in prices.items()}
+        self._by_spelling = {normalise(name): prices[general] for name, general in self.spellings.items()}
         self._parent_of = {normalise(member): prices[parent] for member, parent in analytes.items()}
+        self._by_words = _by_words(prices, self.spellings)
+        self._remembered = functools.lru_cache(maxsize=1 << 16)(self._find)
 
     def find(self, exam_key: str) -> Price | None:
-        """The price of an examination by name, alias or membership; None when nothing maps.
+        """The price of an examination by name, spelling or membership; None when nothing maps.
 
-        A trailing remark in brackets is ignored when the whole name is unknown, unless it names a specimen.
+        The user's overrides come first. A trailing remark in brackets is ignored when the whole name is unknown,
+        unless it names a specimen. The side of the body does not matter, nor does the word order of imaging names.
         """
-        found = self._look_up(exam_key)
+        return self._remembered(exam_key)
+
+    def _find(self, exam_key: str) -> Price | None:
+        found = self.overrides.get(_general(exam_key)) or self.overrides.get(normalise(exam_key))
+        found = found or self._as_spelt(exam_key)
         aside = _ASIDE.search(exam_key)
-        if found is not None or aside is None or any(s in aside[1].casefold() for s in _SPECIMENS):
-            return found
-        return self._look_up(exam_key[: aside.start()])
+        if found is None and aside is not None:
+            found = self._without_aside(exam_key[: aside.start()], aside[1].casefold())
+        return found
+
+    def knows(self, exam_key: str) -> bool:
+        """Whether every word of a name is one of the vocabulary's or the catalogue's: it holds no remark of its own."""
+        if is_physical(exam_key):
+            term = examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
+            return term is not None and term.kind == "physical"
+        return examinations().find(exam_key) is not None or self._as_spelt(exam_key) is not None
+
+    def _as_spelt(self, name: str) -> Price | None:
+        return self._look_up(name) or self._look_up(_SIDE.sub(" ", name)) or self._imaging(name)
 
     def _look_up(self, name: str) -> Price | None:
         plain = normalise(name)
@@ -73,65 +106,102 @@ class Catalogue:
             return replace(self.prices[term.name], how="name" if normalise(term.name) == plain else "alias")
         if plain in self._by_name:
             return self._by_name[plain]
+        if plain in self._by_spelling:
+            return replace(self._by_spelling[plain], how="alias")
         if plain in self._parent_of:
             return replace(self._parent_of[plain], how="analyte")
         return None
 
+    def _without_aside(self, name: str, remark: str) -> Price | None:
+        if not any(specimen in remark for specimen in _SPECIMENS):
+            return self._look_up(name) or self._imaging(name)
+        if "urine" not in remark:
+            return None
+        found = self._look_up(f"Urine {name}") or self._look_up(name)
+        return found if found is not None and found.group == _URINE_PANEL else None
+
+    def _imaging(self, name: str) -> Price | None:
+        key = imaging_words(name)
+        if key is None:
+            return None
+        words, contrast = key
+        found, general = self._by_words.get(key), self._by_words.get((words, ""))
+        if found is None and general is not None:
+            found = self.prices.get(f"{general.examination} {contrast} Contrast", general)
+        return replace(found, how="alias") if found is not None else None
+
+
+def _general(name: str) -> str:
+    term = examinations().find(name)
+    return normalise(term.name if term is not None else name)
+
+
+def _by_words(prices: Mapping[str, Price], spellings: Mapping[str, str]) -> dict[tuple[frozenset[str], str], Price]:
+    """Imaging rows by their words; the catalogue's own names come before other spellings."""
+    terms = examinations().terms
+    found: dict[tuple[frozenset[str], str], Price] = {}
+    names = [(name, name) for name in prices] + list(spellings.items())
+    names += [(alias, name) for name in prices if name in terms for alias in terms[name].aliases]
+    for name, general in names:
+        key = imaging_words(name)
+        if key is not None and not (key[1] and name not in prices):
+            found.setdefault(key, prices[general])
+    return found
+
 
 def load_catalogue(folder: str | Path | None = None) -> Catalogue:
-    """The three tables of a folder (default: those that are shipped). Raises CatalogueError."""
+    """The tables of a folder (default: those that are shipped). Raises CatalogueError."""
     return _shipped() if folder is None else _read(Path(folder))
+
+
+def shipped_folder() -> Path:
+    """Where the shipped tables lie."""
+    return Path(str(resources.files(__package__)))
 
 
 @functools.cache
 def _shipped() -> Catalogue:
-    return _read(Path(str(resources.files(__package__))))
+    return _read(shipped_folder())
 
 
 def _read(folder: Path) -> Catalogue:
-    prices: dict[str, Price] = {}
-    path = folder / "catalogue.csv"
-    for line, row in _rows(path, ("examination", "hcpcs", "rate_usd", "source", "year", "billing_group")):
-        name = row["examination"]
-        if name in prices:
-            raise CatalogueError(f"{path}:{line}: field 'examination': {name!r} stands twice")
-        rate = _amount(path, line, "rate_usd", row["rate_usd"])
-        group = row["billing_group"] or None
-        prices[name] = Price(name, row["hcpcs"], rate, row["source"], row["year"], group, "name")
+    prices = _read_prices(folder / "catalogue.csv")
     path, analytes = folder / "billing_groups.csv", {}
-    for line, row in _rows(path, ("member", "billing_group", "parent")):
+    for line, row in read_table(path, ("member", "billing_group", "parent")):
         parent = prices.get(row["parent"])
         if parent is None:
             raise CatalogueError(f"{path}:{line}: field 'parent': {row['parent']!r} is not in catalogue.csv")
         if parent.group != row["billing_group"]:
             raise CatalogueError(f"{path}:{line}: field 'billing_group': {parent.examination} is in {parent.group}")
         analytes[row["member"]] = parent.examination
+    spellings = _read_names(folder / "spellings.csv", "spelling", "examination", prices)
     path, paper = folder / "paper_prices.csv", {}
-    for line, row in _rows(path, ("examination", "price_usd")):
+    for line, row in read_table(path, ("examination", "price_usd")):
         if row["examination"] not in prices:
             raise CatalogueError(f"{path}:{line}: field 'examination': {row['examination']!r} is not in catalogue.csv")
-        paper[row["examination"]] = _amount(path, line, "price_usd", row["price_usd"])
-    return Catalogue(prices, analytes, paper)
+        paper[row["examination"]] = amount(path, line, "price_usd", row["price_usd"])
+    return Catalogue(prices, analytes, paper, spellings)
 
 
-def _rows(path: Path, columns: tuple[str, ...]) -> list[tuple[int, dict[str, str]]]:
-    """Rows with their line numbers; every column must exist and every row must fill them all."""
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            reader = csv.DictReader(lines, strict=True)
-            missing = [name for name in columns if name not in (reader.fieldnames or ())]
-            if missing:
-                raise CatalogueError(f"{path}:1: no column {missing[0]!r}; expected {', '.join(columns)}")
-            rows = [(reader.line_num, row) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CatalogueError(f"{path}: cannot be read as CSV in UTF-8: {error}") from error
-    for line, row in rows:
-        if None in row or None in row.values():
-            raise CatalogueError(f"{path}:{line}: expected {len(columns)} fields")
-    return [(line, {name: row[name].strip() for name in columns}) for line, row in rows]
+def _read_prices(path: Path) -> dict[str, Price]:
+    prices: dict[str, Price] = {}
+    for line, row in read_table(path, COLUMNS):
+        name = row["examination"]
+        if name in prices:
+            raise CatalogueError(f"{path}:{line}: field 'examination': {name!r} stands twice")
+        if row["confidence"] not in CONFIDENCES:
+            raise CatalogueError(f"{path}:{line}: field 'confidence': expected one of {', '.join(CONFIDENCES)}")
+        usd, group = amount(path, line, "rate_usd", row["rate_usd"]), row["billing_group"] or None
+        prices[name] = Price(
+            name, row["hcpcs"], usd, row["source"], row["year"], group, "name", row["locality"], row["confidence"]
+        )
+    return prices
 
 
-def _amount(path: Path, line: int, field: str, text: str) -> float:
-    if not _AMOUNT.fullmatch(text):
-        raise CatalogueError(f"{path}:{line}: field {field!r}: {text!r} is not an amount in US dollars")
-    return float(text)
+def _read_names(path: Path, column: str, target: str, prices: Mapping[str, Price]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for line, row in read_table(path, (column, target)):
+        if row[target] not in prices:
+            raise CatalogueError(f"{path}:{line}: field {target!r}: {row[target]!r} is not in catalogue.csv")
+        names[row[column]] = row[target]
+    return names

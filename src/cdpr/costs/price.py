@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from ..cases import CaseRecord, is_physical
 from ..settings.schema import Costs
 from .catalogue import Catalogue, Price
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """What one examination key was priced by, and in how many cases it occurs; ``price_usd`` is its own price,
-    before the rule of its billing group."""
-
-    exam_key: str
-    cases: int
-    examination: str
-    hcpcs: str
-    price_usd: float
-    source: str
-    year: str
-    billing_group: str
-    how: str
-
-    def row(self) -> dict[str, str | int | float]:
-        """The fields as a table row."""
-        return asdict(self)
-
-
 def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
-    """The price of one examination: free for the physical examination, else the paper's own price (when
-    ``price_map`` asks for them), else the catalogue's, else the fallback. US dollars."""
+    """The price of one examination, US dollars.
+
+    Free for the physical examination; else the user's override, the paper's own price (when ``price_map`` asks for
+    them), the catalogue's, the fallback, whichever comes first.
+    """
     if is_physical(exam_key):
         return Price("", "", 0.0, "free of charge", "", None, "physical")
     found = catalogue.find(exam_key)
     if found is None:
         return Price("", "", settings.fallback_usd, "fallback", "", None, "fallback")
-    if settings.price_map == "paper_prices" and found.examination in catalogue.paper:
-        return replace(found, hcpcs="", usd=catalogue.paper[found.examination], source="paper", year="")
+    own = settings.price_map == "paper_prices" and found.how != "override"
+    if own and found.examination in catalogue.paper:
+        return replace(found, hcpcs="", usd=catalogue.paper[found.examination], source="paper", year="", locality="")
     return found
 
 
@@ -51,31 +34,18 @@ def price_case(record: CaseRecord, settings: Costs, catalogue: Catalogue) -> Cas
     is charged the same; :func:`cdpr.costs.billing.charge` charges it once.
     """
     prices = {key: price_of(key, settings, catalogue) for key in record.key_pertinent_results_dict}
-    groups = {key: price.group for key, price in prices.items() if price.group is not None}
-    group_usd = {
-        group: _group_price([prices[key] for key in groups if groups[key] == group], settings.group_price)
-        for group in set(groups.values())
-    }
-    costs = {key: group_usd[groups[key]] if key in groups else price.usd for key, price in prices.items()}
+    costs, groups = group_prices(prices, settings.group_price)
     return CaseRecord.model_validate(record.model_dump() | {"exam_cost_map": costs, "exam_billing_group": groups})
 
 
-def price_cases(
-    records: Iterable[CaseRecord], settings: Costs, catalogue: Catalogue
-) -> tuple[list[CaseRecord], list[Coverage]]:
-    """Priced records, and the coverage table sorted by examination key."""
-    priced = [price_case(record, settings, catalogue) for record in records]
-    counts = Counter(key for record in priced for key in record.key_pertinent_results_dict)
-    return priced, coverage(counts, settings, catalogue)
-
-
-def coverage(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> list[Coverage]:
-    """One row per examination key from the number of cases that have it."""
-    prices = {key: price_of(key, settings, catalogue) for key in sorted(counts)}
-    return [
-        Coverage(key, counts[key], p.examination, p.hcpcs, p.usd, p.source, p.year, p.group or "", p.how)
-        for key, p in prices.items()
-    ]
+def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, float], dict[str, str]]:
+    """(US dollars, billing group) by examination key, with the rule of the billing groups applied."""
+    groups = {key: price.group for key, price in prices.items() if price.group is not None}
+    group_usd = {
+        group: _group_price([prices[key] for key in groups if groups[key] == group], rule)
+        for group in set(groups.values())
+    }
+    return {key: group_usd[groups[key]] if key in groups else price.usd for key, price in prices.items()}, groups
 
 
 def _group_price(members: list[Price], rule: str) -> float:

@@ -1,0 +1,101 @@
+"""Which price every examination got, and which names wait for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+from rapidfuzz import fuzz, process
+
+from ..cases import examinations, normalise
+from ..settings.schema import Costs
+from .catalogue import Catalogue
+from .price import price_of
+
+RARE = 5
+POOLED = f"(names seen in fewer than {RARE} cases)"
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What one examination key was priced by, and in how many cases it occurs.
+
+    ``price_usd`` is its own price, before the rule of its billing group; ``catalogue_usd`` and ``paper_usd`` are the
+    corrected price and the paper's, side by side, where there is one. ``names`` is 1 but in a pooled row.
+    """
+
+    exam_key: str
+    cases: int
+    names: int
+    examination: str
+    hcpcs: str
+    price_usd: float
+    catalogue_usd: float | str
+    paper_usd: float | str
+    source: str
+    year: str
+    locality: str
+    billing_group: str
+    confidence: str
+    how: str
+
+    def row(self) -> dict[str, str | int | float]:
+        """The fields as a table row."""
+        return asdict(self)
+
+
+COVERAGE_COLUMNS = tuple(field.name for field in fields(Coverage))
+REVIEW_COLUMNS = ("examination", "price_usd", "billing_group", "cases", "nearest", "score")
+
+
+def coverage(
+    counts: Mapping[str, int], settings: Costs, catalogue: Catalogue, pool_rare: bool = False
+) -> list[Coverage]:
+    """One row per examination key from the number of cases that have it, sorted by key.
+
+    With ``pool_rare``, names with words that neither the vocabulary nor the catalogue has, and that fewer than five
+    cases share, are pooled, one row for each way of pricing: a heading of a note may be a patient's words.
+    """
+    rows = [_row(key, counts[key], settings, catalogue) for key in sorted(counts)]
+    if not pool_rare:
+        return rows
+    shown = [row for row in rows if row.cases >= RARE or catalogue.knows(row.exam_key)]
+    pools: dict[str, list[Coverage]] = {}
+    for row in rows:
+        if row.cases < RARE and not catalogue.knows(row.exam_key):
+            pools.setdefault(row.how, []).append(row)
+    return shown + [_pool(pools[how]) for how in sorted(pools)]
+
+
+def _row(key: str, cases: int, settings: Costs, catalogue: Catalogue) -> Coverage:
+    price = price_of(key, settings, catalogue)
+    listed = catalogue.prices.get(price.examination)
+    return Coverage(
+        key, cases, 1, price.examination, price.hcpcs, price.usd,
+        "" if listed is None else listed.usd, catalogue.paper.get(price.examination, ""),
+        price.source, price.year, price.locality, price.group or "", price.confidence, price.how,
+    )  # fmt: skip
+
+
+def _pool(rows: list[Coverage]) -> Coverage:
+    """One row for several names: their cases added up, their price on average over these."""
+    cases = sum(row.cases for row in rows)
+    mean = round(sum(row.cases * row.price_usd for row in rows) / cases, 2)
+    return Coverage(POOLED, cases, len(rows), "", "", mean, "", "", "", "", "", "", "", rows[0].how)
+
+
+def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> list[dict[str, str | int | float]]:
+    """Examinations at the fallback price, most frequent first, each with the nearest known name (score 0 to 100).
+
+    With ``price_usd`` filled in, the table is one of overrides.
+    """
+    known = {normalise(name): name for name in (*catalogue.prices, *catalogue.spellings, *catalogue.analytes)}
+    known |= {spelling: term.name for spelling, term in examinations().spellings.items() if term.kind != "physical"}
+    rows = []
+    for key, cases in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if price_of(key, settings, catalogue).how != "fallback":
+            continue
+        best = process.extractOne(normalise(key), known.keys(), scorer=fuzz.token_sort_ratio)
+        nearest, score = (known[best[0]], round(best[1], 1)) if best else ("", 0.0)
+        rows.append(dict(zip(REVIEW_COLUMNS, (key, "", "", cases, nearest, score), strict=True)))
+    return rows

@@ -1,0 +1,24 @@
+"""Rates from the fee schedules of the Centers for Medicare & Medicaid Services, as published, of any year.
+
+Only codes and rates are read: the descriptors of these files belong to the American Medical Association.
+"""
+
+from .clfs import read_clfs
+from .gpci import Indices, read_gpci
+from .opps import read_opps
+from .opps_cap import read_opps_cap
+from .pfs import read_pfs
+from .schedule import NATIONAL, FeeScheduleError, Schedule, split_codes
+
+__all__ = [
+    "NATIONAL",
+    "FeeScheduleError",
+    "Indices",
+    "Schedule",
+    "read_clfs",
+    "read_gpci",
+    "read_opps",
+    "read_opps_cap",
+    "read_pfs",
+    "split_codes",
+]

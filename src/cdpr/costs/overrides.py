@@ -1,0 +1,43 @@
+"""The user's own prices: ``examination,price_usd,billing_group``, before every other price.
+
+An examination of the vocabulary is overridden under all its spellings, any other name under this one. Rows without a
+price are not filled in yet and are passed over, so a review table that is filled in by and by can be used as it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..cases import examinations, is_physical, normalise
+from .catalogue import Catalogue, Price
+from .tables import CatalogueError, amount, read_table
+
+NO_GROUP = "none"
+
+
+def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
+    """The catalogue with the user's prices, US dollars.
+
+    An empty ``billing_group`` keeps the group that the examination is in, ``none`` takes it out. Messages never
+    repeat a name: names that come from notes may be a patient's words. Raises CatalogueError.
+    """
+    path, overrides, lines = Path(path), {}, {}
+    for line, row in read_table(path, ("examination", "price_usd"), optional=("billing_group",)):
+        if not row["price_usd"]:
+            continue
+        if not normalise(row["examination"]):
+            raise CatalogueError(f"{path}:{line}: field 'examination': empty")
+        if is_physical(row["examination"]):
+            raise CatalogueError(f"{path}:{line}: field 'examination': the physical examination is free of charge")
+        usd = amount(path, line, "price_usd", row["price_usd"])
+        term = examinations().find(row["examination"])
+        name = term.name if term is not None else row["examination"]
+        if normalise(name) in lines:
+            raise CatalogueError(f"{path}:{line}: field 'examination': stands in line {lines[normalise(name)]} already")
+        lines[normalise(name)] = line
+        known = catalogue.find(name)
+        group = row["billing_group"] or (known.group if known is not None else None)
+        overrides[normalise(name)] = Price(
+            name, "", usd, "override", "", None if group == NO_GROUP else group, "override"
+        )
+    return Catalogue(catalogue.prices, catalogue.analytes, catalogue.paper, catalogue.spellings, overrides)

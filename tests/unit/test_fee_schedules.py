@@ -1,0 +1,335 @@
+"""Readers of the fee schedules: the published files to the cent, other years' layouts, and files that are damaged."""
+
+import csv
+import io
+import json
+import zipfile
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cdpr.costs import CatalogueError, build, load_catalogue
+from cdpr.costs.catalogue import TABLES, shipped_folder
+from cdpr.costs.fee_schedules import FeeScheduleError, read_clfs, read_gpci, read_opps, read_opps_cap, read_pfs
+from cdpr.settings import parse_settings
+from cdpr.stages import build_catalogue
+from cdpr.tracking import Run
+
+CMS = Path(__file__).parents[3] / "shared" / "data" / "cms"
+CLFS, PFS = CMS / "clfs" / "CLFS_2025_Q2V1.csv", CMS / "pfs" / "PPRRVU2025_Oct.csv"
+GPCI, CAP = CMS / "pfs" / "GPCI2025.csv", CMS / "pfs" / "OPPSCAP_Oct.csv"
+real = pytest.mark.skipif(not CMS.exists(), reason="the CMS files are not beside the repository (../shared/data/cms)")
+
+
+def opps_file() -> Path:
+    return next((CMS / "opps").glob("*.xlsx"))
+
+
+# The published files
+
+
+@real
+def test_laboratory_rates_of_2025():
+    schedule = read_clfs(CLFS)
+    golden = {"80053": 10.56, "85027": 6.47, "85025": 7.77, "80048": 8.46, "80069": 8.68, "83605": 11.57,
+              "87086": 8.07, "84484": 12.47, "83690": 6.89, "85379": 10.18, "81001": 3.17, "80076": 8.17,
+              "81025": 8.61, "85610": 4.29, "85730": 6.01}  # fmt: skip
+    assert {code: schedule.rate(code) for code in golden} == golden
+    assert schedule.rate("85610+85730") == 10.30
+    assert (schedule.source, schedule.rows, len(schedule.rates)) == ("CLFS 2025 Q2", 2105, 2039)
+    assert schedule.left_out == {"locally priced": 66} and not schedule.rejected
+    assert schedule.rate("0020M") is None, "locally priced is missing, not free"
+
+
+@real
+def test_physician_prices_of_2025():
+    schedule = read_pfs(PFS)
+    golden = {"74177": 297.26, "74177-26": 83.45, "71046": 32.67, "93000": 13.91, "70450": 105.13, "76700": 111.92,
+              "93306": 187.93, "71275": 261.36}  # the last one at the imaging cap  # fmt: skip
+    assert {code: schedule.rate(code) for code in golden} == golden
+    assert schedule.source == "PFS 2025 RVU25D" and not schedule.rejected
+    assert schedule.notes == {"rows at the imaging cap": 58}
+    assert read_pfs(PFS, conversion_factor=100).rate("71046") == 101.0
+    assert not {code for code, _ in schedule.rates} & {"80053", "85027"}, "laboratory tests are never priced here"
+    assert schedule.left_out["status X"] == 2548 and schedule.left_out["status C"] == 1347
+
+
+@real
+def test_prices_at_every_locality_agree_with_the_published_imaging_caps_to_the_cent():
+    for locality in ("02102-01", "01112-05", "13202-01", "03602-21"):
+        schedule = read_pfs(PFS, locality=locality, gpci=GPCI)
+        caps = read_opps_cap(CAP, locality)
+        assert len(caps) > 50
+        assert {key: Decimal(str(schedule.rates[key])) for key in caps} == caps
+        assert read_pfs(PFS, locality=locality, gpci=GPCI, opps_cap=CAP).rates == schedule.rates
+    alaska = read_gpci(GPCI, "02102-01")
+    assert (alaska.work, alaska.expense, alaska.malpractice) == (Decimal("1.5"), Decimal("1.081"), Decimal("0.592"))
+    assert alaska.name == "ALASKA" and read_gpci(GPCI, "01212-01").name == "HAWAII, GUAM"
+
+
+@real
+def test_outpatient_rates_of_2023():
+    schedule = read_opps(opps_file())
+    assert (schedule.source, schedule.rate("74177"), schedule.rate("43235")) == ("OPPS 2023", 368.43, 825.51)
+    assert schedule.rate("80053") is None and not schedule.rejected
+    assert schedule.left_out["no rate, status N"] == 2017 and schedule.left_out["no rate, status Q4"] == 1226
+
+
+@real
+def test_the_shipped_catalogue_is_what_the_published_files_give(tmp_path):
+    schedules = {"CLFS": read_clfs(CLFS), "PFS": read_pfs(PFS), "OPPS": read_opps(opps_file())}
+    assert build.build_catalogue(tmp_path, schedules) == []
+    for name in TABLES:
+        assert (tmp_path / name).read_bytes() == (shipped_folder() / name).read_bytes(), name
+    laboratory = {code for code, _ in schedules["CLFS"].rates}
+    for row in build.examination_codes():
+        codes = {part[:5] for part in row.hcpcs.split("+")}
+        assert row.schedule == "CLFS" or not codes & laboratory, f"{row.examination} is a laboratory test"
+
+
+@real
+def test_a_catalogue_of_another_locality_keeps_what_is_not_given(tmp_path):
+    chosen = parse_settings({"data": {"fee_schedules": {"locality": "02102-01"}}}, "test")
+    folder = tmp_path / "catalogue"
+    job = Run("build_catalogue", "k", {"pfs": PFS, "gpci": GPCI, "opps_cap": CAP}, {"catalogue": folder})
+    build_catalogue.run(chosen, job)
+    prices, shipped = load_catalogue(folder).prices, load_catalogue().prices
+    assert (prices["CT Abdomen and Pelvis"].usd, prices["CT Abdomen and Pelvis"].locality) == (344.11, "02102-01")
+    assert prices["Complete Blood Count"] == shipped["Complete Blood Count"]
+    told = json.loads((folder / "schedules.json").read_text())
+    assert told["shipped_rates_kept"]["Complete Blood Count"] == "CLFS 2025 Q2"
+    assert told["schedules"]["PFS"]["locality"] == "02102-01" and told["schedules"]["PFS"]["rejected"] == 0
+    assert set(told["files"]) == {"pfs", "gpci", "opps_cap"} and str(CMS) not in json.dumps(told)
+    with pytest.raises(FeeScheduleError, match=r"locality is '02102-01', but .*pfs names no file"):
+        build_catalogue.run(chosen, Run("build_catalogue", "k", {"clfs": CLFS}, {"catalogue": folder}))
+
+
+# Layouts written here, as the years have them
+
+CLFS_HEADER = ["YEAR", "HCPCS", "MOD", "EFF_DATE", "INDICATOR", "RATE", "SHORTDESC"]
+CLFS_ROWS = [
+    ["2027", "90001", "", "20270101", "N", "00010.56", "x"],
+    ["2027", "90001", "QW", "20270401", "N", "11", "x"],
+    ["2027", "90002", "", "20270101", "L", "00000.00", "x"],
+    ["2027", "90003", "", "20270101", "N", "21.9", "x"],
+]
+PFS_NAMES = [
+    "HCPCS", "MOD", "DESCRIPTION", "STATUS CODE", "WORK RVU", "NON-FAC PE RVU", "FACILITY PE RVU", "MP RVU",
+    "NON-FACILITY TOTAL", "FACILITY TOTAL", "PRIC IND", "CONV FACTOR", "NON-FACILITY PE USED FOR OPPS PAYMENT AMOUNT",
+    "FACILITY PE USED FOR OPPS PAYMENT AMOUNT", "MP USED FOR OPPS PAYMENT AMOUNT",
+]  # fmt: skip
+PFS_ORDER = range(len(PFS_NAMES))
+PFS_ROWS = [
+    ["90003", "", "x", "A", "1.00", "3.00", "2", "0.10", "4.10", "3.1", "1", "10", "2.00", "2", "0.05"],  # capped
+    ["90003", "26", "x", "A", "1.00", "0.20", "0.2", "0.05", "1.25", "1.25", "1", "10", "0", "0", "0"],
+    ["90004", "", "x", "X", "0.00", "0.00", "0", "0.00", "0.00", "0", "1", "10", "0", "0", "0"],
+    ["90005", "", "x", "C", "0.00", "0.00", "0", "0.00", "0.00", "0", "1", "10", "0", "0", "0"],
+    ["90006", "", "x", "R", "1.00", "0.00", "0", "0.00", "1.00", "1", "1", "10", "0", "0", "0"],
+]
+
+
+def as_csv(rows: list[list[str]], encoding: str = "utf-8") -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
+    return text.getvalue().encode(encoding)
+
+
+def clfs_bytes(order=range(7), rows=CLFS_ROWS) -> bytes:
+    table = [[row[i] for i in order] for row in [CLFS_HEADER, *rows]]
+    return b"2027 Schedule,,\r\nnotice \xa0,,\r\n,,\r\n" + as_csv(table)
+
+
+def pfs_bytes(order=PFS_ORDER, rows=PFS_ROWS) -> bytes:
+    """Titles in one cell, then names stacked in two rows, the lower of which repeats itself."""
+    upper = [PFS_NAMES[i].rpartition(" ")[0] for i in order]
+    lower = [PFS_NAMES[i].rpartition(" ")[2] for i in order]
+    titles = [["", "", "2026 National Physician Fee Schedule Relative Value File January Release"], ["", "", "notice"]]
+    return as_csv([*titles, upper, lower, *([row[i] for i in order] for row in rows)])
+
+
+def save(folder: Path, name: str, content: bytes) -> Path:
+    (folder / name).write_bytes(content)
+    return folder / name
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.permutations(range(7)), st.permutations(PFS_ORDER))
+def test_columns_are_found_by_name_in_any_order(tmp_path, clfs_order, pfs_order):
+    clfs = read_clfs(save(tmp_path, "clfs.csv", clfs_bytes(clfs_order)))
+    assert clfs.rates == {("90001", ""): 10.56, ("90001", "QW"): 11.0, ("90003", ""): 21.9}
+    assert (clfs.source, clfs.left_out) == ("CLFS 2027 Q2", {"locally priced": 1})
+    pfs = read_pfs(save(tmp_path, "pfs.csv", pfs_bytes(pfs_order)))
+    assert pfs.rates == {("90003", ""): 30.5, ("90003", "26"): 12.5, ("90006", ""): 10.0}
+    assert (pfs.source, pfs.left_out) == ("PFS 2026 RVU26A", {"status X": 1, "status C": 1})
+
+
+def test_a_header_that_comes_again_is_no_row_and_a_bad_row_is_listed_with_its_line(tmp_path):
+    rows = [*CLFS_ROWS[:2], CLFS_HEADER, *CLFS_ROWS[2:], ["2027", "90009", "", "20270101", "N", "n/a", "x"],
+            ["2027", "9", "", "20270101", "N", "1", "x"], ["2027", "90001", "", "20270101", "N", "9.99", "x"],
+            ["", "", "", "", "", "", "footnote"]]  # fmt: skip
+    schedule = read_clfs(save(tmp_path, "clfs.csv", clfs_bytes(rows=rows)))
+    assert schedule.rate("90001") == 10.56 and schedule.rows == 7
+    assert schedule.rejected == [
+        "line 10: field 'RATE': 'n/a' is not an amount",
+        "line 11: field 'HCPCS': '9' is not a code of five characters",
+        "line 12: 90001 stands twice, with two rates",
+    ]
+    odd = [*PFS_ROWS, [*PFS_ROWS[0][:8], "9.99", *PFS_ROWS[0][9:]]]
+    assert read_pfs(save(tmp_path, "pfs.csv", pfs_bytes(rows=odd))).rejected == [
+        "line 10: work, non-facility PE and MP do not add up to the non-facility total"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reader", "content", "said"),
+    [
+        (read_clfs, pfs_bytes(), "no header row with YEAR and HCPCS"),
+        (read_clfs, clfs_bytes().replace(b"RATE", b"PAID"), r":4: no column 'RATE'; found YEAR"),
+        (read_clfs, clfs_bytes().replace(b"SHORTDESC", b"RATE"), r":4: column 'RATE' stands 2 times"),
+        (read_clfs, clfs_bytes(rows=[]), "no row has a rate; is the file whole"),
+        (
+            read_clfs,
+            clfs_bytes(rows=[[*row[:5], "x", ""] for row in CLFS_ROWS]),
+            "4 of 4 rows cannot be read; .*line 5",
+        ),
+        (read_clfs, clfs_bytes().replace(b"2027,90003", b"2026,90003"), "more than one year .2026, 2027."),
+        (read_clfs, clfs_bytes() + b'2027,"90', r":9: not CSV"),
+        (read_clfs, b"PK\x03\x04", "no CSV file; unpack it"),
+        (read_pfs, clfs_bytes(), "no column 'STATUS CODE'"),
+        (read_pfs, pfs_bytes().replace(b"FACTOR", b"FAKTOR"), "no column 'CONV FACTOR'"),
+        (read_pfs, pfs_bytes().replace(b",10,2.00", b",11,2.00"), r"conversion factor .10, 11.; set data\.fee_sch"),
+        (read_pfs, pfs_bytes().replace(b",10,", b",,"), "set data.fee_schedules.conversion_factor"),
+        (read_pfs, b"", "no header row with HCPCS"),
+    ],
+)
+def test_a_file_that_is_not_as_expected_is_an_error(tmp_path, reader, content, said):
+    with pytest.raises(FeeScheduleError, match=said):
+        reader(save(tmp_path, "file.csv", content))
+    with pytest.raises(FeeScheduleError, match=r"gone\.csv: cannot be read: No such file"):
+        reader(tmp_path / "gone.csv")
+
+
+WHOLE = {
+    "clfs.csv": (read_clfs, clfs_bytes()),
+    "pfs.csv": (read_pfs, pfs_bytes()),
+}
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(st.sampled_from(sorted(WHOLE)), st.data())
+def test_damage_is_an_error_or_a_listed_rejection_and_never_a_price_of_none(tmp_path, name, data):
+    reader, content = WHOLE[name]
+    damaged = bytearray(content[: data.draw(st.integers(0, len(content)))])
+    for _ in range(data.draw(st.integers(0, 3)) if damaged else 0):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        schedule = reader(save(tmp_path, name, bytes(damaged)))
+    except FeeScheduleError as error:
+        assert name in str(error)
+    else:
+        assert schedule.rates and all(0 < usd < 1e7 for usd in schedule.rates.values())
+        assert len(schedule.rates) + sum(schedule.left_out.values()) + len(schedule.rejected) >= schedule.rows
+
+
+def test_a_locality_needs_its_indices_and_unknown_ones_are_told(tmp_path):
+    gpci = save(tmp_path, "gpci.csv", as_csv([
+        ["CY 2026 GPCIs"], [], ["Medicare Administrative Contractor (MAC)", "State", "Locality Number", "Locality Name",
+        "2026 PW GPCI (without 1.0 Floor)", "2026 PW GPCI (with 1.0 Floor)", "2026 PE GPCI", "2026 MP GPCI"],
+        ["2102", "AK**", "1", "NORTH, COLD**", "0.9", "1.5", "2", "3"], ["**a footnote"],
+    ]))  # fmt: skip
+    pfs = save(tmp_path, "pfs.csv", pfs_bytes())
+    at = read_pfs(pfs, locality="02102-01", gpci=gpci)
+    assert at.rate("90003") == 56.5, "capped: (1 x 1.5 + 2 x 2 + 0.05 x 3) x 10"
+    assert at.rate("90003-26") == 20.5 and at.locality == "02102-01"
+    caps = save(tmp_path, "cap.csv", as_csv([
+        ["HCPCS", "MOD", "PROCSTAT", "CARRIER", "LOCALITY", "FACILITY PRICE", "NON-FACILTY PRICE"],
+        ["90003", "", "A", "02102", "01", "99.00", "55.00"], ["90003", "", "A", "99999", "01", "1", "1"],
+        ["90006", "", "C", "02102", "01", "1.00", "1.00"], ["", "", "", "", "", "", ""],
+    ]))  # fmt: skip
+    capped = read_pfs(pfs, locality="02102-01", gpci=gpci, opps_cap=caps)
+    assert (capped.rate("90003"), capped.rate("90006")) == (55.0, 15.0)
+    assert capped.notes["published imaging caps that differ from the units"] == 1
+    for wrong, said in (("02102-09", "no locality '02102-09'; near it: 02102-01"), ("Alaska", "neither 'national'")):
+        with pytest.raises(FeeScheduleError, match=said):
+            read_pfs(pfs, locality=wrong, gpci=gpci)
+    with pytest.raises(FeeScheduleError, match=r"needs data\.fee_schedules\.gpci"):
+        read_pfs(pfs, locality="02102-01")
+
+
+def test_a_carrier_file_gives_finished_prices_of_a_locality(tmp_path):
+    def row(locality: str, code: str, modifier: str, price: str, status: str = "A") -> str:
+        fields = ["2026", "02102", locality, code, modifier, price, "0000001.00", " ", "1", status, "0",
+                  "0000000.00", "0000000.00", "9", "0000000.00", "0000000.00"]  # fmt: skip
+        return ",".join(f'"{field}"' for field in fields)
+
+    rows = [row("01", "90003", "  ", "0001339.81"), row("01", "90003", "26", "0000020.50"),
+            row("02", "90003", "  ", "0000999.00"), row("01", "90004", "  ", "0000000.00", "X"),
+            '"TRL-all rights reserved"']  # fmt: skip
+    path = save(tmp_path, "PFALL26A.txt", "\r\n".join(rows).encode())
+    schedule = read_pfs(path, locality="02102-01")
+    assert schedule.rates == {("90003", ""): 1339.81, ("90003", "26"): 20.5}
+    assert schedule.left_out == {"another locality": 1, "status X": 1, "trailer": 1} and schedule.source == "PFS 2026"
+    with pytest.raises(FeeScheduleError, match="prices by locality only"):
+        read_pfs(path)
+    with pytest.raises(FeeScheduleError, match="no rows of locality '02102-07'"):
+        read_pfs(path, locality="02102-07")
+
+
+def workbook(rows: list[dict[str, str]], sheet: str = "xl/worksheets/sheet1.xml") -> bytes:
+    cells = "".join(
+        f'<row r="{n}">' + "".join(f'<c r="{c}{n}" t="inlineStr"><is><t>{t}</t></is></c>' for c, t in row.items())
+        + "</row>" for n, row in enumerate(rows, 1)
+    )  # fmt: skip
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as book:
+        book.writestr(sheet, '<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+                             f"<sheetData>{cells}</sheetData></worksheet>")  # fmt: skip
+    return out.getvalue()
+
+
+OPPS_ROWS = [
+    {"A": "Addendum B: HCPCS Code payments for CY 2031"},
+    {"B": "HCPCS Code", "A": "Payment Rate ", "C": " SI", "D": "Copay"},
+    {"B": "90007", "A": "825.507", "C": "S ", "D": "."},
+    {"B": "90008", "C": "N"},
+    {"B": "HCPCS Code", "A": "Payment Rate ", "C": " SI", "D": "Copay"},
+    {"B": "90010", "A": "1.2E3", "C": "T"},
+    {"B": "90009", "A": "free", "C": "S"},
+]
+
+
+def test_a_workbook_is_read_by_its_header_and_a_damaged_one_is_an_error(tmp_path):
+    whole = workbook(OPPS_ROWS)
+    schedule = read_opps(save(tmp_path, "b.xlsx", whole))
+    assert schedule.rates == {("90007", ""): 825.51, ("90010", ""): 1200.0} and schedule.source == "OPPS 2031"
+    assert schedule.left_out == {"no rate, status N": 1}
+    assert schedule.rejected == ["line 7: field 'Payment Rate': 'free' is not an amount"]
+    for content, said in (
+        (whole[: len(whole) // 2], "not a whole xlsx workbook"),
+        (b"HCPCS Code,SI", "not a whole xlsx workbook"),
+        (workbook(OPPS_ROWS, "xl/other.xml"), "no sheet xl/worksheets/sheet1.xml"),
+        (workbook([*OPPS_ROWS[:1], {"A": "<c"}]), "damaged sheet"),
+        (workbook(OPPS_ROWS[:1]), "no row with a cell 'HCPCS Code'"),
+        (workbook([{"A": "HCPCS Code", "B": "SI"}]), "no column 'PAYMENT RATE'"),
+    ):
+        with pytest.raises(FeeScheduleError, match=said):
+            read_opps(save(tmp_path, "b.xlsx", content))
+
+
+def test_every_mapped_examination_needs_a_rate_from_somewhere(tmp_path):
+    with pytest.raises(CatalogueError, match="the CLFS has no rate for 85027"):
+        build.build_catalogue(tmp_path, {})
+    codes = tmp_path / "examination_codes.csv"
+    head = "examination,hcpcs,schedule,billing_group,confidence,provenance\n"
+    for row, said in (
+        ("A,8502,CLFS,,exact,x", "field 'hcpcs': '8502' is not CODE"),
+        ("A,85027,XYZ,,exact,x", "field 'schedule'"),
+        ("A,85027,CLFS,,sure,x", "field 'confidence'"),
+        ("A,85027,CLFS,,exact,x\nA,85027,CLFS,,exact,x", r":3: field 'examination'"),
+    ):
+        codes.write_text(head + row + "\n")
+        with pytest.raises(CatalogueError, match=said):
+            build.examination_codes(codes)
