@@ -1,16 +1,36 @@
 """Importers of the benchmarks: ClinicalBench, the private format, AgentClinic."""
 
+import csv
+import functools
+import gzip
+import io
 import json
+import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from cdpr.cases import parse_analytes
+from cdpr.cases import is_physical, parse_analytes
+from cdpr.costs import load_catalogue
 from cdpr.ingest import IngestError, ingest
-from cdpr.ingest.clinicalbench import repair_backslashes
-from cdpr.settings import Settings
+from cdpr.ingest.check import check
+from cdpr.ingest.clinicalbench import NOTICE, read_clinicalbench, repair_backslashes
+from cdpr.ingest.draft import finish
+from cdpr.ingest.flat_files import LONGEST_NAME, LONGEST_TEXT, is_absent
+from cdpr.ingest.funnel import Funnel
+from cdpr.ingest.leaks import STRICT
+from cdpr.ingest.template import write_template
+from cdpr.settings import Settings, parse_settings
 
 AGENTCLINIC = Path(__file__).parents[3] / "shared" / "data" / "agentclinic" / "agentclinic_medqa.jsonl"
+CREDENTIALED = parse_settings({"data": {"private": {"credentialed": True}}})
+ClinicalBench = type(Settings().data.clinicalbench)
+FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Line ends, quotes, paths, control characters, a text that runs backwards, half a character, a composed letter.
+HOSTILE = "a\n\"b' ../../c\\d,;\x00\x1b[31m\u202egnp.exe\u200b\ud800 e\u0301"
 
 
 def bench(**changes) -> dict:
@@ -26,6 +46,11 @@ def bench(**changes) -> dict:
     }  # fmt: skip
 
 
+def ingest_json(folder: Path, cases, **source):
+    (folder / "cases.json").write_text(json.dumps(cases))
+    return ingest("clinicalbench", parse_settings({"data": {"clinicalbench": {"language": "both", **source}}}), folder)
+
+
 def test_clinicalbench_is_repaired_cut_and_reshaped(tmp_path):
     file = tmp_path / "sample.json"
     file.write_text(json.dumps(bench()).replace("#2", r"\#2").replace("15", r"15\%"))
@@ -39,31 +64,88 @@ def test_clinicalbench_is_repaired_cut_and_reshaped(tmp_path):
         "Plain computed tomography scan + Echocardiogram": "Swollen pancreas."}  # fmt: skip
     text = r'{"a": "\\# \n \u00e9 \" \/"}'
     assert repair_backslashes(text) == text
+    assert funnel.warnings == []
+
+
+def test_clinicalbench_cases_that_lack_something_are_listed_whatever_their_order(tmp_path):
     cases = [bench(id=2, laboratory_examination="WBC 9", imageological_examination="Not available."),
-             bench(id=1, clinical_case_summary="nothing headed"), bench(id=3, principal_diagnosis="")]  # fmt: skip
+             bench(id=1, clinical_case_summary="nothing headed"), bench(id=3, principal_diagnosis=None),
+             bench(id=2, laboratory_examination="WBC 9", imageological_examination="Not available.")]  # fmt: skip
     for order in (cases, cases[::-1]):
-        file.write_text(json.dumps(order))
-        (record,), funnel = ingest("clinicalbench", Settings(), tmp_path)
+        (record,), funnel = ingest_json(tmp_path, order, path="mine")
         assert record.key_pertinent_results_dict["Laboratory Tests"] == "WBC 9"
-        assert {rule: ids for rule, ids in funnel.dropped.items()} == {
-            "no headed sections in the case summary": ["1"], "no diagnosis": ["3"]}  # fmt: skip
+        assert funnel.dropped == {
+            "same case twice": ["clinicalbench-en-2"],
+            "no headed sections in the case summary": ["clinicalbench-en-1"],
+            "no diagnosis": ["clinicalbench-en-3"]}  # fmt: skip
+        assert NOTICE in funnel.report()["warnings"]
+
+
+def test_clinicalbench_keeps_every_result_and_ends_it_with_the_impression(tmp_path):
+    case = bench(laboratory_examination={"blood": {"result": "Na 140"}, "blood ": "K 4",
+                                         "x (Physical Examination)": {"value": 3, "unit": "g"}, "y": {"result": "无"}},
+                 imageological_examination={"ct": {"impression": "Stone.", "findings": "Bright spot."},
+                                            "mri": {"impression": "Cyst."}},
+                 pathological_examination={"biopsy": "Fat."})  # fmt: skip
+    (record,), funnel = ingest_json(tmp_path, [case])
+    results = {k: v for k, v in record.key_pertinent_results_dict.items() if not is_physical(k)}
+    assert results == {"Blood": "Na 140 K 4", "X": "value: 3 unit: g", "Ct": "Bright spot. Impression: Stone.",
+                       "Mri": "Impression: Cyst.", "Biopsy": "Fat."}  # fmt: skip
+    assert funnel.events == {"laboratory_examination entries without a result": 1}
+    (tmp_path / "cases.json").write_text(json.dumps([case]))
+    without = parse_settings({"data": {"leaks": {"impression": "drop"}}})
+    (record,), funnel = ingest("clinicalbench", without, tmp_path)
+    assert record.key_pertinent_results_dict["Ct"] == "Bright spot." and "Mri" not in record.key_pertinent_results_dict
+    assert funnel.report()["leaks"] == [{"leak": "impression of a report", "action": "removed", "cases": 1}]
 
 
 def test_chinese_clinicalbench_is_cut_at_its_own_headings(tmp_path):
     summary = "患者基本信息：女，40岁。\n主诉：腹痛。\n病史：中午起。\n体格检查：腹部压痛。\n辅助检查：脂肪酶升高。"
     case = bench(language="zh", clinical_case_summary=summary, principal_diagnosis="急性胰腺炎",
+                 imageological_examination={"CT": {"findings": "胰腺肿大", "impression": "胰腺炎"}},
                  pathological_examination="暂无。")  # fmt: skip
-    (tmp_path / "zh.json").write_text(json.dumps(case, ensure_ascii=False), encoding="utf-8")
-    (record,), _ = ingest("clinicalbench", Settings(), tmp_path)
-    assert record.language == "zh" and "脂肪酶" not in str(record.model_dump())
-    assert record.key_pertinent_results_dict["General Appearance (Physical Examination)"] == "腹部压痛。"
+    other = bench(language=None, clinical_case_summary=summary, id=8)
+    records, _ = ingest_json(tmp_path, [case, bench(), other])
+    zh = next(r for r in records if r.note_id == "clinicalbench-zh-7")
+    assert [r.language for r in records] == ["en", "zh", "zh"] and "脂肪酶" not in str(zh.model_dump())
+    assert len({r.subject_key for r in records}) == 1
+    assert zh.key_pertinent_results_dict == {
+        "General Appearance (Physical Examination)": "腹部压痛。", "Routine blood test": "WBC 15",
+        "CT": "胰腺肿大 印象：胰腺炎"}  # fmt: skip
+    for language, kept in (("en", 1), ("zh", 2), ("both", 3)):
+        funnel = Funnel("clinicalbench")
+        complete = functools.partial(finish, dataset="clinicalbench", credentialed=False, leaks=STRICT)
+        source = SimpleNamespace(path=None, language=language)
+        assert len(list(read_clinicalbench(source, tmp_path, complete, funnel))) == kept
+        assert funnel.read == kept and funnel.events.total() == 3 - kept
+        assert len(funnel.findings) == (language != "en")  # the impression
+
+
+@pytest.mark.parametrize(
+    ("broken", "field"),
+    [
+        ([bench(), 5], "[1]"),
+        ([bench(), bench(id=None)], "[1].id"),
+        ([bench(), bench(id=True)], "[1].id"),
+        ([bench(id=HOSTILE * 20)], "[0].id"),
+        ([bench(clinical_case_summary=["x"])], "[0].clinical_case_summary"),
+        ([bench(), bench(principal_diagnosis=3, id=8)], "[1].principal_diagnosis"),
+        ([bench(laboratory_examination=["a"])], "[0].laboratory_examination"),
+        ([bench(), bench(principal_diagnosis="Stroke")], "[1].id"),
+        ([bench(pathological_examination="x" * (LONGEST_TEXT + 1))], "[0].pathological_examination"),
+    ],
+)
+def test_broken_clinicalbench_names_case_and_field(tmp_path, broken, field):
+    with pytest.raises(IngestError) as error:
+        ingest_json(tmp_path, broken)
+    assert error.value.field == field and len(str(error.value)) < 500
 
 
 PRIVATE = {
     "cases.csv": "case_id,patient_id,age,sex,chief_complaint,present_illness,past_history,personal_history,"
     "family_history,allergy_history,discharge_diagnosis\nK2,P2,50,M,cough,,,,,,Pneumonia\nK1,P1,40,f,rash,,,,,,Cellulitis\n",
     "results.csv": "case_id,sequence,category,examination,item,value,unit,reference_low,reference_high,flag,report\n"
-    "K1,2,lab,FBC,Hb,90,g/L,120,160,L,\nK1,1,lab,FBC,WBC,15,10^9/L,4,10,H,\nK1,10,lab,FBC,WBC,9,10^9/L,4,10,,\n"
+    "K1,2,lab,FBC,Hb,90,g/L,120,160,L,\nK1,1,lab,FBC,WBC,15,10^9/L,4,10,H,\nK1,10,lab,fbc,WBC,9,10^9/L,4,10,,\n"
     "K1,3,physical,Skin,,,,,,,\"warm, red\"\nK2,1,imaging,Chest Film,,,,,,,clear\nK2,2,lab,CRP,CRP,,,,,,\n"
     "K9,1,lab,CRP,CRP,5,,,,,\n",
 }  # fmt: skip
@@ -71,7 +153,18 @@ PRIVATE = {
 
 def write_private(folder: Path, **changes: tuple[str, str]) -> Path:
     for name, text in PRIVATE.items():
-        (folder / name).write_text(text.replace(*changes.get(name.split(".")[0], ("", ""))))
+        (folder / name).write_text(text.replace(*changes.get(name.split(".")[0], ("", ""))), encoding="utf-8")
+    return folder
+
+
+def table(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(PRIVATE[name])))
+
+
+def write_objects(folder: Path, cases: list[dict]) -> Path:
+    folder.mkdir(exist_ok=True)
+    with gzip.open(folder / "cases.jsonl.gz", "wt", encoding="utf-8") as out:
+        out.writelines(json.dumps(case) + "\n" for case in cases)
     return folder
 
 
@@ -84,24 +177,67 @@ def test_private_files_become_records(tmp_path):
         ("WBC", 15, "high", "abnormal"), ("Hb", 90, "low", "abnormal")]  # fmt: skip
     assert funnel.events == {"result rows": 7, "result rows without a result": 1, "repeated items": 1,
                              "results of unknown cases": 1}  # fmt: skip
-    lines = PRIVATE["results.csv"].splitlines()
-    (tmp_path / "results.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
-    assert ingest("private", Settings(), tmp_path)[0] == records
+
+
+def test_both_private_layouts_and_any_order_of_rows_and_columns_give_the_same_records(tmp_path):
+    records, _ = ingest("private", Settings(), write_private(tmp_path))
+    rng = random.Random(0)
+    for _ in range(10):
+        for name in PRIVATE:
+            rows = table(name)
+            columns = rng.sample([*rows[0], "bed"], len(rows[0]) + 1)
+            out = io.StringIO()
+            writer = csv.DictWriter(out, [c.upper() for c in columns], restval="7")
+            writer.writeheader()
+            writer.writerows({c.upper(): row[c] for c in columns if c in row} for row in rng.sample(rows, len(rows)))
+            (tmp_path / name).write_text("\ufeff" + out.getvalue(), encoding="utf-8")
+        assert ingest("private", Settings(), tmp_path)[0] == records
+    cases = [case | {"age": int(case["age"]), "family_history": None,
+                     "results": [r for r in table("results.csv") if r["case_id"] == case["case_id"]]}
+             for case in table("cases.csv")]  # fmt: skip
+    for case in cases:
+        for result in case["results"]:
+            del result["case_id"]
+    folder = write_objects(tmp_path / "objects", cases)
+    assert ingest("private", Settings(), folder)[0] == records
+    for case in cases:
+        case["results"].sort(key=lambda result: float(result.pop("sequence")))
+    assert ingest("private", Settings(), write_objects(folder, cases[::-1]))[0] == records
+    (folder / "results.csv").touch()
+    with pytest.raises(IngestError, match="one of the two layouts"):
+        ingest("private", Settings(), folder)
 
 
 @pytest.mark.parametrize(
     ("file", "change", "line", "field"),
     [
         ("cases", ("50,M", "fifty,M"), 2, "age"),
+        ("cases", ("50,M", "-5,M"), 2, "age"),
+        ("cases", ("50,M", "1850,M"), 2, "age"),
+        ("cases", ("40,f", "1984-02-30,f"), 3, "age"),
         ("cases", ("40,f", "40,x"), 3, "sex"),
         ("cases", ("K1,P1", "K2,P1"), 3, "case_id"),
+        ("cases", ("K1,P1", "K\u200b2,P1"), 3, "case_id"),
+        ("cases", ("K1,P1", '"K\n1",P1'), 3, "case_id"),
+        ("cases", ("K1,P1", "K1," + "P" * 200), 3, "patient_id"),
         ("cases", ("allergy_history", "allergies"), 1, "allergy_history"),
+        ("cases", ("patient_id", "case_id"), 1, "patient_id"),
         ("cases", ("Cellulitis", "Cellulitis,acute"), 3, None),
+        ("cases", ("K1,P1", '"K1,P1'), 3, None),
+        ("cases", (",", ";"), 1, None),
+        ("cases", ("K1,P1,40,f,rash,,,,,,Cellulitis", PRIVATE["cases.csv"].splitlines()[0]), 3, None),
+        ("cases", ("Cellulitis", "x" * (LONGEST_TEXT + 1)), 3, None),
         ("results", ("2,lab,FBC", "2,blood,FBC"), 2, "category"),
         ("results", ("120,160", "low,160"), 2, "reference_low"),
+        ("results", ("120,160", '"1,2",160'), 2, "reference_low"),
+        ("results", ("120,160", "200,160"), 2, "reference_low"),
         ("results", ("K1,1,", "K1,first,"), 3, "sequence"),
+        ("results", ("K1,1,", "K1,nan,"), 3, "sequence"),
         ("results", (",H,", ",up,"), 3, "flag"),
         ("results", ("imaging,Chest Film", "imaging,"), 6, "examination"),
+        ("results", ("Chest Film", "x" * 200), 6, "examination"),
+        ("results", ("Chest Film", "Chest (Physical Examination)"), 6, "examination"),
+        ("results", ("K2,2", ",2"), 7, "case_id"),
     ],
 )
 def test_private_errors_name_file_line_and_field(tmp_path, file, change, line, field):
@@ -109,30 +245,126 @@ def test_private_errors_name_file_line_and_field(tmp_path, file, change, line, f
     with pytest.raises(IngestError) as error:
         ingest("private", Settings(), tmp_path)
     assert (error.value.path.name, error.value.line, error.value.field) == (f"{file}.csv", line, field)
+    assert len(str(error.value)) < 500
+    report = check(Settings(), tmp_path)
+    assert not report.ok and str(error.value) in map(str, report.problems)
+
+
+def test_files_that_cannot_be_read_say_why(tmp_path):
+    header, *rows = PRIVATE["results.csv"].encode().splitlines(keepends=True)
+    packed = gzip.compress(header + b"".join(rows) * 1000)
+    for name, content, message in (
+        ("results.csv", "K1,1,lab,größe\n".encode("latin-1"), r"results\.csv:1: not UTF-8"),
+        ("results.csv", PRIVATE["results.csv"].encode("utf-16"), "not UTF-8"),
+        ("results.csv", b"", "the file is empty"),
+        ("results.csv.gz", packed[: len(packed) // 2], "cut short or damaged"),
+        ("results.csv.gz", b"no gzip", "cut short or damaged"),
+        ("results.csv", None, "no such file"),
+    ):
+        write_private(tmp_path)
+        for old in tmp_path.glob("results.csv*"):
+            old.unlink()
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(IngestError, match=message):
+            ingest("private", Settings(), tmp_path)
+        assert not check(Settings(), tmp_path).ok
+    for text, message in (('{"case_id": "K1", "case_id": "K2"}', "stands twice"), ('{"age": NaN}', "NaN is no number"),
+                          ("[" * 5000, "nested too deeply"), ('{"case_id": "K1"', "not JSON"), ("7", "no object"),
+                          ('{"case_id": {}}', "found dict"), ('{"results": [7]}', "no object")):  # fmt: skip
+        folder = tmp_path / "objects"
+        folder.mkdir(exist_ok=True)
+        (folder / "cases.jsonl").write_text(text)
+        with pytest.raises(IngestError, match=message):
+            ingest("private", Settings(), folder)
+
+
+def test_hostile_texts_stay_on_their_line_and_in_their_place(tmp_path):
+    write_private(tmp_path)
+    rows = table("results.csv")
+    rows[4]["examination"] = rows[0]["item"] = rows[0]["value"] = HOSTILE.replace("\ud800", "")
+    with (tmp_path / "results.csv").open("w", encoding="utf-8", newline="") as out:
+        writer = csv.DictWriter(out, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    records, _ = ingest("private", Settings(), tmp_path)
+    shown = json.dumps([r.key_pertinent_results_dict for r in records], ensure_ascii=False)
+    assert not any(mark in shown for mark in ("\\n", "\\u0000", "\\u001b", "\u202e", "\u200b", "e\u0301"))
+    assert "é" in shown and len(parse_analytes(records[0].key_pertinent_results_dict["FBC"])) == 2
+    case = bench(laboratory_examination={HOSTILE: "1", "x" * 500: "2", "": "3"}, id=HOSTILE)
+    (record,), _ = ingest_json(tmp_path, [case])
+    keys = [key for key in record.key_pertinent_results_dict if not is_physical(key)]
+    assert len(keys) == 4 and all(0 < len(key) <= LONGEST_NAME and key == " ".join(key.split()) for key in keys)
+    assert json.dumps(record.model_dump(), ensure_ascii=False).encode("utf-8")
+
+
+def test_check_collects_every_problem_and_withholds_values(tmp_path):
+    write_private(tmp_path, cases=("K1,P1,40", "K1,P1,SECRET"), results=("lab,FBC", "SECRET'\"x,FBC"))
+    report = check(Settings(), tmp_path)
+    assert [(p.path.name, p.line, p.field) for p in report.problems] == [
+        ("results.csv", 3, "category"), ("results.csv", 2, "category"), ("cases.csv", 3, "age")]  # fmt: skip
+    text = report.text()
+    assert "results.csv, category: use one of lab" in text and "(2 times)" in text and text.count("SECRET") == 3
+    assert "2 read, 2 kept" in text
+    quiet = check(CREDENTIALED, tmp_path)
+    assert "SECRET" not in quiet.text() and "SECRET" in quiet.text(show_values=True)
+    with pytest.raises(IngestError) as error:
+        ingest("private", CREDENTIALED, tmp_path)
+    assert "SECRET" not in str(error.value) and "(withheld)" in str(error.value)
+
+
+def test_check_tells_what_would_be_ingested(tmp_path):
+    text = check(Settings(), write_private(tmp_path, results=("Chest Film", "Chest Flm"))).text()
+    assert "can be ingested" in text and "results of cases that are not listed, left out: results.csv, lines 8" in text
+    assert "'Chest Flm' (1 case); nearest known name: Chest X-ray" in text and "1 of 2 names" in text
+    assert "Chest Flm" not in check(CREDENTIALED, tmp_path).text()
+    assert not check(Settings(), tmp_path / "nowhere").ok
+
+
+def test_the_template_passes_the_check_and_overwrites_nothing(tmp_path):
+    written = write_template(tmp_path / "new")
+    for folder in (tmp_path / "new", tmp_path / "new" / "jsonl"):
+        report = check(Settings(), folder)
+        assert report.ok and len(report.cases) == 2 and "fallback" not in report.text(), report.text()
+    tables, objects = (ingest("private", Settings(), path.parent)[0] for path in (written[0], written[2]))
+    assert tables == objects
+    with pytest.raises(IngestError, match="stands there already"):
+        write_template(tmp_path / "new")
 
 
 def osce(**changes) -> dict:
     return {"OSCE_Examination": {
-        "Patient_Actor": {"Demographics": "30-year-old man", "History": "Unwell.",
+        "Patient_Actor": {"Demographics": "30-year-old man", "History": "Unwell",
                           "Symptoms": {"Primary_Symptom": "Cough", "Secondary_Symptoms": ["Fever", "Chills"]},
-                          "Past_Medical_History": ["Asthma"]},
+                          "Past_Medical_History": ["Asthma"], "Social_History": "Not provided."},
         "Physical_Examination_Findings": {"Vital_Signs": {"Temperature": "39", "Pulse": "100"},
                                           "Chest_Examination": "dull"},
-        "Test_Results": {"Imaging": {"Chest_X-ray": {"Findings": "Opacity."}},
-                         "Blood_Tests": {"Complete_Blood_Count": {"WBC": "15"}, "CRP": "High"}, "Biopsy": {}},
+        "Test_Results": {"Imaging": {"Chest_X-ray": {"Findings": "Opacity."}, "Chest_X-Ray": {"Findings": "Effusion."},
+                                     "X-ray_of_the_Left_Hand": "Normal", "MRI_Left_Knee": {"Optional": "Consider."}},
+                         "Blood_Tests": {"Complete_Blood_Count": {"WBC": "15", "Differential_Count": {"Bands": "9%"}},
+                                         "Hb": "9", "CRP": "High", "Na": "140", "Cr": "1", "Ferritin": "Pending"},
+                         "Urine_Tests": {"Glucose": "None"}, "Vital_Signs_at_Presentation": {"Pulse": "100"},
+                         "Biopsy": {}},
         "Correct_Diagnosis": "Pneumonia", **changes}}  # fmt: skip
 
 
-def test_agentclinic_names_are_flattened(tmp_path):
+def test_agentclinic_names_are_flattened_gathered_and_brought_to_the_vocabulary(tmp_path):
     file = tmp_path / "cases.jsonl"
-    file.write_text("\n".join(json.dumps(case) for case in (osce(), osce(), osce(Correct_Diagnosis="Cough"))))
+    cases = (osce(), osce(), osce(Correct_Diagnosis="Cough"), osce(Correct_Diagnosis=None))
+    file.write_text("\n".join(map(json.dumps, cases)))
     (record,), funnel = ingest("agentclinic", Settings(), tmp_path)
     assert record.key_pertinent_results_dict == {
-        "Vital Signs (Physical Examination)": "Temperature: 39; Pulse: 100",
-        "Respiratory (Physical Examination)": "dull",
-        "Chest X-ray": "Opacity.", "Complete Blood Count": "WBC: 15", "CRP": "High"}  # fmt: skip
+        "Vital Signs (Physical Examination)": "Temperature: 39; Pulse: 100; Vital Signs at Presentation: Pulse: 100",
+        "Respiratory (Physical Examination)": "dull", "Chest X-ray": "Opacity.; Effusion.",
+        "Hand X-ray": "X-ray of the Left Hand: Normal",
+        "Complete Blood Count": "WBC: 15; Hb: 9", "White Blood Cell Differential": "Bands: 9%",
+        "C-Reactive Protein": "CRP: High", "Comprehensive Metabolic Panel": "Na: 140",
+        "Kidney Function Tests": "Cr: 1", "Urine Analysis": "Glucose: None"}  # fmt: skip
+    assert "- History of Present Illness: Unwell. Secondary Symptoms: Fever, Chills." in record.case_summary
+    assert "Personal History" not in record.case_summary
     assert {rule: len(ids) for rule, ids in funnel.dropped.items()} == {
-        "same case twice": 1, "diagnosis stated in the summary": 1}  # fmt: skip
+        "same case twice": 1, "no diagnosis": 1, "diagnosis stated in the summary": 1}  # fmt: skip
+    assert funnel.events == {"results": 4 * 14, "entries without a result": 4 * 2}
     for broken, field in ((osce(Test_Results=None), "OSCE_Examination.Test_Results"), ([], "OSCE_Examination")):
         file.write_text(json.dumps(osce()) + "\n" + json.dumps(broken))
         with pytest.raises(IngestError) as error:
@@ -141,6 +373,12 @@ def test_agentclinic_names_are_flattened(tmp_path):
     file.write_text(json.dumps(osce()) + '\n{"OSCE')
     with pytest.raises(IngestError, match=r"cases\.jsonl:2: not JSON"):
         ingest("agentclinic", Settings(), file)
+
+
+def test_what_tells_of_no_result_is_told_from_results():
+    absent = ("", "Not available.", "N/A", "N/A for the newborn.", "Pending", "Data not provided", "暂无。", "未查")
+    results = ("None", "Negative", "Not detected", "Na 140", "No growth", "Not specified, but probably high", "无异常")
+    assert all(map(is_absent, absent)) and not any(map(is_absent, results))
 
 
 @pytest.mark.skipif(
@@ -157,4 +395,35 @@ def test_all_real_agentclinic_cases_are_accounted_for():
 
     cases = [json.loads(line)["OSCE_Examination"] for line in AGENTCLINIC.read_text().splitlines()]
     there = sum(leaves(c["Test_Results"]) + leaves(c["Physical_Examination_Findings"]) for c in cases)
-    assert funnel.events["results"] == there
+    assert funnel.events["results"] + funnel.events["entries without a result"] == there
+    keys = [k for r in records for k in r.key_pertinent_results_dict if not is_physical(k)]
+    assert sum(load_catalogue().find(key) is not None for key in keys) / len(keys) > 0.85
+
+
+@FUZZ
+@given(seed=st.integers(0, 10**9), dataset=st.sampled_from(["clinicalbench", "private", "agentclinic"]))
+def test_damaged_files_are_an_error_or_fully_accounted_for(tmp_path, seed, dataset):
+    rng = random.Random(seed)
+    for old in tmp_path.iterdir():
+        old.unlink()
+    texts = {
+        "clinicalbench": {"a.json": json.dumps([bench(id=n) for n in range(3)])},
+        "private": PRIVATE,
+        "agentclinic": {"a.jsonl": "\n".join(json.dumps(osce(Correct_Diagnosis=f"D{n}")) for n in range(3))},
+    }[dataset]
+    for name, text in texts.items():
+        data = bytearray(text.encode())
+        for _ in range(rng.randrange(4)):
+            place = rng.randrange(len(data))
+            data[place : place + rng.randrange(9)] = rng.choice(
+                [b"", b'"', b"\n", b"\x00", b"\xff", b",", b"{}", b"[", b"null", HOSTILE.encode("utf-8", "ignore")]
+            )
+        (tmp_path / name).write_bytes(data)
+    try:
+        records, funnel = ingest(dataset, Settings(), tmp_path)
+    except IngestError as error:
+        assert len(str(error)) < 2000
+        return
+    assert funnel.read == len(records) + sum(map(len, funnel.dropped.values()))
+    assert [r.model_dump() for r in ingest(dataset, Settings(), tmp_path)[0]] == [r.model_dump() for r in records]
+    assert all(json.dumps(r.model_dump(), ensure_ascii=False).encode() for r in records)

@@ -4,7 +4,7 @@ from .io import RecordError, iterate_records, read_records, write_records
 from .record import PHYSICAL_SUFFIX, CaseRecord, is_physical
 from .results import Analyte, format_analytes, parse_analytes
 from .split import split_by_subject
-from .vocabulary import Term, Vocabulary, diagnoses, examinations, normalise
+from .vocabulary import Term, Vocabulary, diagnoses, examinations, leading_disease, normalise
 
 __all__ = [
     "PHYSICAL_SUFFIX",
@@ -18,6 +18,7 @@ __all__ = [
     "format_analytes",
     "is_physical",
     "iterate_records",
+    "leading_disease",
     "normalise",
     "parse_analytes",
     "read_records",

@@ -10,6 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 
+# What follows adds complications or details to the disease named first.
+_DETAIL = re.compile(
+    r"\s*(?:[,;/(]|\bwith\b|\bdue to\b|\bsecondary to\b|\bcomplicated by\b|\band\b|\bor\b|\bversus\b|\bvs\b)",
+    re.IGNORECASE,
+)
 _PUNCTUATION = re.compile(r"[^\w\s%+]", re.UNICODE)
 
 
@@ -19,6 +24,11 @@ def normalise(text: str) -> str:
     decomposed = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(c for c in decomposed if not unicodedata.combining(c))
     return " ".join(_PUNCTUATION.sub(" ", plain.replace("_", " ")).split())
+
+
+def leading_disease(diagnosis: str) -> str:
+    """The disease that a diagnosis names first, before its details, complications and alternatives."""
+    return _DETAIL.split(diagnosis.strip(), maxsplit=1)[0]
 
 
 @dataclass(frozen=True)

@@ -1,150 +1,240 @@
 """AgentClinic's cases built from MedQA questions (one JSON object a line) -> case records.
 
-Test results nest one to three levels deep under free names. A generic heading ("Blood_Tests", "Imaging") only
-holds examinations; any other name is an examination, with everything below it as its result.
+Test results nest one to three levels deep under free names. A heading ("Blood_Tests", "Imaging") only holds
+examinations. A quantity that stands alone under a heading belongs to the examination that reports it, as in MIMIC-IV:
+hemoglobin to the blood count. Names are brought to the vocabulary's; sides and places go into the result.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..cases import CaseRecord, normalise
-from ..settings.schema import AgentClinicSource, Data
-from .flat_files import parse_json, read_utf8
+from ..cases import CaseRecord, Term, examinations, normalise
+from ..settings.data import Source
+from .draft import Draft, Finish
+from .flat_files import examination_name, is_absent, json_lines
 from .funnel import Funnel, IngestError
-from .leaks import why_unusable
-from .names import add_text, physical_key
-from .summary import build_summary, one_line, says_something
+from .names import physical_key
+from .panels import panels
+from .summary import one_line
 
-_CONTAINERS = {
-    "additional tests", "assessment tools", "basic laboratory tests", "blood test", "blood tests", "blood work",
-    "imaging", "imaging and other tests", "imaging results", "imaging studies", "investigations", "lab results",
-    "lab tests", "lab work", "laboratory results", "laboratory studies", "laboratory tests", "labs", "other tests",
-    "screening tests", "serum laboratory analysis", "serum laboratory values", "serum studies", "special test",
-    "special tests", "urine tests", "x rays",
+# A name made of these words only is a heading: it names no one examination.
+_HEADING_WORDS = {
+    "additional", "analysis", "and", "assessment", "basic", "biochemistry", "blood", "chemistries", "chemistry",
+    "hematologic", "hematology", "imaging", "investigations", "lab", "laboratory", "labs", "other", "others", "panel",
+    "rays", "results", "screening", "serum", "special", "studies", "study", "test", "tests", "tools", "values", "work",
+    "x",
 }  # fmt: skip
 # Labels that say nothing beside the name of the examination.
 _SILENT = {"finding", "findings", "result", "results", "level"}
+# What is proposed or imagined, not found.
+_PROPOSED_LABELS = {"optional", "suggestion", "suggestions", "recommendation", "recommendations"}
+_PROPOSED = re.compile(r"(?:optional|expected to)\b", re.IGNORECASE)
+# Laboratory shorthand, in the words of panels.csv.
+_SHORT = {
+    "alp": "alkaline phosphatase", "aptt": "ptt", "bun": "urea nitrogen", "ca": "calcium", "ca2": "calcium",
+    "cl": "chloride", "cr": "creatinine", "glu": "glucose", "hb": "hemoglobin", "hco3": "bicarbonate",
+    "hct": "hematocrit", "k": "potassium", "leukocyte": "wbc", "na": "sodium", "partial thromboplastin time": "ptt",
+    "prothrombin time": "pt", "urea": "urea nitrogen",
+}  # fmt: skip
+# Words that do not tell one analyte from another.
+_FILLING = {"absolute", "concentration", "count", "level", "measured", "of", "serum", "total", "value"}
+_SIDE = re.compile(r"\b(?:left|right|bilateral)\s+", re.IGNORECASE)
+_TRAILING = re.compile(r"\s+(?:levels?|tests?|testing|results?|reports?|stud(?:y|ies)|screen(?:ing)?)$", re.IGNORECASE)
+_AT = re.compile(r"\s+(?:of|at|in|on)\s+|\s+(?=(?:left|right|bilateral)\s)", re.IGNORECASE)
+_XRAY = re.compile(r"\bx[\s-]?rays?\b", re.IGNORECASE)
+_PART_FIRST = re.compile(r"(X-ray|(?:Doppler )?Ultrasound)\s+(?:of\s+)?(?:the\s+)?(.+)", re.IGNORECASE)
+_PART_LAST = re.compile(r"(MRI|CT)(?:\s+scan)?\s+(?:of\s+)?(?:the\s+)?(.+)", re.IGNORECASE)
 _FIELDS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results", "Correct_Diagnosis")
+_AS_PUBLISHED = "use the data set as published"
 
 
-def read_agentclinic(source: AgentClinicSource, data: Data, path: str | Path) -> tuple[list[CaseRecord], Funnel]:
-    """Records of all usable cases of a ``.jsonl`` file (or the one such file of a folder), ordered by number.
+def read_agentclinic(source: Source, path: Path, finish: Finish, funnel: Funnel) -> Iterator[CaseRecord]:
+    """Records of all usable cases of a ``.jsonl`` file (or the one such file of a folder).
 
     Cases have no number of their own: theirs is a digest of their content. Raises IngestError.
     """
-    file, funnel = _file(Path(path)), Funnel("agentclinic")
-    records: dict[str, CaseRecord] = {}
-    for line, text in enumerate(read_utf8(file).split("\n"), 1):
-        if not text.strip():
-            continue
-        funnel.read += 1
-        case = _case(file, line, text)
-        number = "agentclinic-" + hashlib.sha256(json.dumps(case, sort_keys=True).encode()).hexdigest()[:10]
-        if number in records:
-            funnel.drop("same case twice", number)
-            continue
-        record = _record(case, number, source.credentialed, funnel)
+    file, seen = _file(path), set()
+    for line, value in json_lines(file):
+        draft = _draft(_case(file, line, value), funnel)
+        if draft.note_id in seen:
+            draft.rejected = "same case twice"
+        seen.add(draft.note_id)
+        record = finish(draft, funnel)
         if record is not None:
-            records[number] = record
-    return [records[number] for number in sorted(records)], funnel
+            yield record
 
 
 def _file(path: Path) -> Path:
     if not path.is_dir():
         return path
-    files = sorted(path.glob("*.jsonl"))
+    files = sorted(f for f in path.iterdir() if f.name.endswith((".jsonl", ".jsonl.gz")) and f.name[0] != ".")
     if len(files) != 1:
         raise IngestError(path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")
     return files[0]
 
 
-def _case(path: Path, line: int, text: str) -> dict[str, Any]:
-    case = parse_json(path, text, line)
-    examination = case.get("OSCE_Examination") if isinstance(case, dict) else None
-    if not isinstance(examination, dict):
-        raise IngestError(path, "no object of this name", "use the data set as published",
-                          line=line, field="OSCE_Examination")  # fmt: skip
+def _case(path: Path, line: int, value: Any) -> dict[str, Any]:
+    case = value.get("OSCE_Examination") if isinstance(value, dict) else None
+    if not isinstance(case, dict):
+        raise IngestError(path, "no object of this name", _AS_PUBLISHED, line=line, field="OSCE_Examination")
     for name in _FIELDS:
-        expected = str if name == "Correct_Diagnosis" else dict
-        if not isinstance(examination.get(name), expected):
-            problem = f"expected {'text' if expected is str else 'an object'}"
-            raise IngestError(path, problem, "use the data set as published",
-                              line=line, field=f"OSCE_Examination.{name}")  # fmt: skip
-    return examination
+        expected = (str, type(None)) if name == "Correct_Diagnosis" else dict
+        if not isinstance(case.get(name), expected):
+            problem = f"expected {'text' if name == 'Correct_Diagnosis' else 'an object'}"
+            raise IngestError(path, problem, _AS_PUBLISHED, line=line, field=f"OSCE_Examination.{name}")
+    return case
 
 
-def _record(case: Mapping[str, Any], number: str, credentialed: bool, funnel: Funnel) -> CaseRecord | None:
-    results: dict[str, str] = {}
-    for name, content in case["Physical_Examination_Findings"].items():
-        _add(results, physical_key(readable(name)), content, funnel)
-    for name, content in _examinations(case["Test_Results"]):
-        _add(results, name, content, funnel)
-    summary, diagnosis = _summary(case["Patient_Actor"]), one_line(case["Correct_Diagnosis"]).rstrip(".")
-    rule = why_unusable(diagnosis, summary, results)
-    if rule is not None:
-        funnel.drop(rule, number)
-        return None
-    return CaseRecord(
+def _draft(case: Mapping[str, Any], funnel: Funnel) -> Draft:
+    # Texts under one key follow one another, each once.
+    physical: dict[str, dict[str, None]] = {}
+    results: dict[str, dict[str, None]] = {}
+    told: Counter[str] = Counter()
+    for name, content in (_found(case["Physical_Examination_Findings"], told) or {}).items():
+        physical.setdefault(physical_key(readable(name) or "General Appearance"), {})[_text(content)] = None
+    for name, content, heading in _examinations(_found(case["Test_Results"], told)):
+        key, label = _key(readable(name) or readable(heading) or "Other Tests", content, heading)
+        text = f"{label}: {_text(content)}" if label else _text(content)
+        place, key = (physical, physical_key(key)) if key == "Vital Signs" else (results, key)
+        place.setdefault(key, {})[text] = None
+    for what, number in told.items():
+        funnel.count(what, number)
+    number = "agentclinic-" + hashlib.sha256(json.dumps(case, sort_keys=True).encode()).hexdigest()[:10]
+    return Draft(
         note_id=number,
-        case_summary=summary,
-        key_pertinent_results_dict=results,
-        final_diagnosis=diagnosis,
-        diagnosis_results=diagnosis,
-        dataset="agentclinic",
-        split="test",
         subject_key=number,
-        credentialed=credentialed,
+        history=_history(case["Patient_Actor"]),
+        physical={key: "; ".join(texts) for key, texts in physical.items()},
+        results={key: "; ".join(texts) for key, texts in results.items()},
+        diagnosis=one_line(case.get("Correct_Diagnosis") or "").rstrip("."),
     )
 
 
-def _summary(patient: Mapping[str, Any]) -> str:
+def _history(patient: Mapping[str, Any]) -> dict[str, str]:
+    patient = _found(patient, Counter()) or {}
     symptoms = patient.get("Symptoms")
     symptoms = symptoms if isinstance(symptoms, Mapping) else {"Primary_Symptom": symptoms}
     told = {name: content for name, content in symptoms.items() if name != "Primary_Symptom"}
     present = [patient.get("History"), told, patient.get("Review_of_Systems")]
     past = [patient.get(n) for n in ("Past_Medical_History", "Medications", "Current_Medications", "Drug_History")]
-    return build_summary(
-        {
-            "Patient Information": _text(patient.get("Demographics")),
-            "Chief Complaint": _text(symptoms.get("Primary_Symptom")),
-            "History of Present Illness": " ".join(filter(None, map(_text, present))),
-            "Past Medical History": " ".join(filter(None, map(_text, past))),
-            "Personal History": _text(patient.get("Social_History")),
-            "Family History": _text(patient.get("Family_History")),
-            "Allergy History": _text(patient.get("Allergies") or patient.get("Allergy_History")),
-        }
-    )
+    return {
+        "Patient Information": _text(patient.get("Demographics")),
+        "Chief Complaint": _text(symptoms.get("Primary_Symptom")),
+        "History of Present Illness": _sentences(present),
+        "Past Medical History": _sentences(past),
+        "Personal History": _text(patient.get("Social_History")),
+        "Family History": _text(patient.get("Family_History")),
+        "Allergy History": _text(patient.get("Allergies") or patient.get("Allergy_History")),
+    }
 
 
-def _examinations(tests: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Name and content of each examination; generic headings are opened."""
-    for name, content in tests.items():
-        if normalise(name) in _CONTAINERS and isinstance(content, Mapping) and _holds_names(content):
-            yield from _examinations(content)
-        else:
-            yield readable(name), content
+def _sentences(parts: Iterable[Any]) -> str:
+    """The parts one after another, each ended by a full stop."""
+    return " ".join(text if text[-1] in ".!?" else f"{text}." for text in map(_text, parts) if text)
 
 
-def _holds_names(content: Mapping[str, Any]) -> bool:
-    return not all(normalise(name) in _SILENT for name in content)
-
-
-def _add(results: dict[str, str], key: str, content: Any, funnel: Funnel) -> None:
+def _found(content: Any, told: Counter[str], label: str = "") -> Any:
+    """The content without what says that there is no result, or proposes one; None when nothing is left."""
+    if isinstance(content, Mapping):
+        inner = {name: _found(part, told, normalise(name)) for name, part in content.items()}
+        return {name: part for name, part in inner.items() if part is not None} or None
     text = _text(content)
-    if says_something(text):
-        add_text(results, key, text)
-        funnel.count("results", _leaves(content))
-    else:
-        funnel.count("entries without a result")
+    empty = is_absent(text) or label in _PROPOSED_LABELS or _PROPOSED.match(text)
+    told["entries without a result" if empty else "results"] += 1
+    return None if empty else content
 
 
-def _leaves(content: Any) -> int:
-    return sum(map(_leaves, content.values())) if isinstance(content, Mapping) else 1
+def _examinations(tests: Mapping[str, Any] | None, heading: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Name, content and heading of each examination; headings are opened, and so is one panel inside another."""
+    for name, content in (tests or {}).items():
+        if not isinstance(content, Mapping):
+            yield name, content, heading
+        elif _is_heading(name, content):
+            yield from _examinations(content, heading=name)
+        else:
+            apart = {n: part for n, part in content.items() if isinstance(part, Mapping) and _term(readable(n))}
+            if len(apart) < len(content):
+                yield name, {n: part for n, part in content.items() if n not in apart}, ""
+            yield from _examinations(apart)
+
+
+def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
+    """Whether a name only gathers what stands below it: made of general words, or repeated by all of them."""
+    if all(normalise(inner) in _SILENT for inner in content):
+        return False
+    plain = normalise(name)
+    repeated = all(isinstance(part, Mapping) and plain in normalise(inner) for inner, part in content.items())
+    return repeated or _HEADING_WORDS.issuperset(plain.split())
+
+
+def _key(name: str, content: Any, heading: str) -> tuple[str, str]:
+    """Key of an examination, and what its result must be labelled with because the key does not say it."""
+    if heading and not isinstance(content, Mapping):
+        if _HEADING_WORDS.issuperset(normalise(name).split()):
+            return readable(heading), ""
+        panel = _analytes().get(_analyte_words(name))
+        if panel is not None:
+            return panel, "" if _words(panel) >= _words(name) else name
+    term = _term(name)
+    if term is None:
+        key = _spellings(name)[1]
+        return key, "" if _words(key) >= _words(name) else name
+    laboratory = isinstance(content, Mapping) and term.kind in ("laboratory", "microbiology")
+    return term.name, "" if laboratory or _words(term.name) >= _words(name) else name
+
+
+def _term(name: str) -> Term | None:
+    """The examination that a name means in any of its spellings; of the physical ones only vital signs."""
+    for spelling in _spellings(name):
+        term = examinations().find(spelling)
+        if term is not None and (term.kind != "physical" or term.name == "Vital Signs"):
+            return term
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _spellings(name: str) -> tuple[str, ...]:
+    """A name as it is, in the usual order of words without a side, and in shorter forms."""
+    usual = _SIDE.sub("", _XRAY.sub("X-ray", name))
+    if placed := _PART_FIRST.fullmatch(usual):
+        usual = f"{placed[2]} {placed[1]}"
+    elif placed := _PART_LAST.fullmatch(usual):
+        usual = f"{placed[1]} {placed[2]}"
+    head = _AT.split(name, maxsplit=1)[0]
+    return name, usual[:1].upper() + usual[1:], _TRAILING.sub("", usual), _TRAILING.sub("", head)
+
+
+@functools.cache
+def _analytes() -> dict[frozenset[str], str]:
+    """The examination that reports each analyte of blood, by the words that name it."""
+    found: dict[frozenset[str], str] = {}
+    for examination, label, fluid, _, _ in panels():
+        aside = re.fullmatch(r"(.+?)\s*\(([^)]+)\)", label)
+        for name in (label, *(aside.groups() if aside else ())):
+            if fluid == "Blood":
+                found.setdefault(_analyte_words(name), examination)
+    return found
+
+
+def _analyte_words(name: str) -> frozenset[str]:
+    words = [word.rstrip("+") for word in normalise(name).split()]
+    words = [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words]
+    plain = " ".join(word for word in words if word not in _FILLING)
+    return frozenset(_SHORT.get(plain, plain).split())
+
+
+def _words(name: str) -> set[str]:
+    """What a name says, whatever the order and number of its words."""
+    words = set(normalise(_XRAY.sub("X-ray", name)).split()) - {"of", "the", "scan"}
+    return {word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words}
 
 
 def _text(content: Any) -> str:
@@ -163,4 +253,4 @@ def _text(content: Any) -> str:
 
 def readable(name: str) -> str:
     """``Chest_X-ray`` as ``Chest X-ray``."""
-    return one_line(name.replace("_", " "))
+    return examination_name(name.replace("_", " "))

@@ -8,21 +8,26 @@ results; what follows under "Auxiliary Examination" repeats the results dictiona
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..cases import CaseRecord
-from ..settings.schema import Data, Source
-from .flat_files import parse_json, read_utf8
+from ..settings.data import ClinicalBenchSource
+from .draft import Draft, Finish
+from .flat_files import LONGEST_NAME, examination_name, is_absent, parse_json, quoted, read_text
 from .funnel import Funnel, IngestError
-from .leaks import why_unusable
+from .names import add_text
 from .physical import physical_results
-from .summary import build_summary, one_line, only_refers
+from .summary import one_line, only_refers, says_something
 
+NOTICE = (
+    "Evaluated using ClinicalBench (https://github.com/WeixiangYAN/ClinicalLab, arXiv 2406.13890). Its licence allows "
+    "evaluation only: no training on its cases, no publication of them or of anything made from them"
+)
 _LONE_BACKSLASH = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
 _HEADINGS = {
-    "Patient Information": r"Patient (?:Basic )?Information|患者基本信息",
+    "Patient Information": r"Patient (?:Basic )?Information|患者基本信息|基本信息",
     "Chief Complaint": r"Chief Complaint|主诉",
     "History of Present Illness": r"Medical History|History of Present Illness|现病史|病史",
     "Past Medical History": r"Past Medical History|Past History|既往史",
@@ -30,7 +35,7 @@ _HEADINGS = {
     "Family History": r"Family History|家族史",
     "Allergy History": r"Allergy History|过敏史",
     "physical": r"Physical Examination|体格检查",
-    "end": r"Auxiliary Examinations?|辅助检查",
+    "end": r"Auxiliary Examinations?|辅助检查|(?:Preliminary |Admission |Principal )?Diagnosis|(?:初步|入院)诊断",
 }
 _HEADING = re.compile(
     r"(?:^|(?<=[\n。.;；]))[^\S\n]*(?:\d+[.、)]\s*)?[*#\[【]*\s*(?:"
@@ -38,9 +43,15 @@ _HEADING = re.compile(
     + r")\s*[\]】*]*\s*[:：]",
     re.IGNORECASE,
 )
-_ABSENT = re.compile(r"^(?:not available|none|n/?a|nil|暂无|无)?[\s.。]*$", re.IGNORECASE)
-_REQUIRED = ("id", "clinical_case_summary", "principal_diagnosis")
-_LANGUAGES = {"en": "en", "zh": "zh", "english": "en", "chinese": "zh"}
+_LANGUAGES = {"en": "en", "english": "en", "zh": "zh", "cn": "zh", "zh-cn": "zh", "chinese": "zh", "中文": "zh"}
+_NONE = re.compile(r"(?:none|nil|无)\W*", re.IGNORECASE)
+_CJK = re.compile(r"[\u3400-\u9fff]")
+_BLOCKS = {
+    "laboratory_examination": "Laboratory Tests",
+    "imageological_examination": "Imaging",
+    "pathological_examination": "Pathology",
+}
+_AS_PUBLISHED = "use the data set as published"
 
 
 def repair_backslashes(text: str) -> str:
@@ -48,125 +59,158 @@ def repair_backslashes(text: str) -> str:
     return _LONE_BACKSLASH.sub(lambda match: match[0] if match[1] else r"\\", text)
 
 
-def read_clinicalbench(source: Source, data: Data, path: str | Path) -> tuple[list[CaseRecord], Funnel]:
-    """Records of all usable cases of a file, or of all ``*.json`` files of a folder. Raises IngestError."""
-    funnel = Funnel("clinicalbench")
-    records: dict[str, CaseRecord] = {}
-    seen: set[str] = set()
-    for file in _files(Path(path)):
-        cases = parse_json(file, repair_backslashes(read_utf8(file)))
+def read_clinicalbench(source: ClinicalBenchSource, path: Path, finish: Finish, funnel: Funnel) -> Iterator[CaseRecord]:
+    """Records of all usable cases of a file, or of all ``*.json`` files of a folder, in the language asked for.
+
+    What breaks the structure is an IngestError with number of the case and field; a case that only lacks something,
+    or stands twice word for word, is dropped and counted.
+    """
+    if source.path is not None:
+        funnel.warnings.append(NOTICE)
+    wanted = source.language
+    seen: dict[str, Any] = {}
+    for file in _files(path):
+        cases = parse_json(file, repair_backslashes(read_text(file)))
         for index, case in enumerate(cases if isinstance(cases, list) else [cases]):
-            funnel.read += 1
             _check(file, index, case)
-            number = str(case["id"])
-            if number in seen:
-                raise IngestError(file, f"{number!r} stands twice", "give every case its own number",
-                                  field=f"[{index}].id")  # fmt: skip
-            seen.add(number)
-            record = _record(case, number, source.credentialed, funnel)
+            language = _language(case)
+            if wanted not in ("both", language):
+                funnel.count(f"cases in another language ({language})")
+                continue
+            draft = _draft(case, language, funnel)
+            if draft.note_id in seen:
+                if case != seen[draft.note_id]:
+                    raise IngestError(file, f"{quoted(str(case['id']))} names two different cases",
+                                      "give every case its own number", field=f"[{index}].id")  # fmt: skip
+                draft.rejected = "same case twice"
+            seen[draft.note_id] = case
+            record = finish(draft, funnel)
             if record is not None:
-                records[number] = record
-    return [records[number] for number in sorted(records)], funnel
+                yield record
+    if not seen and funnel.events:
+        raise IngestError(path, f"no case in the language {wanted}", "set data.clinicalbench.language")
 
 
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = sorted(path.glob("*.json"))
+    files = sorted(f for f in path.iterdir() if f.name.endswith((".json", ".json.gz")) and f.name[0] != ".")
     if not files:
         raise IngestError(path, "no *.json file in this folder", "point data.clinicalbench.path at the data set")
     return files
 
 
 def _check(path: Path, index: int, case: Any) -> None:
+    """Raise IngestError unless a case has a number, and only fields of the kinds known."""
+
+    def wrong(name: str, problem: str) -> IngestError:
+        return IngestError(path, problem, _AS_PUBLISHED, field=f"[{index}].{name}".rstrip("."))
+
     if not isinstance(case, dict):
-        raise IngestError(path, f"expected an object, found {type(case).__name__}", "use the data set as published",
-                          field=f"[{index}]")  # fmt: skip
-    for name in _REQUIRED:
-        kinds = (str, int) if name == "id" else (str,)
-        if not isinstance(case.get(name), kinds):
-            problem = "is missing" if name not in case else f"expected text, found {type(case[name]).__name__}"
-            raise IngestError(path, problem, "use the data set as published", field=f"[{index}].{name}")
+        raise wrong("", f"expected an object, found {type(case).__name__}")
+    number = case.get("id")
+    if isinstance(number, bool) or not isinstance(number, (str, int)) or not one_line(str(number)):
+        raise wrong("id", "is missing" if number in (None, "") else "expected a number or a short text")
+    if len(str(number)) > LONGEST_NAME:
+        raise wrong("id", f"longer than {LONGEST_NAME} characters")
+    for name in ("clinical_case_summary", "principal_diagnosis"):
+        if not isinstance(case.get(name), (str, type(None))):
+            raise wrong(name, f"expected text, found {type(case[name]).__name__}")
+    for name in _BLOCKS:
+        if not isinstance(case.get(name), (str, dict, type(None))):
+            raise wrong(name, f"expected an object or text, found {type(case[name]).__name__}")
 
 
-def _record(case: Mapping[str, Any], number: str, credentialed: bool, funnel: Funnel) -> CaseRecord | None:
-    sections = _sections(case["clinical_case_summary"])
-    results = physical_results(sections.pop("physical", ""))
-    for name in ("laboratory_examination", "imageological_examination"):
-        results |= _examinations(case.get(name), name, funnel)
-    pathology = case.get("pathological_examination")
-    if isinstance(pathology, str) and not _ABSENT.match(pathology):
-        results["Pathology"] = one_line(pathology)
-    sections.pop("end", None)
-    summary, diagnosis = build_summary(sections), one_line(case["principal_diagnosis"]).strip(" .;。；")
-    rule = why_unusable(diagnosis, summary, results, None if summary else "no headed sections in the case summary")
-    if rule is not None:
-        funnel.drop(rule, number)
-        return None
-    language = _LANGUAGES.get(str(case.get("language", "en")).casefold(), "en")
-    return CaseRecord(
+def _language(case: Mapping[str, Any]) -> str:
+    """What the case says of its language, else what its summary is written in."""
+    named = _LANGUAGES.get(str(case.get("language")).strip().casefold())
+    return named or ("zh" if _CJK.search(case.get("clinical_case_summary") or "") else "en")
+
+
+def _draft(case: Mapping[str, Any], language: str, funnel: Funnel) -> Draft:
+    sections = _sections(case.get("clinical_case_summary") or "", funnel)
+    physical = physical_results(sections.pop("physical", ""))
+    results: dict[str, str] = {}
+    for name in _BLOCKS:
+        _add_examinations(results, case.get(name), name, language, funnel)
+    number = one_line(str(case["id"]))
+    return Draft(
         note_id=f"clinicalbench-{language}-{number}",
-        case_summary=summary,
-        key_pertinent_results_dict=results,
-        final_diagnosis=diagnosis,
-        diagnosis_results=diagnosis,
-        dataset="clinicalbench",
-        split="test",
-        language=language,
         # The Chinese and the English version of a case are one patient.
-        subject_key=str(case.get("clinical_case_uid") or number),
-        credentialed=credentialed,
+        subject_key=one_line(str(case.get("clinical_case_uid") or number)),
+        history=sections,
+        physical=physical,
+        results=results,
+        diagnosis=one_line(case.get("principal_diagnosis") or "").strip(" .;。；"),
+        language=language,
+        rejected=None if any(map(says_something, sections.values())) else "no headed sections in the case summary",
     )
 
 
-def _sections(text: str) -> dict[str, str]:
+def _sections(text: str, funnel: Funnel) -> dict[str, str]:
     """Text by section, up to the auxiliary examinations; a section named twice keeps both texts."""
     names = list(_HEADINGS)
     matches = list(_HEADING.finditer(text))
+    if matches and says_something(text[: matches[0].start()]):
+        funnel.count("summaries with text before the first heading")
     found: dict[str, str] = {}
     for match, following in zip(matches, [*matches[1:], None], strict=False):
         name = names[int(match.lastgroup[1:])]
         if name == "end":
-            break
+            if "physical" in found:
+                break
+            continue
         body = text[match.end() : following.start() if following else len(text)].strip()
         found[name] = f"{found[name]}\n{body}" if name in found else body
     return found
 
 
-def _examinations(block: Any, kind: str, funnel: Funnel) -> dict[str, str]:
-    """Results of a dictionary of examinations, or of the string that stands for one; absent is empty."""
-    if block is None or (isinstance(block, str) and _ABSENT.match(block)):
-        return {}
-    if not isinstance(block, dict):
-        funnel.count(f"{kind} given as text")
-        return {"Laboratory Tests" if kind.startswith("lab") else "Imaging": one_line(str(block))}
-    results: dict[str, str] = {}
+def _add_examinations(results: dict[str, str], block: Any, kind: str, language: str, funnel: Funnel) -> None:
+    """Add the results of a dictionary of examinations, or of the text that stands for one."""
+    if block is None or (isinstance(block, str) and not _text(block)):
+        return
+    if isinstance(block, str):
+        if kind != "pathological_examination":
+            funnel.count(f"{kind} given as text")
+        add_text(results, _BLOCKS[kind], one_line(block))
+        return
     for name, content in block.items():
-        text = _result(content)
+        text = _result(content, language)
         if text:
-            results.setdefault(readable(name), text)
+            add_text(results, readable(name) or _BLOCKS[kind], text)
         else:
             funnel.count(f"{kind} entries without a result")
-    return results
 
 
 def readable(name: str) -> str:
     """``plain_computed_tomography_scan+color_doppler_ultrasound`` as words; other names as they are."""
-    parts = [part.replace("_", " ").strip() for part in name.split("+")]
-    return " + ".join(part[:1].upper() + part[1:] for part in parts)
+    parts = [part.replace("_", " ").strip() for part in examination_name(name).split("+")]
+    return " + ".join(part[:1].upper() + part[1:] for part in parts if part)
 
 
-def _result(content: Any) -> str:
-    """Text of one examination: findings and impression, or result; the list of abnormal values repeats it."""
-    if isinstance(content, str):
-        return "" if _ABSENT.match(content) else one_line(content)
-    if not isinstance(content, dict):
-        return ""
-    parts = []
-    for name in ("result", "findings", "impression"):
-        text = content.get(name)
-        if isinstance(text, str) and not _ABSENT.match(text) and not only_refers(text) and one_line(text) not in parts:
-            parts.append(one_line(text))
-    if not parts and isinstance(content.get("abnormal"), str) and not _ABSENT.match(content["abnormal"]):
-        parts.append(one_line(content["abnormal"]))
-    return " ".join(parts)
+def _result(content: Any, language: str) -> str:
+    """Text of one examination: result or findings first, the impression last and under its label.
+
+    The list of abnormal values repeats the result, and counts only without one.
+    """
+    if not isinstance(content, Mapping):
+        return _text(content)
+    fields = {name: text for name, inner in content.items() if (text := _text(inner)) and not only_refers(text)}
+    impression, abnormal = fields.pop("impression", ""), fields.pop("abnormal", "")
+    parts = [fields.pop(name) for name in ("result", "findings") if name in fields]
+    parts += [f"{name.replace('_', ' ')}: {text}" for name, text in fields.items()]
+    parts = list(dict.fromkeys(parts or [abnormal]))
+    if impression and impression not in parts:
+        parts.append(f"印象：{impression}" if language == "zh" else f"Impression: {impression}")
+    return " ".join(filter(None, parts))
+
+
+def _text(content: Any) -> str:
+    """Any value as one line; what says that there is no result is empty."""
+    if isinstance(content, Mapping):
+        told = {name: _text(inner) for name, inner in content.items()}
+        return "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in told.items() if text)
+    if isinstance(content, list):
+        return ", ".join(filter(None, map(_text, content)))
+    text = "" if content is None else one_line(str(content))
+    return "" if is_absent(text) or _NONE.fullmatch(text) else text

@@ -1,71 +1,234 @@
-"""Reading small CSV and JSON sources whole, with errors that name file, line and field."""
+"""Reading small CSV and JSON sources whole.
+
+Every problem is an IngestError with file, line and field, handed to ``tell``: :func:`stop` raises it; a check collects
+it, and reading goes on behind it where that is possible.
+"""
 
 from __future__ import annotations
 
 import csv
+import difflib
 import json
-from collections.abc import Iterator, Sequence
+import re
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from ..cases import PHYSICAL_SUFFIX
 from .funnel import IngestError
-from .tables import open_text, read_header
+from .summary import one_line
+from .tables import open_text
 
-_REPAIR = "repair the file or export it again"
+LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
+LONGEST_NAME = 120  # characters of an identifier or of the name of an examination
+Tell = Callable[[IngestError], None]
+
+# Python's own limit (131,072) is below what a long report may hold.
+csv.field_size_limit(LONGEST_TEXT)
+_EXPORT_AGAIN = "repair the file or export it again"
+# Control characters without meaning for a reader, and marks that make a text look like another one.
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
+_HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
+_ABSENT = re.compile(
+    r"\W*(?:(?:(?:data|details?|information|results?)\s+)?(?:(?:is|are|was|were)\s+)?"
+    r"(?:not\s+(?:available|provided|specified|mentioned|indicated|applicable|assessed|performed|done|given)|pending)\b"
+    r"(?!.*\bbut\b).{0,80}|n/?a(?:\s+(?:for|due|given)\b.{0,80})?|暂无.{0,4}|未(?:查|做|检))?\W*",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
-def csv_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and stripped fields of each row. Raises IngestError."""
-    if not path.is_file():
-        raise IngestError(path, "no such file", "see docs/reference/private-format.md for the layout")
-    missing = [column for column in columns if column not in read_header(path)]
-    if missing:
-        raise IngestError(path, "no such column", f"expected {', '.join(columns)}", line=1, field=missing[0])
+def stop(problem: IngestError) -> NoReturn:
+    """The ``tell`` of an import: the first problem ends it."""
+    raise problem
+
+
+def visible(text: str) -> str:
+    """The text as a reader sees it: composed characters, no control or direction marks, no halves of characters."""
+    return _HALF_CHARACTER.sub("\ufffd", _INVISIBLE.sub("", unicodedata.normalize("NFC", text)))
+
+
+def quoted(value: str) -> str:
+    """A value for a message: short, on one line, between quotes and without any, so that it can be withheld whole."""
+    text = one_line(visible(value)).replace("'", "’").replace('"', "”")
+    return f"'{text if len(text) <= 40 else text[:39] + '…'}'"
+
+
+def is_absent(text: str) -> bool:
+    """Whether a text says that there is no result ("Not available.", "Pending", "暂无。"), or nothing at all."""
+    return _ABSENT.fullmatch(text) is not None
+
+
+def examination_name(name: str) -> str:
+    """A name on one line, without the mark of physical examinations, which are free; "…" ends what is cut."""
+    name = one_line(visible(name))
+    while name.endswith(PHYSICAL_SUFFIX):
+        name = name.removesuffix(PHYSICAL_SUFFIX).rstrip()
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Fields of a table's row, or of an object in JSON (``within`` says where that stands in its line)."""
+
+    path: Path
+    line: int
+    fields: Mapping[str, str]
+    within: str = ""
+
+    def __getitem__(self, name: str) -> str:
+        return self.fields[name]
+
+    def problem(self, name: str, what: str, remedy: str) -> IngestError:
+        """An error about one field of this row."""
+        return IngestError(self.path, what, remedy, line=self.line, field=self.within + name)
+
+
+def csv_rows(path: Path, columns: Sequence[str], tell: Tell = stop) -> Iterator[Row]:
+    """Rows of a table whose header has these columns, in any order and among others; fields are stripped."""
+    lines = _csv_lines(path, tell)
+    _, header = next(lines, (1, []))
+    names = [one_line(visible(name)).casefold() for name in header]
+    if not _serves(path, names, columns, tell):
+        return
+    for line, fields in lines:
+        fields = [visible(field).strip() for field in fields]
+        if [field.casefold() for field in fields] == names:
+            tell(IngestError(path, "the header stands here again", "remove this line", line=line))
+        elif len(fields) != len(names):
+            problem = f"{len(fields)} fields, the header has {len(names)}"
+            tell(IngestError(path, problem, "put fields with commas in double quotes", line=line))
+        else:
+            yield Row(path, line, dict(zip(names, fields, strict=True)))
+
+
+def _csv_lines(path: Path, tell: Tell) -> Iterator[tuple[int, list[str]]]:
+    """Line at which it begins, and fields, of each row that is not blank; ends at what cannot be read."""
+    begin = 1
     try:
         with open_text(path) as lines:
-            reader = csv.DictReader(lines, strict=True)
-            for row in reader:
-                if None in row or None in row.values():
-                    problem = "more fields than columns" if None in row else "fewer fields than columns"
-                    raise IngestError(path, problem, "put fields with commas in double quotes", line=reader.line_num)
-                yield reader.line_num, {name: text.strip() for name, text in row.items()}
-    except (OSError, EOFError, csv.Error) as error:
-        raise IngestError(path, f"cannot be read ({error})", _REPAIR) from error
-    except UnicodeDecodeError as error:
-        raise IngestError(
-            path, f"not UTF-8 ({error.reason})", "save the file as UTF-8", line=_bad_line(path)
-        ) from error
+            reader = csv.reader(lines, strict=True)
+            for fields in reader:
+                if any(field.strip() for field in fields):
+                    yield begin, fields
+                begin = reader.line_num + 1
+    except csv.Error as error:
+        problem = f"the row that begins here cannot be read ({error})"
+        tell(IngestError(path, problem, "close every double quote, and double those inside a text", line=begin))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        tell(_unreadable(path, error))
 
 
-def read_utf8(path: Path) -> str:
-    """The text of a file. Raises IngestError naming the line that is not UTF-8."""
+def _serves(path: Path, names: list[str], columns: Sequence[str], tell: Tell) -> bool:
+    """Whether a header has all columns, each once; what it lacks is told."""
+    if not any(names):
+        tell(IngestError(path, "the file is empty", f"begin it with {','.join(columns)}", line=1))
+        return False
+    if len(names) == 1 and (mark := re.search(r"[;\t|]", names[0])):
+        tell(IngestError(path, f"columns are separated by {mark[0]!r}", "save the file with commas", line=1))
+        return False
+    missing = [column for column in columns if column not in names]
+    for column in missing:
+        near = difflib.get_close_matches(column, [name for name in names if name not in columns], 1)
+        remedy = f"rename the column {near[0]!r}" if near else "add this column; it may be empty"
+        tell(IngestError(path, "no such column", remedy, line=1, field=column))
+    repeated = sorted({name for name in names if name and names.count(name) > 1})
+    for name in repeated:
+        tell(IngestError(path, "the column stands twice", "keep one of them", line=1, field=name))
+    return not missing and not repeated
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, decompressed where its name ends in ``.gz``. Raises IngestError."""
     if not path.is_file():
         raise IngestError(path, "no such file", "check the path of this data set in config.yaml")
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise IngestError(
-            path, f"not UTF-8 ({error.reason})", "save the file as UTF-8", line=_bad_line(path)
-        ) from error
+        with open_text(path) as lines:
+            return lines.read()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+
+
+def json_lines(path: Path, tell: Tell = stop) -> Iterator[tuple[int, Any]]:
+    """Line number and value of each line that is not blank."""
+    try:
+        lines = read_text(path).split("\n")
+    except IngestError as error:
+        tell(error)
+        return
+    for number, text in enumerate(lines, 1):
+        if text.strip():
+            try:
+                value = parse_json(path, text, number)
+            except IngestError as error:
+                tell(error)
+                continue
+            yield number, value
 
 
 def parse_json(path: Path, text: str, line: int = 1) -> Any:
-    """A JSON value that begins at a line of a file. Raises IngestError."""
+    """A JSON value that begins at a line of a file, with all its texts :func:`visible`. Raises IngestError."""
     try:
-        return json.loads(text)
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
+        return _checked(value, "")
     except json.JSONDecodeError as error:
-        place = line + error.lineno - 1
-        raise IngestError(path, f"not JSON at column {error.colno} ({error.msg})", _REPAIR, line=place) from error
+        problem = f"not JSON at column {error.colno} ({error.msg})"
+        raise IngestError(path, problem, _EXPORT_AGAIN, line=line + error.lineno - 1) from error
+    except _Unfit as error:
+        raise IngestError(path, error.args[0], _EXPORT_AGAIN, line=line, field=error.field) from error
+    except (RecursionError, ValueError) as error:
+        raise IngestError(path, "nested too deeply, or a number too long", _EXPORT_AGAIN, line=line) from error
 
 
-def _not_utf8(path: Path, error: UnicodeDecodeError) -> IngestError:
-    return IngestError(path, f"not UTF-8 ({error.reason})", "save the file as UTF-8", line=_bad_line(path))
+class _Unfit(ValueError):
+    """Valid JSON that cannot be trusted."""
+
+    def __init__(self, problem: str, field: str | None = None):
+        super().__init__(problem)
+        self.field = field
 
 
-def _bad_line(path: Path) -> int | None:
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError:
-            return number
-    return None
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        name = visible(name)
+        if name in found:
+            raise _Unfit("stands twice in one object", field=name[:LONGEST_NAME])
+        found[name] = value
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise _Unfit(f"{name} is no number")
+
+
+def _checked(value: Any, place: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _checked(inner, f"{place}.{name[:LONGEST_NAME]}") for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_checked(inner, f"{place}[{index}]") for index, inner in enumerate(value)]
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise _Unfit(f"a text of {len(value):,} characters", field=place.lstrip("."))
+        return visible(value)
+    return value
+
+
+def _unreadable(path: Path, error: Exception) -> IngestError:
+    if isinstance(error, UnicodeDecodeError):
+        problem = f"not UTF-8 ({error.reason})"
+        return IngestError(path, problem, "save the file as UTF-8", line=_line_not_utf8(path))
+    if isinstance(error, FileNotFoundError):
+        return IngestError(path, "no such file", "see docs/reference/private-format.md for the layout")
+    if isinstance(error, (EOFError, zlib.error)) or path.suffix == ".gz":
+        return IngestError(path, "the compressed file is cut short or damaged", "copy or compress it again")
+    return IngestError(path, f"cannot be read ({type(error).__name__})", "check the file and its permissions")
+
+
+def _line_not_utf8(path: Path) -> int | None:
+    with open_text(path, errors="surrogateescape") as lines:
+        return next((number for number, line in enumerate(lines, 1) if _HALF_CHARACTER.search(line)), None)

@@ -1,18 +1,24 @@
-"""A hospital's own export: ``cases.csv`` and ``results.csv`` (docs/reference/private-format.md) -> case records."""
+"""A hospital's own export (docs/reference/private-format.md) -> case records.
+
+Two layouts, one code path: ``cases.csv`` and ``results.csv``, or ``cases.jsonl`` with the results inside the cases.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, format_analytes
-from ..settings.schema import Data, Source
-from .flat_files import csv_rows
+from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, format_analytes, normalise
+from ..settings.data import Source
+from .draft import Draft, Finish
+from .flat_files import LONGEST_NAME, Row, Tell, csv_rows, json_lines, quoted, stop
 from .funnel import Funnel, IngestError
-from .leaks import why_unusable
-from .summary import build_summary, one_line, patient_information, says_something
+from .summary import one_line, patient_information, says_something
 
 CASE_COLUMNS = ("case_id", "patient_id", "age", "sex", "chief_complaint", "present_illness", "past_history",
                 "personal_history", "family_history", "allergy_history", "discharge_diagnosis")  # fmt: skip
@@ -27,9 +33,145 @@ _HISTORY = {
     "family_history": "Family History",
     "allergy_history": "Allergy History",
 }
-_SEX = {"", "M", "F", "MALE", "FEMALE"}
-_FLAGS = {"": "", "N": "", "H": "abnormal", "L": "abnormal", "A": "abnormal"}
+_SEX = {"": "", "m": "M", "male": "M", "男": "M", "f": "F", "female": "F", "女": "F"}
+_FLAGS = {"": "", "N": "", "H": "abnormal", "L": "abnormal", "A": "abnormal", "↑": "abnormal", "↓": "abnormal"}
+_OLDEST = 129  # years
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+_CJK = re.compile(r"[\u3400-\u9fff]")
+
+
+@dataclass
+class Export:
+    """Rows of an export as they stand in its files, and how often a column that the layout lacks holds something."""
+
+    cases: list[Row] = field(default_factory=list)
+    results: list[Row] = field(default_factory=list)
+    ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+def read_private(source: Source, path: Path, finish: Finish, funnel: Funnel) -> Iterator[CaseRecord]:
+    """Records of all usable cases. Raises IngestError."""
+    export = read_export(path)
+    for draft in drafts(export, funnel):
+        record = finish(draft, funnel)
+        if record is not None:
+            yield record
+
+
+def read_export(folder: Path, tell: Tell = stop) -> Export:
+    """The rows of either layout. What cannot be read goes to ``tell``."""
+    export = Export()
+    found = {name: _find(folder, name) for name in ("cases.csv", "results.csv", "cases.jsonl")}
+    if found["cases.jsonl"] is not None:
+        if found["cases.csv"] or found["results.csv"]:
+            tell(IngestError(folder, "holds cases.jsonl and CSV files", "keep one of the two layouts"))
+        else:
+            _read_objects(found["cases.jsonl"], export, tell)
+        return export
+    for name, columns, rows in (("cases.csv", CASE_COLUMNS, export.cases),
+                                ("results.csv", RESULT_COLUMNS, export.results)):  # fmt: skip
+        for row in csv_rows(found[name] or folder / name, columns, tell):
+            rows.append(row)
+            export.ignored.update((name, key) for key, text in row.fields.items() if key not in columns and text)
+    return export
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def _read_objects(path: Path, export: Export, tell: Tell) -> None:
+    """Rows from one object a case: its ``results`` are numbered by their place unless they say otherwise."""
+    for line, case in json_lines(path, tell):
+        if not isinstance(case, dict) or not isinstance(case.get("results") or [], list):
+            what = "no object" if not isinstance(case, dict) else "expected a list"
+            name = None if not isinstance(case, dict) else "results"
+            tell(IngestError(path, what, "write one case an object, its results as a list", line=line, field=name))
+            continue
+        results = case.pop("results", None) or []
+        row = _object_row(path, line, case, CASE_COLUMNS, "", export, tell)
+        export.cases.append(row)
+        for place, result in enumerate(results):
+            if not isinstance(result, dict):
+                tell(row.problem(f"results[{place}]", "no object", "write one result an object"))
+                continue
+            numbered = {"sequence": place + 1, "case_id": case.get("case_id")} | result
+            within = f"results[{place}]."
+            placed = _object_row(path, line, numbered, RESULT_COLUMNS, within, export, tell)
+            if placed["case_id"] != row["case_id"]:
+                tell(placed.problem("case_id", "differs from that of the case around it", "leave it out"))
+                continue
+            export.results.append(placed)
+
+
+def _object_row(
+    path: Path, line: int, values: Mapping[str, Any], columns: Sequence[str], within: str, export: Export, tell: Tell
+) -> Row:
+    """The fields of an object as text; absent and null are empty."""
+    fields = dict.fromkeys(columns, "")
+    row = Row(path, line, fields, within)
+    export.ignored.update((path.name, name) for name in values if name not in columns)
+    for name in columns:
+        value = values.get(name)
+        if isinstance(value, (dict, list, bool)):
+            tell(row.problem(name, f"expected text or a number, found {type(value).__name__}", "write it as text"))
+        elif value is not None:
+            fields[name] = str(value).strip()
+    return row
+
+
+def drafts(export: Export, funnel: Funnel, tell: Tell = stop) -> Iterator[Draft]:
+    """The cases of an export, in its order. A row with a problem is told and left out, a field with one is empty."""
+    ignored = sum(export.ignored.values())
+    if ignored:
+        funnel.count("fields that the layout does not know", ignored)
+    results = _examinations(export.results, funnel, tell)
+    seen: set[str] = set()
+    for row in export.cases:
+        number = _identifier(row, "case_id", tell)
+        if number in seen:
+            tell(row.problem("case_id", f"{quoted(number)} stands twice", "give every case a number of its own"))
+        if not number or number in seen:
+            continue
+        seen.add(number)
+        found = {key: exam.text() for key, exam in results.pop(number, {}).items()}
+        history = _history(row, tell)
+        yield Draft(
+            note_id=number,
+            subject_key=_identifier(row, "patient_id", tell) or number,
+            history=history,
+            results={key: text for key, text in found.items() if text},
+            diagnosis=one_line(row["discharge_diagnosis"]),
+            language="zh" if _CJK.search(history["Chief Complaint"] + history["History of Present Illness"]) else "en",
+        )
+    for number in results:
+        funnel.count("results of unknown cases", len(results[number]))
+
+
+def _identifier(row: Row, name: str, tell: Tell) -> str:
+    """A number that can stand in tables; empty, and told, when it cannot. A patient may have none."""
+    text = row[name]
+    if not text:
+        if name == "case_id":
+            tell(row.problem(name, "is empty", "give every case a number of its own"))
+    elif text != one_line(text) or len(text) > LONGEST_NAME or not says_something(text):
+        problem = f"{quoted(text)} is no identifier"
+        tell(row.problem(name, problem, f"use letters and digits, at most {LONGEST_NAME} characters on one line"))
+    else:
+        return text
+    return ""
+
+
+def _history(row: Row, tell: Tell) -> dict[str, str]:
+    age, sex = row["age"], _SEX.get(row["sex"].casefold())
+    if age and not (age.isdecimal() and len(age) <= 3 and int(age) <= _OLDEST):
+        tell(row.problem("age", f"{quoted(age)} is not an age in whole years", "correct it or leave it empty"))
+        age = ""
+    if sex is None:
+        problem = f"{quoted(row['sex'])} is none of M, F, male, female"
+        tell(row.problem("sex", problem, "correct it or leave it empty"))
+    history = {name: row[column] for column, name in _HISTORY.items()}
+    return {"Patient Information": patient_information(int(age) if age else None, sex or "")} | history
 
 
 @dataclass
@@ -40,118 +182,97 @@ class _Examination:
     reports: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        parts = [format_analytes(self.analytes.values()), *dict.fromkeys(self.reports)]
+        parts = [format_analytes(self.analytes.values()), *self.reports]
         return "; ".join(part for part in parts if part)
 
 
-def read_private(source: Source, data: Data, path: str | Path) -> tuple[list[CaseRecord], Funnel]:
-    """Records of all usable cases, ordered by number. Raises IngestError."""
-    folder, funnel = Path(path), Funnel("private")
-    results = _read_results(folder / "results.csv", funnel)
-    records: list[CaseRecord] = []
-    seen: set[str] = set()
-    cases = folder / "cases.csv"
-    for line, row in csv_rows(cases, CASE_COLUMNS):
-        funnel.read += 1
-        number = row["case_id"]
-        if not number or number in seen:
-            problem = f"{number!r} stands twice" if number else "is empty"
-            raise IngestError(cases, problem, "give every case a number of its own", line=line, field="case_id")
-        seen.add(number)
-        found = {key: text for key, exam in results.pop(number, {}).items() if (text := exam.text())}
-        summary = _summary(cases, line, row)
-        diagnosis = one_line(row["discharge_diagnosis"])
-        told = row["chief_complaint"] or row["present_illness"]
-        rule = why_unusable(diagnosis, summary, found, None if told else "no complaint and no present illness")
-        if rule:
-            funnel.drop(rule, number)
-            continue
-        records.append(_record(row, found, summary, diagnosis, source.credentialed))
-    for number in results:
-        funnel.count("results of unknown cases", len(results[number]))
-    return sorted(records, key=lambda record: record.note_id), funnel
-
-
-def _record(
-    row: Mapping[str, str], found: dict[str, str], summary: str, diagnosis: str, credentialed: bool
-) -> CaseRecord:
-    return CaseRecord(
-        note_id=row["case_id"],
-        case_summary=summary,
-        key_pertinent_results_dict=found,
-        final_diagnosis=diagnosis,
-        diagnosis_results=diagnosis,
-        dataset="private",
-        split="test",
-        subject_key=row["patient_id"] or row["case_id"],
-        credentialed=credentialed,
-    )
-
-
-def _summary(path: Path, line: int, row: Mapping[str, str]) -> str:
-    age, sex = row["age"], row["sex"]
-    if age and not (age.isdecimal() and int(age) < 130):
-        raise IngestError(path, f"{age!r} is not an age in whole years", "correct it or leave it empty",
-                          line=line, field="age")  # fmt: skip
-    if sex.upper() not in _SEX:
-        raise IngestError(path, f"{sex!r} is none of M, F, male, female", "correct it or leave it empty",
-                          line=line, field="sex")  # fmt: skip
-    history = {name: row[column] for column, name in _HISTORY.items()}
-    return build_summary({"Patient Information": patient_information(int(age) if age else None, sex)} | history)
-
-
-def _read_results(path: Path, funnel: Funnel) -> dict[str, dict[str, _Examination]]:
-    """Examinations by case and key, whatever the order of the rows."""
-    rows = [(row["case_id"], _sequence(path, line, row), line, row) for line, row in csv_rows(path, RESULT_COLUMNS)]
-    rows.sort(key=lambda r: (*r[:2], sorted(r[3].items())))
+def _examinations(rows: Sequence[Row], funnel: Funnel, tell: Tell) -> dict[str, dict[str, _Examination]]:
+    """Examinations by case and key, whatever the order of the rows; spellings that differ in case only are one."""
+    placed = [(row["case_id"], _number(row, "sequence", tell), sorted(row.fields.items()), row) for row in rows]
+    placed.sort(key=lambda entry: (entry[0], math.inf if entry[1] is None else entry[1], entry[2]))
     results: dict[str, dict[str, _Examination]] = {}
-    for case, _, line, row in rows:
+    spelled: dict[tuple[str, str], str] = {}
+    for case, sequence, _, row in placed:
         funnel.count("result rows")
-        if row["category"] not in CATEGORIES:
-            raise IngestError(path, f"{row['category']!r} is no category", f"use one of {', '.join(CATEGORIES)}",
-                              line=line, field="category")  # fmt: skip
-        name, report = one_line(row["examination"]), one_line(row["report"])
-        if not name:
-            raise IngestError(path, "is empty", "name the examination", line=line, field="examination")
-        if not says_something(row["value"]) and not says_something(report):
+        if not row["sequence"]:
+            tell(row.problem("sequence", "is empty", "number the rows of each case"))
+        key = _key(row, tell)
+        if not case and not row.within:
+            tell(row.problem("case_id", "is empty", "name the case that the result belongs to"))
+        if not case or key is None or sequence is None:
+            continue
+        report, measured = one_line(row["report"]), says_something(row["value"])
+        if not measured and not says_something(report):
             funnel.count("result rows without a result")
             continue
-        key = name + PHYSICAL_SUFFIX if row["category"] == "physical" else name
+        key = spelled.setdefault((case, normalise(key) or key), key)
         exam = results.setdefault(case, {}).setdefault(key, _Examination())
-        if says_something(row["value"]):
-            analyte = _analyte(path, line, row)
+        if measured:
+            analyte = _analyte(row, tell)
             if exam.analytes.setdefault(analyte.label, analyte) is not analyte:
                 funnel.count("repeated items")
+            continue
+        report = f"{one_line(row['item'])}: {report}" if row["item"] else report
+        if report in exam.reports:
+            funnel.count("repeated reports")
         else:
-            exam.reports.append(f"{one_line(row['item'])}: {report}" if row["item"] else report)
+            exam.reports.append(report)
     return results
 
 
-def _analyte(path: Path, line: int, row: Mapping[str, str]) -> Analyte:
+def _key(row: Row, tell: Tell) -> str | None:
+    """Key of the row's examination; None, and told, for a category or a name that cannot be used."""
+    category, name = row["category"].casefold(), one_line(row["examination"])
+    if category not in CATEGORIES:
+        problem = f"{quoted(row['category'])} is no category"
+        tell(row.problem("category", problem, f"use one of {', '.join(CATEGORIES)}"))
+    elif not says_something(name):
+        tell(row.problem("examination", "is empty", "name the examination"))
+    elif len(name) > LONGEST_NAME:
+        problem = f"a name of {len(name):,} characters"
+        tell(row.problem("examination", problem, "put the text of a report into the column report"))
+    elif category == "physical":
+        return name.removesuffix(PHYSICAL_SUFFIX) + PHYSICAL_SUFFIX
+    elif name.endswith(PHYSICAL_SUFFIX):
+        problem = "the name marks a physical examination"
+        tell(row.problem("examination", problem, "give it the category physical, or another name"))
+    else:
+        return name
+    return None
+
+
+def _analyte(row: Row, tell: Tell) -> Analyte:
     flag = _FLAGS.get(row["flag"].upper())
     if flag is None:
-        raise IngestError(path, f"{row['flag']!r} is no flag", "use H, L, A or leave it empty", line=line, field="flag")
+        tell(row.problem("flag", f"{quoted(row['flag'])} is no flag", "use H, L, A or leave it empty"))
+    low, high = (_number(row, name, tell) for name in ("reference_low", "reference_high"))
+    if low is not None and high is not None and low > high:
+        tell(row.problem("reference_low", "is above reference_high", "exchange or correct them"))
+    remarks = [one_line(row["report"])]
+    if (low is None) != (high is None):
+        remarks.append(f"reference at least {low:g}" if high is None else f"reference at most {high:g}")
     return Analyte(
-        label=one_line(row["item"]) or one_line(row["examination"]),
-        value=one_line(row["value"]),
-        units=row["unit"] or None,
-        low=_number(path, line, row, "reference_low"),
-        high=_number(path, line, row, "reference_high"),
+        label=_part(row["item"]) or _part(row["examination"]),
+        value=_part(row["value"]),
+        units=_part(row["unit"]) or None,
+        low=low,
+        high=high,
         flag=flag or None,
-        comments=one_line(row["report"]) or None,
+        comments=", ".join(filter(None, remarks)) or None,
     )
 
 
-def _sequence(path: Path, line: int, row: Mapping[str, str]) -> float:
-    number = _number(path, line, row, "sequence")
-    if number is None:
-        raise IngestError(path, "is empty", "number the rows of each case", line=line, field="sequence")
-    return number
+def _part(text: str) -> str:
+    """A text that keeps to its place in the layout of a laboratory result, where "; " ends it."""
+    return one_line(text).replace("; ", ", ")
 
 
-def _number(path: Path, line: int, row: Mapping[str, str], name: str) -> float | None:
-    if not row[name]:
+def _number(row: Row, name: str, tell: Tell) -> float | None:
+    text = row[name]
+    if not text:
         return None
-    if not _NUMBER.fullmatch(row[name]):
-        raise IngestError(path, f"{row[name]!r} is not a number", "correct it or leave it empty", line=line, field=name)
-    return float(row[name])
+    if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+        remedy = "write a point, not a comma" if "," in text else "correct it or leave it empty"
+        tell(row.problem(name, f"{quoted(text)} is not a number", remedy))
+        return None
+    return float(text)

@@ -1,0 +1,171 @@
+"""``cdpr ingest private --check``: every problem of a private export, and what would be ingested."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from rapidfuzz import fuzz, process
+
+from ..cases import CaseRecord, examinations, is_physical, normalise
+from ..costs import Catalogue, load_catalogue
+from ..settings import Settings
+from .draft import finish
+from .flat_files import quoted
+from .funnel import Funnel, IngestError
+from .private import CASE_COLUMNS, CATEGORIES, RESULT_COLUMNS, drafts, read_export
+
+_SHOWN = 20  # problems of one kind, and names
+_COMMON = 3  # cases in which a name stands before it is shown without asking
+_RESEMBLES = 75  # of 100, below which a name has no nearest known one
+
+LAYOUT = f"""\
+A private data set is a folder in one of two layouts, UTF-8, each file plain or compressed (.gz):
+
+  cases.csv       one row a case:             {", ".join(CASE_COLUMNS)}
+  results.csv     one row a value or report:  {", ".join(RESULT_COLUMNS)}
+
+  cases.jsonl     one object a line with the columns of cases.csv, and a list `results` of objects with the
+                  columns of results.csv (without case_id; sequence may be left out)
+
+A category is one of {", ".join(CATEGORIES)}; a flag is H, L, A or empty.
+An example: cdpr ingest private --template FOLDER. All about it: docs/reference/private-format.md."""
+
+
+@dataclass
+class Report:
+    """What a check found. ``cases`` are the records that the readable part of the export gives."""
+
+    path: Path
+    credentialed: bool
+    fallback_usd: float
+    problems: list[IngestError] = field(default_factory=list)
+    funnel: Funnel = field(default_factory=lambda: Funnel("private"))
+    cases: list[CaseRecord] = field(default_factory=list)
+    ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unknown: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the data set would be ingested."""
+        return not self.problems and bool(self.cases)
+
+    def text(self, show_values: bool = False) -> str:
+        """The report for a terminal. Of a credentialed source it quotes no value unless asked to."""
+        quiet = self.credentialed and not show_values
+        problems = [problem.without_text() if quiet else problem for problem in self.problems]
+        verdict = "can be ingested" if self.ok else f"would be refused: {_many(len(problems), 'problem')}"
+        lines = [f"{self.path}: {verdict}", *_told(problems), *self._ignored()]
+        if self.funnel.read:
+            title = "what would be ingested" if self.ok else "what the readable part would give"
+            lines += ["", title, *self._kept(quiet), *self._prices(quiet)]
+        if quiet:
+            lines += ["", "Values are withheld because data.private.credentialed is on; --show-values shows them."]
+        return "\n".join(lines)
+
+    def _ignored(self) -> Iterator[str]:
+        if self.ignored:
+            yield "\nnot in the layout, and ignored"
+            for (file, name), count in self.ignored.most_common(_SHOWN):
+                yield f"  {file}: {quoted(name)} ({_many(count, 'row')})"
+        if self.unknown:
+            lines = ", ".join(str(line) for _, line in self.unknown[:_SHOWN])
+            more = ", ..." if len(self.unknown) > _SHOWN else ""
+            yield f"\nresults of cases that are not listed, left out: {self.unknown[0][0]}, lines {lines}{more}"
+
+    def _kept(self, quiet: bool) -> Iterator[str]:
+        yield f"  cases             {self.funnel.read} read, {len(self.cases)} kept"
+        for rule, dropped in self.funnel.dropped.items():
+            shown = ", ".join(map(quoted, dropped[:_SHOWN])) + (", ..." if len(dropped) > _SHOWN else "")
+            yield f"    dropped         {len(dropped)}: {rule}" + ("" if quiet else f" ({shown})")
+        if not self.cases:
+            return
+        charged = [sum(not is_physical(key) for key in case.key_pertinent_results_dict) for case in self.cases]
+        free = [sum(is_physical(key) for key in case.key_pertinent_results_dict) for case in self.cases]
+        for name, counts in (("examinations", charged), ("physical items", free)):
+            yield f"  {name:17} {min(counts)} to {max(counts)} a case, median {median(counts):g}"
+        for leak in self.funnel.report()["leaks"]:
+            yield f"  leak              {leak['leak']}: {leak['action']}, {_many(leak['cases'], 'case')}"
+        for event, count in sorted(self.funnel.events.items()):
+            yield f"  counted           {count} {event}"
+
+    def _prices(self, quiet: bool) -> Iterator[str]:
+        keys = (key for case in self.cases for key in case.key_pertinent_results_dict if not is_physical(key))
+        names, catalogue = Counter(keys), load_catalogue()
+        if not names:
+            return
+        missing = {name: count for name, count in names.items() if catalogue.find(name) is None}
+        priced, total = names.total() - sum(missing.values()), names.total()
+        yield f"  prices            {len(names) - len(missing)} of {_many(len(names), 'name')} have one, " \
+              f"{priced / total:.1%} of {_many(total, 'examination')}"  # fmt: skip
+        if not missing:
+            return
+        yield f"  at the fallback price of {self.fallback_usd:.2f} USD (correct the name, or set data.price_overrides):"
+        shown = [n for n in sorted(missing, key=lambda n: (-missing[n], n)) if not quiet or missing[n] >= _COMMON]
+        for name in shown[:_SHOWN]:
+            near = _nearest(name, catalogue)
+            hint = f"; nearest known name: {near}" if near else ""
+            yield f"    {quoted(name)} ({_many(missing[name], 'case')}){hint}"
+        rest = len(missing) - len(shown[:_SHOWN])
+        if rest:
+            yield f"    and {rest} more" + (f" (names of fewer than {_COMMON} cases are withheld)" if quiet else "")
+
+
+def check(settings: Settings, path: str | Path) -> Report:
+    """Read an export as ``ingest`` does, but past its problems, and price what it gives."""
+    source, folder = settings.data.private, Path(path)
+    report = Report(folder, source.credentialed, settings.costs.fallback_usd)
+    tell = report.problems.append
+    if not folder.is_dir():
+        what = "no such folder" if not folder.exists() else "not a folder"
+        tell(IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl"))
+        return report
+    export = read_export(folder, tell)
+    for draft in drafts(export, report.funnel, tell):
+        record = finish(draft, report.funnel, dataset="private", credentialed=source.credentialed,
+                        leaks=settings.data.leaks)  # fmt: skip
+        if record is not None:
+            report.cases.append(record)
+    report.ignored = export.ignored
+    listed = {row["case_id"] for row in export.cases}
+    report.unknown = [(row.path.name, row.line) for row in export.results if row["case_id"] not in listed | {""}]
+    if not report.problems and not report.cases:
+        tell(IngestError(folder, f"no usable case among {report.funnel.read}", "see below what was dropped"))
+    return report
+
+
+def _told(problems: Iterable[IngestError]) -> Iterator[str]:
+    """The problems by kind: the first of each kind with their lines, the others counted."""
+    kinds: dict[tuple[str, str, str], list[IngestError]] = {}
+    for problem in problems:
+        place = re.sub(r"\[\d+\]", "[]", problem.field or "")
+        kinds.setdefault((problem.path.name, place, problem.remedy), []).append(problem)
+    for (file, place, remedy), found in kinds.items():
+        yield f"\n{file}{', ' + place if place else ''}: {remedy} ({_many(len(found), 'time')})"
+        for problem in sorted(found, key=lambda p: p.line or 0)[:_SHOWN]:
+            line = f"line {problem.line}: " if problem.line is not None else ""
+            within = f"{problem.field}: " if problem.field != place and problem.field else ""
+            yield f"  {line}{within}{problem.problem}"
+        if len(found) > _SHOWN:
+            yield f"  and {len(found) - _SHOWN} more"
+
+
+def _nearest(name: str, catalogue: Catalogue) -> str | None:
+    """The priced examination of the vocabulary with the most alike spelling."""
+    known = _priced_spellings(catalogue)
+    best = process.extractOne(normalise(name), known, scorer=fuzz.token_sort_ratio, score_cutoff=_RESEMBLES)
+    return examinations().spellings[best[0]].name if best else None
+
+
+@functools.cache
+def _priced_spellings(catalogue: Catalogue) -> tuple[str, ...]:
+    return tuple(spelling for spelling in examinations().spellings if catalogue.find(spelling) is not None)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
