@@ -13,6 +13,7 @@ from . import style
 from .curves import Curves, read_curves
 from .methods import DATASETS, EFFICIENCY, IN_DOMAIN, MAIN, REFERENCE, Method, main_methods, trained
 from .results import Hole, Results
+from .sources import notices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,6 +111,7 @@ def plot_accuracy_cost(settings: Settings, results_dir: str | Path, out_stem: st
         if handles:
             legend.legend(handles, labels, loc="center", ncols=4, fontsize=7, columnspacing=1.5)
         notes = f"{decoding} decoding; bars: 95% intervals over cases" + _missing(sorted(missing))
+        notes = "".join(f"{notice}\n" for notice in notices(settings)) + notes
         style.mark_tier(figure, settings, notes)
         return style.save(figure, out_stem)
 

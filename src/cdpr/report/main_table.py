@@ -12,6 +12,7 @@ from . import pairs
 from .methods import AGENTS, CLOSED, DATASETS, OPEN, TRAINED, Method, main_methods, tier_mark
 from .paper import PaperRow, read_main_results
 from .results import Hole, Results
+from .sources import notices
 from .table import Cell, Column, Row, Section, Table, interval, markdown_page, marks, to_csv, to_latex, to_markdown
 
 # Figures of a cell of Table 1: name, metric, header, factor for printing, whether more is better.
@@ -229,7 +230,8 @@ def _legend(results: Results) -> list[str]:
     if any(not method.decodes for method in results.methods):
         notes.append("Reference policies do not decode: their figures are the same for every decoding. They are told "
                      "the disease model that made the cases, which no learned row is.")  # fmt: skip
-    return [*notes, "Average: unweighted mean of the three data sets, as in the paper."]
+    average = "Average: unweighted mean of the three data sets, as in the paper."
+    return [*notes, average, *notices(results.settings)]
 
 
 def _estimates(results: Results, method: Method, place: str, decoding: str) -> Mapping[str, Estimate] | Hole:

@@ -1,0 +1,54 @@
+"""The leak-controlled variant of a benchmark: the same cases without whatever gives the diagnosis away."""
+
+from __future__ import annotations
+
+import re
+
+from ..cases import CaseRecord, RecordError
+from .draft import tells_something
+from .funnel import Funnel
+from .leaks import STRICT, control
+from .summary import SECTIONS, build_summary
+
+_BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
+
+
+def parse_summary(summary: str) -> dict[str, str]:
+    """Text by section; the inverse of :func:`cdpr.ingest.summary.build_summary`.
+
+    Raises RecordError for a line that is no ``- Section: text``; the message does not quote it.
+    """
+    sections: dict[str, str] = {}
+    for number, line in enumerate(summary.split("\n"), 1):
+        found = _BULLET.fullmatch(line)
+        if found is None or found[1] in sections:
+            raise RecordError(f"field 'case_summary': line {number} is not '- Section: text', each section once; "
+                              "ingest the data set again")  # fmt: skip
+        sections[found[1]] = found[2]
+    return sections
+
+
+def controlled(record: CaseRecord, funnel: Funnel) -> CaseRecord | None:
+    """The record under the strictest leak control, or None when no examination, or neither complaint nor present
+    illness, is left of it (told to the funnel).
+
+    What remains keeps its price, that of its whole billing group included: benchmark and variant differ in what they
+    tell, not in what it costs. Raises RecordError for a summary that is not in the unified format.
+    """
+    funnel.read += 1
+    results = record.key_pertinent_results_dict
+    cleared = control(
+        record.note_id, record.diagnosis_results, parse_summary(record.case_summary), results, STRICT, funnel
+    )
+    history, results = cleared or ({}, {})
+    if not tells_something(history):
+        return funnel.drop("no complaint and no present illness", record.note_id)
+    if not results:
+        return funnel.drop("no examination", record.note_id)
+    funnel.kept += 1
+    return record.model_copy(update={
+        "case_summary": build_summary(history),
+        "key_pertinent_results_dict": results,
+        "exam_cost_map": {exam: usd for exam, usd in record.exam_cost_map.items() if exam in results},
+        "exam_billing_group": {exam: group for exam, group in record.exam_billing_group.items() if exam in results},
+    })  # fmt: skip

@@ -1,0 +1,12 @@
+"""Stage ``leak_control``: benchmarks beside their leak-controlled variants."""
+
+from __future__ import annotations
+
+from ..report.leak_control import write_leak_control
+from ..settings import Settings
+from ..tracking import Run
+
+
+def run(settings: Settings, job: Run) -> None:
+    """Write the table as CSV, Markdown and LaTeX."""
+    write_leak_control(settings, job.inputs["results"], job.out["csv"].with_suffix(""))
