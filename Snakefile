@@ -24,6 +24,7 @@ include: "rules/train.smk"  #     warm start, GRPO, utility-GRPO, CDPR, ablation
 include: "rules/evaluate.smk"  #  every agent on every benchmark; preflight; real cases
 include: "rules/analysis.smk"  #  what process rewards are worth as estimates of the advantage
 include: "rules/report.smk"  #    Table 1, training efficiency, accuracy against cost
+include: "rules/cards.smk"  #     data cards; leak-controlled variants of the benchmarks
 include: "rules/tracking.smk"  #  the MLflow index
 
 
@@ -32,6 +33,7 @@ rule reproduce_paper:
     input:
         rules.main_table.input,
         rules.figures.input,
+        rules.data_cards.input,
         rules.index_runs.output,
 
 
@@ -54,6 +56,11 @@ rule efficiency:
 rule comparators:
     input:
         rules.write_comparators.output,
+
+
+rule leak_control:
+    input:
+        rules.write_leak_control.output,
 
 
 rule smoke:

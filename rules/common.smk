@@ -16,6 +16,7 @@ try:
     from cdpr.settings import SettingsError
     from cdpr.workflow import ABLATION_VARIANTS as ABLATIONS
     from cdpr.report.methods import EFFICIENCY, MAIN
+    from cdpr.stages.catalogue import DATASETS, REAL_DATASET
     from cdpr.workflow import Plan
 except ImportError as error:
     raise WorkflowError(
@@ -24,11 +25,14 @@ except ImportError as error:
 
 try:
     plan = Plan(config)
+    plan.fee_schedules  # what is wrong with them is said before anything runs
 except SettingsError as error:
     raise WorkflowError(str(error))
 
 
 EVALUATION = "<results>/evaluations/{run}/{dataset}.jsonl"
+# A data set itself, not its leak-controlled variant.
+BENCHMARK = "|".join((*DATASETS, REAL_DATASET))
 
 # Every job reads the resolved settings. Without an activated environment the `cdpr` beside this Python serves; that of
 # a conda environment comes first.

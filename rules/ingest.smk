@@ -2,7 +2,8 @@
 
 Reads  raw files: the user's own, or the synthetic hospital's.
 Writes `<results>/records/<data set>.jsonl` (case records, split by patient, not yet priced)
-       and `<data set>.report.json` (how many cases each rule dropped).
+       `<data set>.report.json` (how many cases each rule dropped, numbers only)
+       and `<data set>.findings.csv` (which ones, and every leak; as private as the records).
 """
 
 
@@ -12,11 +13,14 @@ rule ingest:
     output:
         records="<results>/records/{dataset}.jsonl",
         report="<results>/records/{dataset}.report.json",
+        findings="<results>/records/{dataset}.findings.csv",
         record="<results>/records/{dataset}.run.json",
     log:
         "<logs>/ingest/{dataset}.log",
     benchmark:
         "<benchmarks>/ingest/{dataset}.tsv"
+    wildcard_constraints:
+        dataset=BENCHMARK,
     conda:
         "../envs/cdpr.yaml"
     resources:
@@ -28,4 +32,5 @@ rule ingest:
     shell:
         "cdpr ingest --key {params.key} --record {output.record}"
         " --dataset {wildcards.dataset} --raw {params.raw}"
-        " --records {output.records} --report {output.report} 2>&1 | tee {log}"
+        " --records {output.records} --report {output.report}"
+        " --findings {output.findings} 2>&1 | tee {log}"

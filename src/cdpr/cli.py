@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +25,7 @@ examples:
   snakemake --cores all reproduce_paper             everything, from raw files to the main table
   snakemake main_table --configfile config/ci.yaml  the same in miniature
   cdpr ingest --help                                what one stage reads and writes
+  cdpr ingest private --check my_data               what is wrong with an export of your own hospital
   cdpr config --write                               config.yaml, its schema and config/README.md anew
   cdpr why results/tables/main_results.run.json     what has changed since a result was made
 """
@@ -30,8 +33,10 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: 0 when all went well, 2 for a problem that the user can solve (one clear message)."""
-    parser = build_parser()
-    args = parser.parse_args(argv)
+    argv = sys.argv[1:] if argv is None else list(argv)
+    by_hand = argv[:1] == ["ingest"] and {"--check", "--template"} & set(argv)
+    parser = _ingest_by_hand() if by_hand else build_parser()
+    args = parser.parse_args(argv[1:] if by_hand else argv)
     if not hasattr(args, "call"):
         parser.print_help()
         return 0
@@ -42,8 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except Exception as error:
         message = _explain(error)
-        if message is None:
+        if message is None and not getattr(args, "credentialed", False):
             raise
+        message = message or _without_text(error)
         print(f"cdpr {args.command}: {message}", file=sys.stderr)
         return 2
 
@@ -52,6 +58,10 @@ def _speak_plainly() -> None:
     """Whole lines as they are ready, and no bars or banners of libraries in what may be a log."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)
+    log = logging.getLogger("cdpr")
+    log.setLevel(logging.INFO)
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler(sys.stdout))
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     if not sys.stderr.isatty():
@@ -77,6 +87,39 @@ class _Plain(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=30, width=110)
+
+
+def _ingest_by_hand() -> argparse.ArgumentParser:
+    """`cdpr ingest private --check`: what a user does before the workflow reads the files."""
+    parser = argparse.ArgumentParser("cdpr ingest", description="Check or begin a data set of your own.",
+                                     formatter_class=_Plain)  # fmt: skip
+    parser.add_argument("dataset", choices=["private"], help="the layout of docs/reference/private-format.md")
+    about = "list everything that is wrong with a folder (default: data.private.path), write nothing"
+    parser.add_argument("--check", nargs="?", const="", metavar="FOLDER", help=about)
+    parser.add_argument("--show-values", action="store_true", help="quote the values of credentialed cases")
+    parser.add_argument("--template", metavar="FOLDER", help="write example files into a new folder")
+    parser.add_argument(*_SETTINGS[0], **_SETTINGS[1])
+    parser.set_defaults(call=_check_or_begin, command="ingest")
+    return parser
+
+
+def _check_or_begin(args: argparse.Namespace) -> int:
+    from .ingest.check import LAYOUT, check
+    from .ingest.template import write_template
+    from .settings import load_settings
+
+    if args.template:
+        print("\n".join(f"wrote {path}" for path in write_template(args.template)))
+    if args.check is None:
+        return 0
+    settings = load_settings(*args.settings)
+    folder = args.check or settings.data.private.path
+    if not folder:
+        print(LAYOUT)
+        return 0
+    report = check(settings, folder)
+    print(report.text(args.show_values))
+    return 0 if report.ok else 1
 
 
 _SETTINGS = (
@@ -116,6 +159,7 @@ def _run_stage(args: argparse.Namespace) -> None:
     stage = STAGES[args.command]
     values = vars(args)
     plan = Plan(load_settings(*args.settings))
+    args.credentialed = plan.settings.data.credentialed
     options = {name: values[name] for name in stage.options}
     outputs = {name: Path(values[name]) for name in stage.outputs}
     settings, seed = plan.settings_of(stage.name, options)
@@ -222,6 +266,12 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return None
+
+
+def _without_text(error: Exception) -> str:
+    """Where a fault of the program arose, without its message, which may quote a credentialed case."""
+    places = "".join(traceback.format_tb(error.__traceback__))
+    return f"a fault of the program\n{places}{type(error).__name__} (its message is withheld: cases are credentialed)"
 
 
 if __name__ == "__main__":

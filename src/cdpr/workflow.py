@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .report.methods import COMPARATORS, EFFICIENCY, MAIN
+from .report.sources import benchmark_of, controlled_name
 from .run_key import DigestCache, code_digest, package_folder, run_key
 from .settings import Settings, SettingsError, digest, job_of, parse_settings, resolve_variant
 from .stages.catalogue import DATASETS, REAL_DATASET, REFERENCES, STAGES, UNTRAINED
@@ -57,6 +58,11 @@ class Plan:
         reference = ["value_of_information"] if self.raw_path("mimic_iv") is None else []
         return ["warm_start", *self.trained(*COMPARATORS), *reference]
 
+    def leak_control_evaluations(self) -> list[tuple[str, str]]:
+        """(run, data set) pairs of the table of benchmarks and their leak-controlled variants."""
+        runs = ["warm_start", *self.trained("grpo", "cdpr"), "zero_test", "all_tests"]
+        return self.evaluations(runs, [*DATASETS, *map(controlled_name, DATASETS)])
+
     def smoke_runs(self) -> list[str]:
         """A few agents that together use every stage: untrained, reference, and one trained run."""
         return ["warm_start", "zero_test", self.trained("cdpr")[0]]
@@ -73,7 +79,7 @@ class Plan:
 
     def raw_path(self, dataset: str) -> str | None:
         """The user's own raw data, or None for the synthetic hospital's."""
-        return getattr(self.settings.data, dataset).path
+        return getattr(self.settings.data, benchmark_of(dataset)).path
 
     def raw_input(self, dataset: str) -> str:
         """Raw data of a data set."""
@@ -85,6 +91,22 @@ class Plan:
         So the paper's workflow can be planned anywhere; the job itself says what is missing.
         """
         return [path] if path and (path.startswith(f"{self.results}/") or Path(path).exists()) else []
+
+    @property
+    def fee_schedules(self) -> dict[str, str]:
+        """The user's own fee schedules by name; empty: prices come from the shipped catalogue. Raises SettingsError
+        for a place or a factor without the file that it applies to."""
+        chosen = self.settings.data.fee_schedules
+        if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
+            raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
+                                "data.fee_schedules.pfs, which is not given")  # fmt: skip
+        named = {name: getattr(chosen, name) for name in STAGES["build_catalogue"].inputs}
+        return {name: path for name, path in named.items() if path}
+
+    @property
+    def datasets(self) -> list[str]:
+        """All data sets that are at hand: the benchmarks, and the openly licensed real cases where they are."""
+        return [*DATASETS, *([REAL_DATASET] if self.has_real_cases else [])]
 
     @property
     def has_real_cases(self) -> bool:
@@ -161,7 +183,8 @@ class Plan:
         """Keys of all jobs of this configuration that keep work in ``state/``."""
         runs = self.trained(*MAIN, *ABLATION_VARIANTS, *EFFICIENCY, *COMPARATORS)
         keys = {self.key("warm_start"), *(self.key("train", run=run) for run in runs)}
-        keys |= {self.key("evaluate", run=r, dataset=d) for r, d in self.evaluations([*self.main_runs(), *runs])}
+        pairs = [*self.evaluations([*self.main_runs(), *runs]), *self.leak_control_evaluations()]
+        keys |= {self.key("evaluate", run=r, dataset=d) for r, d in pairs}
         return keys | {self.key("smoke_real")}
 
     def _before(self, stage: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -172,14 +195,24 @@ class Plan:
             return (
                 ({"raw": self.key("make_hospital")}, {}) if path is None else ({}, {"raw": self._digests.digest(path)})
             )
+        if stage == "build_catalogue":
+            return {}, {name: self._digests.digest(path) for name, path in self.fee_schedules.items()}
         if stage == "map_costs":
-            return {"records": self.key("ingest", **options)}, {}
+            upstream = {"records": self.key("ingest", **options)}
+            if self.fee_schedules:
+                upstream["catalogue"] = self.key("build_catalogue")
+            overrides = self.settings.data.price_overrides
+            return upstream, {"overrides": self._digests.digest(overrides)} if overrides else {}
+        if stage in ("data_card", "control_leaks"):
+            return {"cases": self.key("map_costs", **options)}, {}
         if stage == "warm_start":
             return {"cases": self.key("map_costs", dataset="mimic_iv")}, {}
         if stage in ("train", "credit_quality"):
             return self._with_policy({"cases": self.key("map_costs", dataset="mimic_iv")}, "warm_start")
         if stage == "evaluate":
-            cases = {"cases": self.key("map_costs", dataset=options["dataset"])}
+            benchmark = benchmark_of(options["dataset"])
+            before = "map_costs" if benchmark == options["dataset"] else "control_leaks"
+            cases = {"cases": self.key(before, dataset=benchmark)}
             return (cases, {}) if options["run"] in REFERENCES else self._with_policy(cases, options["run"])
         if stage == "preflight":
             return {r: self.key("evaluate", run=r, dataset="mimic_iv") for r in PREFLIGHT_RUNS}, {}
@@ -188,6 +221,9 @@ class Plan:
             return {run: self.key("train", run=run) for run in self.trained(*drawn)}, {}
         if stage in ("main_table", "plot_accuracy_cost"):
             pairs = self.evaluations(self.main_runs())
+            return {f"{r}/{d}": self.key("evaluate", run=r, dataset=d) for r, d in pairs}, {}
+        if stage == "leak_control":
+            pairs = self.leak_control_evaluations()
             return {f"{r}/{d}": self.key("evaluate", run=r, dataset=d) for r, d in pairs}, {}
         if stage == "comparators":
             runs = self.comparator_runs()

@@ -139,4 +139,5 @@ def test_the_process_reward_does_not_concern_grpo(tmp_path):
 def test_no_two_jobs_share_a_key(tmp_path):
     of = plan(tmp_path)
     runs = of.trained(*VARIANTS)
-    assert len(of.current_keys()) == 2 + len(runs) + len(of.evaluations({*of.main_runs(), *runs}))
+    pairs = {*of.evaluations({*of.main_runs(), *runs}), *of.leak_control_evaluations()}
+    assert len(of.current_keys()) == 2 + len(runs) + len(pairs)

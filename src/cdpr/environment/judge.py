@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import functools
-import re
 
-from ..cases import diagnoses, normalise
-
-# What follows adds complications or details to the disease named first; the paper's rule 3 lets it pass.
-_DETAIL = re.compile(
-    r"\s*(?:[,;/(]|\bwith\b|\bdue to\b|\bsecondary to\b|\bcomplicated by\b|\band\b|\bor\b|\bversus\b|\bvs\b)"
-)
+from ..cases import diagnoses, leading_disease, normalise
 
 
 class AliasJudge:
     """Correct when prediction and truth are the same name, or names of the same disease.
 
     Only the disease named first counts, so that a list of guesses earns nothing for its second entry;
-    a broader category is another name and therefore wrong (rule 4).
+    what follows it may add details (rule 3); a broader category is another name and therefore wrong (rule 4).
     """
 
     @staticmethod
@@ -30,9 +24,8 @@ class AliasJudge:
 
 def _names(text: str) -> frozenset[str]:
     """Comparable names of a diagnosis: the whole text and its head, each as spelt and as canonical."""
-    head = _DETAIL.split(text.strip(), maxsplit=1)[0]
     names = set()
-    for spelling in (text, head):
+    for spelling in (text, leading_disease(text)):
         term = diagnoses().find(spelling)
         plain = normalise(spelling)
         if plain:

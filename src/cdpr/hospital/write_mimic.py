@@ -157,7 +157,7 @@ class _Admission:
 
     def _laboratory(self, exam: Examination) -> list[Analyte]:
         analytes = write_analytes(exam, self.site, self.patient)
-        drawn = self.admit + timedelta(hours=float(self.rng.uniform(-20, 18)))
+        drawn = self.admit + timedelta(hours=float(self.rng.uniform(-20, -0.5)))
         self._specimen(exam, analytes, drawn)
         if self.rng.random() < REPEATED:
             # Repeats come after the first day and show recovery: reading them would be reading the future.
@@ -194,7 +194,7 @@ class _Admission:
             return
         state = self.patient.found[exam.name][0]
         spec_id, spec_name, test_id, test_name = exam.specimen
-        drawn = self.admit + timedelta(hours=float(self.rng.uniform(0, 11)))
+        drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
         row = {
             "subject_id": self.subject,
             "hadm_id": self._hadm(),
@@ -226,7 +226,7 @@ class _Admission:
     def _report(self, exam: Examination) -> None:
         self.reports += 1
         sequence = self.reports + 40 * self.patient.admission
-        done = self.admit + timedelta(hours=float(self.rng.uniform(-12, 20)))
+        done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))
         note = f"{self.subject}-RR-{sequence}"
         self.tables["note/radiology"].append(
             {

@@ -1,10 +1,30 @@
-"""What an importer reports: the error that stops it, and the funnel of what it kept and dropped."""
+"""What an importer reports: the error that stops it, and the funnel of what it kept, changed and dropped."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+# Every reason to leave a case out, in the order in which they are tried.
+RULES = (
+    "note_id missing or repeated",
+    "same case twice",
+    "note of no known admission",
+    "admission without a time",
+    "another note of the same admission",
+    "no headed sections in the case summary",
+    "no diagnosis",
+    "no physical examination",
+    "no complaint and no present illness",
+    "diagnosis established before",
+    "diagnosis stated in the summary",
+    "no examination",
+    "beyond the number of cases asked for",
+)
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 class IngestError(ValueError):
@@ -18,38 +38,89 @@ class IngestError(ValueError):
         named = f"field {field!r}: " if field is not None else ""
         super().__init__(f"{place}: {named}{problem}; {remedy}")
 
+    def without_text(self) -> IngestError:
+        """The same error without the values that it quotes, for cases that must not appear in a log."""
+        problem = _QUOTED.sub("'(withheld)'", self.problem)
+        return IngestError(self.path, problem, self.remedy, line=self.line, field=self.field)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One case dropped (``what`` is the rule) or one leak in it: what was done, where, under which name."""
+
+    case: str
+    what: str
+    action: str
+    place: str = ""
+    name: str = ""
+
 
 @dataclass
 class Funnel:
-    """Counts of one import: cases read, kept and dropped per rule, with the identifiers of the dropped.
+    """Counts of one import: cases read, kept and dropped, leaks found.
 
-    ``events`` counts what happened to the rows behind the examinations; ``warnings`` are sentences for the user.
+    ``findings`` lists every dropped case and every leak, with identifiers and words of the cases: it belongs beside
+    the records. ``events`` counts what happened to the rows behind the examinations; ``warnings`` are sentences for
+    the user. What :meth:`report` returns holds numbers only.
     """
 
     dataset: str
     read: int = 0
     kept: int = 0
-    dropped: dict[str, list[str]] = field(default_factory=dict)
-    events: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    events: Counter[str] = field(default_factory=Counter)
     splits: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
-    def drop(self, rule: str, case_id: str) -> None:
-        """Count one case as dropped by a rule."""
-        self.dropped.setdefault(rule, []).append(case_id)
+    def drop(self, rule: str, case: str, place: str = "", name: str = "") -> None:
+        """Count one case as dropped by one of :data:`RULES`; anything else raises ValueError."""
+        if rule not in RULES:
+            raise ValueError(f"{rule!r} is not in RULES")
+        self.findings.append(Finding(case, rule, "dropped", place, name))
+
+    def leak(self, what: str, action: str, case: str, place: str, name: str = "") -> None:
+        """Note a leak that did not cost the case: ``masked``, ``removed`` or ``kept``."""
+        self.findings.append(Finding(case, what, action, place, name))
 
     def count(self, what: str, number: int = 1) -> None:
         """Add to an event count."""
-        self.events[what] = self.events.get(what, 0) + number
+        self.events[what] += number
+
+    def add(self, other: Funnel) -> None:
+        """Take over what another process found."""
+        self.read += other.read
+        self.findings += other.findings
+        self.events += other.events
+
+    @property
+    def dropped(self) -> dict[str, list[str]]:
+        """Identifiers of the dropped cases by rule, in the order of the rules."""
+        found = {rule: sorted(f.case for f in self.findings if f.what == rule) for rule in RULES}
+        return {rule: cases for rule, cases in found.items() if cases}
+
+    def steps(self) -> list[tuple[str, int, int]]:
+        """(rule, cases dropped, cases left), in the order of the rules."""
+        left, steps = self.read, []
+        for rule, cases in self.dropped.items():
+            left -= len(cases)
+            steps.append((rule, len(cases), left))
+        return steps
 
     def report(self) -> dict[str, Any]:
-        """The funnel as JSON, in a fixed order."""
+        """Numbers as JSON, in a fixed order: the funnel, leaks as (leak, action) -> cases, events, splits."""
+        leaks = Counter((f.what, f.action) for f in {*self.findings} if f.what not in RULES)
+        cases = {pair: len({f.case for f in self.findings if (f.what, f.action) == pair}) for pair in leaks}
         return {
             "dataset": self.dataset,
             "read": self.read,
             "kept": self.kept,
-            "dropped": {rule: {"count": len(ids), "ids": sorted(ids)} for rule, ids in sorted(self.dropped.items())},
+            "funnel": [{"rule": rule, "dropped": lost, "left": left} for rule, lost, left in self.steps()],
+            "leaks": [{"leak": what, "action": action, "cases": cases[what, action]} for what, action in sorted(cases)],
             "events": dict(sorted(self.events.items())),
             "splits": self.splits,
             "warnings": self.warnings,
         }
+
+    def rows(self) -> list[dict[str, str]]:
+        """The findings as table rows, sorted."""
+        return [vars(f) for f in sorted(set(self.findings), key=lambda f: (f.case, f.what, f.place, f.name))]

@@ -1,13 +1,18 @@
 """Examinations of admissions from MIMIC-IV's event tables: laboratory, microbiology, radiology.
 
-An event belongs to an admission when it carries its ``hadm_id`` or, lacking one, is of the same patient; and in
-either case lies in the time window around admission. Of each analyte, culture and report the first counts.
+An event belongs to an admission when it carries its ``hadm_id`` or, lacking one, is of the same patient and no other
+admission is nearer; and in either case lies in the time window. Of each analyte, culture and report the first counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
+from typing import NamedTuple
 
 from ..cases import Analyte, format_analytes
 from .funnel import Funnel
@@ -15,10 +20,9 @@ from .names import exam_key
 from .panels import ANY_LABEL, panels
 from .radiology import examination_heading, report_text
 from .summary import one_line, says_something
-from .tables import Tables
+from .tables import LONGEST_NOTE, Tables
 
-Results = dict[str, dict[str, str]]  # admission -> examination key -> result text
-
+_log = logging.getLogger(__name__)
 _LAB_COLUMNS = [
     "subject_id", "hadm_id", "itemid", "charttime", "labevent_id", "value", "valuenum", "valueuom",
     "ref_range_lower", "ref_range_upper", "flag", "comments",
@@ -28,110 +32,217 @@ _MICRO_COLUMNS = [
     "org_name", "isolate_num", "quantity", "ab_name", "interpretation", "comments",
 ]  # fmt: skip
 
-# Rows of an event table within the window of the admission that they name, or else are nearest to; see `cases`.
-# Rows that name an admission but no readable time come along, to be counted.
+# Every row of an event table, with the admission in whose window it lies, or none. Rows that name an admission but no
+# readable time come along, to be counted.
 _LINKED = """
     SELECT e.*, c.hadm_id AS case_id
-    FROM (SELECT *, epoch({time}) AS time FROM {table}) e JOIN cases c ON e.subject_id = c.subject_id
-    WHERE (e.hadm_id = c.hadm_id OR (e.hadm_id IS NULL AND e.time >= c.nearest_from AND e.time < c.nearest_until))
+    FROM (SELECT *, epoch({time}) AS time FROM {table}) e LEFT JOIN cases c ON e.subject_id = c.subject_id
+      AND (e.hadm_id = c.hadm_id OR (e.hadm_id IS NULL AND e.time >= c.nearest_from AND e.time < c.nearest_until))
       AND (e.time IS NULL OR (e.time >= {start} AND e.time <= c.stop))
 """
 _BLANK = "({0} IS NULL OR regexp_matches({0}, '^[_ .]*$'))"
+# Tubes without an order, and indices of the sample itself (haemolysis, icterus, lipaemia).
+_HELD = r"(?i)\b(hold|held)\b|^uhold$|^[HIL]$|^[A-Z]{1,2}TX\d+$"
+_MINE = "subject_id BETWEEN ? AND ? AND case_id IN (SELECT unnest(?))"
 
 
-def add_event_tables(tables: Tables) -> None:
+class Events(NamedTuple):
+    """Rows behind the examinations of some admissions, by admission."""
+
+    laboratory: dict[str, list[tuple]]
+    microbiology: dict[str, list[tuple]]
+    radiology: dict[str, list[tuple]]
+
+
+def open_event_tables(tables: Tables) -> None:
     """Open the event tables and check their columns. Raises IngestError."""
     tables.add("hosp/labevents", _LAB_COLUMNS)
     tables.add("hosp/d_labitems", ["itemid", "label", "fluid"])
     tables.add("hosp/microbiologyevents", _MICRO_COLUMNS)
-    tables.add("note/radiology", ["note_id", "subject_id", "hadm_id", "charttime", "text"])
+    tables.add("note/radiology", ["note_id", "subject_id", "hadm_id", "charttime", "text"], LONGEST_NOTE)
     tables.add("note/radiology_detail", ["note_id", "field_name", "field_value", "field_ordinal"])
 
 
-def laboratory(tables: Tables, funnel: Funnel) -> Results:
-    """Laboratory examinations, analytes grouped by ``panels.csv``; an unknown label is its own examination."""
+def link_events(tables: Tables, funnel: Funnel, held: bool) -> None:
+    """Tables ``lab``, ``micro`` and ``report``: rows in the windows of the table ``cases``, in one pass each. Without
+    ``held`` specimens that nobody examined are left out.
+
+    Every row of the three sources is counted in ``funnel``: in a window or not, with a time and a result or not.
+    """
+    for name, link in (
+        ("laboratory", partial(_link_laboratory, held=held)),
+        ("microbiology", _link_microbiology),
+        ("radiology", _link_radiology),
+    ):
+        started = time.perf_counter()
+        link(tables, funnel)
+        _log.info("linked %s rows to admissions in %.0f s", name, time.perf_counter() - started)
+
+
+def _link_laboratory(tables: Tables, funnel: Funnel, held: bool) -> None:
+    """Of each item of an admission the first row with a result; ``items``: the examination of each item number."""
+    no_result = f"({_BLANK.format('value')} AND valuenum IS NULL AND {_BLANK.format('comments')})"
+    tables.run(f"""
+        CREATE TABLE lab AS
+        SELECT CASE WHEN case_id IS NOT NULL THEN subject_id END AS subject_id, case_id,
+               CASE WHEN case_id IS NOT NULL THEN itemid END AS item,
+               count(*) AS rows, count(*) FILTER (time IS NULL) AS untimed,
+               count(*) FILTER (time IS NOT NULL AND {no_result}) AS empty,
+               min(row(time, try_cast(labevent_id AS BIGINT), labevent_id, value, comments, valuenum, valueuom,
+                       ref_range_lower, ref_range_upper, flag))
+                   FILTER (time IS NOT NULL AND NOT {no_result} AND case_id IS NOT NULL) AS first
+        FROM ({_LINKED.format(table="labevents", time="try_cast(charttime AS TIMESTAMP)", start="c.start")})
+        GROUP BY ALL ORDER BY 1, 2
+    """)
     tables.run("CREATE TABLE panels (exam VARCHAR, label VARCHAR, fluid VARCHAR, exam_place INTEGER, place INTEGER)")
     tables.connection.executemany("INSERT INTO panels VALUES (?, ?, ?, ?, ?)", panels())
-    time = "try_cast(charttime AS TIMESTAMP)"
-    tables.run(f"CREATE TABLE lab AS {_LINKED.format(table='labevents', time=time, start='c.start')}")
-    (untimed,) = next(tables.rows("SELECT count(*) FROM lab WHERE time IS NULL"))
-    funnel.count("laboratory rows without a readable time", untimed)
-    tables.run("DELETE FROM lab WHERE time IS NULL")
-    number, comments = _BLANK.format("value"), _BLANK.format("comments")
-    unusable = f"({number} AND valuenum IS NULL AND {comments})"
-    linked, lost = next(tables.rows(f"SELECT count(*), count(*) FILTER ({unusable}) FROM lab"))
-    funnel.count("laboratory rows in the window", linked)
-    funnel.count("laboratory rows without a result", lost)
-    rows = tables.rows(f"""
-        WITH items AS (
-            SELECT itemid, label, fluid FROM d_labitems
-            QUALIFY row_number() OVER (PARTITION BY itemid ORDER BY label, fluid) = 1),
-        labelled AS (
-            SELECT l.*, coalesce(label, 'Item ' || itemid) AS name, coalesce(fluid, 'Blood') AS fluid
-            FROM lab l LEFT JOIN items USING (itemid) WHERE NOT {unusable}),
-        named AS (
-            SELECT l.*, coalesce(p.exam, a.exam,
-                       CASE WHEN l.fluid = 'Blood' THEN name ELSE name || ' (' || l.fluid || ')' END) AS exam,
-                   coalesce(p.exam_place, a.exam_place, 1000000) AS exam_place,
-                   coalesce(p.place, a.place, 1000000) AS place
-            FROM labelled l
-            LEFT JOIN panels p ON p.label = name AND p.fluid = l.fluid
-            LEFT JOIN panels a ON a.label = '{ANY_LABEL}' AND a.fluid = l.fluid)
-        SELECT case_id, exam, name, CASE WHEN {number} THEN valuenum ELSE value END, valueuom,
-               try_cast(ref_range_lower AS DOUBLE), try_cast(ref_range_upper AS DOUBLE), flag,
-               CASE WHEN {comments} THEN NULL ELSE comments END
-        FROM named
-        QUALIFY row_number() OVER (PARTITION BY case_id, exam, name
-            ORDER BY time, try_cast(labevent_id AS BIGINT), labevent_id, value, comments) = 1
-        ORDER BY case_id, exam_place, exam, place, name
+    tables.run(f"""
+        CREATE TABLE items AS
+        WITH labelled AS (
+            SELECT u.item, coalesce(d.label, 'Item ' || u.item) AS name, coalesce(d.fluid, 'Blood') AS fluid
+            FROM (SELECT DISTINCT item FROM lab WHERE item IS NOT NULL) u LEFT JOIN d_labitems d ON d.itemid = u.item
+            QUALIFY row_number() OVER (PARTITION BY u.item ORDER BY d.label, d.fluid) = 1)
+        SELECT l.item, l.name,
+               coalesce(p.exam, a.exam, CASE WHEN l.fluid = 'Blood' THEN name ELSE name || ' (' || l.fluid || ')' END)
+                   AS exam,
+               coalesce(p.exam_place, a.exam_place, 1000000) AS exam_place,
+               coalesce(p.place, a.place, 1000000) AS place,
+               {held} OR NOT regexp_matches(l.name, '{_HELD}') AS examined
+        FROM labelled l
+        LEFT JOIN panels p ON p.label = l.name AND p.fluid = l.fluid
+        LEFT JOIN panels a ON a.label = '{ANY_LABEL}' AND a.fluid = l.fluid
     """)
-    results: Results = {}
-    for (case, exam), analytes in groupby(rows, key=lambda row: (row[0], row[1])):
-        text = format_analytes(_analyte(row) for row in analytes)
-        _first(results, case, exam_key(exam), text)
-    return results
+    counts = tables.rows("""
+        SELECT sum(rows), sum(rows) FILTER (case_id IS NULL), sum(untimed) FILTER (case_id IS NOT NULL),
+               sum(empty) FILTER (case_id IS NOT NULL),
+               count(DISTINCT (case_id, exam, name)) FILTER (first IS NOT NULL AND examined),
+               sum(rows - untimed - empty) FILTER (NOT examined)
+        FROM lab LEFT JOIN items USING (item)
+    """)
+    total, outside, untimed, empty, used, unexamined = (number or 0 for number in next(counts))
+    funnel.count("laboratory rows", total)
+    funnel.count("laboratory rows in no case's window", outside)
+    funnel.count("laboratory rows without a readable time", untimed)
+    funnel.count("laboratory rows without a result", empty)
+    funnel.count("laboratory rows repeated later", total - outside - untimed - empty - used - unexamined)
+    funnel.count("laboratory rows of held specimens", unexamined)
+    funnel.count("laboratory rows used", used)
 
 
-def _analyte(row: tuple) -> Analyte:
-    label, value, units, low, high, flag, comments = row[2:]
-    comments = one_line(comments.replace("___", "")) if comments else None
-    value = one_line(value) if value else None
-    return Analyte(label, value, units, low, high, flag, comments)
-
-
-def microbiology(tables: Tables, funnel: Funnel) -> Results:
-    """Cultures and other tests: organisms with their interpretations, else the comment; cancelled tests left out.
-
-    Where only the date is known, the event counts when that day touches the window.
-    """
+def _link_microbiology(tables: Tables, funnel: Funnel) -> None:
+    """Where only the date is known, the event counts when that day touches the window."""
     linked = _LINKED.format(
         table="microbiologyevents",
         time="coalesce(try_cast(charttime AS TIMESTAMP), try_cast(chartdate AS TIMESTAMP))",
         start="CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END",
     )
-    rows = tables.rows(f"""
+    tables.run(f"CREATE TABLE micro AS SELECT * FROM ({linked}) WHERE case_id IS NOT NULL ORDER BY subject_id")
+    total, within = next(tables.rows("SELECT (SELECT count(*) FROM microbiologyevents), (SELECT count(*) FROM micro)"))
+    funnel.count("microbiology rows", total)
+    funnel.count("microbiology rows in no case's window", total - within)
+
+
+def _link_radiology(tables: Tables, funnel: Funnel) -> None:
+    """Reports with their names in the detail table, and the report that an addendum belongs to."""
+    tables.run("""
+        CREATE TABLE report_names AS
+        SELECT note_id, list(field_value ORDER BY try_cast(field_ordinal AS INTEGER), field_value)
+                   FILTER (field_name = 'exam_name') AS names,
+               min(field_value) FILTER (field_name = 'parent_note_id') AS parent
+        FROM radiology_detail WHERE field_name IN ('exam_name', 'parent_note_id') GROUP BY note_id
+    """)
+    linked = _LINKED.format(table="radiology", time="try_cast(charttime AS TIMESTAMP)", start="c.start")
+    tables.run(f"""
+        CREATE TABLE report AS
+        SELECT CASE WHEN case_id IS NOT NULL THEN l.subject_id END AS subject_id, l.case_id, l.time, l.note_id, n.names,
+               n.parent, CASE WHEN case_id IS NOT NULL THEN l.text END AS text
+        FROM ({linked}) l LEFT JOIN report_names n USING (note_id) ORDER BY 1
+    """)
+    total, outside = next(tables.rows("SELECT count(*), count(*) FILTER (case_id IS NULL) FROM report"))
+    funnel.count("radiology reports", total)
+    funnel.count("radiology reports in no case's window", outside)
+
+
+def events_of(tables: Tables, stays: Sequence[tuple[str | None, str | None]]) -> Events:
+    """Rows of some (patient, admission) pairs, in the order in which their results are to be read."""
+    known = [(subject, stay) for subject, stay in stays if subject and stay]
+    if not known:
+        return Events({}, {}, {})
+    subjects = [subject for subject, _ in known]
+    mine = [min(subjects), max(subjects), [stay for _, stay in known]]
+    number, comments = _BLANK.format("f.value"), _BLANK.format("f.comments")
+    laboratory = f"""
+        WITH firsts AS (
+            SELECT case_id, exam, name, exam_place, place, struct_pack(time := first[1], number := first[2],
+                   id := first[3], value := first[4], comments := first[5], valuenum := first[6], unit := first[7],
+                   low := first[8], high := first[9], flag := first[10]) AS f
+            FROM lab JOIN items USING (item) WHERE first IS NOT NULL AND examined AND {_MINE}
+            QUALIFY row_number() OVER (PARTITION BY case_id, exam, name ORDER BY first) = 1)
+        SELECT case_id, exam, name, CASE WHEN {number} THEN f.valuenum ELSE f.value END, f.unit,
+               try_cast(f.low AS DOUBLE), try_cast(f.high AS DOUBLE), f.flag,
+               CASE WHEN {comments} THEN NULL ELSE f.comments END
+        FROM firsts ORDER BY case_id, exam_place, exam, place, name
+    """
+    microbiology = f"""
         SELECT case_id, time, test_name, micro_specimen_id, org_name, quantity, ab_name, interpretation, comments
-        FROM ({linked})
+        FROM micro WHERE {_MINE}
         ORDER BY case_id, time, test_name, micro_specimen_id, try_cast(test_seq AS INTEGER), org_name,
                  try_cast(isolate_num AS INTEGER), ab_name, interpretation, comments
-    """)
-    results: Results = {}
-    for (case, time, name, _), group in groupby(rows, key=lambda row: row[:4]):
-        events = [row[4:] for row in group]
-        if time is None or name is None:
-            missing = "readable time" if time is None else "test name"
-            funnel.count(f"microbiology rows without a {missing}", len(events))
-            continue
-        funnel.count("microbiology rows in the window", len(events))
-        if any((row[0] or "").upper() == "CANCELLED" for row in events):
-            funnel.count("microbiology tests cancelled")
-            continue
-        text = _culture(events)
-        if not text:
-            funnel.count("microbiology tests without a result")
-            continue
-        _first(results, case, exam_key(name), text)
+    """
+    radiology = f"""
+        SELECT case_id, time, note_id, names, parent, text FROM report WHERE {_MINE}
+        ORDER BY case_id, time, note_id, names, text
+    """
+    return Events(*(_by_case(tables.rows(sql, mine)) for sql in (laboratory, microbiology, radiology)))
+
+
+def _by_case(rows: Iterable[tuple]) -> dict[str, list[tuple]]:
+    found = defaultdict(list)
+    for case, *rest in rows:
+        found[case].append(tuple(rest))
+    return dict(found)
+
+
+def results_of(case: str, events: Events, funnel: Funnel) -> dict[str, str]:
+    """All examinations of an admission: laboratory, microbiology, radiology; the first of each name counts."""
+    results = {exam_key(name): text for name, text in _laboratory(events.laboratory.get(case, ()))}
+    for what, found in (
+        ("microbiology rows", _microbiology(events.microbiology.get(case, ()), funnel)),
+        ("radiology reports", _radiology(events.radiology.get(case, ()), funnel)),
+    ):
+        for names, text, rows in found:
+            new = dict.fromkeys((key for name in names if (key := exam_key(name)) not in results), text)
+            funnel.count(f"{what} used" if new else f"{what} repeated later", rows)
+            results |= new
     return results
+
+
+def _laboratory(rows: Iterable[tuple]) -> Iterator[tuple[str, str]]:
+    """Examinations, analytes grouped by ``panels.csv``; an unknown label is its own examination."""
+    for exam, analytes in groupby(rows, key=lambda row: row[0]):
+        yield exam, format_analytes(_analyte(*row[1:]) for row in analytes)
+
+
+def _analyte(label, value, units, low, high, flag, comments) -> Analyte:
+    comments = one_line(comments.replace("___", "")) if comments else None
+    value = one_line(value) if value else None
+    return Analyte(label, value, units, low, high, flag, comments)
+
+
+def _microbiology(rows: Iterable[tuple], funnel: Funnel) -> Iterator[tuple[list[str], str, int]]:
+    """Name, text and number of rows of cultures and other tests: organisms with their interpretations, else the
+    comment; cancelled tests left out."""
+    for (when, name, _), group in groupby(rows, key=lambda row: row[:3]):
+        events = [row[3:] for row in group]
+        if when is None or name is None:
+            missing = "readable time" if when is None else "test name"
+            funnel.count(f"microbiology rows without a {missing}", len(events))
+        elif any((row[0] or "").upper() == "CANCELLED" for row in events):
+            funnel.count("microbiology rows of cancelled tests", len(events))
+        elif text := _culture(events):
+            yield [name], text, len(events)
+        else:
+            funnel.count("microbiology rows without a result", len(events))
 
 
 def _culture(events: list[tuple]) -> str:
@@ -154,35 +265,20 @@ def _distinct(items: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(item for item in items if item))
 
 
-def radiology(tables: Tables, funnel: Funnel) -> Results:
-    """Reports by the examination names of the detail table, else by their own heading."""
-    linked = _LINKED.format(table="radiology", time="try_cast(charttime AS TIMESTAMP)", start="c.start")
-    rows = tables.rows(f"""
-        WITH linked AS ({linked})
-        SELECT case_id, time, d.field_value, l.text
-        FROM linked l LEFT JOIN radiology_detail d ON d.note_id = l.note_id AND d.field_name = 'exam_name'
-        ORDER BY case_id, time, l.note_id, try_cast(d.field_ordinal AS INTEGER), d.field_value
-    """)
-    results: Results = {}
-    for case, time, name, text in rows:
-        if time is None:
-            funnel.count("radiology reports without a readable time")
-            continue
-        funnel.count("radiology reports in the window")
+def _radiology(rows: Sequence[tuple], funnel: Funnel) -> Iterator[tuple[list[str], str, int]]:
+    """Reports by the names of the detail table, else by their own heading; addenda follow their reports."""
+    addenda = defaultdict(list)
+    for _, _, _, parent, text in rows:
+        if parent is not None and (report := report_text(text or "")):
+            addenda[parent].append(f"Addendum: {report}")
+    for when, number, names, parent, text in rows:
         text = text or ""
-        name, report = name or examination_heading(text), report_text(text)
-        if not name or not report:
-            funnel.count("radiology reports without a name" if report else "radiology reports without a result")
+        if parent is not None:
+            funnel.count("radiology reports that are addenda")
             continue
-        _first(results, case, exam_key(name), report)
-    return results
-
-
-def _first(results: Results, case: str, key: str, text: str) -> None:
-    results.setdefault(case, {}).setdefault(key, text)
-
-
-def results_of(case: str, sources: Iterable[Results]) -> Iterator[tuple[str, str]]:
-    """All examinations of a case, in the order of the sources."""
-    for results in sources:
-        yield from results.get(case, {}).items()
+        names, report = names or [examination_heading(text)], report_text(text)
+        if when is None or not names[0] or not report:
+            missing = "readable time" if when is None else "result" if names[0] else "name"
+            funnel.count(f"radiology reports without a {missing}")
+            continue
+        yield names, " ".join([report, *addenda.pop(number, ())]), 1

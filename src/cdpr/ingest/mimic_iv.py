@@ -1,137 +1,102 @@
 """MIMIC-IV: discharge summaries and event tables -> case records.
 
 Reads ``hosp/{patients,admissions,labevents,d_labitems,microbiologyevents}`` and
-``note/{discharge,radiology,radiology_detail}`` below one folder, as published (``.csv.gz`` or ``.csv``).
+``note/{discharge,radiology,radiology_detail}`` below one folder, as published (``.csv.gz``, ``.csv`` or ``.parquet``).
+
+The table engine links events to admissions once, out of core; then notes are streamed in chunks, each with its events,
+and read by worker processes. Nothing but the finished records is ever held whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import multiprocessing
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
 
 from ..cases import CaseRecord
-from ..settings.schema import Data, MimicSource
+from ..settings.data import MimicSource
+from .draft import Draft, Finish
+from .flat_files import quoted
 from .funnel import Funnel, IngestError
-from .leaks import diagnosis_in_summary
-from .mimic_events import add_event_tables, laboratory, microbiology, radiology, results_of
-from .notes import DischargeNote, parse_discharge_note
-from .summary import build_summary, patient_information
-from .tables import Tables, line_of
+from .mimic_events import Events, events_of, link_events, open_event_tables, results_of
+from .notes import parse_discharge_note
+from .summary import patient_information
+from .tables import LONGEST_NOTE, Tables, line_of
 
-_STAY = """
-    SELECT n.note_id, n.text, a.hadm_id, a.subject_id, try_cast(a.admittime AS TIMESTAMP),
-           p.gender, p.anchor_age, p.anchor_year
+_log = logging.getLogger(__name__)
+_CHUNK = 500  # notes; also the smallest import for which worker processes pay
+_NOTES = """
+    SELECT n.note_id, n.subject_id, n.hadm_id, try_cast(a.admittime AS TIMESTAMP), p.gender, p.anchor_age,
+           p.anchor_year, n.text, f.note_id = n.note_id
     FROM discharge n
     LEFT JOIN admissions a ON a.hadm_id = n.hadm_id AND a.subject_id = n.subject_id
     LEFT JOIN patients p ON p.subject_id = a.subject_id
-    ORDER BY n.note_id, n.hadm_id, n.text
+    LEFT JOIN first_notes f ON f.hadm_id = a.hadm_id
 """
 
 
-def read_mimic_iv(source: MimicSource, data: Data, path: str | Path) -> tuple[list[CaseRecord], Funnel]:
-    """Records of all usable discharge summaries, ordered by note, all in split ``test`` until they are split.
+class Note(NamedTuple):
+    """A discharge summary with its admission; ``first`` says whether it is the one that counts for it."""
+
+    note_id: str | None
+    subject_id: str | None
+    hadm_id: str | None
+    admit: object
+    gender: str | None
+    age: str | None
+    year: str | None
+    text: str | None
+    first: bool | None
+
+
+def read_mimic_iv(
+    source: MimicSource, path: Path, finish: Finish, funnel: Funnel, processes: int = 1
+) -> Iterator[CaseRecord]:
+    """Records of all usable discharge summaries, read by this many processes.
 
     Raises IngestError for a missing table or column, a damaged file, or an unreadable age or admission time.
     """
-    funnel = Funnel("mimic_iv")
-    with Tables(Path(path)) as tables:
-        tables.add("note/discharge", ["note_id", "subject_id", "hadm_id", "text"])
-        admissions = tables.add("hosp/admissions", ["subject_id", "hadm_id", "admittime"])
-        patients = tables.add("hosp/patients", ["subject_id", "gender", "anchor_age", "anchor_year"])
-        add_event_tables(tables)
-        _check(tables, admissions, "admissions", "hadm_id", "admittime", "TIMESTAMP", "a time like 2150-01-31 08:00:00")
-        for column in ("anchor_age", "anchor_year"):
-            _check(tables, patients, "patients", "subject_id", column, "INTEGER", "a whole number")
-        stays = list(_stays(tables, funnel))
-        _windows(tables, stays, source)
-        sources = [laboratory(tables, funnel), microbiology(tables, funnel), radiology(tables, funnel)]
-    records = []
-    for stay in stays:
-        results = dict(stay.note.physical)
-        for key, text in results_of(stay.hadm_id, sources):
-            results.setdefault(key, text)
-        if len(results) == len(stay.note.physical):
-            funnel.drop("no examination in the time window", stay.note_id)
-            continue
-        records.append(stay.record(results, source.credentialed))
-    return records, funnel
+    with Tables(path, source.memory_gb, source.threads) as tables:
+        _open(tables)
+        _log.info("numbering notes and admissions in %s", path)
+        _index_notes(tables)
+        _find_windows(tables, source)
+        link_events(tables, funnel, held=source.held_specimens == "keep")
+        for records, found in _read_chunks(tables, finish, processes):
+            funnel.add(found)
+            yield from records
 
 
-class _Stay:
-    """One admission with its parsed note."""
-
-    def __init__(self, row: tuple, note: DischargeNote):
-        self.note_id, _, self.hadm_id, self.subject_id, self.admit, gender, age, year = row
-        self.note = note
-        # The anchor age holds in the anchor year; dates are shifted, intervals are not.
-        years = int(age) + self.admit.year - int(year) if age and year else None
-        history = {"Patient Information": patient_information(years, gender or "")} | note.history
-        self.summary = build_summary(history)
-
-    def record(self, results: dict[str, str], credentialed: bool) -> CaseRecord:
-        return CaseRecord(
-            note_id=self.note_id,
-            case_summary=self.summary,
-            key_pertinent_results_dict=results,
-            final_diagnosis=self.note.final_diagnosis,
-            diagnosis_results=self.note.primary_diagnosis,
-            dataset="mimic_iv",
-            split="test",
-            subject_key=self.subject_id,
-            credentialed=credentialed,
-        )
+def _open(tables: Tables) -> None:
+    tables.add("note/discharge", ["note_id", "subject_id", "hadm_id", "text"], LONGEST_NOTE)
+    admissions = tables.add("hosp/admissions", ["subject_id", "hadm_id", "admittime"])
+    patients = tables.add("hosp/patients", ["subject_id", "gender", "anchor_age", "anchor_year"])
+    open_event_tables(tables)
+    _check(tables, admissions, "admissions", "hadm_id", "admittime", "TIMESTAMP", "a time like 2150-01-31 08:00:00")
+    for column in ("anchor_age", "anchor_year"):
+        _check(tables, patients, "patients", "subject_id", column, "INTEGER", "a whole number")
 
 
-def _stays(tables: Tables, funnel: Funnel) -> Iterator[_Stay]:
-    """Admissions whose notes can become cases; the others are counted by rule."""
-    seen_notes: set[str] = set()
-    seen_stays: set[str] = set()
-    for row in tables.rows(_STAY):
-        note_id, text, hadm_id = row[:3]
-        funnel.read += 1
-        if not note_id or note_id in seen_notes:
-            funnel.drop("note_id missing or repeated", note_id or "(none)")
-            continue
-        seen_notes.add(note_id)
-        if hadm_id is None:
-            funnel.drop("note of no known admission", note_id)
-            continue
-        if row[4] is None:
-            funnel.drop("admission without a time", note_id)
-            continue
-        note = parse_discharge_note(text or "")
-        rule = _why_not(note)
-        if rule is None and hadm_id in seen_stays:
-            rule = "another note of the same admission"
-        stay = _Stay(row, note) if rule is None else None
-        if stay is not None and diagnosis_in_summary(stay.summary, note.primary_diagnosis):
-            rule = "diagnosis stated in the summary"
-        if rule is not None:
-            funnel.drop(rule, note_id)
-            continue
-        seen_stays.add(hadm_id)
-        yield stay
+def _index_notes(tables: Tables) -> None:
+    """Tables ``note_ids`` and ``first_notes``: of each admission the first note, addenda (``-AD-``) last."""
+    tables.run("CREATE TABLE note_ids AS SELECT note_id, hadm_id FROM discharge")
+    tables.run(
+        "CREATE TABLE first_notes AS SELECT hadm_id, arg_min(note_id, (note_id LIKE '%-AD-%', note_id)) AS note_id "
+        "FROM note_ids WHERE hadm_id IS NOT NULL AND note_id IS NOT NULL GROUP BY hadm_id"
+    )
 
 
-def _why_not(note: DischargeNote) -> str | None:
-    if not note.primary_diagnosis:
-        return "no discharge diagnosis"
-    if not note.physical:
-        return "no physical examination"
-    if not {"Chief Complaint", "History of Present Illness"} & set(note.history):
-        return "no complaint and no present illness"
-    return None
-
-
-def _windows(tables: Tables, stays: list[_Stay], source: MimicSource) -> None:
-    """Table ``cases``: the admissions kept, with the time window of their events and the time in which no other
+def _find_windows(tables: Tables, source: MimicSource) -> None:
+    """Table ``cases``: admissions with a note, the time window of their events and the time in which no other
     admission of the patient is nearer (seconds since 1970)."""
-    tables.run("CREATE TABLE stays (hadm_id VARCHAR)")
-    if stays:
-        import pandas
-
-        tables.connection.register("kept", pandas.DataFrame({"hadm_id": [stay.hadm_id for stay in stays]}))
-        tables.run("INSERT INTO stays SELECT hadm_id FROM kept")
     tables.run(
         """
         CREATE TABLE cases AS
@@ -143,10 +108,99 @@ def _windows(tables: Tables, stays: list[_Stay], source: MimicSource) -> None:
             FROM times WINDOW patient AS (PARTITION BY subject_id ORDER BY admit, hadm_id))
         SELECT hadm_id, subject_id, admit - ? AS start, admit + ? AS stop,
                coalesce(since, '-inf'::DOUBLE) AS nearest_from, coalesce(until, 'inf'::DOUBLE) AS nearest_until
-        FROM neighbours WHERE hadm_id IN (SELECT hadm_id FROM stays)
+        FROM neighbours WHERE hadm_id IN (SELECT hadm_id FROM first_notes)
         """,
         [source.hours_before_admission * 3600, source.hours_after_admission * 3600],
     )
+
+
+def _read_chunks(tables: Tables, finish: Finish, processes: int) -> Iterator[tuple[list[CaseRecord], Funnel]]:
+    """What each chunk of notes gives, in worker processes where there are many."""
+    (notes,) = next(tables.rows("SELECT count(*) FROM note_ids"))
+    stream = _notes(tables)
+    chunks = (
+        (chunk, events_of(tables, [(note.subject_id, note.hadm_id) for note in chunk]), finish)
+        for chunk in iter(lambda: list(islice(stream, _CHUNK)), [])
+    )
+    with ExitStack() as stack:
+        progress = stack.enter_context(_progress(notes))
+        if processes > 1 and notes > 2 * _CHUNK:
+            # Not forked: the table engine's threads would not come along.
+            context = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context))
+            done = _ahead(pool, chunks, 2 * processes)
+        else:
+            done = (_read_chunk(*chunk) for chunk in chunks)
+        for records, found in done:
+            progress.update(found.read)
+            yield records, found
+
+
+def _ahead(pool: ProcessPoolExecutor, chunks: Iterator[tuple], depth: int) -> Iterator[tuple[list[CaseRecord], Funnel]]:
+    """Results in the order of the chunks, at most ``depth`` of which wait in memory."""
+    waiting = []
+    for chunk in chunks:
+        waiting.append(pool.submit(_read_chunk, *chunk))
+        if len(waiting) >= depth:
+            yield waiting.pop(0).result()
+    for future in waiting:
+        yield future.result()
+
+
+def _notes(tables: Tables) -> Iterator[Note]:
+    """All notes in the order of the file; those whose number stands more than once come last, sorted."""
+    repeated = {n for (n,) in tables.rows("SELECT note_id FROM note_ids GROUP BY note_id HAVING count(*) > 1")}
+    held = []
+    for row in tables.rows(_NOTES):
+        if row[0] is None or row[0] in repeated:
+            held.append(row)
+        else:
+            yield Note(*row)
+    seen: set[str | None] = {None}
+    for row in sorted(held, key=lambda row: tuple(map(str, row))):
+        yield Note(*row)._replace(note_id=None) if row[0] in seen else Note(*row)
+        seen.add(row[0])
+
+
+def _read_chunk(notes: Sequence[Note], events: Events, finish: Finish) -> tuple[list[CaseRecord], Funnel]:
+    found = Funnel("mimic_iv")
+    made = (finish(_draft(note, events, found), found) for note in notes)
+    return [record for record in made if record is not None], found
+
+
+def _draft(note: Note, events: Events, funnel: Funnel) -> Draft:
+    parsed = parse_discharge_note(note.text or "")
+    # The anchor age holds in the anchor year; dates are shifted, intervals are not.
+    years = int(note.age) + note.admit.year - int(note.year) if note.admit and note.age and note.year else None
+    rejected = _why_not(note)
+    return Draft(
+        note_id=note.note_id or "(none or repeated)",
+        subject_key=note.subject_id or "",
+        history={"Patient Information": patient_information(years, note.gender or "")} | parsed.history,
+        physical=parsed.physical,
+        results={} if rejected else results_of(note.hadm_id, events, funnel),
+        diagnosis=parsed.primary_diagnosis,
+        final_diagnosis=parsed.final_diagnosis,
+        rejected=rejected,
+        needs_physical=True,
+    )
+
+
+def _why_not(note: Note) -> str | None:
+    if note.note_id is None:
+        return "note_id missing or repeated"
+    if note.first is None:
+        return "note of no known admission"
+    if note.admit is None:
+        return "admission without a time"
+    return None if note.first else "another note of the same admission"
+
+
+def _progress(total: int) -> tqdm:
+    """A bar; a line twice a minute where nobody looks on; nothing for a handful."""
+    watched = sys.stderr.isatty()
+    return tqdm(total=total, unit=" notes", desc="reading notes", ncols=90, smoothing=0, disable=total <= 2 * _CHUNK,
+                mininterval=0.1 if watched else 30)  # fmt: skip
 
 
 def _check(tables: Tables, path: Path, table: str, key: str, column: str, kind: str, expected: str) -> None:
@@ -156,7 +210,6 @@ def _check(tables: Tables, path: Path, table: str, key: str, column: str, kind: 
                     f"AND {column} IS NOT NULL ORDER BY 1, 2 LIMIT 1"), None,
     )  # fmt: skip
     if bad is not None:
-        raise IngestError(
-            path, f"{bad[1]!r} in the row of {key} {bad[0]} is not {expected}", "repair the row or remove it",
-            line=line_of(path, column, bad[1]), field=column,
-        )  # fmt: skip
+        problem = f"{quoted(bad[1])} in the row of {key} {quoted(bad[0])} is not {expected}"
+        line = line_of(path, column, bad[1])
+        raise IngestError(path, problem, "repair the row or remove it", line=line, field=column)

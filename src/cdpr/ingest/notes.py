@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from .physical import physical_results
 from .summary import one_line, says_something
@@ -18,18 +19,23 @@ _HEADINGS: tuple[tuple[str, str | None], ...] = (
     (r"attending", None),
     (r"chief complaint", "Chief Complaint"),
     (r"major surgical or invasive procedures?", None),
-    (r"history of (?:the )?present(?:ing)? illness|hpi", "History of Present Illness"),
-    (r"past medical history|past medical/surgical history|pmhx?|past history", "Past Medical History"),
+    (r"(?:history of (?:the )?)?present(?:ing)? illness|hpi", "History of Present Illness"),
+    (r"past medical(?:(?: and |/| & )surgical)? history|pmhx?(?:/psh)?|past history", "Past Medical History"),
+    (r"past surgical history|pshx?", "Past Medical History"),
     (r"social history|personal history", "Personal History"),
     (r"family (?:medical )?history", "Family History"),
-    (r"(?:admission |initial )?physical exam(?:ination)?(?: on admission| at admission)?|pe on admission", "physical"),
+    (
+        r"(?:(?:admission|initial) )?(?:physical exam(?:ination)?|exam|pe)"
+        r"(?: (?:on|at|upon) (?:admission|presentation))?",
+        "physical",
+    ),
     (r"pertinent results|(?:admission )?labs|laboratory data|imaging|studies", None),
     (r"(?:brief |summary of )?hospital course", None),
     (r"(?:preadmission )?medications? on admission|home medications?", None),
     (r"discharge medications?", None),
     (r"discharge disposition", None),
     (r"facility", None),
-    (r"(?:primary |final )?discharge diagnos[ie]s", "diagnosis"),
+    (r"(?:primary |final )?discharge diagnos[ie]s|final diagnos[ie]s", "diagnosis"),
     (r"discharge condition", None),
     (r"discharge instructions?", None),
     (r"follow-?\s?up instructions?", None),
@@ -39,6 +45,8 @@ _HEADING = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _BULLET = re.compile(r"^\s*(?:[-*#•]+\)?|\(?\d{1,2}[.)]|[A-Z][.)](?=\s))\s*")
+# Of several diagnoses in one line the first; what was done about it is no part of it.
+_FIRST = re.compile(r".*?(?=;|\s#?2[.)]\s|\bsecondary\b|\bs/p\b|\bstatus[- ]post\b|$)", re.IGNORECASE)
 _RANK = re.compile(
     r"^(?:primary|principal|main|final|active|acute)?\s*(?:discharge\s+)?(?:diagnos[ie]s|problems?|issues?)?\s*[:\-]+\s*",
     re.IGNORECASE,
@@ -74,23 +82,26 @@ def parse_discharge_note(text: str) -> DischargeNote:
 
 
 def _sections(text: str) -> dict[str, str]:
-    """Text by section: the first occurrence of each heading opens it, but the last discharge diagnosis counts."""
-    last_diagnosis = None
-    openings: dict[str, re.Match[str]] = {}
+    """Text by section. Any other heading ends the section before it; of a heading that comes again later the first
+    counts, but of the discharge diagnosis the last that says something."""
+    openings: list[re.Match[str]] = []
     for match in _HEADING.finditer(text):
-        name = _HEADINGS[int(match.lastgroup[1:])][1] or f"end {match.lastgroup}"
+        if not openings or _kind(match) is None or match.lastgroup != openings[-1].lastgroup:
+            openings.append(match)
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for match, following in zip_longest(openings, openings[1:]):
+        name, body = _kind(match), text[match.end() : following.start() if following else len(text)].strip()
         if name == "diagnosis":
-            last_diagnosis = match
-        openings.setdefault(name, match)
-    if last_diagnosis is not None:
-        openings["diagnosis"] = last_diagnosis
-    ordered = sorted(openings.items(), key=lambda item: item[1].start())
-    ends = [match.start() for _, match in ordered[1:]] + [len(text)]
-    return {
-        name: text[match.end() : end].strip()
-        for (name, match), end in zip(ordered, ends, strict=False)
-        if not name.startswith("end ")
-    }
+            found[name] = body if says_something(body) else found.get(name, "")
+        elif name is not None and match.lastgroup not in seen:
+            found[name] = f"{found[name]}\n{body}" if name in found else body  # medical history, then surgical
+        seen.add(match.lastgroup)
+    return found
+
+
+def _kind(heading: re.Match[str]) -> str | None:
+    return _HEADINGS[int(heading.lastgroup[1:])][1]
 
 
 def primary_diagnosis(section: str) -> str:
@@ -103,5 +114,5 @@ def primary_diagnosis(section: str) -> str:
             return ""
         line = _BULLET.sub("", _RANK.sub("", line, count=1)).strip(" .,;:-*")
         if says_something(line):
-            return line
+            return _FIRST.match(line)[0].strip(" .,;:-*") or line
     return ""

@@ -15,12 +15,13 @@ _NO_RESULT = {
     "RECOMMENDATION", "RECOMMENDATIONS", "RECOMMENDATION(S)", "WET READ",
 }  # fmt: skip
 _UNNAMED = {"FINDINGS", "REPORT", "FINAL REPORT"}
+_LAST = {"IMPRESSION", "IMPRESSIONS", "CONCLUSION", "CONCLUSIONS"}
 
 
 def report_text(text: str) -> str:
-    """Findings, impression and any further section of a report, in one line; the occasion is left out."""
+    """Findings, any further section and last the impression of a report, in one line; the occasion is left out."""
     parts = []
-    for heading, body in _sections(text):
+    for heading, body in sorted(_sections(text), key=lambda section: section[0] in _LAST):
         if heading in _NO_RESULT or not says_something(body) or only_refers(body):
             continue
         body = one_line(body)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ..cases import CaseRecord, split_by_subject
 from ..settings import Settings
-from ..settings.schema import Data
+from ..settings.data import Data
 from .agentclinic import read_agentclinic
 from .clinicalbench import read_clinicalbench
+from .draft import Finish, finish
 from .funnel import Funnel, IngestError
 from .mimic_iv import read_mimic_iv
 from .private import read_private
 
-IMPORTERS: dict[str, Callable[[Any, Any, Path], tuple[list[CaseRecord], Funnel]]] = {
+IMPORTERS: dict[str, Callable[[Any, Path, Finish, Funnel], Iterator[CaseRecord]]] = {
     "mimic_iv": read_mimic_iv,
     "clinicalbench": read_clinicalbench,
     "private": read_private,
@@ -23,24 +25,30 @@ IMPORTERS: dict[str, Callable[[Any, Any, Path], tuple[list[CaseRecord], Funnel]]
 }
 
 
-def ingest(dataset: str, settings: Settings, raw: str | Path) -> tuple[list[CaseRecord], Funnel]:
+def ingest(dataset: str, settings: Settings, raw: str | Path, processes: int = 1) -> tuple[list[CaseRecord], Funnel]:
     """Records of a data set with their splits, ordered by ``note_id``, and the funnel.
 
     MIMIC-IV is split by patient; the test set is drawn first, so that it does not change with the size of the
     others. The other data sets are benchmarks: all cases are test cases. Raises IngestError for raw data that
     cannot be trusted, and when the synthetic hospital has fewer cases than the settings ask for; real data that
     falls short is split in the same proportions, with a warning in the funnel.
+
+    ``processes`` read notes side by side; more than one needs a main module that may be imported again.
     """
     if dataset not in IMPORTERS:
         raise ValueError(f"unknown data set {dataset!r}; known: {', '.join(IMPORTERS)}")
-    source, path = getattr(settings.data, dataset), Path(raw)
+    source, path, funnel = getattr(settings.data, dataset), Path(raw), Funnel(dataset)
     if not path.exists():
         raise IngestError(path, "no such file or folder", f"set data.{dataset}.path, or make the synthetic files first")
-    records, funnel = IMPORTERS[dataset](source, settings.data, path)
+    importer = functools.partial(read_mimic_iv, processes=processes) if dataset == "mimic_iv" else IMPORTERS[dataset]
+    complete = functools.partial(finish, dataset=dataset, credentialed=source.credentialed, leaks=settings.data.leaks)
+    try:
+        records = sorted(importer(source, path, complete, funnel), key=lambda record: record.note_id)
+    except IngestError as error:
+        raise (error.without_text() if source.credentialed else error) from None
     if not records:
-        dropped = ", ".join(f"{len(ids)} ({rule})" for rule, ids in sorted(funnel.dropped.items()))
+        dropped = ", ".join(f"{len(ids)} ({rule})" for rule, ids in funnel.dropped.items())
         raise IngestError(path, f"no usable case among {funnel.read}", f"see what was dropped: {dropped or 'nothing'}")
-    records = sorted(records, key=lambda record: record.note_id)
     if dataset == "mimic_iv":
         records = _split(records, settings, path, funnel)
     funnel.kept = len(records)

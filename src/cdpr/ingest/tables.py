@@ -18,21 +18,27 @@ if TYPE_CHECKING:
     import duckdb
 
 _LINE = re.compile(r"CSV Error on Line: (\d+)")
-_LONGEST_LINE = 64 * 1024 * 1024  # bytes; one note is one line of a table
-_FETCH = 50_000  # rows in memory at a time
+LONGEST_NOTE = 32 * 1024 * 1024  # bytes; one note is one line of a table
+_LONGEST_ROW = 1024 * 1024  # of other tables: the engine's buffers grow with it
+_FETCH = 2048  # rows in memory at a time; the engine's own batch
 
 
 class Tables:
     """Views over the tables of a folder; all columns are text, empty fields are NULL."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, memory_gb: float = 4.0, threads: int = 2):
         import duckdb
 
         self.folder = folder
-        self.connection: duckdb.DuckDBPyConnection = duckdb.connect()
-        self._spill = tempfile.TemporaryDirectory(prefix="cdpr-ingest-")
+        # On disk, readable by nobody else: what is linked may be larger than memory, and is patients' data.
+        self._scratch = tempfile.TemporaryDirectory(prefix="cdpr-ingest-")
+        self.connection: duckdb.DuckDBPyConnection = duckdb.connect(f"{self._scratch.name}/tables.duckdb")
         self.connection.execute("SET enable_progress_bar = false")
-        self.connection.execute(f"SET temp_directory = {_quoted(self._spill.name)}")
+        self.connection.execute(f"SET temp_directory = {_quoted(self._scratch.name)}")
+        self.connection.execute(f"SET memory_limit = '{memory_gb:g}GB'")
+        self.connection.execute(f"SET threads = {threads}")
+        # Not knowing how many rows a compressed file has, the optimiser would hash the event tables, not the cases.
+        self.connection.execute("SET disabled_optimizers = 'build_side_probe_side'")
         self._paths: list[Path] = []
 
     def __enter__(self) -> Tables:
@@ -40,30 +46,38 @@ class Tables:
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()
-        self._spill.cleanup()
+        self._scratch.cleanup()
 
-    def add(self, name: str, columns: Sequence[str]) -> Path:
-        """Make ``folder/name.csv.gz`` (or ``.csv``) a view called by the last part of its name.
+    def add(self, name: str, columns: Sequence[str], longest_line: int = _LONGEST_ROW) -> Path:
+        """Make ``folder/name.csv.gz`` (``.csv``, ``.parquet``) a view called by the last part of its name.
 
         Raises IngestError when the table or a column is missing, or its head cannot be read.
         """
         path = self._find(name)
-        header = read_header(path)
+        self._paths.append(path)
+        header = self._columns(path) if path.suffix == ".parquet" else read_header(path)
         missing = [column for column in columns if column not in header]
         if missing:
             raise IngestError(
                 path, f"no such column; found {', '.join(header)}", "use the table as its publisher wrote it",
                 line=1, field=missing[0],
             )  # fmt: skip
-        types = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
-        wanted = ", ".join(f'nullif(trim("{column}"), \'\') AS "{column}"' for column in columns)
-        self.connection.execute(
-            f"CREATE VIEW {name.split('/')[-1]} AS SELECT {wanted} FROM read_csv({_quoted(str(path))}, "
-            f"auto_detect=false, header=true, columns={{{types}}}, delim=',', quote='\"', escape='\"', "
-            f"max_line_size={_LONGEST_LINE})"
-        )
-        self._paths.append(path)
+        wanted = ", ".join(f'nullif(trim("{column}"::VARCHAR), \'\') AS "{column}"' for column in columns)
+        if path.suffix == ".parquet":
+            source = f"read_parquet({_quoted(str(path))})"
+        else:
+            types = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
+            source = (
+                f"read_csv({_quoted(str(path))}, auto_detect=false, header=true, columns={{{types}}}, delim=',', "
+                f"quote='\"', escape='\"', max_line_size={longest_line})"
+            )
+        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS SELECT {wanted} FROM {source}")
         return path
+
+    def _columns(self, path: Path) -> list[str]:
+        """Column names of a Parquet file. Raises IngestError."""
+        told = self.rows(f"DESCRIBE SELECT * FROM read_parquet({_quoted(str(path))})")
+        return [row[0] for row in told]
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows of a query, fetched in batches. Raises IngestError for a table that is broken further down."""
@@ -97,7 +111,7 @@ class Tables:
                            line=int(found[1]) if found else None)  # fmt: skip
 
     def _find(self, name: str) -> Path:
-        for ending in (".csv.gz", ".csv"):
+        for ending in (".csv.gz", ".csv", ".parquet"):
             if (path := self.folder / f"{name}{ending}").is_file():
                 return path
         raise IngestError(

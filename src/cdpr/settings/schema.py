@@ -12,55 +12,13 @@ from typing import Literal
 from pydantic import Field
 
 from .credit import Comparators, Credit
+from .data import Data, Governance
 from .section import Section, key
 
 
 class Paths(Section):
     results: str = key("results", "Everything that is produced; nothing in it is committed.")
     state: str = key("state", "Interruptible work: checkpoints and caches, keyed by content.")
-
-
-class Source(Section):
-    path: str | None = key(None, "Folder (or file) with the real data; empty: the synthetic hospital's raw files.")
-    credentialed: bool = key(False, "Cases under a data use agreement: their text never leaves the machine.")
-
-
-class MimicSource(Source):
-    hours_before_admission: float = key(
-        24.0,
-        "Events from this many hours before admission until admission count as the initial workup.",
-        decision="event window",
-        gt=0,
-    )
-    hours_after_admission: float = key(
-        24.0,
-        "Events up to this many hours after admission count too; emergency workups often cross the midnight of "
-        "admission.",
-        decision="event window",
-        ge=0,
-    )
-
-
-class AgentClinicSource(Source):
-    path: str | None = key(
-        "../shared/data/agentclinic/agentclinic_medqa.jsonl",
-        "File with the AgentClinic cases in JSONL; absent: `smoke_real` says 'not run'.",
-    )
-
-
-class Data(Section):
-    mimic_iv: MimicSource = Field(default_factory=MimicSource, description="In-domain cases.")
-    clinicalbench: Source = Field(default_factory=Source, description="First out-of-domain benchmark.")
-    private: Source = Field(default_factory=Source, description="Second out-of-domain benchmark.")
-    agentclinic: AgentClinicSource = Field(
-        default_factory=AgentClinicSource, description="Openly licensed real cases, used by `smoke_real`."
-    )
-    train_cases: int = key(12512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV", gt=0)
-    validation_cases: int = key(
-        200, "Cases held out for learning curves; the paper names a validation split without a size.", ge=0
-    )
-    test_cases: int = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases", gt=0)
-    split_seed: int = key(0, "Seed of the split by patient.")
 
 
 class HospitalSettings(Section):
@@ -296,7 +254,8 @@ class Settings(Section):
     )
     seeds: list[int] = key([0, 1, 2], "Training seeds of the trained rows.", min_length=1)
     paths: Paths = Field(default_factory=Paths, description="Where results go.")
-    data: Data = Field(default_factory=Data, description="Where cases come from.")
+    data: Data = Field(default_factory=Data, description="Where cases and prices come from.")
+    governance: Governance = Field(default_factory=Governance, description="What may leave the machine.")
     hospital: HospitalSettings = Field(default_factory=HospitalSettings, description="The synthetic hospital.")
     costs: Costs = Field(default_factory=Costs, description="Prices.")
     environment: Environment = Field(default_factory=Environment, description="The decision process.")

@@ -71,6 +71,7 @@ def stage_named(name: str) -> Stage:
 _DECISIONS = ("environment", "policy", "utility")
 _RUN = "who acts: a trained run such as cdpr-seed0, warm_start, static, or a reference policy"
 _DATASET = "mimic_iv, clinicalbench, private or agentclinic"
+_DATASET_OR_VARIANT = f"{_DATASET}, or its leak-controlled variant such as mimic_iv_controlled"
 _TABLE = {"csv": "the numbers", "md": "the table to read", "tex": "the table to print"}
 _PLOT = {"png": "the figure", "pdf": "the figure for print"}
 _REPORTED = (
@@ -104,20 +105,65 @@ _ALL = (
     ),
     Stage(
         "ingest", "Read a data set's raw files into case records, split by patient.",
-        reads=("data.{dataset}", "data.train_cases", "data.validation_cases", "data.test_cases", "data.split_seed"),
-        runtime=("data.{dataset}.path",),
+        reads=("data.{dataset}", "data.leaks", "data.train_cases", "data.validation_cases", "data.test_cases",
+               "data.split_seed"),
+        runtime=("data.{dataset}.path", "data.mimic_iv.memory_gb", "data.mimic_iv.threads"),
         options={"dataset": _DATASET},
         inputs={"raw": "folder or file with the raw data"},
-        outputs={"records": "case records, one JSON object a line", "report": "how many cases each rule dropped"},
-        example="--dataset mimic_iv --raw raw/mimic_iv --records records.jsonl --report records.report.json",
+        outputs={
+            "records": "case records, one JSON object a line", "report": "how many cases each rule dropped",
+            "findings": "every dropped case and every leak, one a row; as private as the records",
+        },
+        example="--dataset mimic_iv --raw raw/mimic_iv --records r.jsonl --report r.report.json --findings r.csv",
+    ),
+    Stage(
+        "build_catalogue", "Make the price catalogue from your own year or locality of the Medicare fee schedules.",
+        reads=("data.fee_schedules.locality", "data.fee_schedules.conversion_factor"),
+        inputs={
+            "clfs": "Clinical Laboratory Fee Schedule (CSV)", "pfs": "relative value file, PPRRVU (CSV)",
+            "opps_cap": "imaging caps, OPPSCAP (CSV)", "gpci": "geographic indices, GPCI (CSV)",
+            "opps": "OPPS Addendum B (xlsx)",
+        },
+        optional=("clfs", "pfs", "opps_cap", "gpci", "opps"),
+        outputs={"catalogue": "folder with the tables, and what was read and left out"},
+        example="--clfs CLFS_2025_Q2V1.csv --pfs PPRRVU2025_Oct.csv --catalogue my_catalogue",
     ),
     Stage(
         "map_costs", "Attach prices and billing groups to the examinations of case records.",
         reads=("costs",),
         options={"dataset": _DATASET},
-        inputs={"records": "case records"},
-        outputs={"cases": "priced case records", "coverage": "what each examination was priced by"},
-        example="--dataset mimic_iv --records records.jsonl --cases cases.jsonl --coverage coverage.csv",
+        inputs={
+            "records": "case records", "catalogue": "folder of `build_catalogue` (default: the shipped catalogue)",
+            "overrides": "your own prices (CSV)",
+        },
+        optional=("catalogue", "overrides"),
+        outputs={
+            "cases": "priced case records", "coverage": "what each examination was priced by",
+            "review": "examinations that nothing priced, to be filled in as overrides; as private as the cases",
+        },
+        example="--dataset mimic_iv --records r.jsonl --cases c.jsonl --coverage coverage.csv --review c.review.csv",
+    ),
+    Stage(
+        "data_card", "Write a data set's card: counts, selection, leaks, distributions, price coverage, licence.",
+        reads=("tier", "data.{dataset}"),
+        runtime=("data.{dataset}.path",),
+        options={"dataset": _DATASET},
+        inputs={
+            "cases": "priced case records", "report": "what `ingest` reports", "coverage": "what `map_costs` reports",
+            "ingested": "run.json of `ingest`, which knows the digest of the raw data",
+        },
+        optional=("ingested",),
+        outputs={"md": "the card to read", "json": "its numbers", **_PLOT},
+        example="--dataset private --cases c.jsonl --report r.report.json --coverage coverage.csv "
+                "--md card.md --json card.json --png card.png --pdf card.pdf",
+    ),
+    Stage(
+        "control_leaks", "Make the leak-controlled variant of a benchmark's test cases.",
+        reads=(),
+        options={"dataset": _DATASET},
+        inputs={"cases": "priced case records"},
+        outputs={"controlled": "the test cases without what gives the diagnosis away", "report": "what was taken out"},
+        example="--dataset private --cases c.jsonl --controlled c_controlled.jsonl --report c_controlled.report.json",
     ),
     Stage(
         "warm_start", "Build the tiny policy and teach it the work-ups of a wasteful clinician.",
@@ -141,7 +187,7 @@ _ALL = (
     Stage(
         "evaluate", "Let an agent work up the test cases of a data set and judge it.",
         reads=("tier", "evaluation.decodings", "evaluation.seed", "costs", "training.temperature", *_DECISIONS),
-        options={"run": _RUN, "dataset": _DATASET},
+        options={"run": _RUN, "dataset": _DATASET_OR_VARIANT},
         inputs={"cases": "priced cases", "policy": "policy folder (none for reference policies)"},
         optional=("policy",),
         outputs={"evaluation": "one line per case and decoding"},
@@ -161,6 +207,11 @@ _ALL = (
     ),
     Stage(
         "comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
+        reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_TABLE,
+        example="--csv t.csv --md t.md --tex t.tex",
+    ),
+    Stage(
+        "leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant.",
         reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_TABLE,
         example="--csv t.csv --md t.md --tex t.tex",
     ),

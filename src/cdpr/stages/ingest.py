@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 from ..cases import write_records
-from ..ingest import ingest
+from ..ingest import Funnel, ingest
 from ..settings import Settings
 from ..tracking import Run
 
+_FINDINGS = ("case", "what", "action", "place", "name")
+
 
 def run(settings: Settings, job: Run) -> None:
-    """Read the raw files; write records and the report of what was kept and dropped."""
-    records, funnel = ingest(job.options["dataset"], settings, job.inputs["raw"])
+    """Read the raw files; write records, the numbers of what was kept and dropped, and the list behind them."""
+    dataset = job.options["dataset"]
+    processes = settings.data.mimic_iv.threads if dataset == "mimic_iv" else 1
+    records, funnel = ingest(dataset, settings, job.inputs["raw"], processes)
     write_records(job.out["records"], records)
     job.out["report"].write_text(json.dumps(funnel.report(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    dropped = {rule: len(ids) for rule, ids in sorted(funnel.dropped.items())}
-    job.metrics.update(read=funnel.read, kept=funnel.kept, **{f"dropped/{r}": n for r, n in dropped.items()})
-    shown = "".join(f"\n  dropped {count}: {rule}" for rule, count in dropped.items())
-    shown += "".join(f"\n  note: {text}" for text in funnel.warnings)
-    print(f"{job.options['dataset']}: kept {funnel.kept} of {funnel.read} cases {funnel.splits}{shown}")
+    with job.out["findings"].open("w", encoding="utf-8", newline="") as out:
+        table = csv.DictWriter(out, _FINDINGS, lineterminator="\n")
+        table.writeheader()
+        table.writerows(funnel.rows())
+    steps = funnel.steps()
+    job.metrics.update(read=funnel.read, kept=funnel.kept, **{f"dropped/{rule}": lost for rule, lost, _ in steps})
+    print(told(funnel))
+
+
+def told(funnel: Funnel) -> str:
+    """The funnel in a few lines, numbers only."""
+    lines = [f"{funnel.dataset}: kept {funnel.kept} of {funnel.read} cases {funnel.splits}"]
+    lines += [f"  {left:>8} left, {lost:>8} dropped: {rule}" for rule, lost, left in funnel.steps()]
+    lines += [f"  {entry['cases']:>8} cases: {entry['leak']} ({entry['action']})" for entry in funnel.report()["leaks"]]
+    return "\n".join([*lines, *(f"  note: {text}" for text in funnel.warnings)])

@@ -1,0 +1,126 @@
+"""MIMIC-IV importer on bad input: a clear error, or a counted and listed rejection."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from mimic_tables import mimic_tables, settings, write_mimic, write_table
+
+from cdpr.ingest import IngestError, ingest
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def replaced(old: str, new: str):
+    def change(path: Path) -> None:
+        path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()).replace(old.encode(), new.encode("latin-1"))))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("table", "damage", "line", "field", "said"),
+    [
+        ("hosp/labevents", Path.unlink, None, None, "no such table"),
+        ("hosp/labevents", replaced("comments", "remarks"), 1, "comments", "no such column"),
+        ("hosp/labevents", cut, None, None, "cut short"),
+        ("hosp/labevents", replaced("12.5.", "12,5."), 4, None, "row cannot be read"),
+        ("note/radiology", replaced("Lobar", "\xe9"), 2, None, "row cannot be read"),
+        ("hosp/patients", replaced(",60,", ",sixty,"), 3, "anchor_age", "'sixty' .* whole number"),
+        ("hosp/admissions", replaced("2160-01-01 08", "2160-13-01 08"), 4, "admittime", "is not a time"),
+        ("hosp/admissions", replaced("subject_id,", "hadm_id,"), 1, None, "column names repeat"),
+    ],
+)
+def test_damaged_tables_are_errors_with_file_line_and_field(tmp_path, table, damage, line, field, said):
+    path = write_mimic(tmp_path) / f"{table}.csv.gz"
+    damage(path)
+    with pytest.raises(IngestError, match=said) as error:
+        ingest("mimic_iv", settings(), tmp_path)
+    assert (error.value.path, error.value.line, error.value.field) == (path, line, field)
+    assert error.value.remedy
+
+
+def test_damage_in_credentialed_tables_is_told_without_their_words(tmp_path):
+    replaced(",60,", ",sixtyish,")(write_mimic(tmp_path) / "hosp/patients.csv.gz")
+    for credentialed in (False, True):
+        real = {"path": "real", "credentialed": credentialed}
+        with pytest.raises(IngestError, match="whole number") as error:
+            ingest("mimic_iv", settings(mimic_iv=real), tmp_path)
+        assert ("sixtyish" in str(error.value)) != credentialed and error.value.line == 3
+
+
+def test_parquet_tables_and_worker_processes_give_the_same_records(tmp_path):
+    import duckdb
+
+    plain, funnel = ingest("mimic_iv", settings(), write_mimic(tmp_path / "csv"))
+    for name in mimic_tables():
+        target = tmp_path / "parquet" / f"{name}.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source = f"read_csv('{tmp_path}/csv/{name}.csv.gz', all_varchar=true)"
+        duckdb.sql(f"COPY (SELECT * FROM {source}) TO '{target}' (FORMAT parquet)")
+    other, told = ingest("mimic_iv", settings(), tmp_path / "parquet")
+    assert (other, told.report()) == (plain, funnel.report())
+
+
+def test_worker_processes_change_nothing(tmp_path, monkeypatch):
+    from cdpr.ingest import mimic_iv
+
+    monkeypatch.setattr(mimic_iv, "_CHUNK", 1)
+    told = [ingest("mimic_iv", settings(), write_mimic(tmp_path), processes) for processes in (1, 2)]
+    assert told[0][0] == told[1][0] and told[0][1].report() == told[1][1].report()
+
+
+HOSTILE = [
+    "a\x00b",
+    "x" * 100_000,
+    "'; DROP TABLE notes; --",
+    "../../etc/passwd",
+    'quote " and\nline',
+    "\u202eabc",
+    "=1+1",
+    "NULL",
+]
+
+
+def test_hostile_values_are_records_or_listed_rejections(tmp_path):
+    """Whatever stands in a field of a table: every note ends as a record or in the list of what was dropped."""
+    tables = mimic_tables()
+    for name, column in (("hosp/labevents", "value"), ("hosp/labevents", "charttime"), ("hosp/labevents", "itemid"),
+                         ("hosp/d_labitems", "label"), ("hosp/microbiologyevents", "org_name"),
+                         ("hosp/microbiologyevents", "test_name"), ("note/radiology_detail", "field_value"),
+                         ("note/radiology", "text"), ("note/discharge", "text"),
+                         ("note/discharge", "note_id")):  # fmt: skip
+        for value in HOSTILE:
+            hostile = {n: (c, [row | {column: value} for row in rows] if n == name else rows)
+                       for n, (c, rows) in tables.items()}  # fmt: skip
+            for n, (columns, rows) in hostile.items():
+                write_table(tmp_path / f"{n}.csv.gz", columns, rows)
+            try:
+                records, funnel = ingest("mimic_iv", settings(train_cases=9, test_cases=9), tmp_path)
+            except IngestError as error:
+                assert "no usable case among 4" in str(error), (name, column, value)
+            else:
+                assert funnel.read == 4 == len(records) + sum(map(len, funnel.dropped.values()))
+
+
+def test_repeated_absurd_and_huge_notes_are_counted(tmp_path):
+    tables = mimic_tables()
+    columns, notes = tables["note/discharge"]
+    huge = notes[0]["text"].replace("two days unwell", "unwell, " * 1_300_000)
+    tables["note/discharge"] = columns, [notes[0] | {"text": huge}, notes[1], notes[1] | {"text": "other"}, notes[3],
+                                         notes[1] | {"note_id": "0-AD-1"}, notes[0] | {"note_id": ""}]  # fmt: skip
+    tables["hosp/labevents"][1][0]["charttime"] = "2150-02-31 25:00:00"
+    told = []
+    for order in (1, -1):
+        for name, (columns, rows) in tables.items():
+            write_table(tmp_path / f"{name}.csv.gz", columns, rows[::order])
+        told.append(ingest("mimic_iv", settings(train_cases=9, test_cases=9), tmp_path))
+    (records, funnel), (again, _) = told
+    assert [r.note_id for r in records] == ["1-DS-1", "1-DS-2"] and records == again
+    assert len(records[0].case_summary) > 10_000_000
+    assert {rule: len(ids) for rule, ids in funnel.dropped.items()} == {
+        "note_id missing or repeated": 2, "note of no known admission": 1,
+        "another note of the same admission": 1}  # fmt: skip
+    assert funnel.events["laboratory rows without a readable time"] == 1
