@@ -191,10 +191,11 @@ class Plan:
         """Keys of the jobs before this one, and digests of files that no job makes."""
         if stage == "ingest":
             dataset = options["dataset"]
-            path = self.raw_path(dataset)
-            return (
-                ({"raw": self.key("make_hospital")}, {}) if path is None else ({}, {"raw": self._digests.digest(path)})
-            )
+            path, model = self.raw_path(dataset), self.settings.data.mimic_iv.structurer.model
+            upstream, inputs = ({"raw": self.key("make_hospital")}, {}) if path is None else ({}, {"raw": path})
+            if dataset == "mimic_iv" and model and Path(model).is_dir():
+                inputs["structurer"] = model
+            return upstream, {name: self._digests.digest(place) for name, place in inputs.items()}
         if stage == "build_catalogue":
             return {}, {name: self._digests.digest(path) for name, path in self.fee_schedules.items()}
         if stage == "map_costs":

@@ -246,7 +246,7 @@ def test_coverage_says_how_each_name_was_found_and_sets_the_papers_price_beside(
     assert {row["examination"] for row in table} == {"Glucos", "Odd Test"}
 
 
-def test_credentialed_names_that_are_rare_and_unknown_stay_out_of_the_coverage_table(tmp_path):
+def test_names_that_only_a_credentialed_source_uses_stay_out_of_the_coverage_table(tmp_path):
     secret = ("Sodium (said Jane Roe)", "Jane Roe scan", "Jane Roe (Physical Examination)")
     records = [case(*secret, "CBC", "Odd Test", "CT C-SPINE W/O CONTRAST", credentialed=True)]
     records += [case("Odd Test", credentialed=True, note_id=f"n{i}") for i in range(4)]
@@ -259,8 +259,8 @@ def test_credentialed_names_that_are_rare_and_unknown_stay_out_of_the_coverage_t
     rows = list(csv.DictReader(text.splitlines()))
     pooled = {row["how"]: (row["cases"], row["names"], float(row["price_usd"]))
               for row in rows if row["exam_key"] == POOLED}  # fmt: skip
-    assert pooled == {"analyte": ("1", "1", 8.46), "fallback": ("1", "1", 5.0), "physical": ("1", "1", 0.0)}
-    assert {row["exam_key"] for row in rows} == {"CBC", "Odd Test", "CT C-SPINE W/O CONTRAST", POOLED}
+    assert pooled == {"analyte": ("1", "1", 8.46), "fallback": ("6", "2", 5.0), "physical": ("1", "1", 0.0)}
+    assert {row["exam_key"] for row in rows} == {"CBC", "CT C-SPINE W/O CONTRAST", POOLED}
     reviewed = list(csv.DictReader(out["review"].read_text().splitlines()))
     assert [row["examination"] for row in reviewed] == ["Odd Test", "Jane Roe scan"]
     assert job.metrics == {"cases": 5, "examinations": 6, "unmapped": 2}

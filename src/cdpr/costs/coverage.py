@@ -12,8 +12,7 @@ from ..settings.schema import Costs
 from .catalogue import Catalogue
 from .price import price_of
 
-RARE = 5
-POOLED = f"(names seen in fewer than {RARE} cases)"
+POOLED = "(names that only the source uses)"
 
 
 @dataclass(frozen=True)
@@ -49,20 +48,20 @@ REVIEW_COLUMNS = ("examination", "price_usd", "billing_group", "cases", "nearest
 
 
 def coverage(
-    counts: Mapping[str, int], settings: Costs, catalogue: Catalogue, pool_rare: bool = False
+    counts: Mapping[str, int], settings: Costs, catalogue: Catalogue, pool_unknown: bool = False
 ) -> list[Coverage]:
     """One row per examination key from the number of cases that have it, sorted by key.
 
-    With ``pool_rare``, names with words that neither the vocabulary nor the catalogue has, and that fewer than five
-    cases share, are pooled, one row for each way of pricing: a heading of a note may be a patient's words.
+    With ``pool_unknown``, names with words that neither the vocabulary nor the catalogue has are pooled, one row for
+    each way of pricing: a heading of a note may be a patient's words.
     """
     rows = [_row(key, counts[key], settings, catalogue) for key in sorted(counts)]
-    if not pool_rare:
+    if not pool_unknown:
         return rows
-    shown = [row for row in rows if row.cases >= RARE or catalogue.knows(row.exam_key)]
+    shown = [row for row in rows if catalogue.knows(row.exam_key)]
     pools: dict[str, list[Coverage]] = {}
     for row in rows:
-        if row.cases < RARE and not catalogue.knows(row.exam_key):
+        if not catalogue.knows(row.exam_key):
             pools.setdefault(row.how, []).append(row)
     return shown + [_pool(pools[how]) for how in sorted(pools)]
 

@@ -24,7 +24,7 @@ RULES = (
     "no examination",
     "beyond the number of cases asked for",
 )
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as repr writes them
 
 
 class IngestError(ValueError):

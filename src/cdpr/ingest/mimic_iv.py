@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from itertools import islice
@@ -27,9 +27,11 @@ from .draft import Draft, Finish
 from .flat_files import quoted
 from .funnel import Funnel, IngestError
 from .mimic_events import Events, events_of, link_events, open_event_tables, results_of
-from .notes import parse_discharge_note
+from .notes import DischargeNote, parse_discharge_note
 from .summary import patient_information
 from .tables import LONGEST_NOTE, Tables, line_of
+
+Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 
 _log = logging.getLogger(__name__)
 _CHUNK = 500  # notes; also the smallest import for which worker processes pay
@@ -58,9 +60,15 @@ class Note(NamedTuple):
 
 
 def read_mimic_iv(
-    source: MimicSource, path: Path, finish: Finish, funnel: Funnel, processes: int = 1
+    source: MimicSource,
+    path: Path,
+    finish: Finish,
+    funnel: Funnel,
+    processes: int = 1,
+    improve: Improve | None = None,
 ) -> Iterator[CaseRecord]:
-    """Records of all usable discharge summaries, read by this many processes.
+    """Records of all usable discharge summaries, read by this many processes; by this one alone where ``improve``
+    (see :mod:`cdpr.ingest.structurer`) helps with notes in free form.
 
     Raises IngestError for a missing table or column, a damaged file, or an unreadable age or admission time.
     """
@@ -70,7 +78,7 @@ def read_mimic_iv(
         _index_notes(tables)
         _find_windows(tables, source)
         link_events(tables, funnel, held=source.held_specimens == "keep")
-        for records, found in _read_chunks(tables, finish, processes):
+        for records, found in _read_chunks(tables, finish, 1 if improve else processes, improve):
             funnel.add(found)
             yield from records
 
@@ -114,7 +122,9 @@ def _find_windows(tables: Tables, source: MimicSource) -> None:
     )
 
 
-def _read_chunks(tables: Tables, finish: Finish, processes: int) -> Iterator[tuple[list[CaseRecord], Funnel]]:
+def _read_chunks(
+    tables: Tables, finish: Finish, processes: int, improve: Improve | None
+) -> Iterator[tuple[list[CaseRecord], Funnel]]:
     """What each chunk of notes gives, in worker processes where there are many."""
     (notes,) = next(tables.rows("SELECT count(*) FROM note_ids"))
     stream = _notes(tables)
@@ -130,7 +140,7 @@ def _read_chunks(tables: Tables, finish: Finish, processes: int) -> Iterator[tup
             pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context))
             done = _ahead(pool, chunks, 2 * processes)
         else:
-            done = (_read_chunk(*chunk) for chunk in chunks)
+            done = (_read_chunk(*chunk, improve) for chunk in chunks)
         for records, found in done:
             progress.update(found.read)
             yield records, found
@@ -162,14 +172,18 @@ def _notes(tables: Tables) -> Iterator[Note]:
         seen.add(row[0])
 
 
-def _read_chunk(notes: Sequence[Note], events: Events, finish: Finish) -> tuple[list[CaseRecord], Funnel]:
+def _read_chunk(
+    notes: Sequence[Note], events: Events, finish: Finish, improve: Improve | None = None
+) -> tuple[list[CaseRecord], Funnel]:
     found = Funnel("mimic_iv")
-    made = (finish(_draft(note, events, found), found) for note in notes)
+    parsed = [parse_discharge_note(note.text or "") for note in notes]
+    if improve is not None:
+        parsed = improve([(told, note.text or "") for told, note in zip(parsed, notes, strict=True)])
+    made = (finish(_draft(*pair, events, found), found) for pair in zip(notes, parsed, strict=True))
     return [record for record in made if record is not None], found
 
 
-def _draft(note: Note, events: Events, funnel: Funnel) -> Draft:
-    parsed = parse_discharge_note(note.text or "")
+def _draft(note: Note, parsed: DischargeNote, events: Events, funnel: Funnel) -> Draft:
     # The anchor age holds in the anchor year; dates are shifted, intervals are not.
     years = int(note.age) + note.admit.year - int(note.year) if note.admit and note.age and note.year else None
     rejected = _why_not(note)

@@ -54,7 +54,7 @@ _RANK = re.compile(
 _RANK_ALONE = re.compile(
     r"^(?:primary|principal|main|final|active|acute)?\s*(?:discharge\s+)?(?:diagnos[ie]s|primary|principal)\s*:?$", re.I
 )
-_SECONDARY = re.compile(r"^(?:secondary|other|chronic|past)\b.{0,25}(?:diagnos[ie]s|problems?|issues?)?\s*:", re.I)
+SECONDARY = re.compile(r"^(?:secondary|other|chronic|past)\b.{0,25}(?:diagnos[ie]s|problems?|issues?)?\s*:", re.I)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class DischargeNote:
 
 def parse_discharge_note(text: str) -> DischargeNote:
     """Sections of a note; never raises: what is not found is empty."""
-    sections = _sections(text)
+    sections = note_sections(text)
     diagnosis = sections.pop("diagnosis", "")
     physical = sections.pop("physical", "")
     return DischargeNote(
@@ -81,7 +81,7 @@ def parse_discharge_note(text: str) -> DischargeNote:
     )
 
 
-def _sections(text: str) -> dict[str, str]:
+def note_sections(text: str) -> dict[str, str]:
     """Text by section. Any other heading ends the section before it; of a heading that comes again later the first
     counts, but of the discharge diagnosis the last that says something."""
     openings: list[re.Match[str]] = []
@@ -110,7 +110,7 @@ def primary_diagnosis(section: str) -> str:
         line = _BULLET.sub("", one_line(raw))
         if not says_something(line) or _RANK_ALONE.match(line):
             continue
-        if _SECONDARY.match(line):
+        if SECONDARY.match(line):
             return ""
         line = _BULLET.sub("", _RANK.sub("", line, count=1)).strip(" .,;:-*")
         if says_something(line):

@@ -14,9 +14,9 @@ _VITAL = re.compile(
     r"o2|o2 ?sats?|sats?|spo2|sao2|oxygen saturation|wt|weight|ht|height|bmi|vss?|vitals?|vital signs)\.?$",
     re.IGNORECASE,
 )
-_VITAL_NUMBERS = re.compile(r"\b\d{2,3}/\d{2,3}\b|\b(?:9\d|10[0-6])\.\d\b|\b3[5-9]\.\d\b")
+VITAL_NUMBERS = re.compile(r"\b\d{2,3}/\d{2,3}\b|\b(?:9\d|10[0-6])\.\d\b|\b3[5-9]\.\d\b")
 _TITLE = re.compile(r"^(?:on |at |upon )?(?:admission|initial|presentation|arrival|admit)\b|\bexam(?:ination)?$", re.I)
-_DISCHARGE = re.compile(r"^[^\S\n]*[*#=-]*\s*(?:(?:exam|pe|physical exam(?:ination)?)\s+)?(?:on |at |upon |day of )?"
+AT_DISCHARGE = re.compile(r"^[^\S\n]*[*#=-]*\s*(?:(?:exam|pe|physical exam(?:ination)?)\s+)?(?:on |at |upon |day of )?"
                         r"(?:discharge\b|d/c\b)", re.IGNORECASE | re.MULTILINE)  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def physical_results(text: str) -> dict[str, str]:
     Lines without a heading continue the one before; vital signs are gathered under one key; what stands
     before any heading is the general appearance. An examination "at discharge" and all after it is cut.
     """
-    cut = _DISCHARGE.search(text)
+    cut = AT_DISCHARGE.search(text)
     lines = _one_system_a_line(text[: cut.start()] if cut else text).splitlines()
     results: dict[str, str] = {}
     current: str | None = None
@@ -60,6 +60,6 @@ def physical_results(text: str) -> dict[str, str]:
         if not says_something(rest):
             continue
         if current is None:
-            current = physical_key("Vital Signs" if _VITAL_NUMBERS.search(rest) else "General Appearance")
+            current = physical_key("Vital Signs" if VITAL_NUMBERS.search(rest) else "General Appearance")
         add_text(results, current, one_line(rest).lstrip("-* "))
     return results

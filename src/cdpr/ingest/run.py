@@ -14,7 +14,7 @@ from .agentclinic import read_agentclinic
 from .clinicalbench import read_clinicalbench
 from .draft import Finish, finish
 from .funnel import Funnel, IngestError
-from .mimic_iv import read_mimic_iv
+from .mimic_iv import Improve, read_mimic_iv
 from .private import read_private
 
 IMPORTERS: dict[str, Callable[[Any, Path, Finish, Funnel], Iterator[CaseRecord]]] = {
@@ -25,7 +25,9 @@ IMPORTERS: dict[str, Callable[[Any, Path, Finish, Funnel], Iterator[CaseRecord]]
 }
 
 
-def ingest(dataset: str, settings: Settings, raw: str | Path, processes: int = 1) -> tuple[list[CaseRecord], Funnel]:
+def ingest(
+    dataset: str, settings: Settings, raw: str | Path, processes: int = 1, improve: Improve | None = None
+) -> tuple[list[CaseRecord], Funnel]:
     """Records of a data set with their splits, ordered by ``note_id``, and the funnel.
 
     MIMIC-IV is split by patient; the test set is drawn first, so that it does not change with the size of the
@@ -33,14 +35,17 @@ def ingest(dataset: str, settings: Settings, raw: str | Path, processes: int = 1
     cannot be trusted, and when the synthetic hospital has fewer cases than the settings ask for; real data that
     falls short is split in the same proportions, with a warning in the funnel.
 
-    ``processes`` read notes side by side; more than one needs a main module that may be imported again.
+    ``processes`` read notes of MIMIC-IV side by side; more than one needs a main module that may be imported again.
+    ``improve`` helps with those in free form (see :mod:`cdpr.ingest.structurer`).
     """
     if dataset not in IMPORTERS:
         raise ValueError(f"unknown data set {dataset!r}; known: {', '.join(IMPORTERS)}")
     source, path, funnel = getattr(settings.data, dataset), Path(raw), Funnel(dataset)
     if not path.exists():
         raise IngestError(path, "no such file or folder", f"set data.{dataset}.path, or make the synthetic files first")
-    importer = functools.partial(read_mimic_iv, processes=processes) if dataset == "mimic_iv" else IMPORTERS[dataset]
+    importer = IMPORTERS[dataset]
+    if dataset == "mimic_iv":
+        importer = functools.partial(importer, processes=processes, improve=improve)
     complete = functools.partial(finish, dataset=dataset, credentialed=source.credentialed, leaks=settings.data.leaks)
     try:
         records = sorted(importer(source, path, complete, funnel), key=lambda record: record.note_id)

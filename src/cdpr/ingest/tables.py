@@ -59,8 +59,8 @@ class Tables:
         missing = [column for column in columns if column not in header]
         if missing:
             raise IngestError(
-                path, f"no such column; found {', '.join(header)}", "use the table as its publisher wrote it",
-                line=1, field=missing[0],
+                path, f"no such column; found {', '.join(map(repr, header))}",
+                "use the table as its publisher wrote it", line=1, field=missing[0],
             )  # fmt: skip
         wanted = ", ".join(f'nullif(trim("{column}"::VARCHAR), \'\') AS "{column}"' for column in columns)
         if path.suffix == ".parquet":
@@ -107,7 +107,7 @@ class Tables:
             return IngestError(path, "the compressed file is cut short or damaged", "copy or download it again")
         found = _LINE.search(message)
         detail = next((t for t in message.splitlines()[1:] if t and not t.startswith("Original Line")), message)
-        return IngestError(path, f"row cannot be read ({detail.strip()})", "repair or download the file again",
+        return IngestError(path, f"row cannot be read ({detail.strip()!r})", "repair or download the file again",
                            line=int(found[1]) if found else None)  # fmt: skip
 
     def _find(self, name: str) -> Path:
@@ -137,7 +137,7 @@ def read_header(path: Path) -> list[str]:
         raise IngestError(path, f"cannot be read ({error})", "copy or download it again", line=1) from error
     repeated = {name for name in header if header.count(name) > 1}
     if not header or repeated:
-        problem = f"column names repeat: {', '.join(sorted(repeated))}" if repeated else "the table is empty"
+        problem = f"column names repeat: {', '.join(map(repr, sorted(repeated)))}" if repeated else "the table is empty"
         raise IngestError(path, problem, "use the table as its publisher wrote it", line=1)
     return header
 

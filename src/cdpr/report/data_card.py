@@ -212,11 +212,15 @@ def distributions(tally: Tally) -> list[dict[str, Any]]:
 def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
     """The most frequent diagnoses with their cases, and how many others there are in how many cases.
 
-    ``diagnosed`` gives the patient of every case by diagnosis; ``pooled`` leaves out the names of those that fewer
-    than :data:`FEWEST_PATIENTS` patients have.
+    ``diagnosed`` gives the patient of every case by diagnosis; ``pooled`` leaves out the names that are the source's own
+    words, and of those that the vocabulary has those of fewer than :data:`FEWEST_PATIENTS` patients.
     """
+
+    def may_be_named(name: str) -> bool:
+        return not pooled or (diagnoses().find(name) is not None and len(set(diagnosed[name])) >= FEWEST_PATIENTS)
+
     ranked = sorted(diagnosed, key=lambda name: (-len(diagnosed[name]), name))
-    named = [name for name in ranked if not pooled or len(set(diagnosed[name])) >= FEWEST_PATIENTS][:SHOWN_DIAGNOSES]
+    named = list(filter(may_be_named, ranked))[:SHOWN_DIAGNOSES]
     others = [len(diagnosed[name]) for name in ranked if name not in named]
     return {
         "distinct": len(ranked),
@@ -237,7 +241,7 @@ def price_coverage(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         "paper": {
             "names": len(printed),
             "examinations": sum(int(row["cases"]) for row in printed),
-            "usd": round(sum(int(row["cases"]) * float(row["price_usd"]) for row in printed), 2),
+            "usd": round(sum(int(row["cases"]) * float(row["catalogue_usd"]) for row in printed), 2),
             "paper_usd": round(sum(int(row["cases"]) * float(row["paper_usd"]) for row in printed), 2),
         } if printed else None,
     }  # fmt: skip
@@ -247,7 +251,7 @@ def _shares(rows: Sequence[Mapping[str, str]], column: str) -> list[dict[str, An
     names, counts, dollars = Counter(), Counter(), Counter()
     for row in rows:
         value = row.get(column) or "none"
-        names[value] += 1
+        names[value] += int(row.get("names") or 1)
         counts[value] += int(row["cases"])
         dollars[value] += int(row["cases"]) * float(row["price_usd"])
     every, all_usd = max(1, sum(counts.values())), sum(dollars.values()) or 1.0

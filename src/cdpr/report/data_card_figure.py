@@ -121,7 +121,7 @@ def _draw_diagnoses(panel: Axes, card: Mapping[str, Any]) -> None:
     panel.locator_params(axis="x", nbins=4, integer=True)
     if not named:
         panel.set_axis_off()
-        panel.text(0.5, 0.5, f"no diagnosis of {FEWEST_PATIENTS} patients or more", transform=panel.transAxes,
+        panel.text(0.5, 0.5, f"no known diagnosis of {FEWEST_PATIENTS} patients or more", transform=panel.transAxes,
                    ha="center", color=style.GREY)  # fmt: skip
 
 

@@ -43,8 +43,8 @@ def _about(card: Mapping[str, Any]) -> str:
     lines += [f"- {text}" for text in source["conditions"]]
     lines += [f"- See {', '.join(source['links'])}"] if source["links"] else []
     if card["credentialed"]:
-        lines += ["", "The cases are credentialed: this card holds numbers, and names of diagnoses only where "
-                  f"{FEWEST_PATIENTS} patients or more have them."]  # fmt: skip
+        lines += ["", "The cases are credentialed: this card holds numbers, and of diagnoses those names that "
+                  f"are no words of the source, where {FEWEST_PATIENTS} patients or more have them."]  # fmt: skip
     lines += [f"\n**Warning:** {text}" for text in card["warnings"]]
     return "\n".join(lines) + "\n"
 

@@ -22,6 +22,7 @@ class Structurer(Section):
     )
     name: str | None = key(None, "Name of the model on the server.")
     max_tokens: int = key(512, "Tokens of one answer.", gt=0)
+    at_once: int = key(8, "Notes that a server is asked about at the same time.", gt=0)
 
 
 class MimicSource(Source):

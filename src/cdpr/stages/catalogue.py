@@ -52,6 +52,8 @@ class Stage:
     def roots(self, settings: Settings) -> list[str]:
         """Modules whose import closure is the stage's code."""
         own = [f"cdpr.stages.{self.name}"]
+        if self.name == "ingest" and settings.data.mimic_iv.structurer.model is not None:
+            own.append("cdpr.ingest.structurer")
         if self.name == "train":
             own.append(f"cdpr.training.algorithms.{settings.training.algorithm}")
         return own
@@ -107,7 +109,8 @@ _ALL = (
         "ingest", "Read a data set's raw files into case records, split by patient.",
         reads=("data.{dataset}", "data.leaks", "data.train_cases", "data.validation_cases", "data.test_cases",
                "data.split_seed"),
-        runtime=("data.{dataset}.path", "data.mimic_iv.memory_gb", "data.mimic_iv.threads"),
+        runtime=("data.{dataset}.path", "data.mimic_iv.memory_gb", "data.mimic_iv.threads",
+                 "data.mimic_iv.structurer.at_once", "governance"),
         options={"dataset": _DATASET},
         inputs={"raw": "folder or file with the raw data"},
         outputs={

@@ -19,7 +19,7 @@ def run(settings: Settings, job: Run) -> None:
     priced, to be filled in as overrides.
 
     The review table holds every name and stands beside the cases. In the coverage table, which goes into reports,
-    rare names of credentialed cases are pooled.
+    names that only the source of credentialed cases uses are pooled.
     """
     catalogue = _catalogue(job.inputs)
     counts: Counter[str] = Counter()
@@ -33,7 +33,7 @@ def run(settings: Settings, job: Run) -> None:
             yield price_case(record, settings.costs, catalogue)
 
     cases = write_records(job.out["cases"], priced())
-    rows = coverage(counts, settings.costs, catalogue, pool_rare=credentialed)
+    rows = coverage(counts, settings.costs, catalogue, pool_unknown=credentialed)
     _write(job.out["coverage"], COVERAGE_COLUMNS, (row.row() for row in rows))
     unmapped = review(counts, settings.costs, catalogue)
     _write(job.out["review"], REVIEW_COLUMNS, unmapped)

@@ -1,0 +1,265 @@
+"""Help from a language model for discharge notes whose sections regular expressions cannot split.
+
+The model may only copy. It sees nothing but the sections in question, and of its answer counts what stands in them
+word for word; findings are widened to whole clauses, so that no "no" is cut off. All else is rejected and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ..cases import examinations
+from ..llm.client import ModelUnavailable, ServerModel, chat
+from ..llm.types import ModelFailure
+from ..settings.data import Governance
+from ..settings.data import Structurer as StructurerSettings
+from .names import add_text, physical_key
+from .notes import SECONDARY, DischargeNote, note_sections, primary_diagnosis
+from .physical import AT_DISCHARGE, VITAL_NUMBERS
+from .summary import one_line, says_something
+
+ASKED = "structurer asked"
+USED = "structurer answers used"
+ABSENT = "structurer answers rejected: not in the note"
+AMBIGUOUS = "structurer answers rejected: in several places of the note, or claimed twice"
+NEGATED = "structurer answers rejected: the note negates it"
+MALFORMED = "structurer answers rejected: not in the form asked for"
+SILENT = "structurer gave no answer"
+
+_TASK = """\
+You sort clinical text. Copy words exactly as they stand in the text; never reword, complete, correct or interpret. \
+Reply with one JSON object and nothing else: "physical" holds an object from body system to the words copied about it, \
+"primary_diagnosis" the words that name the one disease which explains the stay. Body systems are {systems}; leave out \
+those that the text does not describe. What is not asked for stays out of the reply."""
+_EXAMPLES = {
+    "physical": (
+        "Pale, pulse even and full. Breath sounds equal, no wheeze. Belly flat.",
+        {"General Appearance": "Pale", "Cardiovascular": "pulse even and full",
+         "Respiratory": "Breath sounds equal, no wheeze.", "Abdomen": "Belly flat."},
+    ),
+    "primary_diagnosis": (
+        "She was brought in after a fall and turned out to have a fracture of the left wrist, which was set the same "
+        "day, and went home well.",
+        "fracture of the left wrist",
+    ),
+}  # fmt: skip
+_TITLES = {"physical": "Physical examination", "primary_diagnosis": "Discharge diagnosis"}
+
+_LONGEST_CLEAR = 12  # words of a diagnosis; what is longer tells a story
+_SENTENCE_END = re.compile(r"(?<=[.;])\s+|\n\s*(?=[A-Z0-9*#•-])|\n\s*\n")  # a new line counts where a new item starts
+_NEGATION = re.compile(r"\b(?:no|non|not|without|den(?:y|ie[sd])|neg|negative|unlikely|rule[sd]? out)\b|\br/o\b", re.I)
+_ALTERNATIVE = re.compile(r"\b(?:or|versus|vs)\b", re.I)
+
+
+class Structurer:
+    """Asks the model of ``settings`` about notes that need it; answers are kept below ``state``, readable by the owner
+    alone, so that a killed run does not ask twice.
+
+    ``counters`` tells what became of the answers. Raises SettingsError for an unusable setting and GovernanceError
+    where credentialed text would leave the machine, both before any note is read.
+    """
+
+    def __init__(
+        self, settings: StructurerSettings, governance: Governance, credentialed: bool, state: Path,
+        dataset: str = "mimic_iv",
+    ) -> None:  # fmt: skip
+        self.model = chat(settings, governance)
+        self._disclosure = self.model.may_send(credentialed, dataset)
+        self.counters: Counter[str] = Counter()
+        self._settings, self._credentialed, self._folder = settings, credentialed, state / "structurer"
+
+    def improve(self, note: DischargeNote, text: str) -> DischargeNote:
+        """``note`` with the systems of its physical examination and its primary diagnosis, where ``text`` has them and
+        the parser did not find them; otherwise as it is. Raises ModelUnavailable when the model answers nobody."""
+        physical, diagnosis = _unsplit(note, text), _unclear(note, text)
+        if physical and (found := self._physical(physical, self._ask("physical", physical))):
+            note = dataclasses.replace(note, physical=found)
+        if diagnosis and (named := self._diagnosis(diagnosis, self._ask("primary_diagnosis", diagnosis))):
+            note = dataclasses.replace(note, primary_diagnosis=named)
+        return note
+
+    def improve_all(self, notes: Sequence[tuple[DischargeNote, str]]) -> list[DischargeNote]:
+        """:meth:`improve` for many; a server is asked about several notes at once."""
+        at_once = self._settings.at_once if isinstance(self.model, ServerModel) else 1
+        with ThreadPoolExecutor(at_once) as pool:
+            return list(pool.map(lambda pair: self.improve(*pair), notes))
+
+    def tags(self) -> dict[str, str]:
+        """For ``run.json``: the host and the agreement, if credentialed text went to another machine, now or in an
+        earlier attempt whose answers were kept."""
+        return self._disclosure.tags() if self._disclosure and self.counters[ASKED] else {}
+
+    # The question
+
+    def _ask(self, kind: str, section: str) -> Any:
+        """What the model's answer holds under ``kind``; None when there is no answer."""
+        self.counters[ASKED] += 1
+        try:
+            answer = _json_object(self._remembered(_messages(kind, section)))
+        except ModelUnavailable:
+            raise
+        except ModelFailure:
+            self.counters[SILENT] += 1
+            return None
+        if answer is None:
+            self.counters[MALFORMED] += 1
+            return None
+        return answer.get(kind)
+
+    def _remembered(self, messages: list[dict[str, str]]) -> str:
+        asked = [self._settings.model, self._settings.name, self._settings.max_tokens, messages]
+        path = self._folder / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}.txt"
+        if path.exists():
+            return path.read_text(encoding="utf-8")
+        answer = asyncio.run(
+            self.model.complete(messages, self._settings.max_tokens, credentialed=self._credentialed, seed=0)
+        )
+        write_private(path, answer)
+        return answer
+
+    # The check
+
+    def _physical(self, section: str, answer: Any) -> dict[str, str]:
+        """Clauses of the section by system; each goes to one system, what none claims is vital signs or the general
+        appearance."""
+        if not answer:
+            return {}
+        if not isinstance(answer, dict):
+            self.counters[MALFORMED] += 1
+            return {}
+        free = dict(enumerate(clauses := _clauses(section)))
+        results: dict[str, str] = {}
+        for system, words in answer.items():
+            if words in ("", None):
+                continue
+            where = self._locate(system, words, clauses)
+            if where is None:
+                continue
+            if not free.keys() >= set(where):
+                self.counters[AMBIGUOUS] += 1
+                continue
+            add_text(results, physical_key(system), " ".join(free.pop(i) for i in where))
+            self.counters[USED] += 1
+        for clause in free.values() if results else ():
+            left = "Vital Signs" if VITAL_NUMBERS.search(clause) else "General Appearance"
+            add_text(results, physical_key(left), clause)
+        return {key: text.rstrip(" ,;") for key, text in results.items()}
+
+    def _locate(self, system: str, words: Any, clauses: list[str]) -> range | None:
+        """The clauses in which the words stand; None, and counted, unless that is one place and the system is one of
+        the vocabulary or of the section's own words."""
+        if not isinstance(words, str):
+            self.counters[MALFORMED] += 1
+            return None
+        text, term = " ".join(clauses), examinations().find(system)
+        known = term is not None and term.kind == "physical"
+        places = _places(words, text) if known or _places(system, text) else []
+        if len(places) != 1:
+            self.counters[AMBIGUOUS if places else ABSENT] += 1
+            return None
+        [(start, stop)] = places
+        ends = list(itertools.accumulate(len(clause) + 1 for clause in clauses))
+        return range(bisect.bisect_right(ends, start), bisect.bisect_right(ends, stop - 1) + 1)
+
+    def _diagnosis(self, section: str, answer: Any) -> str:
+        if not answer:
+            return ""
+        if not isinstance(answer, str):
+            self.counters[MALFORMED] += 1
+            return ""
+        text = one_line(section)
+        places, words = _places(answer, text), answer.split()
+        before = [re.split(r"[.;]\s", text[:start])[-1] for start, _ in places]
+        if not places:
+            self.counters[ABSENT] += 1
+        elif len(words) > _LONGEST_CLEAR:
+            self.counters[MALFORMED] += 1
+        elif any(_NEGATION.search(told) or _ALTERNATIVE.search(told) for told in before):
+            self.counters[NEGATED] += 1
+        else:
+            self.counters[USED] += 1
+            return primary_diagnosis(text[slice(*places[0])])
+        return ""
+
+
+def _messages(kind: str, section: str) -> list[dict[str, str]]:
+    """The task, an example, and the section."""
+    systems = ", ".join(term.name for term in examinations().terms.values() if term.kind == "physical")
+    given, reply = _EXAMPLES[kind]
+    return [
+        {"role": "system", "content": _TASK.replace("{systems}", systems)},
+        {"role": "user", "content": f"{_TITLES[kind]}:\n{given}"},
+        {"role": "assistant", "content": json.dumps({kind: reply})},
+        {"role": "user", "content": f"{_TITLES[kind]}:\n{section}"},
+    ]
+
+
+def _unsplit(note: DischargeNote, text: str) -> str:
+    """The physical examination at admission, if the parser left it in one lump; else nothing."""
+    section = note_sections(text).get("physical", "")
+    cut = AT_DISCHARGE.search(section)
+    section = (section[: cut.start()] if cut else section).strip()
+    systems = set(note.physical) - {physical_key("Vital Signs")}
+    return section if len(systems) <= 1 and says_something(section) else ""
+
+
+def _unclear(note: DischargeNote, text: str) -> str:
+    """The primary part of the discharge diagnosis, if the parser found none or a story; else nothing."""
+    lines = note_sections(text).get("diagnosis", "").splitlines()
+    secondary = next((i for i, line in enumerate(lines) if SECONDARY.match(one_line(line))), len(lines))
+    section = "\n".join(lines[:secondary]).strip()
+    clear = 0 < len(note.primary_diagnosis.split()) <= _LONGEST_CLEAR
+    return section if not clear and says_something(section) else ""
+
+
+def _clauses(section: str) -> list[str]:
+    """The section in pieces that can stand alone: sentences, and their parts between commas as far as nothing is
+    negated, because a "no" reaches over the commas that follow it."""
+    clauses: list[str] = []
+    for sentence in _SENTENCE_END.split(section):
+        parts = one_line(sentence).split(", ")
+        kept = next((i for i, part in enumerate(parts) if _NEGATION.search(part)), len(parts))
+        clauses += [part + "," for part in parts[:kept]] + ([", ".join(parts[kept:])] if parts[kept:] else [])
+        clauses[-1] = clauses[-1].removesuffix(",")
+    return [clause for clause in clauses if says_something(clause)]
+
+
+def _places(words: str, text: str) -> list[tuple[int, int]]:
+    """Where the words stand in a one-line text, as whole words; closing punctuation of an answer is its own."""
+    words = one_line(words).strip(" .,;:")
+    if not says_something(words):
+        return []
+    return [match.span() for match in re.finditer(rf"(?<!\w){re.escape(words)}(?!\w)", text)]
+
+
+def _json_object(answer: str) -> dict[str, Any] | None:
+    """The first JSON object in an answer, whatever stands around it."""
+    start = answer.find("{")
+    try:
+        found, _ = json.JSONDecoder().raw_decode(answer, start) if start >= 0 else (None, 0)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file whole that its owner alone can read, in a folder that its owner alone can enter."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with os.fdopen(
+        os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8", errors="replace"
+    ) as out:
+        out.write(text)
+    os.replace(partial, path)

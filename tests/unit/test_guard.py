@@ -1,0 +1,359 @@
+"""Nothing credentialed leaves the machine: what counts as local, who is asked, and a client against a real server."""
+
+import asyncio
+import inspect
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdpr.cli import _explain
+from cdpr.llm.client import LocalModel, ModelUnavailable, ServerModel, chat
+from cdpr.llm.guard import Disclosure, GovernanceError, allow, host_of, is_local
+from cdpr.llm.types import ModelFailure
+from cdpr.settings import SettingsError
+from cdpr.settings.data import Governance, Structurer
+from cdpr.settings.schema import TinyModel
+
+CLOSED, AGREED = Governance(), Governance(remote_agreement="DUA 17")
+SECRET = "zqsecret complaint"
+ASK = [{"role": "user", "content": SECRET}]
+
+# A server of the protocol whose behaviour is the name of the model; it runs as a process of its own.
+SERVER = """
+import asyncio, collections, os, sys
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
+
+app, seen = FastAPI(), collections.Counter()
+
+def answer(text):
+    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
+
+async def drip():
+    while True:
+        yield b" "
+        await asyncio.sleep(0.05)
+
+@app.middleware("http")
+async def tally(request: Request, call_next):
+    seen["requests"] += request.method == "POST"
+    return await call_next(request)
+
+@app.get("/seen/{name}")
+def count(name: str):
+    return seen[name]
+
+@app.post("/v1/chat/completions")
+async def complete(request: Request):
+    body = await request.json()
+    kind, asked = body["model"], body["messages"][-1]["content"]
+    seen[kind] += 1
+    if kind == "echo":
+        return answer(f"{asked}|{body['max_tokens']}|{body['temperature']}|{body.get('seed')}")
+    if kind == "key":
+        return answer(request.headers.get("authorization", "none"))
+    if kind in ("status500", "status503", "status429", "status400", "status404"):
+        return JSONResponse({"error": f"cannot answer {asked}"}, int(kind[-3:]))
+    if kind == "recovers":
+        return answer("well again") if seen[kind] > 2 else JSONResponse({"error": asked}, 500)
+    if kind == "garbage":
+        return Response(asked + " { not json", media_type="application/json")
+    if kind == "nested":
+        return Response("[" * 100_000, media_type="application/json")
+    if kind == "shapeless":
+        return {"choices": [{"message": {"content": None, "refusal": asked}}]}
+    if kind == "redirect":
+        return RedirectResponse(f"http://{request.headers['host']}/v1/elsewhere", 307)
+    if kind == "drips":
+        return StreamingResponse(drip(), media_type="application/json")
+    if kind == "dies":
+        os._exit(1)
+    await asyncio.sleep(3600)
+
+@app.post("/v1/elsewhere")
+def elsewhere():
+    seen["elsewhere"] += 1
+    return answer("you should not be here")
+
+uvicorn.run(app, log_level="error", **({"uds": sys.argv[1]} if "/" in sys.argv[1] else
+                                       {"host": "127.0.0.1", "port": int(sys.argv[1])}))
+"""
+
+
+class Server:
+    """The process of :data:`SERVER` at a free port, or at a Unix socket."""
+
+    def __init__(self, folder: Path, unix: bool = False):
+        if unix:
+            place, self.url = str(folder / "s"), f"unix:{folder / 's'}"
+        else:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                place = str(free.getsockname()[1])
+            self.url = f"http://127.0.0.1:{place}/v1"
+        (folder / "server.py").write_text(SERVER)
+        self.process = subprocess.Popen([sys.executable, str(folder / "server.py"), place])
+        transport = httpx.HTTPTransport(uds=place) if unix else None
+        self.client = httpx.Client(base_url="http://localhost" if unix else self.url[:-3], trust_env=False,
+                                   transport=transport)  # fmt: skip
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                self.seen("nothing")
+                return
+            except httpx.TransportError:
+                time.sleep(0.05)
+        raise RuntimeError("the test's server did not start")
+
+    def seen(self, kind: str) -> int:
+        return self.client.get(f"/seen/{kind}").json()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+def ask(url: str, kind: str, governance=CLOSED, *, credentialed: bool = True, messages=ASK, **options) -> str:
+    options = {"timeout": 0.5, "retries": 2, "pause": 0.01} | options
+    model = ServerModel(url, kind, governance, **options)
+    return asyncio.run(model.complete(messages, 7, credentialed=credentialed, seed=3))
+
+
+# What is local
+
+LOCAL = ["http://127.0.0.1:8000/v1", "http://127.9.8.7/v1", "https://localhost/v1", "http://LOCALHOST:80/v1",
+         "http://[::1]:8000/v1", "http://[0:0:0:0:0:0:0:1]/v1", "unix:/run/model.sock", "unix:///run/model.sock",
+         "http://127.0.0.1:80#@evil.example/", "http://127.0.0.1?@evil.example"]  # fmt: skip
+REMOTE = ["http://127.0.0.1.evil.example/v1", "http://localhost.evil.example", "http://evil.example/127.0.0.1",
+          "http://evil.example#127.0.0.1", "http://192.168.0.2:8000/v1", "http://10.0.0.1", "http://169.254.1.1",
+          "http://hospital-server:8000/v1", "http://0.0.0.0:8000", "http://[::]/v1", "http://[fe80::1]/v1",
+          "http://2130706433/", "http://0x7f000001/", "http://127.1/", "http://localhost./",
+          "http://127.0.0.1./", "http://127.0.0.1%2eevil.example", "http://[::ffff:10.0.0.1]/v1",
+          "http://[::ffff:127.0.0.1]/v1", "http://a.localhost/"]  # fmt: skip
+NO_ADDRESS = ["http://127.0.0.1@evil.example/v1", "http://user:zqkey@127.0.0.1/v1", "http://127.0.0.1\\@evil.example/",
+              "127.0.0.1:8000", "//127.0.0.1/v1", "http:///127.0.0.1", "ftp://127.0.0.1", "unix:relative",
+    "http://0177.0.0.1/",
+              "unix://host/run/s", "http://127.0.0.1\t.evil.example", "", "file:///etc", "http://[::1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("endpoint", LOCAL)
+def test_loopback_is_local(endpoint):
+    assert is_local(endpoint) and allow(endpoint, True, CLOSED) is None
+
+
+@pytest.mark.parametrize("endpoint", REMOTE)
+def test_everything_else_is_another_machine(endpoint):
+    assert not is_local(endpoint)
+    assert allow(endpoint, False, CLOSED) is None
+    with pytest.raises(GovernanceError):
+        allow(endpoint, True, CLOSED)
+
+
+@pytest.mark.parametrize("endpoint", NO_ADDRESS)
+def test_what_is_no_address_is_refused_without_repeating_it(endpoint):
+    for governance in (CLOSED, AGREED):
+        with pytest.raises(GovernanceError) as caught:
+            allow(endpoint, True, governance)
+        assert "zqkey" not in str(caught.value) and "evil" not in str(caught.value)
+
+
+@given(
+    st.text(alphabet="localhost127.0:@/\\#?%[]xev ", max_size=30), st.sampled_from(["http://", "https://", "//", ""])
+)
+def test_what_is_local_connects_to_loopback(rest, scheme):
+    """Whatever the spelling: the host that the client would connect to is a loopback one."""
+    try:
+        local = is_local(scheme + rest)
+    except GovernanceError:
+        return
+    host = httpx.Request("POST", scheme + rest).url.raw_host.decode()
+    numbers = host.split(".")
+    loopback = len(numbers) == 4 and numbers[0] == "127" and all(n.isdigit() and int(n) < 256 for n in numbers)
+    assert local == (host in ("localhost", "::1") or loopback)
+
+
+def test_a_refusal_says_which_data_which_host_and_what_to_set():
+    with pytest.raises(GovernanceError) as caught:
+        allow("https://api.example.org:8443/v1?api-key=zqkey", True, CLOSED, "mimic_iv")
+    message = _explain(caught.value)
+    assert message is not None and all(
+        part in message for part in ("data.mimic_iv", "api.example.org:8443", "governance.remote_agreement")
+    )
+    assert "zqkey" not in message
+
+
+def test_an_agreement_opens_the_way_and_is_told():
+    told = allow("https://api.example.org/v1", True, AGREED)
+    assert told == Disclosure("DUA 17", "api.example.org")
+    assert told.tags() == {"remote_agreement": "DUA 17", "remote_host": "api.example.org"}
+    assert allow("https://api.example.org/v1", False, AGREED) is None, "open cases: nothing to tell"
+    with pytest.raises(GovernanceError):
+        allow("https://api.example.org/v1", True, Governance(remote_agreement="  "))
+    assert host_of("https://api.example.org/v1/secret-path") == "api.example.org"
+
+
+# The client
+
+
+def test_every_client_must_be_told_whether_cases_are_credentialed():
+    for kind in (ServerModel, LocalModel):
+        parameter = inspect.signature(kind.complete).parameters["credentialed"]
+        assert parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+
+
+def test_an_answer_comes_back(server):
+    assert ask(server.url, "echo") == f"{SECRET}|7|0.0|3"
+
+
+def test_a_unix_socket_serves(tmp_path):
+    with Server(tmp_path, unix=True) as running:
+        assert ask(running.url, "echo").startswith(SECRET)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "times"),
+    [("status500", ModelUnavailable, 3), ("status503", ModelUnavailable, 3), ("status429", ModelUnavailable, 3),
+     ("hangs", ModelUnavailable, 3), ("drips", ModelUnavailable, 3), ("status404", ModelUnavailable, 1),
+     ("redirect", ModelUnavailable, 1), ("status400", ModelFailure, 1), ("garbage", ModelFailure, 1),
+     ("nested", ModelFailure, 1), ("shapeless", ModelFailure, 1)],
+)  # fmt: skip
+def test_a_server_in_trouble(server, kind, error, times):
+    """Tried again where that may help; the message names model and host, never question or answer."""
+    with pytest.raises(ModelFailure) as caught:
+        ask(server.url, kind)
+    assert type(caught.value) is error and server.seen(kind) == times
+    message = _explain(caught.value)
+    assert kind in message and "127.0.0.1" in message and "zqsecret" not in message
+    chained = caught.value.__cause__ or caught.value.__context__
+    assert "zqsecret" not in repr(chained)
+
+
+def test_a_redirect_is_not_followed(server):
+    with pytest.raises(ModelFailure):
+        ask(server.url, "redirect", credentialed=False)
+    assert server.seen("elsewhere") == 0
+
+
+def test_trouble_that_passes(server):
+    assert ask(server.url, "recovers") == "well again"
+    assert server.seen("recovers") == 3
+
+
+def test_a_server_that_dies_and_one_that_is_not_there(tmp_path):
+    with Server(tmp_path) as running:
+        for kind in ("dies", "echo"):
+            with pytest.raises(ModelUnavailable, match="no connection"):
+                ask(running.url, kind)
+
+
+def test_a_server_that_is_stopped_and_goes_on(tmp_path):
+    """A frozen process keeps its connections open: only the time-out ends the wait."""
+    with Server(tmp_path) as running:
+        os.kill(running.process.pid, signal.SIGSTOP)
+        with pytest.raises(ModelUnavailable, match="no answer within"):
+            ask(running.url, "echo", timeout=0.2, retries=1)
+        os.kill(running.process.pid, signal.SIGCONT)
+        assert ask(running.url, "echo", timeout=5).startswith(SECRET)
+
+
+def test_the_key_comes_from_the_environment_and_is_shown_nowhere(server, monkeypatch, caplog):
+    monkeypatch.setenv("OPENAI_API_KEY", "zqkey-general")
+    assert ask(server.url, "key") == "Bearer zqkey-general"
+    monkeypatch.setenv("CDPR_API_KEY", "zqkey-own")
+    with caplog.at_level(logging.DEBUG):
+        assert ask(server.url, "key") == "Bearer zqkey-own"
+        with pytest.raises(ModelFailure) as caught:
+            ask(server.url, "status404")
+    model = ServerModel(server.url, "key", CLOSED)
+    for text in (repr(model), str(vars(model)), str(caught.value), caplog.text):
+        assert "zqkey" not in text and "zqsecret" not in text
+
+
+@pytest.fixture
+def proxy(monkeypatch, server):
+    """The environment names a server that would see whatever passes a proxy."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, server.url.removesuffix("/v1"))
+        monkeypatch.setenv(name.lower(), server.url.removesuffix("/v1"))
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return server
+
+
+def test_no_proxy_sees_what_stays_here(proxy, tmp_path):
+    """A proxy would make any request a remote one."""
+    before = proxy.seen("requests")
+    with Server(tmp_path) as other:
+        for credentialed in (True, False):
+            assert ask(other.url, "echo", credentialed=credentialed).startswith(SECRET)
+        assert other.seen("requests") == 2 and proxy.seen("requests") == before
+
+
+def test_no_proxy_sees_credentialed_text(proxy):
+    """Open cases may pass the proxy to another machine; credentialed ones go to the agreed host itself or nowhere."""
+    remote, before = "http://model.invalid/v1", proxy.seen("requests")
+    with pytest.raises(ModelUnavailable, match="404"):  # the test's server does not pass requests on
+        ask(remote, "echo", credentialed=False)
+    assert proxy.seen("requests") == before + 1
+    with pytest.raises(ModelUnavailable, match="no connection"):
+        ask(remote, "echo", AGREED)
+    with pytest.raises(GovernanceError):
+        ask(remote, "echo")
+    assert proxy.seen("requests") == before + 1
+
+
+def test_leave_can_be_asked_before_any_work():
+    model = ServerModel("http://model.invalid/v1", "m", AGREED)
+    assert model.may_send(False) is None and model.may_send(True) == Disclosure("DUA 17", "model.invalid")
+    with pytest.raises(GovernanceError, match=r"data\.private"):
+        ServerModel("http://model.invalid/v1", "m", CLOSED).may_send(True, "private")
+
+
+# A model in this process
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    from cdpr.training.tiny import build_tiny_policy
+
+    tiny = TinyModel(hidden_size=32, layers=2, heads=4, kv_heads=2, intermediate_size=48, vocab_size=320)
+    corpus = ["fever cough pain in the flank", "elevated blood count of a patient"] * 20
+    return build_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny", tiny, corpus)
+
+
+def test_a_local_model_answers_the_same_twice_and_says_when_there_is_no_room(folder):
+    model = chat(Structurer(model=str(folder)), CLOSED)
+    first, again = (asyncio.run(model.complete(ASK, 6, credentialed=True)) for _ in range(2))
+    assert isinstance(model, LocalModel) and first == again
+    drawn = {asyncio.run(model.complete(ASK, 6, credentialed=True, temperature=2.0, seed=n)) for n in range(4)}
+    assert len(drawn) > 1
+    with pytest.raises(ModelFailure, match="exceed its") as caught:
+        asyncio.run(model.complete(ASK, 10**6, credentialed=True))
+    assert "zqsecret" not in str(caught.value)
+
+
+def test_the_settings_choose_the_model(folder):
+    assert isinstance(chat(Structurer(model="http://127.0.0.1:1/v1", name="m"), CLOSED), ServerModel)
+    for wrong in (Structurer(), Structurer(model="http://127.0.0.1:1/v1"), Structurer(model="no/such/folder")):
+        with pytest.raises(SettingsError):
+            chat(wrong, CLOSED)
