@@ -3,6 +3,7 @@
 import csv
 import gzip
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,15 @@ def test_mimic_notes_and_events_become_records(tmp_path):
         "laboratory rows repeated later": 1, "laboratory rows used": 6,
         "microbiology rows": 3, "microbiology rows of cancelled tests": 1, "microbiology rows used": 2,
         "radiology reports": 1, "radiology reports used": 1}  # fmt: skip
+
+
+def test_help_with_notes_in_free_form_reaches_the_records(tmp_path):
+    def improve(notes):
+        assert all("Brief Hospital Course" in text for _, text in notes)
+        return [replace(note, primary_diagnosis="Gout") for note, _ in notes]
+
+    records, _ = ingest("mimic_iv", settings(train_cases=9), write_mimic(tmp_path), improve=improve)
+    assert [record.diagnosis_results for record in records] == ["Gout"] * 3
 
 
 def test_order_of_rows_and_columns_does_not_matter(tmp_path):

@@ -212,8 +212,8 @@ def distributions(tally: Tally) -> list[dict[str, Any]]:
 def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
     """The most frequent diagnoses with their cases, and how many others there are in how many cases.
 
-    ``diagnosed`` gives the patient of every case by diagnosis; ``pooled`` leaves out the names that are the source's own
-    words, and of those that the vocabulary has those of fewer than :data:`FEWEST_PATIENTS` patients.
+    ``diagnosed`` gives the patient of every case by diagnosis; ``pooled`` names only those that the vocabulary has and
+    :data:`FEWEST_PATIENTS` patients or more have.
     """
 
     def may_be_named(name: str) -> bool:
