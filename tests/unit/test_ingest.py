@@ -11,8 +11,6 @@ from mimic_tables import DETAIL, NOTE, NOTES, mimic_tables, settings, write_mimi
 
 from cdpr.cases import is_physical, parse_analytes
 from cdpr.ingest import IngestError, ingest
-from cdpr.ingest.notes import parse_discharge_note, primary_diagnosis
-from cdpr.ingest.radiology import report_text
 
 DEMO = Path(__file__).parents[3] / "shared" / "data" / "mimic_iv_demo_2.2"
 
@@ -89,45 +87,6 @@ def test_splits_share_no_patient_and_the_test_set_does_not_depend_on_the_trainin
         ingest("mimic_iv", settings(mimic_iv={}, train_cases=100), tmp_path)
     fewer, funnel = ingest("mimic_iv", settings(train_cases=150, test_cases=50), tmp_path)
     assert len(fewer) == 40 and funnel.splits["test"] == 10 and "40 usable cases" in funnel.warnings[0]
-
-
-@pytest.mark.parametrize(
-    ("section", "diagnosis"),
-    [
-        ("Acute appendicitis", "Acute appendicitis"),
-        ("Primary: \n- Acute pancreatitis, gallstone\n\nSecondary:\n- Hypertension", "Acute pancreatitis, gallstone"),
-        ("PRIMARY DIAGNOSES:\n#) Sepsis\n#) Pneumonia", "Sepsis"),
-        ("Primary diagnosis: Cellulitis.", "Cellulitis"),
-        ("___\n1. COPD exacerbation", "COPD exacerbation"),
-        ("1) NSTEMI 2) Heart failure", "NSTEMI"),
-        ("PRIMARY: Sepsis; SECONDARY: Diabetes", "Sepsis"),
-        ("Acute cholecystitis, s/p cholecystectomy", "Acute cholecystitis"),
-        ("s/p fall", "s/p fall"),
-        ("SECONDARY DIAGNOSES:\nHypertension", ""),
-        ("", ""),
-    ],
-)
-def test_the_first_primary_line_is_the_diagnosis(section, diagnosis):
-    assert primary_diagnosis(section) == diagnosis
-
-
-def test_note_parser_survives_anything_and_reads_several_systems_in_one_line():
-    assert parse_discharge_note("").physical == {}
-    assert parse_discharge_note("Physical Exam:\n" * 3 + "\x00___\n:::").primary_diagnosis == ""
-    note = parse_discharge_note("Physical Exam:\nT 98.1 BP 120/80\nCV: RRR. LUNGS: CTAB, no wheeze. ABD: soft\n")
-    assert note.physical == {
-        "Vital Signs (Physical Examination)": "T 98.1 BP 120/80",
-        "Cardiovascular (Physical Examination)": "RRR.",
-        "Respiratory (Physical Examination)": "CTAB, no wheeze.",
-        "Abdomen (Physical Examination)": "soft",
-    }
-    note = parse_discharge_note(
-        "HPI:\nUnwell.\nImaging: clot.\nPMH:\nGout.\nPAST SURGICAL HISTORY:\nHernia.\nExam on admission:\n"
-        "LUNGS: clear\nLabs:\nWBC 15\nBrief Hospital Course:\nPhysical Exam:\nLUNGS: worse\nDischarge Diagnosis:\nFlu\n"
-    )
-    assert note.history == {"History of Present Illness": "Unwell.", "Past Medical History": "Gout. Hernia."}
-    assert note.physical == {"Respiratory (Physical Examination)": "clear"} and note.primary_diagnosis == "Flu"
-    assert report_text("HISTORY: sepsis\n\nFree text before.\nIMPRESSION: Clear lungs.") == "Impression: Clear lungs."
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ..cases import PHYSICAL_SUFFIX, examinations
 from .summary import one_line
@@ -34,8 +34,3 @@ def _shortened(name: str) -> Iterable[str]:
 def add_text(results: dict[str, str], key: str, text: str) -> None:
     """Add a result; texts under one key follow one another."""
     results[key] = f"{results[key]} {text}" if key in results else text
-
-
-def without_empty(results: Mapping[str, str]) -> dict[str, str]:
-    """The results that have a text."""
-    return {key: text for key, text in results.items() if text.strip()}

@@ -13,48 +13,90 @@ from itertools import zip_longest
 from .physical import physical_results
 from .summary import one_line, says_something
 
-# Headings that begin a line; first come, first served. None marks a section that only ends the one before.
+# Headings that begin a line. None marks a section that only ends the one before.
+_HX = r"h(?:istory|x)"
+_DIAGNOSES = r"diagnos(?:[ie]s|\([ie]s\))(?:\s?/\s?(?:e?s|dx)|\s?\(e?s\))?"
 _HEADINGS: tuple[tuple[str, str | None], ...] = (
     (r"allerg(?:y|ies)", "Allergy History"),
     (r"attending", None),
-    (r"chief complaint", "Chief Complaint"),
+    (r"chief complaint(?:s|\(s\))?", "Chief Complaint"),
     (r"major surgical or invasive procedures?", None),
-    (r"(?:history of (?:the )?)?present(?:ing)? illness|hpi", "History of Present Illness"),
-    (r"past medical(?:(?: and |/| & )surgical)? history|pmhx?(?:/psh)?|past history", "Past Medical History"),
-    (r"past surgical history|pshx?", "Past Medical History"),
-    (r"social history|personal history", "Personal History"),
-    (r"family (?:medical )?history", "Family History"),
+    (rf"(?:{_HX} of (?:the )?)?present(?:ing)? illness|hpi", "History of Present Illness"),
+    (rf"past medical(?:(?: and |/| & )surgical)? {_HX}|pmhx?(?:/psh)?|past {_HX}", "Past Medical History"),
+    (rf"past surgical {_HX}|pshx?", "Past Medical History"),
+    (rf"(?:social|personal) {_HX}", "Personal History"),
+    (rf"family (?:medical )?{_HX}", "Family History"),
     (
-        r"(?:(?:admission|initial) )?(?:physical exam(?:ination)?|exam|pe)"
-        r"(?: (?:on|at|upon) (?:admission|presentation))?",
+        r"(?:(?:admission|initial) )?physical exam(?:ination)?(?: (?:on|at|upon) (?:admission|presentation))?"
+        r"|(?:admission|initial) (?:exam|pe)|(?:exam|pe) (?:on|at|upon) (?:admission|presentation)",
         "physical",
     ),
-    (r"pertinent results|(?:admission )?labs|laboratory data|imaging|studies", None),
-    (r"(?:brief |summary of )?hospital course", None),
+    (
+        r"pertinent results|(?:(?:admission|initial|pertinent|ed) )?(?:labs?|laborator(?:y|ies)|imaging|studies)"
+        r"(?: (?:data|results|studies|values))?(?: (?:on|at|upon) (?:admission|presentation|arrival))?"
+        r"|micro(?:biology)?",
+        None,
+    ),
+    (r"(?:brief |summary of )?hospital course", "course"),
     (r"(?:preadmission )?medications? on admission|home medications?", None),
     (r"discharge medications?", None),
     (r"discharge disposition", None),
     (r"facility", None),
-    (r"(?:primary |final )?discharge diagnos[ie]s|final diagnos[ie]s", "diagnosis"),
+    (rf"(?:primary |final )?discharge {_DIAGNOSES}|final {_DIAGNOSES}", "diagnosis"),
     (r"discharge condition", None),
     (r"discharge instructions?", None),
     (r"follow-?\s?up instructions?", None),
 )
+# Short forms also stand inside other sections ("PE: provoked, 2012"): they count where no full heading does.
+_SHORT = ((r"exam(?:ination)?|pe", "physical"), (r"cc", "Chief Complaint"), (r"sh", "Personal History"),
+          (r"fh", "Family History"))  # fmt: skip
+_ALL = (*_HEADINGS, *_SHORT)
 _HEADING = re.compile(
-    r"^[^\S\n]*(?:" + "|".join(f"(?P<s{i}>{pattern})" for i, (pattern, _) in enumerate(_HEADINGS)) + r")[^\S\n]*:",
+    r"^[^\S\n]*(?:(?:\*+|##+|[=_]+)[^\S\n]*)?(?:"
+    + "|".join(f"(?P<s{i}>{pattern})" for i, (pattern, _) in enumerate(_ALL))
+    + r")[^\S\n]*(?:[*=_]+[^\S\n]*)?(?::\**|$)",
     re.IGNORECASE | re.MULTILINE,
 )
-_BULLET = re.compile(r"^\s*(?:[-*#•]+\)?|\(?\d{1,2}[.)]|[A-Z][.)](?=\s))\s*")
+_HISTORY = ("History of Present Illness", "Past Medical History", "Personal History", "Family History")
+
+
+@dataclass(frozen=True)
+class _Heading:
+    """Where a heading starts and ends, and its number in :data:`_ALL`."""
+
+    start: int
+    end: int
+    number: int
+
+    @property
+    def name(self) -> str | None:
+        return _ALL[self.number][1]
+
+    @property
+    def short(self) -> bool:
+        return self.number >= len(_HEADINGS)
+
+
+_BULLET = re.compile(r"^\s*(?:#\s*\d{1,2}[.):]?(?=\s)|[-*#•]+\)?|\(?\d{1,2}[.)](?!\d)|[A-Z]\)(?=\s))\s*")
+_PRIMARY = r"primary|principal|main|leading|final|active|acute|current|axis i"
+_LATER = (r"secondary|other|additional|chronic|past|prior|previous|underlying|inactive|admission|admitting|"
+          r"axis (?:ii|iii|iv|v)|co-?morbid(?:it(?:y|ies))?|incidental")  # fmt: skip
+_NEUTRAL = r"discharge|hospital|medical|surgical|clinical|psychiatric"
+_NOUN = rf"{_DIAGNOSES}|dx|problems?(?: list)?|issues?|conditions?"
+_AND = r"(?:\s*[/&,]\s*|\s+(?:and\s+)?)"
+# "PRIMARY DIAGNOSES:", "Acute issues", "Dx:": words of rank and kind only, then a colon, a dash or the end of the line.
+_LABEL = (
+    rf"^(?:(?:{_NEUTRAL}){_AND})?(?:{{rank}})(?!\w){_AND}?"
+    rf"(?:(?:{_PRIMARY}|{_LATER}|{_NEUTRAL}|{_NOUN})(?!\w){_AND}?)*"
+    r"\s*(?::[:\s-]*|[-–—]+\s+(?!on\b)|$)"
+)
+_FIRST_LABEL = re.compile(_LABEL.format(rank=rf"{_PRIMARY}|{_NOUN}|{_NEUTRAL}"), re.IGNORECASE)
+SECONDARY = re.compile(_LABEL.format(rank=_LATER), re.IGNORECASE)
 # Of several diagnoses in one line the first; what was done about it is no part of it.
-_FIRST = re.compile(r".*?(?=;|\s#?2[.)]\s|\bsecondary\b|\bs/p\b|\bstatus[- ]post\b|$)", re.IGNORECASE)
-_RANK = re.compile(
-    r"^(?:primary|principal|main|final|active|acute)?\s*(?:discharge\s+)?(?:diagnos[ie]s|problems?|issues?)?\s*[:\-]+\s*",
-    re.IGNORECASE,
-)
-_RANK_ALONE = re.compile(
-    r"^(?:primary|principal|main|final|active|acute)?\s*(?:discharge\s+)?(?:diagnos[ie]s|primary|principal)\s*:?$", re.I
-)
-SECONDARY = re.compile(r"^(?:secondary|other|chronic|past)\b.{0,25}(?:diagnos[ie]s|problems?|issues?)?\s*:", re.I)
+_END = re.compile(rf";|\bs/p\b|\bstatus[- ]post\b|\b(?:{_LATER})(?:{_AND}(?:{_NOUN}))?\s*:", re.IGNORECASE)
+_ONE, _TWO = re.compile(r"(?<![\w.])1[.)]\s"), re.compile(r"\s#?\(?2[.)]\s")
+# A disease whose name is de-identified.
+_NAMELESS = re.compile(r"(?=.*__)(?:[\W_]|s\b|syndrome|disease|disorder|sign)+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -69,12 +111,12 @@ class DischargeNote:
 
 
 def parse_discharge_note(text: str) -> DischargeNote:
-    """Sections of a note; never raises: what is not found is empty."""
+    """Sections of a note; never raises: what is not found is empty. The history keeps its line ends."""
     sections = note_sections(text)
     diagnosis = sections.pop("diagnosis", "")
     physical = sections.pop("physical", "")
     return DischargeNote(
-        history={name: one_line(body) for name, body in sections.items() if says_something(body)},
+        history={name: body for name, body in sections.items() if says_something(body)},
         physical=physical_results(physical),
         final_diagnosis="; ".join(line for raw in diagnosis.splitlines() if says_something(line := one_line(raw))),
         primary_diagnosis=primary_diagnosis(diagnosis),
@@ -84,35 +126,67 @@ def parse_discharge_note(text: str) -> DischargeNote:
 def note_sections(text: str) -> dict[str, str]:
     """Text by section. Any other heading ends the section before it; of a heading that comes again later the first
     counts, but of the discharge diagnosis the last that says something."""
-    openings: list[re.Match[str]] = []
-    for match in _HEADING.finditer(text):
-        if not openings or _kind(match) is None or match.lastgroup != openings[-1].lastgroup:
-            openings.append(match)
+    openings, examination = _openings(text)
     found: dict[str, str] = {}
-    seen: set[str] = set()
-    for match, following in zip_longest(openings, openings[1:]):
-        name, body = _kind(match), text[match.end() : following.start() if following else len(text)].strip()
+    seen: set[int] = set()
+    for heading, following in zip_longest(openings, openings[1:]):
+        name, body = heading.name, text[heading.end : following.start if following else len(text)].strip()
         if name == "diagnosis":
             found[name] = body if says_something(body) else found.get(name, "")
-        elif name is not None and match.lastgroup not in seen:
+        elif name == "physical":
+            found |= {name: body} if heading is examination else {}
+        elif name not in (None, "course") and heading.number not in seen:
             found[name] = f"{found[name]}\n{body}" if name in found else body  # medical history, then surgical
-        seen.add(match.lastgroup)
+        seen.add(heading.number)
     return found
 
 
-def _kind(heading: re.Match[str]) -> str | None:
-    return _HEADINGS[int(heading.lastgroup[1:])][1]
+def _openings(text: str) -> tuple[list[_Heading], _Heading | None]:
+    """The headings that open a section, and the one of the physical examination at presentation; a heading that
+    stands twice in a row opens one section."""
+    headings = [
+        heading
+        for match in _HEADING.finditer(text)
+        if (heading := _Heading(match.start(), match.end(), int(match.lastgroup[1:])))
+        if ":" in match[0] or (_stands_out(match[0]) and not heading.short)
+    ]
+    course = max((h.start for h in headings if h.name == "course"), default=len(text))  # one may tell of elsewhere
+    full = {h.name for h in headings if not h.short and h.start < course}
+    headings = [h for h in headings if not (h.short and h.name in full)]
+    examination = _examination(headings, course)
+    openings: list[_Heading] = []
+    for heading in headings:
+        again = openings and heading.name is not None and heading.number == openings[-1].number
+        elsewhere = heading.short and heading.name == "physical" and heading is not examination
+        if not again and not elsewhere:
+            openings.append(heading)
+    return openings, examination
+
+
+def _examination(headings: list[_Heading], course: int) -> _Heading | None:
+    """The physical examination at presentation: after the history, before the hospital course. One inside the
+    history counts only under its full name and where there is no other."""
+    history = {h.name: h.start for h in reversed(headings) if h.name in _HISTORY and h.start < course}
+    own = [h for h in headings if h.name == "physical" and h.start < course]
+    after = [h for h in own if h.start > max(history.values(), default=-1)]
+    return next(iter(after or [h for h in own if not h.short]), None)
+
+
+def _stands_out(line: str) -> bool:
+    """Whether a line without a colon looks like a heading: capitals or bold type."""
+    return line.isupper() or "**" in line
 
 
 def primary_diagnosis(section: str) -> str:
     """The first primary line of a discharge diagnosis, without bullets, ranks and closing punctuation."""
+    primary = True
     for raw in section.splitlines():
         line = _BULLET.sub("", one_line(raw))
-        if not says_something(line) or _RANK_ALONE.match(line):
-            continue
-        if SECONDARY.match(line):
-            return ""
-        line = _BULLET.sub("", _RANK.sub("", line, count=1)).strip(" .,;:-*")
-        if says_something(line):
-            return _FIRST.match(line)[0].strip(" .,;:-*") or line
+        while label := SECONDARY.match(line) or _FIRST_LABEL.match(line):
+            primary = label.re is not SECONDARY
+            line = _BULLET.sub("", line[label.end() :])
+        if primary and says_something(line) and not _NAMELESS.fullmatch(line):
+            ends = [_END.search(line, 1), _TWO.search(line) if _ONE.search(one_line(raw)) else None]
+            line = line[: min((end.start() for end in ends if end), default=None)]
+            return line.strip(" .,;:-*").rstrip(" (,[-")
     return ""

@@ -8,12 +8,10 @@ from .summary import one_line, only_refers, says_something
 
 _HEADING = re.compile(r"^[^\S\n]*([A-Z][A-Z &/(),-]{2,60}?)[^\S\n]*:", re.MULTILINE)
 # Who asked, why, how it was done, and what earlier films showed is no result of this examination.
-_NO_RESULT = {
-    "EXAMINATION", "EXAM", "STUDY", "INDICATION", "INDICATIONS", "HISTORY", "CLINICAL HISTORY", "MEDICAL HISTORY",
-    "CLINICAL INFORMATION", "CLINICAL INDICATION", "REASON", "REASON FOR EXAM", "REASON FOR EXAMINATION", "TECHNIQUE",
-    "PROCEDURE", "COMPARISON", "COMPARISONS", "DOSE", "DATE", "OPERATORS", "REFERENCE", "COMMENT", "NOTIFICATION",
-    "RECOMMENDATION", "RECOMMENDATIONS", "RECOMMENDATION(S)", "WET READ",
-}  # fmt: skip
+_NO_RESULT = re.compile(
+    r"EXAM(?:INATION)?|STUDY|CLINICAL INFORMATION|TECHNIQUE|PROCEDURE|COMPARISONS?|DOSE|DATE|OPERATORS|REFERENCE|"
+    r"COMMENT|NOTIFICATION|RECOMMENDATION(?:S|\(S\))?|WET READ|.*(?:HISTORY|INDICATION|REASON).*|.*DIAGNOS[IE]S"
+)
 _UNNAMED = {"FINDINGS", "REPORT", "FINAL REPORT"}
 _LAST = {"IMPRESSION", "IMPRESSIONS", "CONCLUSION", "CONCLUSIONS"}
 
@@ -22,7 +20,7 @@ def report_text(text: str) -> str:
     """Findings, any further section and last the impression of a report, in one line; the occasion is left out."""
     parts = []
     for heading, body in sorted(_sections(text), key=lambda section: section[0] in _LAST):
-        if heading in _NO_RESULT or not says_something(body) or only_refers(body):
+        if _NO_RESULT.fullmatch(heading) or not says_something(body) or only_refers(body):
             continue
         body = one_line(body)
         parts.append(body if not heading or heading in _UNNAMED else f"{heading.capitalize()}: {body}")
