@@ -43,7 +43,7 @@ def finish(draft: Draft, funnel: Funnel, *, dataset: str, credentialed: bool, le
     if rule is not None:
         return funnel.drop(rule, draft.note_id)
     results = draft.physical | draft.results
-    history = {name: one_line(text) for name, text in draft.history.items()}
+    history = {name: _lines(text) for name, text in draft.history.items()}
     cleared = control(draft.note_id, draft.diagnosis, history, results, leaks, funnel)
     if cleared is None:
         return None
@@ -64,6 +64,11 @@ def finish(draft: Draft, funnel: Funnel, *, dataset: str, credentialed: bool, le
         subject_key=draft.subject_key,
         credentialed=credentialed,
     )
+
+
+def _lines(text: str) -> str:
+    """The text with its lines, whose ends may end a sentence, but without other superfluous white space."""
+    return "\n".join(filter(None, map(one_line, text.splitlines())))
 
 
 def _missing(draft: Draft) -> str | None:

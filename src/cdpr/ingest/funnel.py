@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ RULES = (
     "no complaint and no present illness",
     "diagnosis established before",
     "diagnosis stated in the summary",
+    "diagnosis of a relative",
     "no examination",
     "beyond the number of cases asked for",
 )
@@ -108,19 +109,22 @@ class Funnel:
 
     def report(self) -> dict[str, Any]:
         """Numbers as JSON, in a fixed order: the funnel, leaks as (leak, action) -> cases, events, splits."""
-        leaks = Counter((f.what, f.action) for f in {*self.findings} if f.what not in RULES)
-        cases = {pair: len({f.case for f in self.findings if (f.what, f.action) == pair}) for pair in leaks}
+        leaks: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for finding in self.findings:
+            if finding.what not in RULES:
+                leaks[finding.what, finding.action].add(finding.case)
         return {
             "dataset": self.dataset,
             "read": self.read,
             "kept": self.kept,
             "funnel": [{"rule": rule, "dropped": lost, "left": left} for rule, lost, left in self.steps()],
-            "leaks": [{"leak": what, "action": action, "cases": cases[what, action]} for what, action in sorted(cases)],
+            "leaks": [{"leak": what, "action": action, "cases": len(cases)}
+                      for (what, action), cases in sorted(leaks.items())],
             "events": dict(sorted(self.events.items())),
             "splits": self.splits,
             "warnings": self.warnings,
-        }
+        }  # fmt: skip
 
     def rows(self) -> list[dict[str, str]]:
-        """The findings as table rows, sorted."""
-        return [vars(f) for f in sorted(set(self.findings), key=lambda f: (f.case, f.what, f.place, f.name))]
+        """Every finding as a table row, sorted; notes without an identifier look alike and are listed one by one."""
+        return [vars(f) for f in sorted(self.findings, key=lambda f: (f.case, f.what, f.place, f.name, f.action))]

@@ -65,8 +65,11 @@ class AgentClinicSource(Source):
 class Leaks(Section):
     pre_established: Literal["drop", "mask", "keep"] = key(
         "drop",
-        "A case whose diagnosis stands in the past, personal or family history: left out, the name blanked, or kept.",
+        "A case whose diagnosis stands in the past or personal history: left out, the name blanked, or kept.",
         decision="D23",
+    )
+    family_history: Literal["drop", "mask", "keep"] = key(
+        "mask", "The same for a diagnosis that a relative has, wherever the summary says so.", decision="D23"
     )
     diagnosis_in_summary: Literal["drop", "mask", "keep"] = key(
         "drop", "The same for complaint and present illness.", decision="D23"

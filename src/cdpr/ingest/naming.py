@@ -1,0 +1,254 @@
+"""Under which names a text gives a diagnosis away: of the patient or of a relative, and not where it is negated."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import resources
+
+from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise
+from .sentences import LINE_END
+from .summary import one_line, says_something
+
+BLANK = "___"
+_QUALIFIER = re.compile(
+    r"^(?:acute on chronic|acute|subacute|chronic|recurrent|severe|moderate|mild|left|right|bilateral|new|suspected|"
+    r"probable|possible|presumed|likely|early|uncomplicated|complicated|decompensated|symptomatic|metastatic|"
+    r"exacerbation of|status post|s/p)\s+|\s+(?:exacerbation|flare|recurrence|nos|unspecified)$",
+    re.IGNORECASE,
+)
+# What is left of a diagnosis without its qualifiers may be too general to give anything away.
+_GENERAL = {
+    "bleed", "bleeding", "cancer", "condition", "disease", "disorder", "failure", "fever", "fracture", "infection",
+    "injury", "mass", "pain", "syndrome", "trauma", "weakness",
+}  # fmt: skip
+_NUMBER = re.compile(r"(?:^|\s)[#(]?\d{1,2}[.)]\s+")
+_CAUSE = re.compile(r"\b(?:due to|secondary to|caused by|2/2)\s+(.+)", re.IGNORECASE)
+_CJK = re.compile(r"[\u3400-\u9fff]")
+_WORD = re.compile(r"[^\W_]+(?:['’]s\b)?")
+# Words that stand for one another within a name.
+_SAME = (
+    ("cancer", "carcinoma"), ("bleed", "bleeding", "hemorrhage", "haemorrhage"), ("hematoma", "haematoma"),
+    ("anemia", "anaemia"), ("edema", "oedema"), ("gi", "gastrointestinal"), ("ischemic", "ischaemic"),
+    ("embolism", "embolus", "emboli"), ("infarction", "infarct"), ("thrombosis", "thrombus"),
+)  # fmt: skip
+# Longer names and phrases in which a name means something else.
+_FALSE_FRIEND = re.compile(
+    r"\bheat strokes?\b|\bstroke volume\b|\b(?:ST|respiratory|bone marrow|marrow)[- ](?:segment )?depressions?\b|"
+    r"\bsickle[- ]cell an(?:a?)emia\b|\b(?:orthostatic|postural) hypotension\b|\bCVA\s+(?:angle\s+)?tender\w*|"
+    r"\bPE (?:tubes?|protocol)\b|\bAF,? ?VSS\b|\bMS (?:contin|ir)\b|\bALS (?:crew|ambulance|team)\b|"
+    r"\b(?:pulmonary|portal|ocular|intracranial) hypertension\b|\bheart failure clinic\b|"
+    r"\b(?:flu|influenza|pneumonia|pneumococcal|meningitis|meningococcal|hepatitis [AB])[- ]"
+    r"(?:shots?|vaccin\w*|jabs?|immuni[sz]ation)\b|\bflu[- ]like\b|\b(?:DVT|PE|seizure|stroke) (?:prophylaxis|ppx)\b",
+    re.IGNORECASE,
+)
+_NEGATION = re.compile(
+    r"\b(?:no|not|never|without|den(?:y|ies|ied|ying)|negative|neg|neither|nor|absence|ruled out|free of|w/o)\b|"
+    r"否认|未患|排除|没有|无",
+    re.IGNORECASE,
+)
+_DENIES = re.compile(r"den(?:y|ies|ied|ying)|否认", re.IGNORECASE)
+_OR = re.compile(r"[^.;:\n]*\bn?or\b", re.IGNORECASE)
+# Phrases that carry a negation on.
+_CARRIES = re.compile(
+    r"\b(?:negative|neg|ruled out|tested|screened|treated|evaluated|admitted|hospitali[sz]ed|concern\w*|suspicion|"
+    r"evidence|symptoms?|signs?|work-?up) for\b|\b(?:diagnosed|consistent|compatible) with\b|\bden(?:y|ies|ied)\s*:",
+    re.IGNORECASE,
+)
+# What ends the reach of a negation: sentence, contrast, a new predicate, a preposition ("no relief with pills for").
+_BREAK = re.compile(
+    rf"[.!?](?=\s+[\"'(_]*[A-Z0-9_]|\s*$)|[;:。；，]|{LINE_END}|(?i:\b(?:but|however|though|although|except|aside|besides|"
+    r"despite|until|because|since|when|while|after|before|during|for|with|from|improv\w+|resol\w+|respon\w+|relie\w+|"
+    r"better|worse|longer|only|sure|certain|doubt)\b|"
+    r"(?:,|\band)\s+(?:then |now |later )?(?:s?he|they|it|the|his|her|pt|patient|was|were|is|are|has|had|found|"
+    r"diagnosed|present\w*|developed|started|told|admitted|complain\w*|reports?|now|then|who|which)\b)|诱因|出现|诊断"
+)
+_NEGATED_AFTER = re.compile(
+    r"[\s:-]*(?:screen\w*|tests?|tested|testing|was|were|is|has been|had been|\s)*"
+    r"\b(?:negative|neg|ruled out|excluded|unlikely|denied|absent)\b",
+    re.IGNORECASE,
+)
+_RELATIVE = (
+    r"(?i:\b(?:(?:great[- ]?)?(?:grand|step|half[- ])?(?:mother|father|parent|sister|brother|son|daughter)s?|mom|dad|"
+    r"siblings?|aunts?|uncles?|cousins?|niece|nephew|twin|relatives?|maternal|paternal|family(?: members?)?|fhx?)\b)"
+)
+_SOMEONE = re.compile(_RELATIVE)
+_IN_RELATIVE = re.compile(rf"[^.;\n]{{0,30}}?\bin\s+(?:\w+\s+){{0,2}}?{_RELATIVE}")
+# A relative who is the subject no more, or who tells about the patient.
+_NOT_OF_RELATIVE = re.compile(
+    rf"[.!?](?=\s+[\"'(_]*[A-Z0-9_])|;|{LINE_END}|(?i:\b(?:he|she|him|patient|pt|sa(?:ys?|id|w)|seen|reports?|reported|"
+    r"stat(?:es?|ed)|not(?:es?|ed|iced?)|found|witness\w*|count\w*|call\w*|brought|brings?|t(?:old|ells?)|thinks?|"
+    r"thought|feels?|felt|concern\w*|worr\w*|describ\w*|confirm\w*|g[ai]ves?|mention\w*|recall\w*|ask\w*|suspect\w*|"
+    r"believ\w*|heard|urged|fear\w*)\b)"
+)
+_TELLER = re.compile(r"\b(?:per|according to|by|via|from)\s+(?:\w+\s+)?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Mention:
+    """Words from ``start`` to ``end`` that name a diagnosis, and whether a relative has it."""
+
+    start: int
+    end: int
+    words: str
+    relative: bool
+
+
+@functools.cache
+def _known() -> dict[str, list[Term]]:
+    """Diseases by spelling: of the shared vocabulary, and of a table of common abbreviations that it does not have."""
+    with resources.files(__package__).joinpath("abbreviations.csv").open(encoding="utf-8", newline="") as lines:
+        short = Vocabulary(Term(r["name"], tuple(r["aliases"].split("|")), "") for r in csv.DictReader(lines))
+    found: dict[str, list[Term]] = {}
+    for spelling, term in (*diagnoses().spellings.items(), *short.spellings.items()):
+        found.setdefault(_spelt(spelling), []).append(term)
+    return found
+
+
+def _spelt(name: str) -> str:
+    """The name as it is looked up: words that stand for one another are one word."""
+    return " ".join(_alike(word)[0] for word in normalise(name).split())
+
+
+def _alike(word: str) -> tuple[str, ...]:
+    return next((group for group in _SAME if word.casefold() in group), (word,))
+
+
+def _terms(name: str) -> list[Term]:
+    return _known().get(_spelt(name), [])
+
+
+@functools.lru_cache(maxsize=4096)
+def names_of(diagnosis: str) -> tuple[str, ...]:
+    """The diagnosis, the first of a numbered list, its leading disease, these without qualifiers, whatever known
+    disease they or their cause begin or end with, and every alias of all of these."""
+    whole = one_line(diagnosis)
+    first = next(filter(says_something, _NUMBER.split(whole)), whole).strip(" .,;")
+    leading = leading_disease(first)
+    plain = [_unqualified(name) for name in (first, leading)]
+    names = dict.fromkeys((whole, first))
+    names.update(dict.fromkeys(name for name in (leading, *plain) if name.casefold() not in _GENERAL))
+    cause = _CAUSE.search(first)
+    for phrase in (leading, plain[-1], leading_disease(cause[1]) if cause else ""):
+        names.update(dict.fromkeys(_known_parts(phrase)))
+    for name in tuple(names):
+        for term in _terms(name):
+            names.update(dict.fromkeys((term.name, *term.aliases)))
+    return tuple(name for name in names if says_something(name))
+
+
+def _unqualified(name: str) -> str:
+    while (shorter := _QUALIFIER.sub("", name).strip(" ,.-")) != name:
+        name = shorter
+    return name
+
+
+def _known_parts(phrase: str) -> Iterator[str]:
+    """Beginnings and ends of a phrase that are diseases with a name of their own."""
+    words = phrase.split()
+    parts = {(0, end) for end in range(1, len(words) + 1)} | {(start, len(words)) for start in range(len(words))}
+    for start, end in sorted(parts):
+        part = " ".join(words[start:end])
+        place = len(" ".join(words[:start])) + (start > 0)
+        if (len(part) > 3 or part.isupper()) and _terms(part) and not _false_friend(phrase, place, place + len(part)):
+            yield part
+
+
+@functools.lru_cache(maxsize=4096)
+def naming(diagnosis: str) -> re.Pattern[str]:
+    """Any name of the diagnosis as whole words, longest first, in singular or plural, whatever stands between them.
+
+    Abbreviations of up to four capitals match as written, so that "pe" in a sentence is not "PE".
+    """
+    patterns = [_pattern(name) for name in sorted(names_of(diagnosis), key=lambda n: (-len(n), n))]
+    return re.compile("|".join(patterns) or r"(?!)")
+
+
+def _pattern(name: str) -> str:
+    words, between = _WORD.findall(name), r"[\W_]+"
+    if _CJK.search(name):
+        return between.join(map(re.escape, words))
+    if len(name) <= 4 and name.isupper():
+        return rf"(?<!\w){between.join(map(re.escape, words))}s?(?!\w)"
+    closing = r"\)?" if name[-1] == ")" else ""
+    spelt = between.join((*map(_word, words[:-1]), _word(_singular(words[-1])) + "(?:e?s)?"))
+    return rf"(?i:(?<!\w){spelt}(?!\w){closing})"
+
+
+def _word(word: str) -> str:
+    bare = re.sub(r"['’]s$", "", word)
+    spelt = "|".join(map(re.escape, _alike(bare)))
+    return f"(?:{spelt})" + ("" if bare == word else "(?:['’]?s)?")
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
+
+
+@functools.lru_cache(maxsize=4096)
+def _first_words(diagnosis: str) -> tuple[str, ...]:
+    """What a text holds that names the diagnosis; looking for it is cheaper than matching names."""
+    found = set()
+    for name in names_of(diagnosis):
+        found.update(_alike(_singular(re.sub(r"['’]s$", "", _WORD.search(name)[0])).casefold()))
+    return tuple(sorted(found))
+
+
+def mentions(text: str, diagnosis: str) -> list[Mention]:
+    """Where a text names the diagnosis without negating it, in the order of the text."""
+    plain = text.casefold()
+    if not any(word in plain for word in _first_words(diagnosis)):
+        return []
+    return [
+        Mention(*found.span(), found[0], _of_a_relative(text, *found.span()))
+        for found in naming(diagnosis).finditer(text)
+        if not _false_friend(text, *found.span()) and not _negated(text, *found.span())
+    ]
+
+
+def diagnosis_in(text: str, diagnosis: str) -> str | None:
+    """The first words with which a text names the diagnosis, or None."""
+    return next((mention.words for mention in mentions(text, diagnosis)), None)
+
+
+def blanked(text: str, found: Iterable[Mention]) -> str:
+    """The text with :data:`BLANK` in place of these mentions."""
+    for mention in sorted(found, key=lambda m: -m.start):
+        text = text[: mention.start] + BLANK + text[mention.end :]
+    return text
+
+
+def _false_friend(text: str, start: int, end: int) -> bool:
+    """Whether the name is but a part of a phrase with another meaning."""
+    return any(
+        other.start() <= start and end <= other.end() and end - start < other.end() - other.start()
+        for other in _FALSE_FRIEND.finditer(text)
+    )
+
+
+def _negated(text: str, start: int, end: int) -> bool:
+    """Whether a negation that reaches the name stands before it, or one right after it."""
+    cues = list(_NEGATION.finditer(text, max(0, start - 400), start))
+    return bool((cues and _reaches(text, cues[-1], start)) or _NEGATED_AFTER.match(text, end))
+
+
+def _reaches(text: str, cue: re.Match[str], start: int) -> bool:
+    """Whether the clause of a negation goes on until ``start``. Beyond a comma it does in "denies a, b" and in "no a, b
+    or c", but not in "no a, b"."""
+    between = _CARRIES.sub(" ", text[cue.start() : start])
+    if _BREAK.search(between + text[start]):
+        return False
+    return "," not in between or bool(_DENIES.match(cue[0]) or _OR.match(text, cue.end()))
+
+
+def _of_a_relative(text: str, start: int, end: int) -> bool:
+    """Whether a relative is the subject of the sentence up to the name, or has it by what follows."""
+    if _IN_RELATIVE.match(text, end):
+        return True
+    relatives = list(_SOMEONE.finditer(text, max(0, start - 200), start))
+    if not relatives or _TELLER.search(text[: relatives[-1].start()]):
+        return False
+    return not _NOT_OF_RELATIVE.search(text[relatives[-1].end() : start] + text[start])

@@ -1,0 +1,48 @@
+"""Where sentences and clauses of a clinical note end."""
+
+from __future__ import annotations
+
+import re
+
+# A line end within a sentence is a wrapped line: the next begins with a small letter, or the one before cannot end so.
+_JOINING = [
+    "or",
+    "and",
+    "of",
+    "no",
+    "the",
+    "a",
+    "an",
+    "in",
+    "to",
+    "with",
+    "at",
+    "for",
+    "on",
+    "by",
+    "from",
+    "his",
+    "her",
+]
+LINE_END = (
+    r"(?<!,)" + "".join(rf"(?<!\b{word})" for word in _JOINING) + r"[^\S\n]*\n+\s*(?=[-*•#(A-Z0-9_\u3400-\u9fff])"
+)
+_STOP = r"(?<=[.!?;])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bvs\.)\s+|(?<=[。！？；])"
+SENTENCE_END = re.compile(rf"{_STOP}|{LINE_END}")
+_CLAUSE = re.compile(r"(?<=[,:])\s+|\s+(?=(?:and|then|but|where|when)\s)", re.IGNORECASE)
+_LONG_CLAUSE = 80  # characters
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """Start and end of every sentence, without the white space between them."""
+    ends = [found.span() for found in SENTENCE_END.finditer(text)]
+    starts = [0, *(end for _, end in ends)]
+    stops = [*(start for start, _ in ends), len(text)]
+    return [(start, stop) for start, stop in zip(starts, stops, strict=True) if text[start:stop].strip()]
+
+
+def clause_start(text: str, sentence: int, place: int) -> int:
+    """Where the clause that holds ``place`` begins, in the sentence from ``sentence`` on; ``place`` itself where the
+    clause is too long to be one."""
+    starts = [sentence, *(sentence + found.end() for found in _CLAUSE.finditer(text[sentence:place]))]
+    return starts[-1] if place - starts[-1] <= _LONG_CLAUSE else place
