@@ -7,6 +7,7 @@ admission is nearer; and in either case lies in the time window. Of each analyte
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +29,7 @@ _LAB_COLUMNS = [
     "ref_range_lower", "ref_range_upper", "flag", "comments",
 ]  # fmt: skip
 _MICRO_COLUMNS = [
-    "subject_id", "hadm_id", "charttime", "chartdate", "microevent_id", "micro_specimen_id", "test_seq", "test_name",
+    "subject_id", "hadm_id", "charttime", "chartdate", "microevent_id", "spec_type_desc", "test_seq", "test_name",
     "org_name", "isolate_num", "quantity", "ab_name", "interpretation", "comments",
 ]  # fmt: skip
 
@@ -43,6 +44,13 @@ _LINKED = """
 _BLANK = "({0} IS NULL OR regexp_matches({0}, '^[_ .]*$'))"
 # Tubes without an order, and indices of the sample itself (haemolysis, icterus, lipaemia).
 _HELD = r"(?i)\b(hold|held)\b|^uhold$|^[HIL]$|^[A-Z]{1,2}TX\d+$"
+# Tests that are done on any specimen, and what stands in place of a result when one was not done.
+_ANY_SPECIMEN = {
+    "GRAM STAIN", "FLUID CULTURE", "ANAEROBIC CULTURE", "FUNGAL CULTURE", "ACID FAST CULTURE", "ACID FAST SMEAR",
+    "VIRAL CULTURE", "POTASSIUM HYDROXIDE PREPARATION",
+}  # fmt: skip
+_CANCELLED = re.compile(r"\s*(test )?cancelled\b", re.IGNORECASE)
+_ADDENDUM = re.compile(r"addendum:?\s*", re.IGNORECASE)
 _MINE = "subject_id BETWEEN ? AND ? AND case_id IN (SELECT unnest(?))"
 
 
@@ -147,7 +155,7 @@ def _link_radiology(tables: Tables, funnel: Funnel) -> None:
     tables.run("""
         CREATE TABLE report_names AS
         SELECT note_id, list(field_value ORDER BY try_cast(field_ordinal AS INTEGER), field_value)
-                   FILTER (field_name = 'exam_name') AS names,
+                   FILTER (field_name = 'exam_name' AND field_value IS NOT NULL) AS names,
                min(field_value) FILTER (field_name = 'parent_note_id') AS parent
         FROM radiology_detail WHERE field_name IN ('exam_name', 'parent_note_id') GROUP BY note_id
     """)
@@ -184,9 +192,9 @@ def events_of(tables: Tables, stays: Sequence[tuple[str | None, str | None]]) ->
         FROM firsts ORDER BY case_id, exam_place, exam, place, name
     """
     microbiology = f"""
-        SELECT case_id, time, test_name, micro_specimen_id, org_name, quantity, ab_name, interpretation, comments
+        SELECT case_id, time, test_name, spec_type_desc, org_name, quantity, ab_name, interpretation, comments
         FROM micro WHERE {_MINE}
-        ORDER BY case_id, time, test_name, micro_specimen_id, try_cast(test_seq AS INTEGER), org_name,
+        ORDER BY case_id, time, test_name, spec_type_desc, try_cast(test_seq AS INTEGER), org_name,
                  try_cast(isolate_num AS INTEGER), ab_name, interpretation, comments
     """
     radiology = f"""
@@ -231,18 +239,29 @@ def _analyte(label, value, units, low, high, flag, comments) -> Analyte:
 
 def _microbiology(rows: Iterable[tuple], funnel: Funnel) -> Iterator[tuple[list[str], str, int]]:
     """Name, text and number of rows of cultures and other tests: organisms with their interpretations, else the
-    comment; cancelled tests left out."""
-    for (when, name, _), group in groupby(rows, key=lambda row: row[:3]):
-        events = [row[3:] for row in group]
+    comment; cancelled tests left out. Bottles of one draw are one test."""
+    for (when, name, specimen), group in groupby(rows, key=lambda row: row[:3]):
+        rows = [row[3:] for row in group]
         if when is None or name is None:
             missing = "readable time" if when is None else "test name"
-            funnel.count(f"microbiology rows without a {missing}", len(events))
-        elif any((row[0] or "").upper() == "CANCELLED" for row in events):
-            funnel.count("microbiology rows of cancelled tests", len(events))
-        elif text := _culture(events):
-            yield [name], text, len(events)
-        else:
+            funnel.count(f"microbiology rows without a {missing}", len(rows))
+            continue
+        events = [row for row in rows if not any(_CANCELLED.match(text or "") for text in (row[0], row[4]))]
+        if len(events) < len(rows):
+            funnel.count("microbiology rows of cancelled tests", len(rows) - len(events))
+        if text := _culture(events):
+            yield [_with_specimen(name, specimen)], text, len(events)
+        elif events:
             funnel.count("microbiology rows without a result", len(events))
+
+
+def _with_specimen(test: str, specimen: str | None) -> str:
+    """The test's name, with its specimen where the name does not tell: a Gram stain of sputum is not one of liquor."""
+    first = one_line((specimen or "").partition(";")[0])
+    words = set(re.findall(r"[A-Z]{3,}", first.upper()))
+    if not words or words & set(re.findall(r"[A-Z]{3,}", test.upper())) or test.upper() not in _ANY_SPECIMEN:
+        return test
+    return f"{test} ({first if len(first) <= len('CSF') else first.capitalize()})"
 
 
 def _culture(events: list[tuple]) -> str:
@@ -270,7 +289,7 @@ def _radiology(rows: Sequence[tuple], funnel: Funnel) -> Iterator[tuple[list[str
     addenda = defaultdict(list)
     for _, _, _, parent, text in rows:
         if parent is not None and (report := report_text(text or "")):
-            addenda[parent].append(f"Addendum: {report}")
+            addenda[parent].append(f"Addendum: {_ADDENDUM.sub('', report, count=1)}")
     for when, number, names, parent, text in rows:
         text = text or ""
         if parent is not None:

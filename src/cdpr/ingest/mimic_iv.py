@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import multiprocessing.connection
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
@@ -35,12 +38,13 @@ Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 
 _log = logging.getLogger(__name__)
 _CHUNK = 500  # notes; also the smallest import for which worker processes pay
+_OLDEST = 130  # years
 _NOTES = """
     SELECT n.note_id, n.subject_id, n.hadm_id, try_cast(a.admittime AS TIMESTAMP), p.gender, p.anchor_age,
            p.anchor_year, n.text, f.note_id = n.note_id
     FROM discharge n
-    LEFT JOIN admissions a ON a.hadm_id = n.hadm_id AND a.subject_id = n.subject_id
-    LEFT JOIN patients p ON p.subject_id = a.subject_id
+    LEFT JOIN stays a ON a.hadm_id = n.hadm_id AND a.subject_id = n.subject_id
+    LEFT JOIN persons p ON p.subject_id = a.subject_id
     LEFT JOIN first_notes f ON f.hadm_id = a.hadm_id
 """
 
@@ -66,13 +70,14 @@ def read_mimic_iv(
     funnel: Funnel,
     processes: int = 1,
     improve: Improve | None = None,
+    scratch: Path | None = None,
 ) -> Iterator[CaseRecord]:
     """Records of all usable discharge summaries, read by this many processes; by this one alone where ``improve``
     (see :mod:`cdpr.ingest.structurer`) helps with notes in free form.
 
     Raises IngestError for a missing table or column, a damaged file, or an unreadable age or admission time.
     """
-    with Tables(path, source.memory_gb, source.threads) as tables:
+    with Tables(path, source.memory_gb, source.threads, scratch) as tables:
         _open(tables)
         _log.info("numbering notes and admissions in %s", path)
         _index_notes(tables)
@@ -88,18 +93,27 @@ def _open(tables: Tables) -> None:
     admissions = tables.add("hosp/admissions", ["subject_id", "hadm_id", "admittime"])
     patients = tables.add("hosp/patients", ["subject_id", "gender", "anchor_age", "anchor_year"])
     open_event_tables(tables)
-    _check(tables, admissions, "admissions", "hadm_id", "admittime", "TIMESTAMP", "a time like 2150-01-31 08:00:00")
+    time = "try_cast(admittime AS TIMESTAMP) IS NOT NULL"
+    _check(tables, admissions, "admissions", "hadm_id", "admittime", time, "is not a time like 2150-01-31 08:00:00")
     for column in ("anchor_age", "anchor_year"):
-        _check(tables, patients, "patients", "subject_id", column, "INTEGER", "a whole number")
+        number = f"regexp_full_match({column}, '[0-9]{{1,4}}')"
+        _check(tables, patients, "patients", "subject_id", column, number, "is not a whole number")
+    tables.run("CREATE TABLE stays AS SELECT DISTINCT * FROM admissions WHERE hadm_id IS NOT NULL")
+    tables.run("CREATE TABLE persons AS SELECT DISTINCT * FROM patients WHERE subject_id IS NOT NULL")
+    for path, table, key in ((admissions, "stays", "hadm_id"), (patients, "persons", "subject_id")):
+        once = f"{key} NOT IN (SELECT {key} FROM {table} GROUP BY {key} HAVING count(*) > 1)"
+        _check(tables, path, table, key, key, once, "stands in several rows that disagree")
 
 
 def _index_notes(tables: Tables) -> None:
     """Tables ``note_ids`` and ``first_notes``: of each admission the first note, addenda (``-AD-``) last."""
-    tables.run("CREATE TABLE note_ids AS SELECT note_id, hadm_id FROM discharge")
-    tables.run(
-        "CREATE TABLE first_notes AS SELECT hadm_id, arg_min(note_id, (note_id LIKE '%-AD-%', note_id)) AS note_id "
-        "FROM note_ids WHERE hadm_id IS NOT NULL AND note_id IS NOT NULL GROUP BY hadm_id"
-    )
+    tables.run("CREATE TABLE note_ids AS SELECT note_id, subject_id, hadm_id FROM discharge")
+    tables.run("""
+        CREATE TABLE first_notes AS
+        SELECT hadm_id, arg_min(note_id, (note_id LIKE '%-AD-%', number, note_id)) AS note_id
+        FROM (SELECT *, try_cast(regexp_extract(note_id, '[0-9]+$') AS INTEGER) AS number FROM note_ids)
+        JOIN stays USING (subject_id, hadm_id) WHERE note_id IS NOT NULL GROUP BY hadm_id
+    """)
 
 
 def _find_windows(tables: Tables, source: MimicSource) -> None:
@@ -110,7 +124,7 @@ def _find_windows(tables: Tables, source: MimicSource) -> None:
         CREATE TABLE cases AS
         WITH times AS (
             SELECT hadm_id, subject_id, min(epoch(try_cast(admittime AS TIMESTAMP))) AS admit
-            FROM admissions GROUP BY ALL HAVING admit IS NOT NULL),
+            FROM stays GROUP BY ALL HAVING admit IS NOT NULL),
         neighbours AS (
             SELECT *, (admit + lag(admit) OVER patient) / 2 AS since, (admit + lead(admit) OVER patient) / 2 AS until
             FROM times WINDOW patient AS (PARTITION BY subject_id ORDER BY admit, hadm_id))
@@ -137,13 +151,24 @@ def _read_chunks(
         if processes > 1 and notes > 2 * _CHUNK:
             # Not forked: the table engine's threads would not come along.
             context = multiprocessing.get_context("spawn")
-            pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context))
+            pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent))
             done = _ahead(pool, chunks, 2 * processes)
         else:
             done = (_read_chunk(*chunk, improve) for chunk in chunks)
         for records, found in done:
             progress.update(found.read)
             yield records, found
+
+
+def _end_with_parent() -> None:
+    """Let a worker end when its parent is gone, however it went: it would hold the log open for ever."""
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _ahead(pool: ProcessPoolExecutor, chunks: Iterator[tuple], depth: int) -> Iterator[tuple[list[CaseRecord], Funnel]]:
@@ -186,6 +211,9 @@ def _read_chunk(
 def _draft(note: Note, parsed: DischargeNote, events: Events, funnel: Funnel) -> Draft:
     # The anchor age holds in the anchor year; dates are shifted, intervals are not.
     years = int(note.age) + note.admit.year - int(note.year) if note.admit and note.age and note.year else None
+    if years is not None and not 0 <= years <= _OLDEST:
+        funnel.count("admissions at an impossible age, left out of the summary")
+        years = None
     rejected = _why_not(note)
     return Draft(
         note_id=note.note_id or "(none or repeated)",
@@ -217,13 +245,14 @@ def _progress(total: int) -> tqdm:
                 mininterval=0.1 if watched else 30)  # fmt: skip
 
 
-def _check(tables: Tables, path: Path, table: str, key: str, column: str, kind: str, expected: str) -> None:
-    """Raise IngestError for the first row, in the order of its key, whose column cannot be read."""
+def _check(tables: Tables, path: Path, table: str, key: str, column: str, fits: str, problem: str) -> None:
+    """Raise IngestError for the first row, in the order of its key, whose column does not fit the condition."""
     bad = next(
-        tables.rows(f"SELECT {key}, {column} FROM {table} WHERE try_cast({column} AS {kind}) IS NULL "
-                    f"AND {column} IS NOT NULL ORDER BY 1, 2 LIMIT 1"), None,
+        tables.rows(f"SELECT {key}, {column} FROM {table} WHERE {column} IS NOT NULL AND NOT ({fits}) "
+                    "ORDER BY 1, 2 LIMIT 1"), None,
     )  # fmt: skip
     if bad is not None:
-        problem = f"{quoted(bad[1])} in the row of {key} {quoted(bad[0])} is not {expected}"
+        row = "" if key == column else f" in the row of {key} {quoted(bad[0])}"
         line = line_of(path, column, bad[1])
-        raise IngestError(path, problem, "repair the row or remove it", line=line, field=column)
+        told = f"{quoted(bad[1])}{row} {problem}"
+        raise IngestError(path, told, "repair the row or remove it", line=line, field=column)

@@ -26,7 +26,12 @@ IMPORTERS: dict[str, Callable[[Any, Path, Finish, Funnel], Iterator[CaseRecord]]
 
 
 def ingest(
-    dataset: str, settings: Settings, raw: str | Path, processes: int = 1, improve: Improve | None = None
+    dataset: str,
+    settings: Settings,
+    raw: str | Path,
+    processes: int = 1,
+    improve: Improve | None = None,
+    scratch: Path | None = None,
 ) -> tuple[list[CaseRecord], Funnel]:
     """Records of a data set with their splits, ordered by ``note_id``, and the funnel.
 
@@ -36,7 +41,8 @@ def ingest(
     falls short is split in the same proportions, with a warning in the funnel.
 
     ``processes`` read notes of MIMIC-IV side by side; more than one needs a main module that may be imported again.
-    ``improve`` helps with those in free form (see :mod:`cdpr.ingest.structurer`).
+    ``improve`` helps with those in free form (see :mod:`cdpr.ingest.structurer`); ``scratch`` is where linked tables
+    lie meanwhile (left out: under ``TMPDIR``).
     """
     if dataset not in IMPORTERS:
         raise ValueError(f"unknown data set {dataset!r}; known: {', '.join(IMPORTERS)}")
@@ -45,7 +51,7 @@ def ingest(
         raise IngestError(path, "no such file or folder", f"set data.{dataset}.path, or make the synthetic files first")
     importer = IMPORTERS[dataset]
     if dataset == "mimic_iv":
-        importer = functools.partial(importer, processes=processes, improve=improve)
+        importer = functools.partial(importer, processes=processes, improve=improve, scratch=scratch)
     complete = functools.partial(finish, dataset=dataset, credentialed=source.credentialed, leaks=settings.data.leaks)
     try:
         records = sorted(importer(source, path, complete, funnel), key=lambda record: record.note_id)

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import re
+import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 _LINE = re.compile(r"CSV Error on Line: (\d+)")
 LONGEST_NOTE = 32 * 1024 * 1024  # bytes; one note is one line of a table
+WHOLE_NUMBERS = {
+    "subject_id", "hadm_id", "itemid", "labevent_id", "microevent_id", "micro_specimen_id", "test_seq", "isolate_num",
+    "anchor_age", "anchor_year", "field_ordinal",
+}  # fmt: skip
 _LONGEST_ROW = 1024 * 1024  # of other tables: the engine's buffers grow with it
 _FETCH = 2048  # rows in memory at a time; the engine's own batch
 
@@ -26,15 +31,19 @@ _FETCH = 2048  # rows in memory at a time; the engine's own batch
 class Tables:
     """Views over the tables of a folder; all columns are text, empty fields are NULL."""
 
-    def __init__(self, folder: Path, memory_gb: float = 4.0, threads: int = 2):
+    def __init__(self, folder: Path, memory_gb: float = 4.0, threads: int = 2, scratch: Path | None = None):
+        """``scratch``: where linked tables lie meanwhile; what a killed import left there goes first. Left out: a
+        folder of its own under ``TMPDIR``."""
         import duckdb
 
         self.folder = folder
         # On disk, readable by nobody else: what is linked may be larger than memory, and is patients' data.
-        self._scratch = tempfile.TemporaryDirectory(prefix="cdpr-ingest-")
-        self.connection: duckdb.DuckDBPyConnection = duckdb.connect(f"{self._scratch.name}/tables.duckdb")
+        self._scratch = scratch or Path(tempfile.mkdtemp(prefix="cdpr-ingest-"))
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir(mode=0o700, parents=True)
+        self.connection: duckdb.DuckDBPyConnection = duckdb.connect(str(self._scratch / "tables.duckdb"))
         self.connection.execute("SET enable_progress_bar = false")
-        self.connection.execute(f"SET temp_directory = {_quoted(self._scratch.name)}")
+        self.connection.execute(f"SET temp_directory = {_quoted(str(self._scratch))}")
         self.connection.execute(f"SET memory_limit = '{memory_gb:g}GB'")
         self.connection.execute(f"SET threads = {threads}")
         # Not knowing how many rows a compressed file has, the optimiser would hash the event tables, not the cases.
@@ -46,7 +55,7 @@ class Tables:
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()
-        self._scratch.cleanup()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def add(self, name: str, columns: Sequence[str], longest_line: int = _LONGEST_ROW) -> Path:
         """Make ``folder/name.csv.gz`` (``.csv``, ``.parquet``) a view called by the last part of its name.
@@ -62,7 +71,7 @@ class Tables:
                 path, f"no such column; found {', '.join(map(repr, header))}",
                 "use the table as its publisher wrote it", line=1, field=missing[0],
             )  # fmt: skip
-        wanted = ", ".join(f'nullif(trim("{column}"::VARCHAR), \'\') AS "{column}"' for column in columns)
+        wanted = ", ".join(f'{_cleaned(column)} AS "{column}"' for column in columns)
         if path.suffix == ".parquet":
             source = f"read_parquet({_quoted(str(path))})"
         else:
@@ -147,6 +156,15 @@ def line_of(path: Path, column: str, value: str) -> int | None:
     with open_text(path, errors="replace") as lines:
         reader = csv.DictReader(lines)
         return next((reader.line_num for row in reader if (row.get(column) or "").strip() == value), None)
+
+
+def _cleaned(column: str) -> str:
+    """A column as text without white space, NULL where nothing is left; whole numbers that another tool wrote as
+    ``20044587.0`` as they were."""
+    text = f'trim("{column}"::VARCHAR)'
+    if column in WHOLE_NUMBERS:
+        text = f"CASE WHEN ends_with({text}, '.0') THEN {text}[:-3] ELSE {text} END"
+    return f"nullif({text}, '')"
 
 
 def _quoted(text: str) -> str:

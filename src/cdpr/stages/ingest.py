@@ -21,7 +21,7 @@ def run(settings: Settings, job: Run) -> None:
     processes = settings.data.mimic_iv.threads if dataset == "mimic_iv" else 1
     structurer = _structurer(settings, job)
     improve = structurer.improve_all if structurer else None
-    records, funnel = ingest(dataset, settings, job.inputs["raw"], processes, improve)
+    records, funnel = ingest(dataset, settings, job.inputs["raw"], processes, improve, job.state / "tables")
     if structurer:
         funnel.events += structurer.counters
         job.tags.update(structurer.tags())
