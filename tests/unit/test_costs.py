@@ -11,16 +11,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdpr.cases import CaseRecord, examinations, write_records
-from cdpr.costs import CatalogueError, charge, coverage, load_catalogue, price_case, review, with_overrides
+from cdpr.cases import CaseRecord, examinations, imaging_words, write_records
+from cdpr.costs import (
+    CatalogueError,
+    Price,
+    charge,
+    coverage,
+    load_catalogue,
+    nearest,
+    price_case,
+    price_of,
+    review,
+    with_overrides,
+)
 from cdpr.costs.build import SCHEDULES, examination_codes
 from cdpr.costs.catalogue import CONFIDENCES, TABLES, shipped_folder
 from cdpr.costs.coverage import POOLED
+from cdpr.costs.price import group_prices
 from cdpr.environment import DiagnosticEnvironment, Turn
-from cdpr.settings import Settings
+from cdpr.ingest.names import exam_key
+from cdpr.settings import Settings, SettingsError, parse_settings
 from cdpr.settings.schema import Costs, Environment
 from cdpr.stages import map_costs
 from cdpr.tracking import Run
+from cdpr.workflow import Plan
 
 
 def case(*exam_keys: str, credentialed: bool = False, note_id: str = "n") -> CaseRecord:
@@ -118,6 +132,64 @@ def test_names_are_found_whatever_their_order_side_and_views(name, examination):
     assert (found and found.examination) == examination
 
 
+def test_no_other_name_says_another_region_or_contrast_than_what_it_is_priced_by():
+    catalogue = load_catalogue()
+    rows = {words: price for name, price in catalogue.prices.items() if (words := imaging_words(name))}
+    aliases = [alias for term in examinations().terms.values() if term.kind != "physical" for alias in term.aliases]
+    compared = set()
+    for name in (*aliases, *catalogue.spellings):
+        words = imaging_words(name)
+        # A film of one view is a chest X-ray to whoever asks for one.
+        if words is None or name == "CHEST (SINGLE VIEW)":
+            continue
+        found = catalogue.find(name)
+        twin = rows.get(words) or rows.get(imaging_words(f"{found.examination} {words[1]} Contrast"))
+        if twin is not None:
+            compared.add(name)
+            assert (found.usd, found.group) == (twin.usd, twin.group), f"{name}: {found} is not {twin}"
+    assert {"CT ABD & PELVIS W/O CONTRAST", "CT CHEST W/O CONTRAST", "CTA Head", "MRI Head"} <= compared
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        ("CT ABD & PELVIS W/O CONTRAST|Non-contrast CT abdomen and pelvis|CT KUB|Abdomen/pelvis CT without IV contrast",
+         "74176"),
+        ("CT ABD & PELVIS WITH CONTRAST|CT A/P|CT of the abdomen and pelvis|CT Abdomen", "74177"),
+        ("CT ABD & PELVIS W & W/O CONTRAST", "74178"),
+        ("CT ABDOMEN W/O CONTRAST|CT Abdomen without Contrast|CT ABDOMEN W/O CONTRAST (PORTABLE)", "74150"),
+        ("CT ABDOMEN W/CONTRAST|CT of the abdomen with contrast", "74160"),
+        ("CT ABDOMEN W&W/O C|CT Abdomen with and without Contrast", "74170"),
+        ("CT CHEST W/O CONTRAST|Noncontrast CT of the chest|CT thorax without contrast", "71250"),
+        ("CT CHEST W/CONTRAST|Chest CT", "71260"),
+        ("CTA Head|CT Angiography Head|CTA brain|CT ANGIOGRAPHY OF THE HEAD|CTA HEAD W&W/O C & RECONS", "70496"),
+        ("CTA Neck", "70498"),
+        ("CTA HEAD AND CTA NECK|CTA Head/Neck", "70496+70498"),
+        ("CTA CHEST|CTA CHEST W&W/O C&RECONS, NON-CORONARY", "71275"),
+        ("MR HEAD W/O CONTRAST|MRI brain", "70551"),
+        ("MR HEAD W/CONTRAST|MRI Brain with Contrast", "70552"),
+        ("CT HEAD W/O CONTRAST|CT HEAD", "70450"),
+        ("CT HEAD W/ CONTRAST", "70460"),
+        ("PELVIS U.S., TRANSVAGINAL|Transvaginal ultrasound", "76830"),
+        ("PELVIS, NON-OBSTETRIC|Pelvic US", "76856"),
+    ],
+)  # fmt: skip
+def test_studies_of_a_region_with_and_without_contrast_have_their_own_codes(names, code):
+    assert {name: load_catalogue().find(name).hcpcs for name in names.split("|")} == dict.fromkeys(
+        names.split("|"), code
+    )
+
+
+def test_the_contrasts_of_one_region_are_one_order_and_stay_apart_in_records():
+    for region in ("CT CHEST", "CT ABDOMEN", "CT ABD & PELVIS", "MR HEAD"):
+        names = [f"{region} {contrast}" for contrast in ("W/O CONTRAST", "W/CONTRAST", "W & W/O CONTRAST")]
+        assert len({exam_key(name) for name in names}) == 3
+        record = priced(*names)
+        assert len(set(record.exam_billing_group.values())) == 1 and len(record.exam_billing_group) == 3
+        prices = [load_catalogue().find(name).usd for name in names]
+        assert prices == sorted(set(prices)) and set(record.exam_cost_map.values()) == {prices[-1]}
+
+
 def test_a_billing_group_is_charged_once_whatever_the_order():
     keys = (
         "Comprehensive Metabolic Panel",
@@ -208,6 +280,49 @@ def test_overrides_come_before_every_other_price(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("rule", ["max", "sum", "first"])
+@pytest.mark.parametrize(
+    ("own", "names", "others"),
+    [
+        ("CT Chest,500,", "CT Chest|Chest CT|Left CT Chest|CT Chest (portable)|CT CHEST W/CONTRAST (repeat)|CHEST CT",
+         {"Left CT Head": 105.13, "CT Chest Abdomen Pelvis Q1": 5.0}),
+        ("Knee X-ray,60,", "Knee X-ray|KNEE (AP, LAT & OBLIQUE) LEFT|Right Knee X-ray|X-ray of the left knee", {}),
+        ("CT Neck,90,", "CT Neck|NECK CT|CT of the neck|CT Neck (bedside)", {"CT NECK W/CONTRAST": 181.14}),
+        ("Odd Test,7,", "Odd Test|ODD TEST|Left Odd Test|Odd Test (seen before)|Odd Test (portable)",
+         {"Odd Test (Urine)": 5.0, "Odd Test (Pleural)": 5.0, "Odd Tests": 5.0}),
+        ("Left Odd Test,7,", "Left Odd Test|Left Odd Test (portable)", {"Odd Test": 5.0, "Right Odd Test": 5.0}),
+        ("Basic Metabolic Panel,20,", "Basic Metabolic Panel|BMP|Sodium|Sodium (seen before)|Potassium",
+         {"Glucose (Pleural)": 5.0}),
+        ("Sodium,4.81,none", "Sodium|Sodium (seen before)", {"Potassium": 8.46}),
+        ("Urine Analysis,9,", "Urine Analysis|UA|Bacteria (Urine)|Glucose (Urine)", {"Blood Glucose": 3.93}),
+        ("Blood Glucose,2,none", "Glucose|Blood Glucose|Glucose (bedside)",
+         {"Glucose (Urine)": 3.17, "Glucose (Pleural)": 5.0}),
+    ],
+)  # fmt: skip
+def test_an_override_holds_for_every_variant_of_a_name_in_any_order(tmp_path, own, names, others, rule):
+    path = written(tmp_path / "own.csv", f"examination,price_usd,billing_group\n{own}\n")
+    catalogue, usd = with_overrides(load_catalogue(), path), float(own.split(",")[1])
+    expected = dict.fromkeys(names.split("|"), usd) | others
+    assert {name: price_of(name, Costs(), catalogue).usd for name in expected} == expected
+    for order in (names.split("|"), names.split("|")[::-1]):
+        assert set(price_case(case(*order), Costs(group_price=rule), catalogue).exam_cost_map.values()) == {usd}
+
+
+def test_a_panel_out_of_its_group_leaves_its_analytes_one_order(tmp_path):
+    path = written(tmp_path / "own.csv", "examination,price_usd,billing_group\nBMP,20,none\n")
+    record = price_case(case("Sodium", "Potassium", "BMP"), Costs(), with_overrides(load_catalogue(), path))
+    assert set(record.exam_cost_map.values()) == {20.0}
+    assert record.exam_billing_group == dict.fromkeys(("Sodium", "Potassium"), "BMP_PANEL")
+
+
+@given(st.permutations([("A", 3.0), ("A", 9.0), ("B", 4.0), ("B", 1.0), ("C", 2.0)]))
+def test_a_group_of_several_prices_for_one_examination_costs_the_same_in_any_order(rows):
+    prices = {str(i): Price(name, "", usd, "", "", "G", "override") for i, (name, usd) in enumerate(rows)}
+    assert set(group_prices(prices, "max")[0].values()) == {9.0}
+    assert set(group_prices(prices, "sum")[0].values()) == {15.0}
+    assert set(group_prices(prices, "first")[0].values()) == {{"A": 9.0, "B": 4.0, "C": 2.0}[rows[0][0]]}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -243,7 +358,37 @@ def test_coverage_says_how_each_name_was_found_and_sets_the_papers_price_beside(
     assert (rows["CT Head"].paper_usd, rows["CT Head"].locality) == ("", "national")
     table = review(counts, Costs(), load_catalogue())
     assert (table[0]["examination"], table[0]["nearest"]) == ("Glucos", "Blood Glucose")
-    assert {row["examination"] for row in table} == {"Glucos", "Odd Test"}
+    assert [(row["examination"], row["nearest"], row["score"]) for row in table[1:]] == [("Odd Test", "", "")]
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("Full Blod Count", "Complete Blood Count"), ("Chest Flm", "Chest X-ray"), ("Urine dipstik", "Urine Analysis"),
+        ("Haemoglobn", "Complete Blood Count"), ("Liver biopsy CT", "Liver Biopsy"), ("Ca 19", "CA 19-9"),
+        ("Zonk Panel", None), ("Bedside Echo", None), ("Light Green Top Hold", None), ("MRI breast", None),
+        ("血常规", None), ("胸部CT平扫", None), ("尿液分析", None), ("CT 胸部", None), ("心电图 ECG", None),
+        ("!", None), ("X", None),
+    ],
+)  # fmt: skip
+def test_only_a_name_that_resembles_a_known_one_has_a_nearest_name(name, known):
+    found = nearest(name, load_catalogue())
+    assert (found and found[0]) == known and (found is None or 75 <= found[1] <= 100)
+
+
+@pytest.mark.parametrize("inside", ["cases/private.review.csv", "costs/mine.csv", "../results/cases/../mine.csv"])
+def test_prices_under_the_results_are_refused_before_a_job_can_remove_them(tmp_path, monkeypatch, inside):
+    monkeypatch.chdir(tmp_path)
+    for results in ("results", str(tmp_path / "results")):
+        config = {"paths": {"results": results}, "data": {"price_overrides": f"results/{inside}"}}
+        with pytest.raises(SettingsError, match=r"data\.price_overrides: .* copy it to another folder first"):
+            Plan(parse_settings(config)).check_prices()
+    kept = {"paths": {"results": "results"}, "data": {"price_overrides": "results_of_last_year/own.csv"}}
+    plan = Plan(parse_settings(kept))
+    plan.check_prices()
+    assert plan.price_overrides == "results_of_last_year/own.csv" and Plan({}).price_overrides == ""
+    with pytest.raises(SettingsError, match=r"fee_schedules\.pfs, which is not given"):
+        Plan(parse_settings({"data": {"fee_schedules": {"locality": "02102-01"}}})).check_prices()
 
 
 def test_names_that_only_a_credentialed_source_uses_stay_out_of_the_coverage_table(tmp_path):
@@ -304,3 +449,10 @@ def test_a_broken_table_is_an_error_with_file_line_and_field(tmp_path, table, ol
     (tmp_path / table).write_text(text.replace(old, new, 1))
     with pytest.raises(CatalogueError, match=said):
         load_catalogue(tmp_path)
+
+
+def test_cultures_and_stains_have_one_price_whatever_the_specimen_and_chemistry_has_not():
+    catalogue = load_catalogue()
+    assert catalogue.find("GRAM STAIN (CSF)").hcpcs == catalogue.find("Gram Stain (Sputum)").hcpcs == "87205"
+    assert catalogue.find("FLUID CULTURE (Pleural fluid)").hcpcs == catalogue.find("FLUID CULTURE").hcpcs
+    assert catalogue.find("Lactate (CSF)") is None

@@ -90,6 +90,9 @@ def test_matching_by_synonym_spelling_and_typo_but_not_by_resemblance(case):
     assert match("CT Head", keys) == ()
     assert match("C-peptide", ("C-Reactive Protein",)) == ()
     assert match("Vitamin B6", ("Vitamin B12",)) == ()
+    studies = ("CT HEAD W/O CONTRAST", "MRI Brain with Contrast", "CT HEAD W/ CONTRAST")
+    assert match("CT Head", studies) == match("CT of the head", studies) == studies[:1]
+    assert match("Head CT with contrast", studies[:2]) == match("CT Chest", studies) == ()
 
 
 def test_a_billing_group_is_charged_once_and_repeats_are_free(case):

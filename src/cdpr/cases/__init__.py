@@ -1,5 +1,6 @@
 """The unified case record: validation, JSONL files, patient-level splits, names of things."""
 
+from .imaging import imaging_words
 from .io import RecordError, iterate_records, read_records, write_records
 from .record import PHYSICAL_SUFFIX, CaseRecord, is_physical
 from .results import Analyte, format_analytes, parse_analytes
@@ -16,6 +17,7 @@ __all__ = [
     "diagnoses",
     "examinations",
     "format_analytes",
+    "imaging_words",
     "is_physical",
     "iterate_records",
     "leading_disease",

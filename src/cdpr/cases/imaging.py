@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..cases import normalise
+from .vocabulary import normalise
 
 # What a name says of contrast, on normalised text ("W/O" is "w o"); "w&w/o" comes first, for it holds the others.
 _WITH, _WITHOUT, _AGENT = r"w(ith)?", r"(w ?o|without)", r"( i ?v)? ?(contrast|gad(olinium)?|c)\b"
@@ -37,7 +37,7 @@ _VIEWS = frozenset(("ap", "pa", "lat", "lateral", "obl", "oblique", "mortise", "
 _SIDES = frozenset(("left", "right", "lt", "rt"))
 _NUMBERS = frozenset(("1", "2", "3", "4", "5", "min", "or", "more"))
 _FILLERS = frozenset(
-    ("a", "an", "the", "of", "and", "scan", "port", "portable", "non", "trauma", "nontrauma", "neutral")
+    ("a", "an", "the", "of", "and", "scan", "port", "portable", "non", "trauma", "nontrauma", "neutral", "recons")
 )
 _NOISE = _VIEWS | _SIDES | _NUMBERS | _FILLERS
 _MODALITIES = frozenset(("ct", "mri", "xray", "ultrasound", "angiography"))

@@ -2,7 +2,7 @@
 
 from .billing import charge
 from .catalogue import Catalogue, Price, load_catalogue
-from .coverage import Coverage, coverage, review
+from .coverage import Coverage, coverage, nearest, review
 from .overrides import with_overrides
 from .price import price_case, price_of
 from .tables import CatalogueError
@@ -15,6 +15,7 @@ __all__ = [
     "charge",
     "coverage",
     "load_catalogue",
+    "nearest",
     "price_case",
     "price_of",
     "review",

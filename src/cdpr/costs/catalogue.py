@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from ..cases import PHYSICAL_SUFFIX, examinations, is_physical, normalise
-from .imaging import imaging_words
+from ..cases import PHYSICAL_SUFFIX, examinations, imaging_words, is_physical, normalise
 from .tables import CatalogueError, amount, read_table
 
 Match = Literal["name", "alias", "analyte", "override", "fallback", "physical"]
@@ -30,6 +29,8 @@ _ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
 _SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
 # A remark that names the specimen makes it another examination: glucose in urine is not blood glucose.
 _SPECIMENS = ("urine", "stool", "csf", "cerebrospinal", "ascites", "pleural", "joint", "fluid", "marrow", "saliva")
+# Cultures and stains are one code, whatever is cultured or stained.
+_ANY_SPECIMEN = re.compile(r"\b(culture|smear|stain|preparation)\s*$", re.IGNORECASE)
 _URINE_PANEL = "UA_PANEL"
 
 
@@ -76,18 +77,24 @@ class Catalogue:
     def find(self, exam_key: str) -> Price | None:
         """The price of an examination by name, spelling or membership; None when nothing maps.
 
-        The user's overrides come first. A trailing remark in brackets is ignored when the whole name is unknown,
-        unless it names a specimen. The side of the body does not matter, nor does the word order of imaging names.
+        A trailing remark in brackets is ignored when the whole name is unknown, unless it names a specimen. The side
+        of the body does not matter, nor does the word order of imaging names. The user's overrides come first: that
+        of the name, else that of what the name is priced by.
         """
         return self._remembered(exam_key)
 
     def _find(self, exam_key: str) -> Price | None:
-        found = self.overrides.get(_general(exam_key)) or self.overrides.get(normalise(exam_key))
-        found = found or self._as_spelt(exam_key)
+        found = self._as_spelt(exam_key)
         aside = _ASIDE.search(exam_key)
         if found is None and aside is not None:
             found = self._without_aside(exam_key[: aside.start()], aside[1].casefold())
-        return found
+        own = next((self.overrides[name] for name in _plainer(exam_key) if name in self.overrides), None)
+        return own or (found and self._with_own_price(found))
+
+    def _with_own_price(self, found: Price) -> Price:
+        own = self.overrides.get(normalise(found.examination), found)
+        # Analytes of a panel stay one order, whether or not the panel was taken out of its group.
+        return replace(own, group=own.group or found.group) if found.how == "analyte" else own
 
     def knows(self, exam_key: str) -> bool:
         """Whether every word of a name is one of the vocabulary's or the catalogue's: it holds no remark of its own."""
@@ -113,7 +120,7 @@ class Catalogue:
         return None
 
     def _without_aside(self, name: str, remark: str) -> Price | None:
-        if not any(specimen in remark for specimen in _SPECIMENS):
+        if not _names_specimen(remark) or _ANY_SPECIMEN.search(name):
             return self._look_up(name) or self._imaging(name)
         if "urine" not in remark:
             return None
@@ -131,9 +138,20 @@ class Catalogue:
         return replace(found, how="alias") if found is not None else None
 
 
-def _general(name: str) -> str:
-    term = examinations().find(name)
-    return normalise(term.name if term is not None else name)
+def _plainer(name: str) -> Iterator[str]:
+    """A name as overrides have it: as it is, without a side, without a trailing remark (but that of a specimen)."""
+    aside = _ASIDE.search(name)
+    names = [name]
+    if aside is not None and not _names_specimen(aside[1].casefold()):
+        names.append(name[: aside.start()])
+    for spelling in names:
+        for plain in (spelling, _SIDE.sub(" ", spelling)):
+            term = examinations().find(plain)
+            yield normalise(term.name if term is not None else plain)
+
+
+def _names_specimen(remark: str) -> bool:
+    return any(specimen in remark for specimen in _SPECIMENS)
 
 
 def _by_words(prices: Mapping[str, Price], spellings: Mapping[str, str]) -> dict[tuple[frozenset[str], str], Price]:

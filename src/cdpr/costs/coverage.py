@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
@@ -13,6 +14,7 @@ from .catalogue import Catalogue
 from .price import price_of
 
 POOLED = "(names that only the source uses)"
+_RESEMBLES = 75  # of 100, below which a name has no nearest known one
 
 
 @dataclass(frozen=True)
@@ -84,17 +86,27 @@ def _pool(rows: list[Coverage]) -> Coverage:
 
 
 def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> list[dict[str, str | int | float]]:
-    """Examinations at the fallback price, most frequent first, each with the nearest known name (score 0 to 100).
+    """Examinations at the fallback price, most frequent first, each with the nearest known name where one is alike.
 
     With ``price_usd`` filled in, the table is one of overrides.
     """
-    known = {normalise(name): name for name in (*catalogue.prices, *catalogue.spellings, *catalogue.analytes)}
-    known |= {spelling: term.name for spelling, term in examinations().spellings.items() if term.kind != "physical"}
     rows = []
     for key, cases in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if price_of(key, settings, catalogue).how != "fallback":
             continue
-        best = process.extractOne(normalise(key), known.keys(), scorer=fuzz.token_sort_ratio)
-        nearest, score = (known[best[0]], round(best[1], 1)) if best else ("", 0.0)
-        rows.append(dict(zip(REVIEW_COLUMNS, (key, "", "", cases, nearest, score), strict=True)))
+        alike, score = nearest(key, catalogue) or ("", "")
+        rows.append(dict(zip(REVIEW_COLUMNS, (key, "", "", cases, alike, score), strict=True)))
     return rows
+
+
+def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
+    """The priced examination with the most alike spelling and how alike (to 100); None when none resembles the name."""
+    known = _known(catalogue)
+    best = process.extractOne(normalise(name), known.keys(), scorer=fuzz.token_sort_ratio, score_cutoff=_RESEMBLES)
+    return (known[best[0]], round(best[1], 1)) if best else None
+
+
+@functools.lru_cache(maxsize=4)
+def _known(catalogue: Catalogue) -> dict[str, str]:
+    known = {normalise(name): name for name in (*catalogue.prices, *catalogue.spellings, *catalogue.analytes)}
+    return known | {name: term.name for name, term in examinations().spellings.items() if term.kind != "physical"}

@@ -1,6 +1,7 @@
 """The user's own prices: ``examination,price_usd,billing_group``, before every other price.
 
-An examination of the vocabulary is overridden under all its spellings, any other name under this one. Rows without a
+An examination of the vocabulary is overridden under all its spellings, any other name under this one; either also
+with a side or a trailing remark. The price of a panel holds for the analytes that are billed within it. Rows without a
 price are not filled in yet and are passed over, so a review table that is filled in by and by can be used as it is.
 """
 

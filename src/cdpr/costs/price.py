@@ -51,9 +51,12 @@ def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, floa
 def _group_price(members: list[Price], rule: str) -> float:
     """Price of a billing group from its members in a case, in the record's order.
 
-    Members that are priced by the same examination (analytes of one panel) are one item: they add nothing.
+    Members that are priced by the same examination (analytes of one panel) are one item, at its highest price.
     """
-    amounts = list({price.examination: price.usd for price in members}.values())
+    items: dict[str, float] = {}
+    for price in members:
+        items[price.examination] = max(price.usd, items.get(price.examination, 0.0))
+    amounts = list(items.values())
     if rule == "sum":
         return round(sum(amounts), 2)
     return max(amounts) if rule == "max" else amounts[0]

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 
 from rapidfuzz import fuzz, process
 
-from ..cases import PHYSICAL_SUFFIX, examinations, is_physical, normalise
+from ..cases import PHYSICAL_SUFFIX, examinations, imaging_words, is_physical, normalise
 
 
 class ExamMatcher:
-    """Exact spelling, then the vocabulary's synonyms, then near-identical spelling; else no match.
+    """Exact spelling, then the vocabulary's synonyms, then imaging of the same region, then near-identical spelling;
+    else no match. A request that does not speak of contrast takes the study that there is, with or without it.
 
     ``fuzzy_cutoff`` (0-100) bounds the similarity of a misspelling; names with different digits never
     match, so that "B12" is not "B6".
@@ -35,8 +36,13 @@ class ExamMatcher:
             same = [key for key in keys if _term(key) is term]
             # The key that bears the canonical name comes before keys that are a part of it.
             same.sort(key=lambda key: normalise(key) != normalise(term.name))
-            return spellings[normalise(same[0])] if same else ()
-        if self.fuzzy_cutoff >= 100:
+            if same:
+                return spellings[normalise(same[0])]
+        words, contrast = imaging_words(requested) or (None, "")
+        study = next((key for key in keys if words and not contrast and _words(key) == words), None)
+        if study is not None:
+            return spellings[normalise(study)]
+        if term is not None or self.fuzzy_cutoff >= 100:
             return ()
         return self._fuzzy(requested, spellings)
 
@@ -50,6 +56,12 @@ class ExamMatcher:
 def _term(key: str):
     vocabulary = examinations()
     return vocabulary.find(key) or (vocabulary.find(key.removesuffix(PHYSICAL_SUFFIX)) if is_physical(key) else None)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _words(key: str) -> frozenset[str]:
+    """Region and modality of an imaging examination; empty for any other."""
+    return (imaging_words(key) or (frozenset(), ""))[0]
 
 
 def _digits(text: str) -> str:
