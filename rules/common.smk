@@ -25,7 +25,7 @@ except ImportError as error:
 
 try:
     plan = Plan(config)
-    plan.fee_schedules  # what is wrong with them is said before anything runs
+    plan.check_prices()
 except SettingsError as error:
     raise WorkflowError(str(error))
 

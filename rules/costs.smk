@@ -8,7 +8,7 @@ Writes `<results>/cases/<data set>.jsonl` (the same records with prices and bill
 
 FEE_SCHEDULES = plan.fee_schedules
 CATALOGUE = ["<results>/costs/catalogue"] if FEE_SCHEDULES else []
-OVERRIDES = plan.settings.data.price_overrides or ""
+OVERRIDES = plan.price_overrides
 
 
 rule build_catalogue:

@@ -34,7 +34,7 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: 0 when all went well, 2 for a problem that the user can solve (one clear message)."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    by_hand = argv[:1] == ["ingest"] and {"--check", "--template"} & set(argv)
+    by_hand = argv[:2] == ["ingest", "private"]
     parser = _ingest_by_hand() if by_hand else build_parser()
     args = parser.parse_args(argv[1:] if by_hand else argv)
     if not hasattr(args, "call"):
@@ -111,6 +111,7 @@ def _check_or_begin(args: argparse.Namespace) -> int:
     if args.template:
         print("\n".join(f"wrote {path}" for path in write_template(args.template)))
     if args.check is None:
+        print("" if args.template else LAYOUT, end="")
         return 0
     settings = load_settings(*args.settings)
     folder = args.check or settings.data.private.path

@@ -104,6 +104,19 @@ class Plan:
         return {name: path for name, path in named.items() if path}
 
     @property
+    def price_overrides(self) -> str:
+        """The user's own prices, or empty. Raises SettingsError for a file that a job could remove or write anew."""
+        path = self.settings.data.price_overrides or ""
+        if path and Path(path).resolve().is_relative_to(Path(self.results).resolve()):
+            raise SettingsError(f"data.price_overrides: {path} lies under {self.results}/, where jobs remove and "
+                                "rewrite files; copy it to another folder first and name the copy")  # fmt: skip
+        return path
+
+    def check_prices(self) -> None:
+        """Raise SettingsError for prices of the user's own that cannot be used, before anything runs."""
+        _ = self.fee_schedules, self.price_overrides
+
+    @property
     def datasets(self) -> list[str]:
         """All data sets that are at hand: the benchmarks, and the openly licensed real cases where they are."""
         return [*DATASETS, *([REAL_DATASET] if self.has_real_cases else [])]
@@ -202,7 +215,7 @@ class Plan:
             upstream = {"records": self.key("ingest", **options)}
             if self.fee_schedules:
                 upstream["catalogue"] = self.key("build_catalogue")
-            overrides = self.settings.data.price_overrides
+            overrides = self.price_overrides
             return upstream, {"overrides": self._digests.digest(overrides)} if overrides else {}
         if stage in ("data_card", "control_leaks"):
             return {"cases": self.key("map_costs", **options)}, {}

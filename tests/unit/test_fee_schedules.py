@@ -252,6 +252,9 @@ def test_a_locality_needs_its_indices_and_unknown_ones_are_told(tmp_path):
     capped = read_pfs(pfs, locality="02102-01", gpci=gpci, opps_cap=caps)
     assert (capped.rate("90003"), capped.rate("90006")) == (55.0, 15.0)
     assert capped.notes["published imaging caps that differ from the units"] == 1
+    dearer = save(tmp_path, "dearer.csv", caps.read_bytes().replace(b"55.00", b"99.99"))
+    uncapped = read_pfs(pfs, locality="02102-01", gpci=gpci, opps_cap=dearer)
+    assert uncapped.rate("90003") == 78.0, "a cap above the price, (1 x 1.5 + 3 x 2 + 0.1 x 3) x 10, raises nothing"
     for wrong, said in (("02102-09", "no locality '02102-09'; near it: 02102-01"), ("Alaska", "neither 'national'")):
         with pytest.raises(FeeScheduleError, match=said):
             read_pfs(pfs, locality=wrong, gpci=gpci)

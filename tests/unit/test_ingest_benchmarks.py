@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdpr.cases import is_physical, parse_analytes
-from cdpr.costs import load_catalogue
+from cdpr.costs import CatalogueError, load_catalogue
 from cdpr.ingest import IngestError, ingest
 from cdpr.ingest.check import check
 from cdpr.ingest.clinicalbench import NOTICE, read_clinicalbench, repair_backslashes
@@ -56,15 +57,28 @@ def test_clinicalbench_is_repaired_cut_and_reshaped(tmp_path):
     file.write_text(json.dumps(bench()).replace("#2", r"\#2").replace("15", r"15\%"))
     (record,), funnel = ingest("clinicalbench", Settings(), tmp_path)
     assert record.case_summary.splitlines() == [
-        "- Patient Information: Female, 40 years.", r"- Chief Complaint: Belly pain \#2.",
+        "- Patient Information: Female, 40 years.", "- Chief Complaint: Belly pain #2.",
         "- History of Present Illness: Since noon."]  # fmt: skip
     assert record.key_pertinent_results_dict == {
         "Abdomen (Physical Examination)": "Tender.", "Skin (Physical Examination)": "Warm.",
-        "Routine blood test": r"WBC 15\%",
+        "Routine blood test": "WBC 15%",
         "Plain computed tomography scan + Echocardiogram": "Swollen pancreas."}  # fmt: skip
-    text = r'{"a": "\\# \n \u00e9 \" \/"}'
-    assert repair_backslashes(text) == text
     assert funnel.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"50\%", "50%"), (r"case \#2", "case #2"), (r"A\&E", "A&E"), (r"T\_max", "T_max"), (r"\$12", "$12"),
+        (r"\%\%", "%%"), (r"\\%", r"\%"), (r"\\\%", r"\%"), (r"C:\windows", r"C:\windows"), (r"\alpha", r"\alpha"),
+        (r"x\u00e9\u0025", "xé%"), (r"\user", r"\user"), (r"a\tb\n\"\/", 'a\tb\n"/'), (r"\(1\)", r"\(1\)"),
+        (r"\\", "\\"), ("平扫50\\%。", "平扫50%。"),
+    ],
+)  # fmt: skip
+def test_backslashes_are_repaired_as_a_reader_expects(written, read):
+    text = repair_backslashes(f'{{"a": "{written}"}}')
+    assert json.loads(text) == {"a": read}
+    assert repair_backslashes(text) == text
 
 
 def test_clinicalbench_cases_that_lack_something_are_listed_whatever_their_order(tmp_path):
@@ -176,7 +190,7 @@ def test_private_files_become_records(tmp_path):
     assert [(a.label, a.number, a.level, a.flag) for a in parse_analytes(results["FBC"])] == [
         ("WBC", 15, "high", "abnormal"), ("Hb", 90, "low", "abnormal")]  # fmt: skip
     assert funnel.events == {"result rows": 7, "result rows without a result": 1, "repeated items": 1,
-                             "results of unknown cases": 1}  # fmt: skip
+                             "result rows of unknown cases": 1}  # fmt: skip
 
 
 def test_both_private_layouts_and_any_order_of_rows_and_columns_give_the_same_records(tmp_path):
@@ -225,6 +239,10 @@ def test_both_private_layouts_and_any_order_of_rows_and_columns_give_the_same_re
         ("cases", ("Cellulitis", "Cellulitis,acute"), 3, None),
         ("cases", ("K1,P1", '"K1,P1'), 3, None),
         ("cases", (",", ";"), 1, None),
+        ("cases", (",", "\t"), 1, None),
+        ("results", (",", "\t"), 1, None),
+        ("cases", ("case_id,", "sep=,\ncase_id,"), 1, None),
+        ("results", ("case_id,", "SEP=;\ncase_id,"), 1, None),
         ("cases", ("K1,P1,40,f,rash,,,,,,Cellulitis", PRIVATE["cases.csv"].splitlines()[0]), 3, None),
         ("cases", ("Cellulitis", "x" * (LONGEST_TEXT + 1)), 3, None),
         ("results", ("2,lab,FBC", "2,blood,FBC"), 2, "category"),
@@ -248,6 +266,132 @@ def test_private_errors_name_file_line_and_field(tmp_path, file, change, line, f
     assert len(str(error.value)) < 500
     report = check(Settings(), tmp_path)
     assert not report.ok and str(error.value) in map(str, report.problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line", "said"),
+    [
+        ("cases.csv", PRIVATE["cases.csv"].replace(",", "\t").encode(), 1, "separated by tabs; save"),
+        ("results.csv", PRIVATE["results.csv"].replace(",", ";").encode(), 1, "separated by semicolons; save"),
+        ("results.csv", b"sep=,\r\n" + PRIVATE["results.csv"].encode(), 1, "sep= that Excel writes .*; remove"),
+        ("results.csv", b"\n\nsep=;\n" + PRIVATE["results.csv"].encode(), 3, "the line sep= that Excel writes"),
+        ("cases.csv", PRIVATE["cases.csv"].encode("utf-16"), 1, "UTF-16, not UTF-8; .*not Unicode Text"),
+        ("results.csv", b"\xfe\xff" + PRIVATE["results.csv"].encode("utf-16-be"), 1, "UTF-16, not UTF-8"),
+        ("results.csv.gz", gzip.compress(PRIVATE["results.csv"].encode("utf-16")), 1, "UTF-16, not UTF-8"),
+        ("cases.csv", PRIVATE["cases.csv"].replace("rash", "éruption").encode("latin-1"), 3, "not UTF-8"),
+        ("cases.csv", b"", 1, "the file is empty; begin it with the names of the columns"),
+        ("cases.csv", "\ufeff\u200b,\n ,\n".encode(), 1, "the file is empty"),
+        ("cases.csv", None, None, "no such file"),
+        ("results.csv.gz", b"no gzip", None, "cut short or damaged"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_problem_and_nothing_else(tmp_path, name, content, line, said):
+    write_private(tmp_path, cases=("", ""))
+    (tmp_path / name.removesuffix(".gz")).unlink()
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    report = check(Settings(), tmp_path)
+    (problem,) = report.problems
+    assert (problem.path.name, problem.line) == (name, line)
+    assert re.search(said, str(problem)), problem
+    assert "not listed" not in report.text() and not report.unknown, "what the cases file hides is not unknown"
+
+
+@pytest.mark.parametrize("column", ["case_id", "discharge_diagnosis", "age", "family_history"])
+def test_the_remedy_of_a_missing_column_is_true(tmp_path, column):
+    names = [name for name in table("cases.csv")[0] if name != column]
+    (write_private(tmp_path) / "cases.csv").write_text(",".join(names) + "\n")
+    (problem,) = check(Settings(), tmp_path).problems
+    assert (problem.field, problem.line) == (column, 1)
+    assert problem.remedy == "add this column" + ("; it may be empty" if column in ("age", "family_history") else "")
+
+
+def test_a_file_that_stands_there_twice_is_an_error(tmp_path):
+    for name in PRIVATE:
+        write_private(tmp_path)
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(PRIVATE[name].encode()))
+        with pytest.raises(IngestError, match=f"holds {name} and {name}.gz; keep the one that is right"):
+            ingest("private", Settings(), tmp_path)
+        assert not check(Settings(), tmp_path).ok
+        (tmp_path / f"{name}.gz").unlink()
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "line", "field", "remedy"),
+    [
+        ("results", ("Hb,90,", 'Hb,"131,4",'), 2, "value", "write decimals with a point"),
+        ("results", ("Hb,90,", 'Hb,"< 0,5",'), 2, "value", "write decimals with a point"),
+        ("results", ("Hb,90,g/L", "Hb,131 g/L,"), 2, "value", "write the unit into the column unit"),
+        ("results", ("Hb,90,g/L", "Hb,>98%,"), 2, "value", "write the unit into the column unit"),
+        ("results", ("Hb,90,g/L", "Hb,5.6mmol/L,"), 2, "value", "write the unit into the column unit"),
+        ("results", ("Hb,90,", "Hb,#DIV/0!,"), 2, "value", "correct it or leave it empty"),
+        ("results", ("clear", "#VALUE!"), 6, "report", "correct it or leave it empty"),
+        ("cases", ("cough", "#REF!"), 2, "chief_complaint", "correct it or leave it empty"),
+        ("cases", ("Pneumonia", "#####"), 2, "discharge_diagnosis", "correct it or leave it empty"),
+        ("cases", ("Pneumonia", "J18.9"), 2, "discharge_diagnosis", "write the name of the disease"),
+        ("cases", ("Pneumonia", "i21"), 2, "discharge_diagnosis", "write the name of the disease"),
+        ("cases", ("Pneumonia", "410.71"), 2, "discharge_diagnosis", "write the name of the disease"),
+        ("cases", ("Pneumonia", "1. Pneumonia 2. COPD"), 2, "discharge_diagnosis", "keep the primary diagnosis alone"),
+        ("cases", ("Pneumonia", '"1) Flu\n2) COPD"'), 2, "discharge_diagnosis", "keep the primary diagnosis alone"),
+        ("cases", ("Pneumonia", "1.肺炎2.高血压"), 2, "discharge_diagnosis", "keep the primary diagnosis alone"),
+        ("results", ("K9,1", "k2,1"), 8, "case_id", "spell it alike if it is one"),
+        ("cases", ("K1,P1", "k2,P1"), 3, "case_id", "spell it alike if it is one"),
+        ("cases", ("K1,P1", "K1,p2"), 3, "patient_id", "spell it alike if it is one"),
+        ("results", ("K1,10,", "K1,1,"), 4, "sequence", "number the rows of a case one by one, in their order"),
+        ("results", ("Hb,90,", "Hb,1.2E+02,"), None, None, None),
+        ("results", ("Hb,90,g/L", "Hb,1e2,"), None, None, None),
+        ("results", ("Hb,90,g/L", "Hb,2+,"), None, None, None),
+        ("results", ("Hb,90,g/L", "Hb,2h,after a meal"), None, None, None),
+        ("results", ("Hb,90,g/L", "Hb,1:80,"), None, None, None),
+        ("results", ("Hb,90,g/L", "Hb,<0.5,"), None, None, None),
+        ("results", ("Hb,90,g/L", "Hb,Negative,"), None, None, None),
+        ("cases", ("Pneumonia", "Type 2 diabetes mellitus"), None, None, None),
+        ("cases", ("Pneumonia", "1.5 cm nodule of the thyroid"), None, None, None),
+        ("cases", ("Pneumonia", "COVID-19"), None, None, None),
+        ("cases", ("Pneumonia", "Hepatitis B"), None, None, None),
+    ],
+)
+def test_what_reads_like_a_slip_is_shown_but_not_refused(tmp_path, file, change, line, field, remedy):
+    report = check(Settings(), write_private(tmp_path, **{file: change}))
+    assert report.ok, report.text()
+    told = [(p.path.name, p.line, p.field, p.remedy) for p in report.doubts]
+    assert told == ([(f"{file}.csv", line, field, remedy)] if field else [])
+    assert ("worth a look" in report.text()) == bool(field)
+    quiet = check(CREDENTIALED, tmp_path).text()
+    assert all(value not in quiet for value in ("131", "J18", "COPD", "肺炎", "k2", "p2", "#REF"))
+
+
+def test_a_power_of_ten_is_a_number(tmp_path):
+    write_private(tmp_path, results=("Hb,90,g/L,120,160", "Hb,1.2E+02,g/L,1.1e2,1.6E+02"))
+    (record, _), _ = ingest("private", Settings(), tmp_path)
+    hb = parse_analytes(record.key_pertinent_results_dict["FBC"])[1]
+    assert (hb.label, hb.value, hb.number, hb.low, hb.high) == ("Hb", "120", 120, 110, 160)
+
+
+def test_every_row_of_a_case_that_is_not_listed_is_told_and_counted(tmp_path):
+    more = "".join(f"K9,{n},lab,CRP,CRP,{n},,,,,\n" for n in range(2, 20))
+    write_private(tmp_path)
+    with (tmp_path / "results.csv").open("a") as out:
+        out.write(more)
+    report = check(Settings(), tmp_path)
+    assert len(report.unknown) == report.funnel.events["result rows of unknown cases"] == 19
+    (tmp_path / "cases.csv").write_text(PRIVATE["cases.csv"].replace("K1,P1,", "K1,"))
+    report = check(Settings(), tmp_path)
+    assert not report.unknown and "result rows of unknown cases" not in report.funnel.events
+
+
+def test_check_prices_as_map_costs_does(tmp_path):
+    own = tmp_path / "own.csv"
+    own.write_text("examination,price_usd\nChest Flm,12\n")
+    write_private(tmp_path, results=("Chest Film", "Chest Flm"))
+    chosen = parse_settings({"data": {"price_overrides": str(own)}, "costs": {"fallback_usd": 6}})
+    text = check(chosen, tmp_path).text()
+    assert "2 of 2 names have one" in text and "1 name, from data.price_overrides" in text and "fallback" not in text
+    text = check(Settings(), write_private(tmp_path, results=("Chest Film", "胸部正侧位"))).text()
+    assert "'胸部正侧位' (1 case)\n" in f"{text}\n" and "nearest" not in text
+    own.write_text("examination,price_usd\nChest Flm,much\n")
+    with pytest.raises(CatalogueError, match=r"own\.csv:2: field 'price_usd'"):
+        check(chosen, tmp_path)
 
 
 def test_files_that_cannot_be_read_say_why(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -10,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from rapidfuzz import fuzz, process
-
-from ..cases import CaseRecord, examinations, is_physical, normalise
-from ..costs import Catalogue, load_catalogue
+from ..cases import CaseRecord, is_physical
+from ..costs import Catalogue, load_catalogue, nearest, price_of, with_overrides
 from ..settings import Settings
+from .doubts import doubts
 from .draft import finish
 from .flat_files import quoted
 from .funnel import Funnel, IngestError
@@ -22,7 +20,6 @@ from .private import CASE_COLUMNS, CATEGORIES, RESULT_COLUMNS, drafts, read_expo
 
 _SHOWN = 20  # problems of one kind, and names
 _COMMON = 3  # cases in which a name stands before it is shown without asking
-_RESEMBLES = 75  # of 100, below which a name has no nearest known one
 
 LAYOUT = f"""\
 A private data set is a folder in one of two layouts, UTF-8, each file plain or compressed (.gz):
@@ -39,12 +36,14 @@ An example: cdpr ingest private --template FOLDER. All about it: docs/reference/
 
 @dataclass
 class Report:
-    """What a check found. ``cases`` are the records that the readable part of the export gives."""
+    """What a check found. ``cases`` are the records that the readable part of the export gives, ``doubts`` what is
+    worth a look but would be ingested."""
 
     path: Path
-    credentialed: bool
-    fallback_usd: float
+    settings: Settings
+    catalogue: Catalogue
     problems: list[IngestError] = field(default_factory=list)
+    doubts: list[IngestError] = field(default_factory=list)
     funnel: Funnel = field(default_factory=lambda: Funnel("private"))
     cases: list[CaseRecord] = field(default_factory=list)
     ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -57,10 +56,13 @@ class Report:
 
     def text(self, show_values: bool = False) -> str:
         """The report for a terminal. Of a credentialed source it quotes no value unless asked to."""
-        quiet = self.credentialed and not show_values
-        problems = [problem.without_text() if quiet else problem for problem in self.problems]
+        quiet = self.settings.data.private.credentialed and not show_values
+        problems, doubtful = ([problem.without_text() if quiet else problem for problem in found]
+                              for found in (self.problems, self.doubts))  # fmt: skip
         verdict = "can be ingested" if self.ok else f"would be refused: {_many(len(problems), 'problem')}"
         lines = [f"{self.path}: {verdict}", *_told(problems), *self._ignored()]
+        if doubtful:
+            lines += ["\nworth a look (no reason to refuse)", *_told(doubtful)]
         if self.funnel.read:
             title = "what would be ingested" if self.ok else "what the readable part would give"
             lines += ["", title, *self._kept(quiet), *self._prices(quiet)]
@@ -96,20 +98,25 @@ class Report:
 
     def _prices(self, quiet: bool) -> Iterator[str]:
         keys = (key for case in self.cases for key in case.key_pertinent_results_dict if not is_physical(key))
-        names, catalogue = Counter(keys), load_catalogue()
+        names, costs = Counter(keys), self.settings.costs
         if not names:
             return
-        missing = {name: count for name, count in names.items() if catalogue.find(name) is None}
+        how = {name: price_of(name, costs, self.catalogue).how for name in names}
+        missing = {name: count for name, count in names.items() if how[name] == "fallback"}
+        own = sum(found == "override" for found in how.values())
         priced, total = names.total() - sum(missing.values()), names.total()
         yield f"  prices            {len(names) - len(missing)} of {_many(len(names), 'name')} have one, " \
               f"{priced / total:.1%} of {_many(total, 'examination')}"  # fmt: skip
+        if own:
+            yield f"    your own        {_many(own, 'name')}, from data.price_overrides"
         if not missing:
             return
-        yield f"  at the fallback price of {self.fallback_usd:.2f} USD (correct the name, or set data.price_overrides):"
+        fallback = f"{costs.fallback_usd:.2f} USD"
+        yield f"  at the fallback price of {fallback} (correct the name, or set data.price_overrides):"
         shown = [n for n in sorted(missing, key=lambda n: (-missing[n], n)) if not quiet or missing[n] >= _COMMON]
         for name in shown[:_SHOWN]:
-            near = _nearest(name, catalogue)
-            hint = f"; nearest known name: {near}" if near else ""
+            near = nearest(name, self.catalogue)
+            hint = f"; nearest known name: {near[0]}" if near else ""
             yield f"    {quoted(name)} ({_many(missing[name], 'case')}){hint}"
         rest = len(missing) - len(shown[:_SHOWN])
         if rest:
@@ -117,9 +124,12 @@ class Report:
 
 
 def check(settings: Settings, path: str | Path) -> Report:
-    """Read an export as ``ingest`` does, but past its problems, and price what it gives."""
-    source, folder = settings.data.private, Path(path)
-    report = Report(folder, source.credentialed, settings.costs.fallback_usd)
+    """Read an export as ``ingest`` does, but past its problems, and price what it gives.
+
+    Raises CatalogueError for ``data.price_overrides`` that cannot be used.
+    """
+    source, own, folder = settings.data.private, settings.data.price_overrides, Path(path)
+    report = Report(folder, settings, with_overrides(load_catalogue(), own) if own else load_catalogue())
     tell = report.problems.append
     if not folder.is_dir():
         what = "no such folder" if not folder.exists() else "not a folder"
@@ -132,8 +142,8 @@ def check(settings: Settings, path: str | Path) -> Report:
         if record is not None:
             report.cases.append(record)
     report.ignored = export.ignored
-    listed = {row["case_id"] for row in export.cases}
-    report.unknown = [(row.path.name, row.line) for row in export.results if row["case_id"] not in listed | {""}]
+    report.unknown = [(row.path.name, row.line) for row in export.unlisted()]
+    report.doubts = list(doubts(export))
     if not report.problems and not report.cases:
         tell(IngestError(folder, f"no usable case among {report.funnel.read}", "see below what was dropped"))
     return report
@@ -153,18 +163,6 @@ def _told(problems: Iterable[IngestError]) -> Iterator[str]:
             yield f"  {line}{within}{problem.problem}"
         if len(found) > _SHOWN:
             yield f"  and {len(found) - _SHOWN} more"
-
-
-def _nearest(name: str, catalogue: Catalogue) -> str | None:
-    """The priced examination of the vocabulary with the most alike spelling."""
-    known = _priced_spellings(catalogue)
-    best = process.extractOne(normalise(name), known, scorer=fuzz.token_sort_ratio, score_cutoff=_RESEMBLES)
-    return examinations().spellings[best[0]].name if best else None
-
-
-@functools.cache
-def _priced_spellings(catalogue: Catalogue) -> tuple[str, ...]:
-    return tuple(spelling for spelling in examinations().spellings if catalogue.find(spelling) is not None)
 
 
 def _many(count: int, what: str) -> str:

@@ -25,7 +25,7 @@ NOTICE = (
     "Evaluated using ClinicalBench (https://github.com/WeixiangYAN/ClinicalLab, arXiv 2406.13890). Its licence allows "
     "evaluation only: no training on its cases, no publication of them or of anything made from them"
 )
-_LONE_BACKSLASH = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
+_BACKSLASH = re.compile(r'(?P<valid>\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(?P<mark>[#%&_$])|\\')
 _HEADINGS = {
     "Patient Information": r"Patient (?:Basic )?Information|患者基本信息|基本信息",
     "Chief Complaint": r"Chief Complaint|主诉",
@@ -55,8 +55,11 @@ _AS_PUBLISHED = "use the data set as published"
 
 
 def repair_backslashes(text: str) -> str:
-    r"""Double every backslash that JSON would not accept (``\#`` becomes ``\\#``); valid text is unchanged."""
-    return _LONE_BACKSLASH.sub(lambda match: match[0] if match[1] else r"\\", text)
+    r"""Valid JSON unchanged, else without what JSON would not accept.
+
+    A backslash before a mark that Markdown or LaTeX escapes is dropped (``50\%`` is ``50%``), any other is doubled.
+    """
+    return _BACKSLASH.sub(lambda match: match["valid"] or match["mark"] or r"\\", text)
 
 
 def read_clinicalbench(source: ClinicalBenchSource, path: Path, finish: Finish, funnel: Funnel) -> Iterator[CaseRecord]:

@@ -12,7 +12,7 @@ import json
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +28,7 @@ Tell = Callable[[IngestError], None]
 
 # Python's own limit (131,072) is below what a long report may hold.
 csv.field_size_limit(LONGEST_TEXT)
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _EXPORT_AGAIN = "repair the file or export it again"
 # Control characters without meaning for a reader, and marks that make a text look like another one.
 _INVISIBLE = re.compile(
@@ -88,12 +89,17 @@ class Row:
         return IngestError(self.path, what, remedy, line=self.line, field=self.within + name)
 
 
-def csv_rows(path: Path, columns: Sequence[str], tell: Tell = stop) -> Iterator[Row]:
-    """Rows of a table whose header has these columns, in any order and among others; fields are stripped."""
+def csv_rows(path: Path, columns: Sequence[str], tell: Tell = stop, filled: Collection[str] = ()) -> Iterator[Row]:
+    """Rows of a table whose header has these columns, in any order and among others; fields are stripped.
+
+    ``filled`` are the columns that cannot be empty, for the remedy of one that is missing.
+    """
     lines = _csv_lines(path, tell)
-    _, header = next(lines, (1, []))
+    line, header = next(lines, (0, None))
+    if header is None or not _separated_by_commas(path, line, header, tell):
+        return
     names = [one_line(visible(name)).casefold() for name in header]
-    if not _serves(path, names, columns, tell):
+    if not _serves(path, names, columns, filled, tell):
         return
     for line, fields in lines:
         fields = [visible(field).strip() for field in fields]
@@ -108,14 +114,17 @@ def csv_rows(path: Path, columns: Sequence[str], tell: Tell = stop) -> Iterator[
 
 def _csv_lines(path: Path, tell: Tell) -> Iterator[tuple[int, list[str]]]:
     """Line at which it begins, and fields, of each row that is not blank; ends at what cannot be read."""
-    begin = 1
+    begin, empty = 1, True
     try:
         with open_text(path) as lines:
             reader = csv.reader(lines, strict=True)
             for fields in reader:
-                if any(field.strip() for field in fields):
+                if any(visible(field).strip() for field in fields):
+                    empty = False
                     yield begin, fields
                 begin = reader.line_num + 1
+        if empty:
+            tell(IngestError(path, "the file is empty", "begin it with the names of the columns", line=1))
     except csv.Error as error:
         problem = f"the row that begins here cannot be read ({error})"
         tell(IngestError(path, problem, "close every double quote, and double those inside a text", line=begin))
@@ -123,18 +132,27 @@ def _csv_lines(path: Path, tell: Tell) -> Iterator[tuple[int, list[str]]]:
         tell(_unreadable(path, error))
 
 
-def _serves(path: Path, names: list[str], columns: Sequence[str], tell: Tell) -> bool:
+def _separated_by_commas(path: Path, line: int, header: Sequence[str], tell: Tell) -> bool:
+    """Whether a table begins as one with commas; what else it begins with is told."""
+    first = visible(header[0]).strip()
+    if first.casefold().startswith("sep="):
+        problem = "the line sep= that Excel writes stands before the header"
+        tell(IngestError(path, problem, "remove this line, and save the file with commas", line=line))
+        return False
+    mark = re.search("|".join(map(re.escape, _SEPARATORS)), first) if len(header) == 1 else None
+    if mark is not None:
+        problem = f"columns are separated by {_SEPARATORS[mark[0]]}"
+        tell(IngestError(path, problem, "save the file with commas", line=line))
+    return mark is None
+
+
+def _serves(path: Path, names: list[str], columns: Sequence[str], filled: Collection[str], tell: Tell) -> bool:
     """Whether a header has all columns, each once; what it lacks is told."""
-    if not any(names):
-        tell(IngestError(path, "the file is empty", f"begin it with {','.join(columns)}", line=1))
-        return False
-    if len(names) == 1 and (mark := re.search(r"[;\t|]", names[0])):
-        tell(IngestError(path, f"columns are separated by {mark[0]!r}", "save the file with commas", line=1))
-        return False
     missing = [column for column in columns if column not in names]
     for column in missing:
         near = difflib.get_close_matches(column, [name for name in names if name not in columns], 1)
-        remedy = f"rename the column {near[0]!r}" if near else "add this column; it may be empty"
+        add = "add this column" if column in filled else "add this column; it may be empty"
+        remedy = f"rename the column {near[0]!r}" if near else add
         tell(IngestError(path, "no such column", remedy, line=1, field=column))
     repeated = sorted({name for name in names if name and names.count(name) > 1})
     for name in repeated:
@@ -219,6 +237,9 @@ def _checked(value: Any, place: str) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> IngestError:
+    if isinstance(error, UnicodeDecodeError) and _is_utf16(path):
+        remedy = "save the file as UTF-8 (in Excel: CSV UTF-8, not Unicode Text)"
+        return IngestError(path, "UTF-16, not UTF-8", remedy, line=1)
     if isinstance(error, UnicodeDecodeError):
         problem = f"not UTF-8 ({error.reason})"
         return IngestError(path, problem, "save the file as UTF-8", line=_line_not_utf8(path))
@@ -227,6 +248,11 @@ def _unreadable(path: Path, error: Exception) -> IngestError:
     if isinstance(error, (EOFError, zlib.error)) or path.suffix == ".gz":
         return IngestError(path, "the compressed file is cut short or damaged", "copy or compress it again")
     return IngestError(path, f"cannot be read ({type(error).__name__})", "check the file and its permissions")
+
+
+def _is_utf16(path: Path) -> bool:
+    with open_text(path, errors="surrogateescape") as lines:
+        return lines.read(2) in ("\udcff\udcfe", "\udcfe\udcff")
 
 
 def _line_not_utf8(path: Path) -> int | None:

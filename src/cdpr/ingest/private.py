@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ CASE_COLUMNS = ("case_id", "patient_id", "age", "sex", "chief_complaint", "prese
                 "personal_history", "family_history", "allergy_history", "discharge_diagnosis")  # fmt: skip
 RESULT_COLUMNS = ("case_id", "sequence", "category", "examination", "item", "value", "unit", "reference_low",
                   "reference_high", "flag", "report")  # fmt: skip
+FILLED = ("case_id", "discharge_diagnosis", "sequence", "category", "examination")
 CATEGORIES = ("lab", "culture", "imaging", "procedure", "physical")
 _HISTORY = {
     "chief_complaint": "Chief Complaint",
@@ -36,17 +38,26 @@ _HISTORY = {
 _SEX = {"": "", "m": "M", "male": "M", "男": "M", "f": "F", "female": "F", "女": "F"}
 _FLAGS = {"": "", "N": "", "H": "abnormal", "L": "abnormal", "A": "abnormal", "↑": "abnormal", "↓": "abnormal"}
 _OLDEST = 129  # years
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d{1,2})?")
 _CJK = re.compile(r"[\u3400-\u9fff]")
 
 
 @dataclass
 class Export:
-    """Rows of an export as they stand in its files, and how often a column that the layout lacks holds something."""
+    """Rows of an export as they stand in its files, and how often a column that the layout lacks holds something.
+
+    ``whole`` tells whether every row of ``cases.csv`` could be read.
+    """
 
     cases: list[Row] = field(default_factory=list)
     results: list[Row] = field(default_factory=list)
     ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
+    whole: bool = True
+
+    def unlisted(self) -> list[Row]:
+        """Results of cases that ``cases.csv`` does not list; none when it could not be read whole."""
+        listed = {row["case_id"] for row in self.cases} | {""}
+        return [row for row in self.results if row["case_id"] not in listed] if self.whole else []
 
 
 def read_private(source: Source, path: Path, finish: Finish, funnel: Funnel) -> Iterator[CaseRecord]:
@@ -61,23 +72,31 @@ def read_private(source: Source, path: Path, finish: Finish, funnel: Funnel) -> 
 def read_export(folder: Path, tell: Tell = stop) -> Export:
     """The rows of either layout. What cannot be read goes to ``tell``."""
     export = Export()
-    found = {name: _find(folder, name) for name in ("cases.csv", "results.csv", "cases.jsonl")}
+    found = {name: _find(folder, name, tell) for name in ("cases.csv", "results.csv", "cases.jsonl")}
     if found["cases.jsonl"] is not None:
         if found["cases.csv"] or found["results.csv"]:
             tell(IngestError(folder, "holds cases.jsonl and CSV files", "keep one of the two layouts"))
         else:
             _read_objects(found["cases.jsonl"], export, tell)
         return export
-    for name, columns, rows in (("cases.csv", CASE_COLUMNS, export.cases),
-                                ("results.csv", RESULT_COLUMNS, export.results)):  # fmt: skip
-        for row in csv_rows(found[name] or folder / name, columns, tell):
+
+    def tell_of_case(problem: IngestError) -> None:
+        export.whole = False
+        tell(problem)
+
+    for name, columns, rows, told in (("cases.csv", CASE_COLUMNS, export.cases, tell_of_case),
+                                      ("results.csv", RESULT_COLUMNS, export.results, tell)):  # fmt: skip
+        for row in csv_rows(found[name] or folder / name, columns, told, FILLED):
             rows.append(row)
             export.ignored.update((name, key) for key, text in row.fields.items() if key not in columns and text)
     return export
 
 
-def _find(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+def _find(folder: Path, name: str, tell: Tell) -> Path | None:
+    found = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
+    if len(found) > 1:
+        tell(IngestError(folder, f"holds {name} and {name}.gz", "keep the one that is right"))
+    return found[0] if found else None
 
 
 def _read_objects(path: Path, export: Export, tell: Tell) -> None:
@@ -144,8 +163,8 @@ def drafts(export: Export, funnel: Funnel, tell: Tell = stop) -> Iterator[Draft]
             diagnosis=one_line(row["discharge_diagnosis"]),
             language="zh" if _CJK.search(history["Chief Complaint"] + history["History of Present Illness"]) else "en",
         )
-    for number in results:
-        funnel.count("results of unknown cases", len(results[number]))
+    if unlisted := len(export.unlisted()):
+        funnel.count("result rows of unknown cases", unlisted)
 
 
 def _identifier(row: Row, name: str, tell: Tell) -> str:
@@ -253,7 +272,7 @@ def _analyte(row: Row, tell: Tell) -> Analyte:
         remarks.append(f"reference at least {low:g}" if high is None else f"reference at most {high:g}")
     return Analyte(
         label=_part(row["item"]) or _part(row["examination"]),
-        value=_part(row["value"]),
+        value=_plain(_part(row["value"])),
         units=_part(row["unit"]) or None,
         low=low,
         high=high,
@@ -265,6 +284,11 @@ def _analyte(row: Row, tell: Tell) -> Analyte:
 def _part(text: str) -> str:
     """A text that keeps to its place in the layout of a laboratory result, where "; " ends it."""
     return one_line(text).replace("; ", ", ")
+
+
+def _plain(value: str) -> str:
+    """A number without a power of ten, as spreadsheets write it; any other text as it is."""
+    return f"{Decimal(value):f}" if "E" in value.upper() and _NUMBER.fullmatch(value) else value
 
 
 def _number(row: Row, name: str, tell: Tell) -> float | None:
