@@ -198,7 +198,7 @@ class Plan:
         keys = {self.key("warm_start"), *(self.key("train", run=run) for run in runs)}
         pairs = [*self.evaluations([*self.main_runs(), *runs]), *self.leak_control_evaluations()]
         keys |= {self.key("evaluate", run=r, dataset=d) for r, d in pairs}
-        return keys | {self.key("smoke_real")}
+        return keys | {self.key("smoke_real"), self.key("ingest", dataset="mimic_iv")}
 
     def _before(self, stage: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         """Keys of the jobs before this one, and digests of files that no job makes."""
