@@ -146,7 +146,7 @@ def _openings(text: str) -> tuple[list[_Heading], _Heading | None]:
     stands twice in a row opens one section."""
     headings = [
         heading
-        for match in _HEADING.finditer(text)
+        for match in filter(None, (_HEADING.match(text, start) for start in _line_starts(text)))
         if (heading := _Heading(match.start(), match.end(), int(match.lastgroup[1:])))
         if ":" in match[0] or (_stands_out(match[0]) and not heading.short)
     ]
@@ -161,6 +161,11 @@ def _openings(text: str) -> tuple[list[_Heading], _Heading | None]:
         if not again and not elsewhere:
             openings.append(heading)
     return openings, examination
+
+
+def _line_starts(text: str) -> list[int]:
+    """Trying these alone is faster than letting the pattern look for them."""
+    return [0, *(found.end() for found in re.finditer("\n", text))]
 
 
 def _examination(headings: list[_Heading], course: int) -> _Heading | None:

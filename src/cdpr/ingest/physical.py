@@ -127,7 +127,7 @@ def _patterns() -> dict[str, re.Pattern[str]]:
     systems = "|".join(map(re.escape, spellings))
     headed = rf"((?:{systems})[^\S\n]*:(?!\s*\d)|(?:vs|vitals|vital signs)[^\S\n]*:)"  # "Resp: 16" is a vital sign
     side = "".join(rf"(?<!\b{word})" for word in ("lower", "upper", "left", "right", "r", "l", "and", "&"))
-    space = rf"(?<=\S)(?:(?<=[.;])[^\S\n]+|[^\S\n]{{2,}}|{side}[^\S\n](?-i:(?=[A-Z])))"
+    space = rf"(?=[^\S\n])(?<=\S)(?:(?<=[.;])[^\S\n]+|[^\S\n]{{2,}}|{side}[^\S\n](?-i:(?=[A-Z])))"
     chinese = rf"(?:(?<=[。；;])|(?<=\S)[^\S\n]+)(?=[{_HAN}]{{1,10}}[：:])"
     return {
         "inline": re.compile(f"{space}{headed}|{chinese}", re.IGNORECASE),

@@ -64,19 +64,18 @@ _FINDING = (
     r"(?:was|were|is|are) (?:low|high|\d)"
 )
 _DOSE = r"\s*(?:mg|mcg|meq|tabs?|units?|g|years?|days?|weeks?)\b(?!/)"
+# Asked only where a word begins, and what is examined once for all that may follow.
 _RESULT = re.compile(
-    "|".join((
-        rf"{_MODALITY}[^.;]{{0,50}}?\b(?i:{_SHOWED})(?!\w)",
-        rf"{_MODALITY}[^.;,]{{0,25}}?\b(?i:{_FINDING})(?!\w)",
-        rf"{_MODALITY}[^.;,:]{{0,20}}(?::|\s[-–=]+\s)",
-        rf"{_ANALYTE}[^.;,\d]{{0,20}}\d[\d.,]*(?!\d)(?!(?i:{_DOSE}))",
-        rf"{_ANALYTE}[^.;,]{{0,20}}?\b(?i:elevated|low|high|normal|positive|negative|rising|wnl)\b",
-        rf"\b(?i:elevated|low|high|rising|positive|negative|abnormal|normal)\s+(?:\w+\s+)?{_ANALYTE}",
-        r"\b(?i:found|seen|noted|visible|evident|shown|positive|negative|elevated|abnormal)\b[^.;]{0,40}\b(?:on|by)\s+"
-        rf"(?:\w+\s+){{0,3}}?{_MODALITY}",
-        r"(?:CT|MRI|B超|超声|X线|血常规|心电图|胃镜|肠镜|造影)[^。]{0,20}(?:示|提示|显示|见)",
-    ))
-)  # fmt: skip
+    r"\b(?=\w)(?:"
+    rf"{_MODALITY}(?:[^.;]{{0,50}}?\b(?i:{_SHOWED})(?!\w)|[^.;,]{{0,25}}?\b(?i:{_FINDING})(?!\w)|"
+    r"[^.;,:]{0,20}(?::|\s[-–=]+\s))|"
+    rf"{_ANALYTE}(?:[^.;,\d]{{0,20}}\d[\d.,]*(?!\d)(?!(?i:{_DOSE}))|"
+    r"[^.;,]{0,20}?\b(?i:elevated|low|high|normal|positive|negative|rising|wnl)\b)|"
+    rf"(?i:elevated|low|high|rising|positive|negative|abnormal|normal)\s+(?:\w+\s+)?{_ANALYTE}|"
+    r"(?i:found|seen|noted|visible|evident|shown|positive|negative|elevated|abnormal)\b[^.;]{0,40}\b(?:on|by)\s+"
+    rf"(?:\w+\s+){{0,3}}?{_MODALITY})|"
+    r"(?:CT|MRI|B超|超声|X线|血常规|心电图|胃镜|肠镜|造影)[^。]{0,20}(?:示|提示|显示|见)"
+)
 
 
 def before_emergency(text: str) -> str | None:
