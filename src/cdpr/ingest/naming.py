@@ -163,8 +163,11 @@ def naming(diagnosis: str) -> re.Pattern[str]:
 
     Abbreviations of up to four capitals match as written, so that "pe" in a sentence is not "PE".
     """
-    patterns = [_pattern(name) for name in sorted(names_of(diagnosis), key=lambda n: (-len(n), n))]
-    return re.compile("|".join(patterns) or r"(?!)")
+    names = sorted(names_of(diagnosis), key=lambda n: (-len(n), n))
+    chinese = [_pattern(name) for name in names if _CJK.search(name)]
+    others = "|".join(_pattern(name) for name in names if not _CJK.search(name))
+    # The place is asked before the names.
+    return re.compile("|".join([*([rf"(?<!\w)(?:{others})"] if others else []), *chinese]) or r"(?!)")
 
 
 def _pattern(name: str) -> str:
@@ -172,10 +175,10 @@ def _pattern(name: str) -> str:
     if _CJK.search(name):
         return between.join(map(re.escape, words))
     if len(name) <= 4 and name.isupper():
-        return rf"(?<!\w){between.join(map(re.escape, words))}s?(?!\w)"
+        return rf"{between.join(map(re.escape, words))}s?(?!\w)"
     closing = r"\)?" if name[-1] == ")" else ""
     spelt = between.join((*map(_word, words[:-1]), _word(_singular(words[-1])) + "(?:e?s)?"))
-    return rf"(?i:(?<!\w){spelt}(?!\w){closing})"
+    return rf"(?i:{spelt}(?!\w){closing})"
 
 
 def _word(word: str) -> str:

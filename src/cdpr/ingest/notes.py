@@ -7,6 +7,7 @@ were written in the knowledge of the diagnosis.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -146,7 +147,7 @@ def _openings(text: str) -> tuple[list[_Heading], _Heading | None]:
     stands twice in a row opens one section."""
     headings = [
         heading
-        for match in filter(None, (_HEADING.match(text, start) for start in _line_starts(text)))
+        for match in _headings(text)
         if (heading := _Heading(match.start(), match.end(), int(match.lastgroup[1:])))
         if ":" in match[0] or (_stands_out(match[0]) and not heading.short)
     ]
@@ -163,9 +164,13 @@ def _openings(text: str) -> tuple[list[_Heading], _Heading | None]:
     return openings, examination
 
 
-def _line_starts(text: str) -> list[int]:
-    """Trying these alone is faster than letting the pattern look for them."""
-    return [0, *(found.end() for found in re.finditer("\n", text))]
+def _headings(text: str) -> Iterator[re.Match[str]]:
+    """Headings, asked of those lines only that may be one: they have a colon or stand out."""
+    start = 0
+    for line in text.split("\n"):
+        if (":" in line or _stands_out(line)) and (found := _HEADING.match(text, start)):
+            yield found
+        start += len(line) + 1
 
 
 def _examination(headings: list[_Heading], course: int) -> _Heading | None:

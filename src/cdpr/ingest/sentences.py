@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 # A line end within a sentence is a wrapped line: the next begins with a small letter, or the one before cannot end so.
-_JOINING = "or and of no the a an in to with at for on by from his her".split()
+_JOINING = (
+    "or", "and", "of", "no", "the", "a", "an", "in", "to", "with", "at", "for", "on", "by", "from", "his", "her",
+)  # fmt: skip
 # What a match begins with is asked first: nearly everywhere it is not there, and looking behind is dear.
 LINE_END = (
     r"(?=\s)(?<!,)" + "".join(rf"(?<!\b{word})" for word in _JOINING) + r"[^\S\n]*\n+\s*(?=[-*•#(A-Z0-9_\u3400-\u9fff])"

@@ -15,15 +15,15 @@ def _pattern(words: str) -> re.Pattern[str]:
 _ED = r"(?:ED|ER|EW|emergency (?:department|dept|room|ward))"
 # What stands after a heading is found in this visit; "in the ED" may have been another one.
 _EMERGENCY = _pattern(
-    rf"(?P<heading>\b(?:in )?(?:the |our )?{_ED} (?:course|vitals?|vital signs|vs|labs?|work-?up|findings)\b|"
-    r"\b(?:initial|triage|presenting|arrival) (?:vs|vitals?|vital signs)\b|"
-    r"\b(?:vs|vitals?|vital signs)(?: (?:were|was|taken))? (?:up)?(?:on|at|in) (?:the |our )?"
-    rf"(?:arrival|presentation|triage|{_ED})\b|"
-    rf"(?:^|(?<=[\n.;]))\s*(?:in )?(?:the |our )?{_ED}\s*[:-])|"
-    r"\b(?:in|at|(?:arrival|on transfer) (?:to|in|at)) (?:the |our |an? |this )?(?:OSH |outside (?:hospital )?|local )?"
+    rf"(?P<line>(?:^|(?<=[\n.;]))\s*(?:in )?(?:the |our )?{_ED}\s*[:-])|"
+    rf"\b(?=\w)(?:(?P<heading>(?:in )?(?:the |our )?{_ED} (?:course|vitals?|vital signs|vs|labs?|work-?up|findings)\b|"
+    r"(?:initial|triage|presenting|arrival) (?:vs|vitals?|vital signs)\b|"
+    r"(?:vs|vitals?|vital signs)(?: (?:were|was|taken))? (?:up)?(?:on|at|in) (?:the |our )?"
+    rf"(?:arrival|presentation|triage|{_ED})\b)|"
+    r"(?:in|at|(?:arrival|on transfer) (?:to|in|at)) (?:the |our |an? |this )?(?:OSH |outside (?:hospital )?|local )?"
     rf"(?:{_ED}|triage)\b"
     r"(?!,? (?:(?:s?he|the patient|pt) )?(?:was )?present(?:ing|ed|s)\b)|"
-    r"\b(?:up)?on arrival (?:to|on) the (?:floor|unit|ward|[MSCN]ICU|ICU)\b"
+    r"(?:up)?on arrival (?:to|on) the (?:floor|unit|ward|[MSCN]ICU|ICU)\b)"
 )
 _ELSEWHEN = _pattern(
     r"\b(?:ago|yesterday|last (?:week|month|year|night|spring|summer|fall|winter|\w+day)|"
@@ -85,7 +85,7 @@ def before_emergency(text: str) -> str | None:
         for found in _EMERGENCY.finditer(text, sentence, end):
             start = clause_start(text, sentence, found.start())
             if not _another_visit(text[sentence : found.start()], text[start : found.start()], text[found.end() : end]):
-                return _LOOSE_END.sub("", text[: found.start() if found["heading"] else start])
+                return _LOOSE_END.sub("", text[: found.start() if found["heading"] or found["line"] else start])
     return None
 
 
