@@ -1,4 +1,4 @@
-"""Results that may share a table: made under one tier, one utility, one cost unit and, per data set, the same cases."""
+"""Results that may share a table: made under one tier, one utility, one cost map and, per data set, the same cases."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ class ProvenanceError(ValueError):
 def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     """Refuse evaluations whose ``run.json`` contradicts the settings or, on one data set, each other.
 
-    Compared are the tier and the utility (both with the settings) and the digest of the cases (among the runs on one
-    data set). What a ``run.json`` does not state, or one that is absent, is let pass. Raises
+    Compared are the tier, the utility and the cost map (with the settings) and the digest of the cases (among the
+    runs on one data set). What a ``run.json`` does not state, or one that is absent, is let pass. Raises
     :class:`ProvenanceError`.
     """
-    wanted = {"tier": settings.tier} | {
-        f"utility.{name}": value for name, value in settings.utility.model_dump(mode="json").items()
-    }
+    wanted = {"tier": settings.tier}
+    for section in ("utility", "costs"):
+        values = getattr(settings, section).model_dump(mode="json")
+        wanted |= {f"{section}.{name}": value for name, value in values.items()}
     cases: dict[str, tuple[str, Path]] = {}
     for path in evaluations:
         record = find_record(path)
@@ -63,8 +64,10 @@ def _read(record: Path) -> Mapping[str, Any]:
 
 def _stated(content: Mapping[str, Any]) -> dict[str, Any]:
     parameters = content.get("parameters") or {}
-    utility = content.get("utility") or parameters.get("utility") or {}
-    stated = {f"utility.{name}": value for name, value in utility.items()}
+    stated = {}
+    for section in ("utility", "costs"):
+        values = content.get(section) or parameters.get(section) or {}
+        stated |= {f"{section}.{name}": value for name, value in values.items()}
     tier = content.get("tier", parameters.get("tier"))
     return stated if tier is None else stated | {"tier": tier}
 
