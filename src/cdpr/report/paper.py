@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
+
+METRICS = ("acc", "aen", "aec")
 
 
 class PaperFactsError(ValueError):
@@ -20,6 +25,47 @@ class PaperRow:
     figures: dict[str, dict[str, float]]
 
 
+@dataclass(frozen=True)
+class Printed:
+    """A number as printed, with half a unit of its last place: 0 where it was set or counted, not measured."""
+
+    text: str
+    value: Fraction
+    half: Fraction
+
+    @classmethod
+    def of(cls, text: str) -> Printed:
+        """A measured figure: ``"2.10"`` is 2.10 ± 0.005. Raises ValueError for what is no number."""
+        return cls(text, Fraction(text), Fraction(1, 2 * 10 ** len(text.partition(".")[2])))
+
+    @classmethod
+    def exactly(cls, text: str) -> Printed:
+        """A setting, a count or a price. Raises ValueError for what is no number."""
+        return cls(text, Fraction(text), Fraction(0))
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What the text says of a quantity, in one place: a number or a word."""
+
+    value: str
+    about: str
+    place: str
+
+
+@dataclass(frozen=True)
+class PaperFacts:
+    """All facts. ``numbers`` and ``marks`` by address: ``main:CDPR-4B:average.acc``, ``ablation:w/o R_proc:aen``,
+    ``dynamic:CDPR:aec``, ``expert:CDPR:diagnostic_gain``, ``text:K``, ``price:<examination>`` (sample record),
+    ``schedule:<examination>`` (our catalogue, from the fee schedules that the paper names). ``groups``: group of each
+    row by table. ``statements`` by id, one per place."""
+
+    numbers: Mapping[str, Printed]
+    marks: Mapping[str, str]
+    groups: Mapping[str, Mapping[str, str]]
+    statements: Mapping[str, tuple[Statement, ...]]
+
+
 def facts_folder() -> Path:
     """``workflow/paper`` of the checkout: below the working directory, else above this package."""
     candidates = [Path.cwd() / "workflow" / "paper", Path(__file__).resolve().parents[3] / "workflow" / "paper"]
@@ -33,11 +79,75 @@ def read_main_results(path: str | Path | None = None) -> dict[str, PaperRow]:
     """Table 1 of the paper by method, in its order. Raises :class:`PaperFactsError`."""
     path = Path(path) if path else facts_folder() / "main_results.csv"
     rows: dict[str, PaperRow] = {}
-    with path.open(encoding="utf-8", newline="") as lines:
-        for number, row in enumerate(csv.DictReader(lines), 2):
-            try:
-                entry = rows.setdefault(row["method"], PaperRow(row["method"], row["group"], {}))
-                entry.figures[row["dataset"]] = {name: float(row[name]) for name in ("acc", "aen", "aec")}
-            except (KeyError, TypeError, ValueError) as error:
-                raise PaperFactsError(f"{path}:{number}: {type(error).__name__}: {error}") from error
+    for where, row in _lines(path):
+        with _at(where):
+            entry = rows.setdefault(row["method"], PaperRow(row["method"], row["group"], {}))
+            entry.figures[row["dataset"]] = {name: float(row[name]) for name in METRICS}
     return rows
+
+
+def read_paper(folder: str | Path | None = None) -> PaperFacts:
+    """All facts of a folder (default: ``workflow/paper``). Raises :class:`PaperFactsError`."""
+    folder = Path(folder) if folder else facts_folder()
+    numbers: dict[str, Printed] = {}
+    marks: dict[str, str] = {}
+    groups: dict[str, dict[str, str]] = {"main": {}, "ablation": {}, "dynamic": {}}
+    tables = {"main": "main_results.csv", "ablation": "ablation.csv", "dynamic": "dynamic_vs_static.csv"}
+    for table, name in tables.items():
+        for where, row in _lines(folder / name):
+            with _at(where):
+                groups[table][row["method"]] = row.get("group", "")
+                for metric in (m for m in (*METRICS, "aec_reduction_percent") if row.get(m)):
+                    column = f"{row['dataset']}.{metric}" if table == "main" else metric
+                    numbers[f"{table}:{row['method']}:{column}"] = Printed.of(row[metric])
+                    marks[f"{table}:{row['method']}:{column}"] = row.get(f"{metric}_mark", "")
+    for where, row in _lines(folder / "expert_study.csv"):
+        with _at(where):
+            numbers[f"expert:{row['method']}:{row['dimension']}"] = Printed.of(row["score"])
+    statements = _statements(folder / "text.csv")
+    for name, stated in statements.items():
+        if stated[0].value.replace(".", "", 1).isdigit():
+            numbers[f"text:{name}"] = Printed.exactly(stated[0].value)
+    return PaperFacts(numbers | _prices(), marks, groups, statements)
+
+
+def _statements(path: Path) -> dict[str, tuple[Statement, ...]]:
+    found: dict[str, tuple[Statement, ...]] = {}
+    for where, row in _lines(path):
+        with _at(where):
+            statement = Statement(row["value"], row["about"], row["place"])
+            found[row["id"]] = (*found.get(row["id"], ()), statement)
+    return found
+
+
+def _prices() -> dict[str, Printed]:
+    """Prices of the paper's sample record, and the rates of our catalogue."""
+    from ..costs.catalogue import load_catalogue
+
+    catalogue = load_catalogue()
+    printed = {f"price:{name}": Printed.exactly(f"{usd:.2f}") for name, usd in catalogue.paper.items()}
+    rates = {f"schedule:{name}": Printed.exactly(f"{price.usd:.2f}") for name, price in catalogue.prices.items()}
+    return printed | rates
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """``file:line`` and row of a CSV file; a missing file or a row of another length is an error."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PaperFactsError(f"{path}: cannot be read: {error.strerror}") from error
+    reader = csv.DictReader(text.splitlines())
+    for row in reader:
+        where = f"{path}:{reader.line_num}"
+        if None in row or None in row.values():
+            raise PaperFactsError(f"{where}: expected {len(reader.fieldnames or ())} fields")
+        yield where, row
+
+
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    """Turns what goes wrong with a row into an error that names file and line."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise PaperFactsError(f"{where}: {type(error).__name__}: {error}") from error

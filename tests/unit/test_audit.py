@@ -1,0 +1,176 @@
+"""The audit of the paper against itself: what it must find, what must not trouble it, and that it notices changes."""
+
+import re
+import shutil
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cdpr.report.audit import audit_paper, evaluate, shown, span
+from cdpr.report.paper import PaperFactsError, Printed, facts_folder, read_paper
+
+PAPER = Path(__file__).resolve().parents[3] / "shared" / "paper" / "cdpr.tex"
+
+
+@pytest.fixture(scope="module")
+def findings():
+    return {finding.id: finding for finding in audit_paper()}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the facts, to be tampered with."""
+    return Path(shutil.copytree(facts_folder(), tmp_path / "paper"))
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def disagreeing(findings, start: str) -> set[str]:
+    return {i.removeprefix(start) for i, f in findings.items() if i.startswith(start) and not f.agrees}
+
+
+def test_known_contradictions_come_out(findings):
+    assert disagreeing(findings, "marks.") == {"mimic_iv.aen"}
+    assert findings["marks.mimic_iv.aen"].recomputed == "best: Qwen3-4B; second: CDPR-4B"
+    assert disagreeing(findings, "attainable.main:") == {"CDPR-4B:private.acc", "Baichuan-M1-32B:private.acc"}
+    cdpr = findings["attainable.main:CDPR-4B:private.acc"]
+    assert cdpr.recomputed == "286/952 = 30.04, 287/952 = 30.15"
+    assert disagreeing(findings, "attainable.mimic_iv.") == {
+        "ablation:w/o lambda_test:acc", "ablation:w/o lambda_cost:acc", "ablation:w/o lambda_na:acc",
+        "dynamic:Static diagnosis:acc",
+    }  # fmt: skip
+    assert not findings["attainable.pooled"].agrees
+    assert disagreeing(findings, "turn_cap.") == {"mimic_iv"}
+    assert "Huatuo-o1-8B, Baichuan-M1-32B" in findings["turn_cap.mimic_iv"].note
+    assert disagreeing(findings, "examinations.backbone.") == {"mimic_iv", "clinicalbench", "private"}
+    assert findings["accuracy.everywhere.private"].recomputed.startswith("12 of 18")
+    assert findings["private.better"].recomputed == "11 of 18"
+    assert findings["average.weighted"].recomputed == "49.0677 > 47.2807: true"
+    assert findings["medical.gemma"].recomputed == "-1.36 points"
+    assert findings["utility.zero.CDPR-4B"].recomputed == "-0.3073 > 0: false"
+    assert disagreeing(findings, "power.") == {
+        "ablation.w/o lambda_test", "ablation.w/o lambda_cost", "ablation.w/o lambda_na", "static", "grpo.private",
+    }  # fmt: skip
+    for name in ("agents.medagent_cost", "agents.medagent_tests", "ablation.cost_role_alone", "efficiency.validation",
+                 "cost_pattern.ratio", "cost_pattern.sets.DiagAgent-8B", "prices.ct", "cache.group",
+                 "repeats.continuation.policy", "repeats.cache.scope", "repeats.credit.level"):  # fmt: skip
+        assert not findings[name].agrees, name
+
+
+def test_what_checks_out_is_not_blamed(findings):
+    averages = [f for i, f in findings.items() if i.startswith("averages.")]
+    assert len(averages) == 54 and all(f.agrees for f in averages)
+    assert sum(i.startswith("attainable.main:") for i in findings) == 54
+    quotes = [f for i, f in findings.items() if re.match(r"results\d|ablation\.text|static\.text", i)]
+    assert len(quotes) == 29 and all(f.agrees for f in quotes)
+    for name in ("static.reduction", "static.tenth", "private.points", "private.sixteenth", "average.least_cost",
+                 "average.best_accuracy", "ablation.aen_doubles", "ablation.aec_doubles", "ablation.is_grpo.acc",
+                 "batch", "expert.states", "expert.largest", "agents.least", "agents.most"):  # fmt: skip
+        assert findings[name].agrees, name
+    assert findings["static.reduction"].recomputed == "90.731%"
+    assert findings["private.sixteenth"].recomputed == "15.87"
+
+
+def test_findings_are_plain_data(findings):
+    data = findings["static.reduction"].as_dict()
+    assert list(data) == ["id", "place", "says", "printed", "recomputed", "agrees", "note"]
+    for finding in findings.values():
+        assert finding.place and finding.says and finding.printed and finding.recomputed
+        assert "{" not in "".join(map(str, finding.as_dict().values())), finding.id
+
+
+def test_a_changed_figure_is_noticed(findings, folder):
+    before = {i for i, f in findings.items() if not f.agrees}
+    change(folder / "main_results.csv", "average,47.42", "average,47.44")
+    change(folder / "main_results.csv", "mimic_iv,32.53,2.84", "mimic_iv,32.55,2.84")
+    change(folder / "text.csv", "states,300,rated states,Expert Evaluation\n", "states,310,rated states,X\n")
+    change(folder / "dynamic_vs_static.csv", "395.40", "365.40")
+    after = {f.id for f in audit_paper(folder) if not f.agrees}
+    assert after - before == {
+        "averages.CDPR-4B acc", "results1.main:CDPR-4B:average.acc", "attainable.main:Qwen3-8B:mimic_iv.acc",
+        "repeats.states", "static.reduction", "static.text.dynamic:Static diagnosis:aec",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "check, message",
+    [
+        ({"kind": "guess"}, "check x: KeyError: 'guess'"),
+        ({"kind": "holds", "that": "1 < 2", "whatever": 1}, "check x: TypeError: .*whatever"),
+        ({"kind": "holds", "that": "[main:GPT-9:average.acc] > 0"}, "check x: KeyError: 'main:GPT-9:average.acc'"),
+        ({"kind": "holds", "that": "__import__('os').getcwd() == 1"}, "check x: ValueError: not allowed"),
+        ({"kind": "holds", "that": "1 <"}, "check x: SyntaxError"),
+        ({"kind": "rank", "of": "1", "row": "GPT-5.4", "order": "best"}, "check x: KeyError: 'best'"),
+        ({"kind": "count", "where": "1 < 2", "printed": 1, "among": ["GPT-9"]}, "no rows of main: GPT-9"),
+    ],
+)
+def test_malformed_checks_name_themselves(folder, check, message):
+    (folder / "audit.yaml").write_text(yaml.safe_dump({"checks": [{"id": "x", "place": "y", "says": "z"} | check]}))
+    with pytest.raises(PaperFactsError, match=message):
+        audit_paper(folder)
+
+
+def test_malformed_facts_name_file_and_line(folder):
+    change(folder / "ablation.csv", "47.33", "47,33")
+    with pytest.raises(PaperFactsError, match=r"ablation\.csv:3: expected 9 fields"):
+        audit_paper(folder)
+    change(folder / "ablation.csv", "47,33", "about 47")
+    with pytest.raises(PaperFactsError, match=r"ablation\.csv:3: ValueError"):
+        audit_paper(folder)
+    (folder / "audit.yaml").write_text("checks: [")
+    with pytest.raises(PaperFactsError, match=r"audit\.yaml: no list of checks"):
+        audit_paper(folder)
+
+
+def test_expressions_are_exact_and_know_their_rounding():
+    facts = read_paper()
+    assert evaluate("[dynamic:CDPR:aec] / [dynamic:Static diagnosis:aec]", facts) == Fraction(3665, 39540)
+    low, high = span("[ablation:CDPR:aen] - [ablation:w/o lambda_test:aen]", facts)
+    assert (low, high) == (Fraction("-2.01"), Fraction("-1.99"))
+    assert span("[text:K] * 2", facts) == (8, 8)  # settings are exact
+    assert shown("[ablation:CDPR:aen] + 0.05 < 3 and 1 <= [text:K]", facts) == "2.15 < 3 and 1 ≤ 4"
+    assert Printed.of("2.10").half == Fraction(1, 200)
+
+
+def test_attainable_accuracies_by_trying_all(folder, findings):
+    for method, cases in (("CDPR-4B:mimic_iv", 750), ("GPT-5.4:private", 952), ("CDPR-4B:private", 952)):
+        finding = findings[f"attainable.main:{method}.acc"]
+        assert finding.agrees == any(f"{100 * k / cases:.2f}" == finding.printed for k in range(cases + 1))
+
+
+needs_paper = pytest.mark.skipif(not PAPER.is_file(), reason=f"{PAPER.name} is not at hand")
+
+
+@needs_paper
+def test_table_and_marks_are_the_paper_s():
+    text = PAPER.read_text(encoding="utf-8")
+    table = text[text.index(r"\label{tab:main_results}") : text.index(r"\end{table*}", text.index("tab:main_results"))]
+    facts, seen = read_paper(), 0
+    for line in (row for row in table.splitlines() if row.count("&") == 12):
+        name, *cells = line.rstrip("\\ ").split("&")
+        method = re.sub(r"~?\\cite\{.*?\}|\(Ours\)", "", name).strip()
+        if method not in facts.groups["main"]:
+            continue
+        for i, cell in enumerate(cells):
+            place = ("mimic_iv", "clinicalbench", "private", "average")[i // 3]
+            address = f"main:{method}:{place}.{('acc', 'aen', 'aec')[i % 3]}"
+            assert facts.numbers[address].text == re.findall(r"\d+\.\d+", cell)[-1]
+            mark = "best" if "textbf" in cell else "second" if "underline" in cell else ""
+            assert facts.marks[address] == mark
+            seen += 1
+    assert seen == 18 * 12
+
+
+@needs_paper
+def test_the_checks_use_our_own_words(findings):
+    paper = " ".join(re.findall(r"[a-z0-9]+", PAPER.read_text(encoding="utf-8").lower()))
+    for finding in findings.values():
+        words = re.findall(r"[a-z0-9]+", finding.says.lower())
+        for start in range(len(words) - 8):
+            assert " ".join(words[start : start + 9]) not in paper, finding.says
