@@ -174,3 +174,14 @@ def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, c
     parts, told_in_parts = trained("parts", 1, 3, 4)
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert told == told_in_parts == ([1, 2, 3, 4] if settings.training.algorithm == "cdpr" else [])
+
+
+def test_a_run_that_diverges_ends_with_its_last_weights_and_says_so(case, tmp_path):
+    endless = {"lambda_test": 1e308, "lambda_na": 1e308}
+    settings, cases, policy = small_run(tmp_path, case, training={"algorithm": "utility_grpo"}, utility=endless)
+    trainer = Trainer(settings, cases, policy, 0)
+    before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    rows = []
+    trainer.run(tmp_path / "state", rows.append, rows.append)
+    assert rows[-1].pop("seconds") >= 0 and rows[-1] == {"step": 1, "tokens": 0, "diverged": True}
+    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.model.state_dict().items())

@@ -23,6 +23,9 @@ def run(settings: Settings, job: Run) -> None:
 
     def show(row: Mapping[str, Any]) -> None:
         log(row)
+        if "diverged" in row:
+            job.tags["diverged"] = str(row["step"])
+            print(f"{job.options['run']}  diverged at step {row['step']}: the run ends with the weights before it")
         line = progress(row)
         if line and (row["step"] % _EVERY == 0 or "validation/accuracy" in row):
             print(f"{job.options['run']}  {line}")

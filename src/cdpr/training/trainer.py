@@ -6,6 +6,7 @@ import asyncio
 import copy
 import gc
 import importlib
+import logging
 import math
 import random
 import time
@@ -26,6 +27,8 @@ from .algorithms.base import Advantages, Context
 from .checkpoint import load_checkpoint, save_checkpoint
 from .model import Log, load_model, save_policy
 from .update import PolicyUpdate, Sample
+
+_log = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -54,12 +57,19 @@ class Trainer:
 
     def run(self, state_dir: Path, log: Log, record: Log) -> None:
         """Train to the last step, resuming from ``state_dir`` where it holds a checkpoint. ``log`` gets a row of
-        metrics every iteration, ``record`` what credit assignment found, for algorithms that tell."""
+        metrics every iteration, ``record`` what credit assignment found, for algorithms that tell. A run whose reward
+        or gradient is not finite ends there, with the weights before that step and a last row that says so."""
         plan = self.settings.training
         if not load_checkpoint(self, state_dir):
             log(self._validation_row())
         while self.step < self.total_steps:
-            row = self.iterate(record)
+            try:
+                row = self.iterate(record)
+            except FloatingPointError as error:
+                # The message names the case.
+                _log.warning("%s", "a step diverged" if self.train_cases[0].credentialed else error)
+                log({"step": self.step + 1, "seconds": self.seconds, "tokens": self.tokens, "diverged": True})
+                break
             gc.collect()
             last = self.step == self.total_steps
             if self.validation_cases and (last or self.step % plan.validate_every == 0):
