@@ -8,12 +8,12 @@ files, the keys of the stages before it, and its seed. Snakemake sees it as a ru
 from __future__ import annotations
 
 import ast
-import functools
+import contextlib
 import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,24 +52,25 @@ def run_key(
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def code_digest(roots: Sequence[str], source: Path | None = None) -> str:
+def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> str:
     """Digest of all code and package data that the ``roots`` (dotted module names) can reach.
 
     Comments, docstrings and layout do not count. Raises ModuleNotFoundError for a root that does not exist.
     """
-    source = source or package_folder()
-    modules = import_closure(roots, source)
+    source, cache = source or package_folder(), cache or DigestCache(None)
+    modules = import_closure(roots, source, cache)
     digest = hashlib.sha256()
     for name in modules:
-        digest.update(f"{name}={_module_digest(_file_of(name, source))}\n".encode())
+        digest.update(f"{name}={_module(name, source, cache)[0]}\n".encode())
     for path in _data_files(modules, source):
         digest.update(f"{path.relative_to(source).as_posix()}={_bytes_digest(path)}\n".encode())
+    cache.save()
     return digest.hexdigest()[:16]
 
 
-def import_closure(roots: Sequence[str], source: Path | None = None) -> list[str]:
+def import_closure(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> list[str]:
     """Names of the package's modules that the roots import, directly or not, imports inside functions included."""
-    source = source or package_folder()
+    source, cache = source or package_folder(), cache or DigestCache(None)
     waiting, seen = list(roots), set()
     for root in roots:
         if _file_of(root, source) is None:
@@ -78,12 +79,11 @@ def import_closure(roots: Sequence[str], source: Path | None = None) -> list[str
         name = waiting.pop()
         if name in seen or name == PACKAGE or _is_bookkeeping(name):
             continue
-        path = _file_of(name, source)
-        if path is None:
+        if _file_of(name, source) is None:
             continue
         seen.add(name)
         waiting.append(name.rpartition(".")[0])
-        waiting.extend(_imported(path, name))
+        waiting.extend(_module(name, source, cache)[1])
     return sorted(seen)
 
 
@@ -106,17 +106,18 @@ def path_digest(path: str | Path) -> str:
 
 
 class DigestCache:
-    """Digests of large outside files, recomputed only when size or modification time changed.
+    """Digests of files, kept in a file of their own (None: in memory) and recomputed only when size or modification
+    time changed.
 
     A ``touch`` costs one more reading of the file and leaves its digest, hence every key, as it was.
     """
 
-    def __init__(self, path: str | Path):
-        self._path = Path(path)
-        try:
-            self._known: dict[str, list] = json.loads(self._path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            self._known = {}
+    def __init__(self, path: str | Path | None):
+        self._path = Path(path) if path else None
+        self._known: dict[str, list] = {}
+        self._changed = False
+        with contextlib.suppress(OSError, ValueError):
+            self._known = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
 
     def digest(self, path: str | Path) -> str:
         """Digest of a file or folder; ``"absent"`` where nothing stands."""
@@ -125,19 +126,27 @@ class DigestCache:
             return "absent"
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
         stamp = [[str(f.relative_to(path)), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
-        known = self._known.get(str(path.resolve()))
-        if known and known[0] == stamp:
-            return known[1]
-        value = path_digest(path)
-        self._known[str(path.resolve())] = [stamp, value]
-        self._save()
+        value = self.remember(str(path.resolve()), stamp, lambda: path_digest(path))
+        self.save()
         return value
 
-    def _save(self) -> None:
+    def remember(self, name: str, stamp: list, compute: Callable[[], Any]) -> Any:
+        """What was computed under this stamp (both JSON), or is now."""
+        known = self._known.get(name)
+        if not known or known[0] != stamp:
+            self._known[name] = known = [stamp, compute()]
+            self._changed = True
+        return known[1]
+
+    def save(self) -> None:
+        """Write what is new."""
+        if self._path is None or not self._changed:
+            return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
         partial.write_text(json.dumps(self._known, sort_keys=True), encoding="utf-8")
         os.replace(partial, self._path)
+        self._changed = False
 
 
 def _is_bookkeeping(name: str) -> bool:
@@ -152,24 +161,33 @@ def _file_of(name: str, source: Path) -> Path | None:
     return None
 
 
-@functools.cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+def _module(name: str, source: Path, cache: DigestCache) -> tuple[str, list[str]]:
+    """Digest of a module, and everything that it may import; names that are no modules fall out later."""
+    path = _file_of(name, source)
+    assert path is not None
+    stamp = [[f.stat().st_size, f.stat().st_mtime_ns] for f in (path, Path(__file__))]
+    return cache.remember(f"module {path.resolve()}", stamp, lambda: _read_module(path, name))
 
 
-@functools.cache
-def _imported(path: Path, name: str) -> tuple[str, ...]:
-    """Everything that the module may import; names that are no modules fall out later."""
-    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+def _read_module(path: Path, name: str) -> tuple[str, list[str]]:
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    imported = _imported(tree, name.split(".") if path.name == "__init__.py" else name.split(".")[:-1])
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.body = [part for part in node.body if not _is_docstring(part)]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported
+
+
+def _imported(tree: ast.Module, package: Sequence[str]) -> list[str]:
     found = []
-    for node in _runtime_nodes(_tree(path)):
+    for node in _runtime_nodes(tree):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             parent = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*parent, *([node.module] if node.module else [])])
             found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-    return tuple(sorted({n for n in found if n.split(".")[0] == PACKAGE}))
+    return sorted({n for n in found if n.split(".")[0] == PACKAGE})
 
 
 def _runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
@@ -179,16 +197,6 @@ def _runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
         yield child
         for node in child.orelse if typing_only else [child]:
             yield from _runtime_nodes(node)
-
-
-@functools.cache
-def _module_digest(path: Path) -> str:
-    text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text, filename=str(path))
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            node.body = [part for part in node.body if not _is_docstring(part)]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
 def _is_docstring(node: ast.stmt) -> bool:
