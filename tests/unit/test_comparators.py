@@ -11,7 +11,7 @@ import torch
 from toy import CBC, CT, RIGHT, WRONG, Script, ToyPolicy, exact_value, group, problem
 
 from cdpr.environment import Turn, run_episode
-from cdpr.settings.variants import VARIANTS, canonical, resolve_variant
+from cdpr.settings.variants import canonical, resolve_variant, variants
 from cdpr.training.algorithms import all_actions, cdpr, gigpo, grpo, utility_grpo, vineppo
 from cdpr.training.algorithms.base import Context
 from cdpr.training.model import branched_logprobs, load_model, token_logprobs
@@ -141,7 +141,7 @@ def test_weighted_correctness_is_the_same_as_smaller_lambdas(case):
 
 def test_settings_of_other_algorithms_do_not_concern_a_variant():
     base = problem()[0]
-    for name in VARIANTS:
+    for name in variants(base):
         changed = resolve_variant(base, name)
         assert canonical(changed, base) == changed
     more = problem(comparators={"continuations": 9})[0]

@@ -3,7 +3,7 @@
 import pytest
 
 from cdpr.run_key import DigestCache, code_digest, import_closure, run_key
-from cdpr.settings import VARIANTS, Settings, merge, parse_settings
+from cdpr.settings import Settings, merge, parse_settings, variants
 from cdpr.workflow import Plan
 
 
@@ -138,7 +138,7 @@ def test_the_process_reward_does_not_concern_grpo(tmp_path):
 
 def test_no_two_jobs_share_a_key(tmp_path):
     of = plan(tmp_path)
-    runs = of.trained(*VARIANTS)
+    runs = of.trained(*variants(of.settings))
     pairs = {*of.evaluations({*of.main_runs(), *runs}), *of.leak_control_evaluations()}
     others = ("warm_start", "smoke_real", "ingest")
     assert len(of.current_keys()) == len(others) + len(runs) + len(pairs)

@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from cdpr.settings import (
-    VARIANTS,
     Settings,
     SettingsError,
     job_of,
@@ -14,6 +13,10 @@ from cdpr.settings import (
     merge,
     parse_settings,
     resolve_variant,
+    seeds_of,
+    shown,
+    sweeps,
+    variants,
 )
 from cdpr.settings.generate import check, demo_settings, keys
 from cdpr.settings.restrict import restrict, without
@@ -80,11 +83,49 @@ def test_every_setting_is_described():
 def test_variants_that_train_the_same_are_one_job():
     settings = Settings()
     assert job_of(settings, "without_process_reward") == "grpo"
-    assert [name for name in VARIANTS if job_of(settings, name) != name] == ["without_process_reward"]
+    named = settings.experiments.variants
+    assert [name for name in named if job_of(settings, name) != name] == ["without_process_reward"]
+    shared = {name: job_of(settings, name) for name in variants(settings) if name not in named}
+    assert shared["beta_0"] == "grpo" and shared["lambda_na_0"] == "without_lambda_na"
+    assert [name for name, job in shared.items() if job == "cdpr"] == [  # the default points of the sweeps
+        "candidates_4", "continuations_4", "horizon_3", "beta_0.5", "threshold_0.5", "group_size_4", "samples_8",
+        "lambda_test_0.05", "lambda_cost_0.02", "lambda_na_0.1", "cost_unit_1", "continuation_frozen_init",
+        "level_trajectory"]  # fmt: skip
     other = parse_settings(merge(settings.model_dump(), {"credit": {"beta": 0.9}}))
     assert resolve_variant(other, "grpo") == resolve_variant(settings, "grpo")
     with pytest.raises(SettingsError, match="unknown variant 'ppo'"):
         resolve_variant(settings, "ppo")
+
+
+def test_one_line_makes_a_variant_and_one_number_a_point(tmp_path):
+    more = tmp_path / "mine.yaml"
+    more.write_text("""
+experiments:
+  variants: {eager: {label: eager, change: {credit.beta: 0.7}, feeds: [ablations], seeds: 1}}
+  sweeps: {beta: {values: [0.1]}}
+""")
+    settings = load_settings(ROOT / "config.yaml", more)
+    assert list(shown(settings, "ablations"))[-1] == "eager" and seeds_of(settings, "eager") == [0]
+    assert sweeps(settings, "sensitivity")["beta"] == {0.1: "beta_0.1", 0.5: "beta_0.5"}
+    assert resolve_variant(settings, "eager").credit.beta == 0.7
+    few = parse_settings(merge(settings.model_dump(), {"experiments": {"points": 0}}))
+    assert [len(points) for points in sweeps(few, "sensitivity").values()] == [1] * 6
+
+
+@pytest.mark.parametrize(
+    ("experiments", "message"),
+    [
+        ({"variants": {"x": {"label": "X", "change": {"credit.betta": 1}}}}, r"variant x: unknown key 'credit\.betta'"),
+        ({"variants": {"x": {"label": "X", "feeds": ["table_9"]}}}, r"feeds.*got 'table_9'"),
+        ({"variants": {"X-1": {"label": "X"}}}, r"'X-1' is no name"),
+        ({"variants": {"x": {"change": {}, "feed": []}}}, r"unknown key 'experiments\.variants\.x\.feed'"),
+        ({"sweeps": {"b": {"symbol": "b", "label": "b", "setting": "credit.bta"}}}, r"'credit\.bta' names no setting"),
+    ],
+)
+def test_mistakes_in_the_experiments_file_are_explained(experiments, message):
+    with pytest.raises(SettingsError, match=message):
+        variants(settings := parse_settings({"experiments": experiments}))
+        job_of(settings, "x")
 
 
 def test_a_stage_sees_only_what_it_declares():

@@ -49,6 +49,24 @@ paper; *D…* names the entry of [`docs/deviations.md`](../docs/deviations.md) t
 """
 
 
+_EXPERIMENTS = """
+## `experiments`
+
+What is trained, with which seeds, and the table or figure that shows it: `workflow/experiments.yaml`, which is read
+beneath `config.yaml`. An overlay may add to it below the same keys, for example
+
+```yaml
+experiments:
+  variants:
+    eager: {label: "CDPR, beta = 0.7", change: {credit.beta: 0.7, credit.threshold: 0.25}, feeds: [ablations], seeds: 1}
+  sweeps:
+    beta: {values: [0.0, 0.1, 0.25, 0.75, 1.0]}
+```
+
+`experiments.points` bounds the points of every sweep (empty: all).
+"""
+
+
 @dataclass(frozen=True)
 class Key:
     """One setting or section, as documentation shows it."""
@@ -79,6 +97,8 @@ def _keys(model: type[BaseModel], demo: BaseModel, faithful: BaseModel, at: tupl
         value, own = getattr(demo, name), getattr(faithful, name)
         section = isinstance(value, BaseModel)
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        if "file" in extra:  # it has one of its own
+            continue
         yield Key(
             (*at, name), field.description or "", None if section else value, None if section else own,
             _kind(field.annotation), str(extra.get("paper", "")), str(extra.get("decision", "")), section,
@@ -118,6 +138,7 @@ def render_reference() -> str:
         lines.append(f"\n## `{'.'.join(section.path)}`\n\n{section.description}")
         if inside:
             lines += ["", table, *map(_row, inside)]
+    lines.append(_EXPERIMENTS)
     return "\n".join(lines) + "\n"
 
 

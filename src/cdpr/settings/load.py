@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from .experiments import shipped_experiments
 from .schema import Settings
 
 
@@ -19,7 +20,8 @@ class SettingsError(ValueError):
 
 
 def load_settings(*paths: str | Path) -> Settings:
-    """Settings from YAML files, later files overriding earlier ones key by key. Raises SettingsError."""
+    """Settings from YAML files, later files overriding earlier ones key by key, all of them over the project's
+    experiments file; a resolved file (``.json``) stands alone. Raises SettingsError."""
     import yaml
 
     merged: dict[str, Any] = {}
@@ -31,6 +33,9 @@ def load_settings(*paths: str | Path) -> Settings:
         if not isinstance(data, dict):
             raise SettingsError(f"{path}: expected keys and values, found {type(data).__name__}")
         merged = merge(merged, data)
+    if "experiments" in merged and Path(paths[0]).suffix != ".json":
+        shipped = {"experiments": shipped_experiments().model_dump()}
+        merged = merge(shipped, merged)
     return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
 
 
@@ -39,7 +44,9 @@ def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Se
     try:
         return Settings.model_validate(data)
     except ValidationError as error:
-        raise SettingsError(f"{source}: {_explain(error.errors()[0])}") from error
+        # A misspelt key is also a missing one: what was written is told first.
+        problem = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+        raise SettingsError(f"{source}: {_explain(problem)}") from error
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

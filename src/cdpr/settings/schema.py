@@ -13,6 +13,7 @@ from pydantic import Field
 
 from .credit import Comparators, Credit
 from .data import Data, Governance
+from .experiments import FILE, Experiments, shipped_experiments
 from .section import Section, key
 
 
@@ -222,6 +223,11 @@ class Evaluation(Section):
         decision="D16",
         min_length=1,
     )
+    partial: bool = key(
+        False,
+        "Tables and figures are made of what is there now; what is missing becomes a labelled hole. Otherwise they "
+        "wait for all of it.",
+    )
     bootstrap: int = key(2000, "Resamples of every bootstrap interval.", gt=0)
     seed: int = key(0, "Seed of sampled decoding and of resampling.")
 
@@ -266,6 +272,11 @@ class Settings(Section):
     credit: Credit = Field(default_factory=Credit, description="The counterfactual process reward.")
     comparators: Comparators = Field(default_factory=Comparators, description="Other ways to assign credit.")
     evaluation: Evaluation = Field(default_factory=Evaluation, description="Benchmarks.")
+    experiments: Experiments = Field(
+        default_factory=shipped_experiments,
+        description="What is trained, with which seeds, and the table or figure that shows it.",
+        json_schema_extra={"file": FILE},
+    )
     smoke_real: SmokeReal = Field(default_factory=SmokeReal, description="Target `smoke_real`.")
     analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")
