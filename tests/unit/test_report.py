@@ -19,10 +19,10 @@ from cdpr.report import figures, style
 from cdpr.report.comparators import write_comparators
 from cdpr.report.curves import CurveError, read_curves
 from cdpr.report.main_table import write_main_results
-from cdpr.report.methods import EFFICIENCY, MAIN, main_methods, trained
+from cdpr.report.methods import main_methods, trained
 from cdpr.report.paper import read_main_results
 from cdpr.report.table import Cell, Column, Row, Table, escape, marks, to_csv, to_latex, to_markdown
-from cdpr.settings import parse_settings
+from cdpr.settings import parse_settings, shown
 from cdpr.settings.restrict import restrict
 
 CASES = {"mimic_iv": 40, "clinicalbench": 20, "private": 10}
@@ -153,7 +153,7 @@ def test_marks_are_among_learned_rows(made):
     # columns: method, seeds, Acc, AEN, AEC of MIMIC-IV
     assert cells["CDPR (ours)"][2:5] == ["**70.00**", "**2.00**", "<ins>30.00</ins>"]
     assert cells["Static diagnosis (whole record)"][2] == "**70.00**"  # a tie shares the mark
-    assert cells["Utility-GRPO (control)"][3:5] == ["**2.00**", "**20.00**"]
+    assert cells["Utility-GRPO"][3:5] == ["**2.00**", "**20.00**"]
     assert cells["GRPO"][2] == "<ins>55.00</ins>"
     assert not any("**" in c or "<ins>" in c for c in cells["All-tests"] + cells["Zero-test"])
     assert marks({"a": 1.001, "b": 1.004, "c": None, "d": 3.0}, 2, higher_is_better=False) == {
@@ -258,7 +258,7 @@ def ink(png: bytes) -> float:
 
 
 def test_figures_without_results_say_so(tmp_path):
-    curves = read_curves(tmp_path, trained(SETTINGS, "cdpr", "CDPR"), ["accuracy"])
+    curves = read_curves(tmp_path, trained(SETTINGS, "cdpr"), ["accuracy"])
     assert curves.missing == ("training/cdpr-seed0/metrics.jsonl", "training/cdpr-seed1/metrics.jsonl")
     for plot in (figures.plot_learning_curves, figures.plot_accuracy_cost):
         assert all(path.stat().st_size > 1000 for path in plot(SETTINGS, tmp_path, tmp_path / "f"))
@@ -267,7 +267,7 @@ def test_figures_without_results_say_so(tmp_path):
 def test_curves_share_steps_and_never_extrapolate(results):
     path = results / "training/cdpr-seed1/metrics.jsonl"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if '"step": 20' not in line))
-    curves = read_curves(results, trained(SETTINGS, "cdpr", "CDPR"), ["accuracy"])
+    curves = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
     assert curves.x("step").tolist() == [0, 10]
     assert curves.x("seconds").tolist() == [0, 30]  # mean of 20 and 40
     assert curves.mean("accuracy") == pytest.approx([0.11, 0.41])
@@ -276,7 +276,7 @@ def test_curves_share_steps_and_never_extrapolate(results):
     with path.open("a") as out:
         out.write('{"step": 30, "seconds": 1, "tokens": 2, "validation/accuracy": null}\n')
     with pytest.raises(CurveError, match=r"metrics\.jsonl:4: field 'validation/accuracy'"):
-        read_curves(results, trained(SETTINGS, "cdpr", "CDPR"), ["accuracy"])
+        read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
 
 
 def test_frontier_keeps_what_nobody_beats():
@@ -300,7 +300,8 @@ def test_comparators_stand_side_by_side_with_what_their_training_cost(results, t
 def test_looks_differ_without_colour():
     looks = style.LOOKS.values()
     assert len({look.marker for look in looks}) == len(looks)
-    for drawn in (MAIN, EFFICIENCY):
+    for where in ("learning_curves", "training_efficiency"):
+        drawn = shown(SETTINGS, where)
         assert len({style.LOOKS[name].line for name in drawn}) == len(drawn)
 
 
@@ -338,5 +339,17 @@ def test_table_forms_agree():
 
 
 def test_only_the_declared_settings_are_read(pristine, tmp_path):
-    read = ["tier", "seeds", "evaluation", "data", "training", "credit", "utility", "policy", "environment"]
+    read = [
+        "experiments",
+        "tier",
+        "seeds",
+        "evaluation",
+        "data",
+        "costs",
+        "training",
+        "credit",
+        "utility",
+        "policy",
+        "environment",
+    ]
     assert write(pristine, tmp_path, restrict(SETTINGS, read)) == write(pristine, tmp_path / "b")

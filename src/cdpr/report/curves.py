@@ -22,13 +22,14 @@ class CurveError(ValueError):
 @dataclass(frozen=True)
 class Curves:
     """Curves of one method. ``values[metric]`` and ``axes[axis]`` are [seeds, points], all seeds on the same
-    steps; ``missing`` names the metrics files that are not there."""
+    steps; ``missing`` names the metrics files that are not there, ``diverged`` the steps at which runs broke off."""
 
     method: Method
     runs: tuple[str, ...]
     axes: dict[str, np.ndarray]
     values: dict[str, np.ndarray]
     missing: tuple[str, ...]
+    diverged: dict[str, int]
 
     def mean(self, metric: str) -> np.ndarray:
         """Mean over seeds [points]."""
@@ -61,14 +62,24 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
     names = [*AXES, *metrics]
     if not tables:
         empty = {name: np.zeros((0, 0)) for name in names}
-        return Curves(method, (), empty, empty, tuple(missing))
+        return Curves(method, (), empty, empty, tuple(missing), {})
     first, last = max(t[0, 0] for t in tables), min(t[-1, 0] for t in tables)
     steps = np.array(sorted({s for t in tables for s in t[:, 0] if first <= s <= last}))
     common = {
         name: np.stack([np.interp(steps, table[:, 0], table[:, column]) for table in tables])
         for column, name in enumerate(names)
     }
-    return Curves(method, tuple(runs), {a: common[a] for a in AXES}, {m: common[m] for m in metrics}, tuple(missing))
+    broken = {run: step for run in runs if (step := diverged_at(results, run)) is not None}
+    return Curves(method, tuple(runs), {a: common[a] for a in AXES}, {m: common[m] for m in metrics}, tuple(missing),
+                  broken)  # fmt: skip
+
+
+def diverged_at(results: str | Path, run: str) -> int | None:
+    """The step at which a training run broke off because a reward or gradient was not finite, if it did."""
+    path = Path(results) / "training" / run / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    last = json.loads(lines[-1]) if lines and "diverged" in lines[-1] else {}
+    return last.get("step") if last.get("diverged") else None
 
 
 def _rows(path: Path, metrics: Sequence[str], prefix: str) -> list[list[float]]:

@@ -57,7 +57,7 @@ def leak_methods(settings: Settings) -> list[Method]:
     examinations."""
     return [
         Method("warm_start", backbone(settings), OPEN, ("warm_start",), learned=True),
-        *(trained(settings, name, _LABELS[name]) for name in ("grpo", "cdpr")),
+        *(trained(settings, name) for name in ("grpo", "cdpr")),
         *(Method(name, _LABELS[name], REFERENCE, (name,), decodes=False) for name in ("zero_test", "all_tests")),
     ]
 

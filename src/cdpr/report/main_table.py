@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..evaluation.metrics import METRICS, Estimate
-from ..files import with_suffix, write_text
 from ..settings import Settings
 from . import pairs
 from .methods import AGENTS, CLOSED, DATASETS, OPEN, TRAINED, Method, main_methods, tier_mark
 from .paper import PaperRow, read_main_results
 from .results import Hole, Results
+from .rows import ACCURACY, AEC, AEN, UTILITY, counts, number_columns, numbers, paper_title, printed, write_forms
 from .sources import notices
-from .table import Cell, Column, Row, Section, Table, interval, markdown_page, marks, to_csv, to_latex, to_markdown
+from .table import Cell, Column, Row, Section, Table, marks
 
 # Figures of a cell of Table 1: name, metric, header, factor for printing, whether more is better.
 FIGURES = (
@@ -37,24 +37,16 @@ def write_main_results(settings: Settings, results_dir: str | Path, out_stem: st
     results = Results(settings, results_dir, main_methods(settings))
     paper = read_main_results()
     decodings = list(dict.fromkeys(settings.evaluation.decodings))
-    wide = {d: wide_table(results, d, absent=d == decodings[0]) for d in decodings}
-    paired = {d: [pairs.paired_table(results, *pair, d) for pair in PAIRS] for d in decodings}
-    intervals = {decoding: interval_table(results, decoding) for decoding in decodings}
-    printed = paper_table(settings, paper)
     sections = []
     for place, decoding in enumerate(decodings):
-        sections.append((f"{decoding.capitalize()} decoding{'' if place else ' (main)'}", to_markdown(wide[decoding])))
-        sections += [(f"{pairs.title(results, *pair)}, {decoding} decoding", to_markdown(table))
-                     for pair, table in zip(PAIRS, paired[decoding], strict=True)]  # fmt: skip
-    sections += [(f"Counts, seeds and intervals, {d} decoding", to_markdown(t)) for d, t in intervals.items()]
-    sections.append((paper_title(settings), to_markdown(printed)))
-    printable = [*wide.values(), *(t for tables in paired.values() for t in tables), *intervals.values(), printed]
-    forms = {
-        ".csv": to_csv(long_table(results, paper, decodings)),
-        ".md": markdown_page(f"Main results ({tier_mark(settings)})", sections),
-        ".tex": "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printable)),
-    }
-    return [write_text(with_suffix(out_stem, suffix), text) for suffix, text in forms.items()]
+        wide = wide_table(results, decoding, absent=not place)
+        sections.append((f"{decoding.capitalize()} decoding{'' if place else ' (main)'}", wide))
+        sections += [(f"{pairs.title(results, *pair)}, {decoding} decoding",
+                      pairs.paired_table(results, *pair, decoding)) for pair in PAIRS]  # fmt: skip
+    sections += [(f"Counts, seeds and intervals, {d} decoding", interval_table(results, d)) for d in decodings]
+    sections.append((paper_title(settings), paper_table(settings, paper)))
+    plain = long_table(results, paper, decodings)
+    return write_forms(out_stem, f"Main results ({tier_mark(settings)})", plain, sections)
 
 
 def wide_table(results: Results, decoding: str, absent: bool = True) -> Table:
@@ -120,10 +112,10 @@ def interval_table(results: Results, decoding: str) -> Table:
             at = found.estimates
             rows.append(Row(head | {
                 "k": counts(found.correct, found.cases),
-                "acc": _interval(at["accuracy"], 100), "acc_sd": _sd(at["accuracy"], 100),
-                "aen": _interval(at["aen"]), "aec": _interval(at["aec"]), "aec_sd": _sd(at["aec"]),
+                "acc": printed(at["accuracy"], ACCURACY), "acc_sd": _sd(at["accuracy"], 100),
+                "aen": printed(at["aen"], AEN), "aec": printed(at["aec"], AEC), "aec_sd": _sd(at["aec"]),
                 "cost_median": found.cost_median, "cost_p90": found.cost_p90,
-                "utility": _interval(at["utility"], decimals=3), "n_na": at["n_na"].mean,
+                "utility": printed(at["utility"], UTILITY), "n_na": at["n_na"].mean,
                 "aen_available": at["aen_available"].mean, "physical": at["physical"].mean,
                 "forced": 100 * at["forced"].mean,
             }))  # fmt: skip
@@ -142,9 +134,8 @@ def interval_table(results: Results, decoding: str) -> Table:
 def long_table(results: Results, paper: Mapping[str, PaperRow], decodings: Iterable[str]) -> Table:
     """One line per method, data set (and average) and decoding; ``paper_*`` holds what the paper prints."""
     names = ["tier", "cost_unit_usd", "decoding", "group", "method", "label", "dataset", "status", "seeds", "k", "n"]
-    stats = [f"{m}{s}" for m in METRICS for s in ("", "_low", "_high", "_seed_sd")] + ["cost_median", "cost_p90"]
-    columns = [Column(name, name, decimals=None) for name in names]
-    columns += [Column(name, name, decimals=6) for name in stats]
+    columns = [Column(name, name, decimals=None) for name in names] + number_columns(*METRICS)
+    columns += [Column(name, name, decimals=6) for name in ("cost_median", "cost_p90")]
     columns += [Column("paper_method", "paper_method")]
     columns += [Column(f"paper_{f[0]}", f"paper_{f[0]}") for f in FIGURES[:3]]
     common = {"tier": results.settings.tier, "cost_unit_usd": results.settings.utility.cost_unit_usd}
@@ -165,14 +156,13 @@ def _long_figures(results: Results, method: Method, place: str, decoding: str) -
     found = _estimates(results, method, place, decoding)
     if isinstance(found, Hole):
         return {"status": found.reason}
-    figures: dict = {"status": "measured", "seeds": len(method.runs)}
+    figures: dict = {"status": results.status(method), "seeds": len(method.runs)}
     if place != "average":
         summary = results.summary(method, place, decoding)
         figures |= {"k": "+".join(map(str, summary.correct)), "n": summary.cases, "cost_median": summary.cost_median,
                     "cost_p90": summary.cost_p90}  # fmt: skip
     for metric, estimate in found.items():
-        figures |= {metric: estimate.mean, f"{metric}_low": estimate.low, f"{metric}_high": estimate.high,
-                    f"{metric}_seed_sd": estimate.seed_sd}  # fmt: skip
+        figures |= numbers(metric, estimate)
     return figures
 
 
@@ -198,12 +188,6 @@ def paper_table(settings: Settings, paper: Mapping[str, PaperRow]) -> Table:
     return Table(columns, rows, text, label="tab:paper_main_results")
 
 
-def paper_title(settings: Settings) -> str:
-    """Heading of the paper's own figures."""
-    warning = "" if settings.tier == "paper" else "; not comparable with the synthetic tier"
-    return f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
-
-
 def caption(settings: Settings, decoding: str) -> str:
     """What a reader must know before comparing figures."""
     weights = settings.utility
@@ -219,19 +203,13 @@ def caption(settings: Settings, decoding: str) -> str:
     )
 
 
-def counts(correct: tuple[int, ...], cases: int) -> str:
-    """``583+590+577 / 3x1000``, or ``583 / 1000`` for one run."""
-    trials = str(cases) if len(correct) == 1 else f"{len(correct)}×{cases}"
-    return f"{'+'.join(map(str, correct))} / {trials}"
-
-
 def _legend(results: Results) -> list[str]:
     notes = []
     if any(not method.decodes for method in results.methods):
         notes.append("Reference policies do not decode: their figures are the same for every decoding. They are told "
                      "the disease model that made the cases, which no learned row is.")  # fmt: skip
     average = "Average: unweighted mean of the three data sets, as in the paper."
-    return [*notes, average, *notices(results.settings)]
+    return [*results.divergences(), *notes, average, *notices(results.settings)]
 
 
 def _estimates(results: Results, method: Method, place: str, decoding: str) -> Mapping[str, Estimate] | Hole:
@@ -239,10 +217,6 @@ def _estimates(results: Results, method: Method, place: str, decoding: str) -> M
         return results.average(method, decoding)
     found = results.summary(method, place, decoding)
     return found if isinstance(found, Hole) else found.estimates
-
-
-def _interval(estimate: Estimate, factor: float = 1.0, decimals: int = DECIMALS) -> str:
-    return interval(estimate.mean * factor, estimate.low * factor, estimate.high * factor, decimals)
 
 
 def _sd(estimate: Estimate, factor: float = 1.0) -> float | None:

@@ -5,19 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..settings import Settings, job_of
+from ..settings import Settings, job_of, seeds_of, shown, variants
 
 DATASETS = {"mimic_iv": "MIMIC-IV", "clinicalbench": "ClinicalBench", "private": "Private"}
 IN_DOMAIN = "mimic_iv"
-
-# Trained variants and their labels, by what shows them.
-MAIN = {"grpo": "GRPO", "utility_grpo": "Utility-GRPO", "cdpr": "CDPR"}
-EFFICIENCY = {"grpo": "GRPO", "without_selection": "CDPR w/o state selection", "without_cache": "CDPR w/o cache",
-              "cdpr": "CDPR"}  # fmt: skip
-COMPARATORS = {
-    "grpo": "GRPO", "utility_grpo": "Utility-GRPO", "gigpo": "GiGPO", "vineppo": "VinePPO",
-    "cdpr": "CDPR (ours)", "cdpr_step": "CDPR, step level", "all_actions": "All-actions tree credit",
-}  # fmt: skip
 
 CLOSED, OPEN, AGENTS, TRAINED = (
     "Closed-Source LLMs",
@@ -26,6 +17,7 @@ CLOSED, OPEN, AGENTS, TRAINED = (
     "Reinforcement Variants",
 )
 REFERENCE = "Reference policies (they know the synthetic hospital's model)"
+_PAPER_ROWS = {"grpo": "GRPO-4B", "cdpr": "CDPR-4B"}
 _NEEDS_KEY = "not run: needs an API key"
 _NEEDS_SERVER = "not run: needs a model server"
 _NEEDS_WEIGHTS = "not run: needs its released weights on a model server"
@@ -49,11 +41,11 @@ class Method:
     decodes: bool = True
 
 
-def trained(settings: Settings, variant: str, label: str, paper: str = "") -> Method:
+def trained(settings: Settings, variant: str) -> Method:
     """A variant with one run per seed; variants that train the same thing share the runs of one job."""
     job = job_of(settings, variant)
-    runs = tuple(f"{job}-seed{seed}" for seed in settings.seeds)
-    return Method(variant, label, TRAINED, runs, paper, learned=True)
+    runs = tuple(f"{job}-seed{seed}" for seed in seeds_of(settings, variant))
+    return Method(variant, variants(settings)[variant].label, TRAINED, runs, _PAPER_ROWS.get(variant, ""), learned=True)
 
 
 def main_methods(settings: Settings) -> list[Method]:
@@ -68,6 +60,7 @@ def main_methods(settings: Settings) -> list[Method]:
             ("value_of_information", "Value of information"),
         )
     ]
+    learners = shown(settings, "main_table")
     return [
         *_absent(CLOSED, _NEEDS_KEY, "GPT-5.4", "Claude-Sonnet-4.6", "Gemini-3.1-Flash", "DeepSeek-V4"),
         Method("warm_start", backbone(settings), OPEN, ("warm_start",), "Qwen3-4B", learned=True),
@@ -76,10 +69,9 @@ def main_methods(settings: Settings) -> list[Method]:
         *_absent(OPEN, _NEEDS_SERVER, "Qwen3-8B", "Qwen3-32B", "Ministral-3-8B", "Med-Gemma-27B", "Huatuo-o1-8B",
                  "Baichuan-M1-32B"),
         *_absent(AGENTS, _NEEDS_SERVER, "MedAgent", "MDAgent", "ToR"),
-        trained(settings, "grpo", "GRPO", "GRPO-4B"),
-        trained(settings, "utility_grpo", "Utility-GRPO (control)"),
+        *(trained(settings, name) for name in learners if name != "cdpr"),
         *_absent(TRAINED, _NEEDS_WEIGHTS, "DiagAgent-8B", "DiagAgent-14B"),
-        trained(settings, "cdpr", "CDPR (ours)", "CDPR-4B"),
+        *(trained(settings, name) for name in learners if name == "cdpr"),
         *reference,
     ]  # fmt: skip
 

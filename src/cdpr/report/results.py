@@ -10,6 +10,7 @@ from pathlib import Path
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
 from ..evaluation.provenance import check_provenance
 from ..settings import Settings
+from .curves import diverged_at
 from .methods import DATASETS, Method, synthetic
 
 
@@ -73,6 +74,22 @@ class Results:
             if isinstance(hole, Hole):
                 return hole
         return compare(one, two, self.settings.evaluation.bootstrap, self.settings.evaluation.seed)
+
+    def status(self, method: Method) -> str:
+        """``measured``, and which of the method's runs diverged."""
+        return "; ".join(["measured", *(f"{run} diverged at step {at}" for run, at in self._diverged(method).items())])
+
+    def divergences(self) -> list[str]:
+        """A sentence for every method of which a run diverged; its figures count all seeds."""
+        told = []
+        for method in self.methods:
+            if broken := self._diverged(method):
+                runs = ", ".join(f"{run} at step {at}" for run, at in broken.items())
+                told.append(f"{method.label}: training diverged ({runs}); evaluated with the weights before.")
+        return told
+
+    def _diverged(self, method: Method) -> dict[str, int]:
+        return {run: at for run in method.runs if (at := diverged_at(self.folder, run)) is not None}
 
     def method(self, name: str) -> Method:
         """Raises KeyError for a name that no row has."""

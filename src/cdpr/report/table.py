@@ -137,7 +137,18 @@ def to_latex(table: Table) -> str:
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "—": "---", "–": "--",
             "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "·": r"$\cdot$",
-            "λ": r"$\lambda$", "Δ": r"$\Delta$", "<": "$<$", ">": "$>$",
+            "λ": r"$\lambda$", "Δ": r"$\Delta$", "<": "$<$", ">": "$>$", "|": r"\textbar{}", "°": r"$^{\circ}$",
+            "µ": r"$\mu$", "μ": r"$\mu$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "δ": r"$\delta$",
+            "η": r"$\eta$", "π": r"$\pi$", "≈": r"$\approx$", "≠": r"$\neq$", "→": r"$\rightarrow$",
+            "↑": r"$\uparrow$", "↓": r"$\downarrow$", "½": r"$\frac{1}{2}$", "¼": r"$\frac{1}{4}$",
+            "¾": r"$\frac{3}{4}$", "“": "``", "”": "''", "‘": "`", "’": "'", "…": r"\ldots{}", "•": r"\textbullet{}",
+            "\u00a0": "~", "\u202f": "~", "\u2009": r"\,", "\u2011": "-", "\u2010": "-",
+            **{power: f"$^{digit}$" for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+            **{letter: f"\\{accent}{{{base}}}" for accent, letters, bases in (
+                ("'", "áéíóúÁÉÍÓÚ", "aeiouAEIOU"), ("`", "àèùÀÈÙ", "aeuAEU"), ("^", "âêôûÂÊÔÛ", "aeouAEOU"),
+                ('"', "äëïöüÄÖÜ", "aeiouAOU"), ("~", "ãñõÑ", "anoN"), ("c", "çÇ", "cC"),
+            ) for letter, base in zip(letters, bases, strict=True)},
+            "ß": r"\ss{}", "ø": r"\o{}", "å": r"\aa{}",
             **{c: "\\" + c for c in "&%$#_{}"}}  # fmt: skip
 
 

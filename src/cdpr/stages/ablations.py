@@ -1,0 +1,12 @@
+"""Stage ``ablations``: Table 2."""
+
+from __future__ import annotations
+
+from ..report.ablations import write_ablations
+from ..settings import Settings
+from ..tracking import Run
+
+
+def run(settings: Settings, job: Run) -> None:
+    """Write the table as CSV, Markdown and LaTeX."""
+    write_ablations(settings, job.inputs["results"], job.out["csv"].with_suffix(""))
