@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..settings import Settings
+from ..settings import Settings, shown
 from . import style
 from .curves import Curves, read_curves
-from .methods import DATASETS, EFFICIENCY, IN_DOMAIN, MAIN, REFERENCE, Method, main_methods, trained
+from .methods import DATASETS, IN_DOMAIN, REFERENCE, Method, main_methods, trained
 from .results import Hole, Results
 from .sources import notices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Metric of a panel: label of its axis and factor for printing.
 PANELS = {
@@ -27,17 +28,17 @@ Point = tuple[Method, float, float, tuple[float, float], tuple[float, float]]
 
 
 def plot_training_efficiency(
-    settings: Settings, results_dir: str | Path, out_stem: str | Path, variants: dict[str, str] | None = None
+    settings: Settings, results_dir: str | Path, out_stem: str | Path, variants: Sequence[str] | None = None
 ) -> list[Path]:
     """Accuracy on the validation split (with utility and AEC below) against training wall-clock and against
     generated tokens, as ``out_stem`` + ``.png`` and ``.pdf``. One line per variant: mean over seeds, band from the
     lowest to the highest. Counterpart of the paper's figure "Training efficiency comparison".
 
-    ``variants`` maps variant to label (default: the paper's four). A variant without metrics is named in the
-    figure as missing. Raises CurveError for a broken metrics file.
+    ``variants`` (default: those that the experiments file names) are the lines. A variant without metrics is named in
+    the figure as missing. Raises CurveError for a broken metrics file.
     """
     metrics = ("accuracy", "utility", "aec")
-    curves = _curves(settings, results_dir, metrics, EFFICIENCY if variants is None else variants)
+    curves = _curves(settings, results_dir, metrics, variants or shown(settings, "training_efficiency"))
     with style.drawing():
         figure = style.new_figure(7.2, 6.4)
         grid = figure.subplots(3, 2, sharex="col", sharey="row", height_ratios=[2.2, 1, 1])
@@ -60,11 +61,11 @@ def plot_training_efficiency(
 
 
 def plot_learning_curves(
-    settings: Settings, results_dir: str | Path, out_stem: str | Path, variants: dict[str, str] | None = None
+    settings: Settings, results_dir: str | Path, out_stem: str | Path, variants: Sequence[str] | None = None
 ) -> list[Path]:
     """Validation accuracy, AEN, AEC, N_na and utility by training step; see :func:`plot_training_efficiency`."""
     metrics = ("accuracy", "aen", "aec", "n_na", "utility")
-    curves = _curves(settings, results_dir, metrics, variants)
+    curves = _curves(settings, results_dir, metrics, variants or shown(settings, "learning_curves"))
     with style.drawing():
         figure = style.new_figure(7.2, 4.4)
         panels = figure.subplots(2, 3).ravel()
@@ -105,22 +106,20 @@ def plot_accuracy_cost(settings: Settings, results_dir: str | Path, out_stem: st
             panel.set_title(f"{DATASETS[dataset]} ({domain}, N = {cases})")
             panel.set_ylabel("accuracy (%)")
         for panel in panels.values():
-            _cost_axis(panel, highest)
+            cost_axis(panel, highest)
         handles, labels = panels[IN_DOMAIN].get_legend_handles_labels()
         legend.set_axis_off()
         if handles:
             legend.legend(handles, labels, loc="center", ncols=4, fontsize=7, columnspacing=1.5)
-        notes = f"{decoding} decoding; bars: 95% intervals over cases" + _missing(sorted(missing))
-        notes = "".join(f"{notice}\n" for notice in notices(settings)) + notes
-        style.mark_tier(figure, settings, notes)
+        said = f"{decoding} decoding; bars: 95% intervals over cases"
+        foot(figure, settings, [*notices(settings), missing_note(sorted(missing)).strip(), said])
         return style.save(figure, out_stem)
 
 
 def _curves(
-    settings: Settings, results_dir: str | Path, metrics: Sequence[str], variants: dict[str, str] | None
+    settings: Settings, results_dir: str | Path, metrics: Sequence[str], variants: Iterable[str]
 ) -> list[Curves]:
-    chosen = MAIN if variants is None else variants
-    return [read_curves(results_dir, trained(settings, name, label), metrics) for name, label in chosen.items()]
+    return [read_curves(results_dir, trained(settings, name), metrics) for name in variants]
 
 
 def _draw_curves(panel: Axes, curves: Sequence[Curves], metric: str, axis: str, unit: float) -> None:
@@ -154,10 +153,21 @@ def _curve_legend(panel: Axes, curves: Sequence[Curves]) -> None:
 
 def _curve_notes(curves: Sequence[Curves], more: str = "") -> str:
     lost = [Path(name).parent.name for curve in curves for name in curve.missing]
-    return "line: mean over seeds; band: lowest to highest seed" + more + _missing(lost)
+    broken = [f"{run} at step {at}" for curve in curves for run, at in curve.diverged.items()]
+    ends = f"\ndiverged, curves end there: {', '.join(broken)}" if broken else ""
+    return "line: mean over seeds; band: lowest to highest seed" + more + ends + missing_note(lost)
 
 
-def _missing(names: Sequence[str]) -> str:
+def foot(figure: Figure, settings: Settings, lines: Iterable[str]) -> None:
+    """Mark the tier and set notes below a figure, a line each (empty ones are left out), with room for all."""
+    notes = [line for line in lines if line]
+    style.mark_tier(figure, settings, "\n".join(notes))
+    room = (0.1 + 0.125 * max(1, len(notes))) / figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, room, 1, 1 - room))  # type: ignore[union-attr]
+
+
+def missing_note(names: Sequence[str]) -> str:
+    """A line that names what is missing; nothing where nothing is."""
     shown = [*names[:4], f"{len(names) - 4} more"] if len(names) > 5 else names
     return f"\nmissing: {', '.join(shown)}" if names else ""
 
@@ -213,7 +223,8 @@ def _draw_points(panel: Axes, points: Sequence[Point]) -> None:
         panel.text(0.5, 0.5, "missing: no evaluations", transform=panel.transAxes, ha="center", color=style.GREY)
 
 
-def _cost_axis(panel: Axes, highest: float) -> None:
+def cost_axis(panel: Axes, highest: float, label: str = "average cost per case (USD)") -> None:
+    """An axis of USD up to ``highest``: linear up to 10, where free work-ups are, and logarithmic beyond."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     show: Callable[[float, Any], str] = lambda value, _: f"{value:g}"  # noqa: E731
@@ -222,4 +233,4 @@ def _cost_axis(panel: Axes, highest: float) -> None:
     panel.xaxis.set_minor_locator(NullLocator())
     panel.xaxis.set_major_formatter(FuncFormatter(show))
     panel.set_xlim(-1.0, max(100.0, highest * 1.25))
-    panel.set_xlabel("average cost per case (USD)")
+    panel.set_xlabel(label)

@@ -1,0 +1,333 @@
+"""One setting swept at a time: accuracy by value, what it does to cost, and how far seeds alone move both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ..evaluation.metrics import Estimate, Summary
+from ..files import with_suffix, write_text
+from ..settings import Settings, Sweep, job_of, seeds_of, sweeps, value_at
+from . import style
+from .figures import foot, missing_note
+from .methods import IN_DOMAIN, Method, trained
+from .results import Hole, Results
+from .table import Column, Row, Table, number, to_csv
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Label of a metric's axis. Below the accuracy stands the cost; for a weight of the utility, what it puts a price on.
+LABELS = {"accuracy": "accuracy (%)", "aec": "AEC (USD)", "aen": "AEN", "n_na": r"$N_{\mathrm{na}}$"}
+_PRICES = {"utility.lambda_test": "aen", "utility.lambda_na": "n_na"}
+_NUMBERS = ("accuracy", "low", "high", "aen", "aec", "n_na", "utility", "difference", "difference_low",
+            "difference_high", "seed_low", "seed_high")  # fmt: skip
+_LIGHT = "#dcdcdc"
+COLUMNS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One value of a sweep. ``method`` holds the runs of the seeds that all points share, ``found`` what they did
+    in-domain with the main decoding."""
+
+    value: object
+    variant: str
+    method: Method
+    default: bool
+    found: Summary | Hole
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of right diagnoses, None where it was not measured."""
+        return None if isinstance(self.found, Hole) else self.found.estimates["accuracy"].mean
+
+    @property
+    def shown(self) -> str:
+        """The value as text."""
+        return f"{self.value:g}" if isinstance(self.value, float) else str(self.value).lower()
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """A sweep with its points in order. ``default_seeds`` is the default trained with all its seeds: the range of
+    their means is what a difference must exceed to be more than noise between trainings."""
+
+    name: str
+    sweep: Sweep
+    seeds: tuple[int, ...]
+    points: tuple[Point, ...]
+    default_seeds: Summary | Hole
+
+    @property
+    def measured(self) -> list[Point]:
+        """Points with results."""
+        return [point for point in self.points if point.accuracy is not None]
+
+    @property
+    def best(self) -> list[Point]:
+        """Points with the highest accuracy, several when they tie, none when nothing was measured."""
+        highest = max((point.accuracy or 0.0 for point in self.measured), default=0.0)
+        return [point for point in self.measured if point.accuracy == highest]
+
+    def spread(self, metric: str) -> tuple[float, float] | None:
+        """Lowest and highest mean of a metric among the default's seeds; None for fewer than two seeds."""
+        if isinstance(self.default_seeds, Hole) or len(self.default_seeds.runs) < 2:
+            return None
+        means = self.default_seeds.estimates[metric].by_seed
+        return min(means), max(means)
+
+
+def read_panels(
+    settings: Settings, results_dir: str | Path, where: Literal["sensitivity", "further_sensitivity"]
+) -> tuple[Results, list[Panel]]:
+    """The sweeps of a figure, measured in-domain with the main decoding; a missing point holds a Hole.
+
+    Raises ProvenanceError for results that do not belong together and EvaluationError for a broken file.
+    """
+    methods: dict[str, list[Method]] = {}
+    seeds: dict[str, tuple[int, ...]] = {}
+    for name, points in sweeps(settings, where).items():
+        seeds[name] = tuple(s for s in settings.seeds if all(s in seeds_of(settings, v) for v in points.values()))
+        methods[name] = [_with_seeds(settings, variant, seeds[name]) for variant in points.values()]
+    repeated = {name: _repeated_default(settings, name, where) for name in methods}
+    results = Results(settings, results_dir, [m for name in methods for m in (*methods[name], repeated[name])])
+    decoding = settings.evaluation.decodings[0]
+    panels = []
+    for name, points in sweeps(settings, where).items():
+        sweep = settings.experiments.sweeps[name]
+        own = value_at(settings, sweep.setting)
+        found = tuple(
+            Point(value, method.name, method, value == own, results.summary(method, IN_DOMAIN, decoding))
+            for value, method in zip(points, methods[name], strict=True)
+        )
+        all_seeds = results.summary(repeated[name], IN_DOMAIN, decoding)
+        panels.append(Panel(name, sweep, seeds[name], found, all_seeds))
+    return results, panels
+
+
+def _with_seeds(settings: Settings, variant: str, seeds: Sequence[int]) -> Method:
+    job = job_of(settings, variant)
+    return replace(trained(settings, variant), runs=tuple(f"{job}-seed{seed}" for seed in seeds))
+
+
+def _repeated_default(settings: Settings, name: str, where: str) -> Method:
+    """The default point with every seed that its job is trained with."""
+    default = sweeps(settings, where)[name][value_at(settings, settings.experiments.sweeps[name].setting)]
+    return trained(settings, job_of(settings, default))
+
+
+def plot_sweeps(
+    settings: Settings,
+    results_dir: str | Path,
+    out_stem: str | Path,
+    where: Literal["sensitivity", "further_sensitivity"],
+) -> list[Path]:
+    """A panel per sweep as ``out_stem`` + ``.png`` and ``.pdf``, and its numbers as ``.csv``.
+
+    Accuracy (%) by value with 95% intervals over cases, values evenly spaced; below it the cost (or what the swept
+    weight puts a price on). The default is marked and so is the measured best, wherever it is. Only seeds that all
+    points of a sweep share are compared. Raises as :func:`read_panels`.
+    """
+    results, panels = read_panels(settings, results_dir, where)
+    with style.drawing():
+        rows = max(1, -(-len(panels) // COLUMNS))
+        figure = style.new_figure(7.2, 0.75 + 2.3 * rows)
+        grid = figure.subplots(2 * rows, COLUMNS, height_ratios=[2.1, 1.0] * rows, squeeze=False)
+        pairs = [(grid[2 * row, column], grid[2 * row + 1, column]) for row in range(rows) for column in range(COLUMNS)]
+        for above, below in pairs[len(panels) :]:
+            above.set_axis_off()
+            below.set_axis_off()
+        for (above, below), panel in zip(pairs, panels, strict=False):
+            _draw_panel(above, below, results, panel)
+        _share_scales(pairs, panels)
+        figure.legend(handles=_legend(panels), loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4)
+        foot(figure, settings, _notes(settings, panels))
+        written = style.save(figure, out_stem)
+    return [*written, write_text(with_suffix(out_stem, ".csv"), to_csv(sweep_table(results, panels)))]
+
+
+def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
+    """One line per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases and
+    seeds; ``seed_low`` and ``seed_high`` (on the default's line) are the range of the default's seeds."""
+    names = ["tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n"]
+    columns = [Column(name, name) for name in names]
+    columns += [Column(name, name, decimals=6) for name in _NUMBERS] + [Column("status", "status")]
+    head = {"tier": results.settings.tier, "decoding": results.settings.evaluation.decodings[0]}
+    rows = []
+    for panel in panels:
+        for point in panel.points:
+            place = {"sweep": panel.name, "symbol": panel.sweep.symbol, "value": point.shown,
+                     "default": "yes" if point.default else "no", "variant": point.variant}  # fmt: skip
+            rows.append(Row(head | place | _figures(results, panel, point)))
+    return Table(columns, rows)
+
+
+def _figures(results: Results, panel: Panel, point: Point) -> dict:
+    spread = panel.spread("accuracy") if point.default else None
+    cells = dict(zip(("seed_low", "seed_high"), spread, strict=True)) if spread else {}
+    if isinstance(point.found, Hole):
+        return cells | {"status": point.found.reason}
+    at = point.found.estimates
+    cells |= {name: at[name].mean for name in ("accuracy", "aen", "aec", "n_na", "utility")}
+    cells |= {"low": at["accuracy"].low, "high": at["accuracy"].high, "seeds": len(panel.seeds),
+              "k": "+".join(map(str, point.found.correct)), "n": point.found.cases, "status": "measured"}  # fmt: skip
+    default = next(p for p in panel.points if p.default)
+    difference = None if point.default else difference_of(results, point, default)
+    if difference is not None:
+        cells |= {"difference": difference.mean, "difference_low": difference.low, "difference_high": difference.high}
+    return cells
+
+
+def difference_of(results: Results, first: Point, second: Point) -> Estimate | None:
+    """Accuracy of the first point minus the second's, paired by case and seed; None where one is missing."""
+    found = results.compare(first.method, second.method, IN_DOMAIN, results.settings.evaluation.decodings[0])
+    return None if isinstance(found, Hole) else found.differences["accuracy"]
+
+
+def verdict(results: Results, panel: Panel) -> str:
+    """Two lines: the measured best value, and how far it is above the default (above the next, where it is the
+    default itself); what is not measured is no part of it."""
+    best, measured = panel.best, panel.measured
+    if len(measured) < 2:
+        return f"only {measured[0].shown} measured: {_percent(measured[0])}\n" if measured else "nothing measured\n"
+    first = next((point for point in best if point.default), best[0])
+    of = "" if len(measured) == len(panel.points) else f" of {len(measured)} measured:"
+    text = f"best{of} {' and '.join(point.shown for point in best)}, {_percent(first)}"
+    default = next(point for point in panel.points if point.default)
+    others = [point for point in measured if point is not first]
+    other = max(others, key=lambda point: point.accuracy or 0.0) if first is default else default
+    difference = difference_of(results, first, other)
+    if difference is None:
+        return f"{text}\ndefault {default.shown}: missing"
+    mean, low, high = (number(100 * at, 1, signed=True) for at in (difference.mean, difference.low, difference.high))
+    return f"{text}\nover {'default' if other.default else 'next best'} {other.shown}: {mean} [{low}, {high}]"
+
+
+def _percent(point: Point) -> str:
+    return f"{number(100 * (point.accuracy or 0.0), 1)}%"
+
+
+def _draw_panel(above: Axes, below: Axes, results: Results, panel: Panel) -> None:
+    _draw_metric(above, panel, "accuracy", 100.0, style.LOOKS["cdpr"].colour)
+    _draw_metric(below, panel, below_of(panel), 1.0, style.GREY)
+    best = [(place, 100 * (point.accuracy or 0)) for place, point in enumerate(panel.points) if point in panel.best]
+    if len(panel.measured) > 1:
+        above.plot(*zip(*best, strict=True), linestyle="", marker="o", markersize=10, markerfacecolor="none",
+                   markeredgecolor=style.VERMILION, markeredgewidth=1.2, zorder=4)  # fmt: skip
+    for axes in (above, below):
+        axes.set_xlim(-0.5, len(panel.points) - 0.5)
+        axes.set_xticks(range(len(panel.points)))
+        axes.grid(False, axis="x")
+    above.tick_params(labelbottom=False)
+    below.set_xticklabels([point.shown for point in panel.points])
+    for label, point in zip(below.get_xticklabels(), panel.points, strict=True):
+        label.set_fontweight("bold" if point.default else "normal")
+    below.set_xlabel(_as_formula(panel.sweep.symbol), labelpad=1)
+    above.set_title(panel.sweep.label, loc="left", fontsize=8, fontweight="bold", pad=20)
+    words = above.text(0.0, 1.03, verdict(results, panel), transform=above.transAxes, fontsize=6.5, va="bottom",
+                       linespacing=1.15)  # fmt: skip
+    # The layout keeps room above a panel for its title; words wider than the panel must not make it narrower.
+    words.set_in_layout(False)
+
+
+def _as_formula(symbol: str) -> str:
+    """``λ_test`` with its index set low; what is no symbol with an index stays."""
+    head, _, index = symbol.partition("_")
+    return f"${head}_{{\\mathrm{{{index}}}}}$" if len(head) == 1 and index.isalpha() else symbol
+
+
+def below_of(panel: Panel) -> str:
+    """The metric below the accuracy."""
+    return _PRICES.get(panel.sweep.setting, "aec")
+
+
+def _draw_metric(axes: Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
+    spread = panel.spread(metric)
+    if spread:
+        low, high = (factor * value for value in spread)
+        axes.axhspan(low, high, color=_LIGHT, linewidth=0, zorder=0.5)
+        # A band of no height is still there to be seen.
+        axes.plot([0, 1], [low, low], color=_LIGHT, linewidth=1, zorder=0.5, transform=axes.get_yaxis_transform())
+    table = np.full((3, len(panel.points)), np.nan)
+    for place, point in enumerate(panel.points):
+        if isinstance(point.found, Hole):
+            axes.plot(place, 0.06, marker="x", color=style.BLACK, markersize=4, transform=axes.get_xaxis_transform())
+            if metric == "accuracy":
+                axes.text(place, 0.13, "missing", transform=axes.get_xaxis_transform(), rotation=90, fontsize=6.5,
+                          ha="center", va="bottom")  # fmt: skip
+            continue
+        at = point.found.estimates[metric]
+        table[:, place] = factor * np.array([at.mean, at.mean - at.low, at.high - at.mean])
+    places = np.arange(len(panel.points))
+    seen = ~np.isnan(table[0])
+    axes.plot(places, table[0], color=colour, linewidth=1.2, zorder=2)
+    axes.errorbar(places[seen], table[0][seen], yerr=np.maximum(table[1:, seen], 0), fmt="none", ecolor=colour,
+                  elinewidth=0.8, capsize=2, zorder=2)  # fmt: skip
+    for default, marker, size in ((False, "o", 4.5), (True, "D", 5.0)):
+        here = [place for place, point in enumerate(panel.points) if point.default == default and seen[place]]
+        axes.plot(here, table[0][here], linestyle="", marker=marker, markersize=size, color=colour,
+                  markerfacecolor=colour if default else "white", zorder=3)  # fmt: skip
+
+
+def _share_scales(pairs: Sequence[tuple[Axes, Axes]], panels: Sequence[Panel]) -> None:
+    """One scale per metric in the whole figure, so that panels can be compared; labels where the scale changes."""
+    if not any(panel.measured for panel in panels):
+        for axes in (axes for pair in pairs for axes in pair):
+            axes.set_yticks([])
+        return
+    drawn = zip(pairs, panels, strict=False)
+    kinds = [[("accuracy", above), (below_of(panel), below)] for (above, below), panel in drawn]
+    for metric in {metric for panel in kinds for metric, _ in panel}:
+        same = [(place, axes) for place, panel in enumerate(kinds) for name, axes in panel if name == metric]
+        limits = [axes.get_ylim() for place, axes in same if panels[place].measured] or [(0.0, 1.0)]
+        low = min(at[0] for at in limits) if metric == "accuracy" else 0.0
+        high = max(at[1] for at in limits)
+        for place, axes in same:
+            axes.set_ylim(low, high if metric == "accuracy" else 1.1 * high)
+            if place % COLUMNS and metric in [name for name, _ in kinds[place - 1]]:
+                axes.tick_params(labelleft=False)
+            else:
+                axes.set_ylabel(LABELS[metric])
+
+
+def _legend(panels: Sequence[Panel]) -> list:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    colour = style.LOOKS["cdpr"].colour
+    ring = {"markersize": 8, "markerfacecolor": "none", "markeredgecolor": style.VERMILION}
+    handles: list = [
+        Line2D([], [], color=colour, linewidth=1.2, marker="o", markersize=4.5, markerfacecolor="white",
+               label="CDPR, one setting changed"),
+        Line2D([], [], color=colour, linestyle="", marker="D", markersize=5, label="default"),
+        Line2D([], [], linestyle="", marker="o", **ring, label="best measured"),
+    ]  # fmt: skip
+    if any(panel.spread("accuracy") for panel in panels):
+        handles.append(Patch(color=_LIGHT, label="seeds of the default"))
+    if any(len(panel.measured) < len(panel.points) for panel in panels):
+        handles.append(Line2D([], [], color=style.BLACK, linestyle="", marker="x", markersize=4, label="missing"))
+    return handles
+
+
+def _notes(settings: Settings, panels: Sequence[Panel]) -> list[str]:
+    found = [point for panel in panels for point in panel.points]
+    lost = [point.variant for point in found if isinstance(point.found, Hole)]
+    cases = max((point.found.cases for point in found if isinstance(point.found, Summary)), default=0)
+    seeds = sorted({panel.seeds for panel in panels})
+    shown = " or ".join(", ".join(map(str, chosen)) for chosen in seeds)
+    repeated = [panel.default_seeds for panel in panels]
+    counts = {len(at.runs) for at in repeated if isinstance(at, Summary)}
+    band = "the default's seeds are missing" if any(isinstance(at, Hole) for at in repeated) else "no band: one seed"
+    if max(counts, default=1) > 1:
+        band = f"grey: lowest to highest of the default's {max(counts)} seeds"
+    return [
+        missing_note(lost).strip(),
+        f"{settings.evaluation.decodings[0]} decoding, {f'{cases} ' if cases else ''}in-domain test cases; "
+        "bars and brackets: 95% intervals over cases; values evenly spaced",
+        f"points: seed{'s' if ',' in shown else ''} {shown}; {band}",
+    ]

@@ -1,0 +1,213 @@
+"""Sweeps of settings and the distribution of costs, from small evaluation files written here."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+
+from cdpr.report import style
+from cdpr.report.cost_distribution import learned_methods, plot_cost_distribution, share_at_most
+from cdpr.report.sensitivity import plot_sweeps, read_panels, sweep_table, verdict
+from cdpr.report.table import to_csv
+from cdpr.settings import merge, parse_settings, sweeps
+from cdpr.settings.restrict import restrict
+from cdpr.stages.catalogue import STAGES
+
+SETTINGS = parse_settings({"seeds": [0, 1, 2], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}})
+CASES = {"mimic_iv": 200, "clinicalbench": 60, "private": 40}
+
+
+def write_run(results: Path, run: str, dataset: str, right: float, cost: float) -> Path:
+    """Fake evaluation: this share is right, costs are spread about ``cost``, a tenth of the work-ups is free."""
+    rng = np.random.default_rng([*run.encode(), *dataset.encode()])
+    cases = CASES[dataset]
+    path = results / "evaluations" / run / f"{dataset}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as out:
+        for i in range(cases):
+            tests = 0 if i % 10 == 9 else int(rng.integers(1, 5))
+            spent = round(cost * tests / 2.5 * float(rng.lognormal(0, 0.6)), 2)
+            correct = (i * 7919) % cases < round(right * cases)
+            na = int(rng.integers(0, 2))
+            row = {
+                "note_id": f"c{i:03d}", "decoding": "greedy", "correct": correct, "diagnosis": "a", "gold": "b",
+                "turns": tests + 1, "n_issued": tests, "n_available": tests, "n_unavailable": na, "n_invalid": 0,
+                "n_repeated": 0, "n_physical": 0, "n_tests": tests, "n_na": na, "cost_usd": spent,
+                "utility": correct - 0.05 * tests - 0.002 * spent, "forced": False,
+            }  # fmt: skip
+            out.write(json.dumps(row) + "\n")
+    return path
+
+
+def fake_sweeps(results: Path, settings=SETTINGS, where=("sensitivity", "further_sensitivity")) -> None:
+    """Every point of every sweep with its first seed; what sweeps share with other experiments with all seeds."""
+    for name in where:
+        for points in sweeps(settings, name).values():
+            for place, variant in enumerate(points.values()):
+                write_run(results, f"{variant}-seed0", "mimic_iv", 0.58 + 0.03 * place, 20 + 12 * place)
+    for variant, right, cost in (("cdpr", 0.66, 30), ("grpo", 0.55, 45), ("cdpr_step", 0.64, 28),
+                                 ("without_lambda_test", 0.67, 48), ("without_lambda_cost", 0.68, 90),
+                                 ("without_lambda_na", 0.63, 33)):  # fmt: skip
+        for seed in settings.seeds:
+            write_run(results, f"{variant}-seed{seed}", "mimic_iv", right + 0.015 * (seed - 1), cost + 4 * seed)
+
+
+def fake_agents(results: Path, settings=SETTINGS) -> None:
+    """The main agents on every data set."""
+    for place, method in enumerate(learned_methods(settings)):
+        for run in method.runs:
+            for dataset in CASES:
+                write_run(results, run, dataset, 0.5, 900.0 if run == "static" else 60.0 / (place + 1))
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    fake_sweeps(folder)
+    return folder
+
+
+@pytest.fixture
+def results(pristine, tmp_path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "results"))
+
+
+def lines(results: Path, where: str = "sensitivity", settings=SETTINGS) -> dict[tuple[str, str], dict]:
+    rows = list(csv.DictReader(to_csv(sweep_table(*read_panels(settings, results, where))).splitlines()))
+    assert all(None not in row and None not in row.values() for row in rows)
+    return {(row["sweep"], row["value"]): row for row in rows}
+
+
+def lose(results: Path, *runs: str) -> None:
+    for run in runs:
+        shutil.rmtree(results / "evaluations" / run)
+
+
+def test_every_point_has_its_line_and_the_default_is_cdpr(pristine):
+    for where, count in (("sensitivity", 6), ("further_sensitivity", 7)):
+        rows = lines(pristine, where)
+        planned = {(name, variant) for name, points in sweeps(SETTINGS, where).items() for variant in points.values()}
+        assert {(row["sweep"], row["variant"]) for row in rows.values()} == planned
+        defaults = [row for row in rows.values() if row["default"] == "yes"]
+        assert len(defaults) == count and len({(row["k"], row["aec"]) for row in defaults}) == 1
+        assert all(row["status"] == "measured" and row["seeds"] == "1" and row["n"] == "200" for row in rows.values())
+        assert {(float(row["seed_low"]), float(row["seed_high"])) for row in defaults} == {(0.645, 0.675)}
+    rows = lines(pristine)
+    # Faked verdicts are nested: what the default gets right, the best point does too.
+    best, default = rows["candidates", "8"], rows["candidates", "4"]
+    assert (best["k"], default["k"]) == ("134", "129")
+    assert float(best["difference"]) == pytest.approx(5 / 200) and float(best["difference_low"]) > 0
+    assert float(best["low"]) < 0.67 < float(best["high"]) and default["difference"] == ""
+    assert rows["beta", "0"]["k"] == "107"  # GRPO's first seed
+
+
+def test_the_text_names_the_best_wherever_it_is(results):
+    def said(name: str) -> str:
+        found, panels = read_panels(SETTINGS, results, "sensitivity")
+        return verdict(found, next(panel for panel in panels if panel.name == name))
+
+    assert said("candidates").startswith("best 8, 67.0%\nover default 4: +2.5 [")
+    lose(results, "candidates_8-seed0")
+    assert said("candidates").startswith("best of 3 measured: 4, 64.5%\nover next best 6: +0.5 [")
+    write_run(results, "candidates_6-seed0", "mimic_iv", 0.645, 20)
+    assert said("candidates") == "best of 3 measured: 4 and 6, 64.5%\nover next best 6: 0.0 [0.0, 0.0]"
+    lose(results, "candidates_2-seed0", "candidates_6-seed0")
+    assert said("candidates").strip() == "only 4 measured: 64.5%"
+    lose(results, "cdpr-seed0")
+    assert said("candidates").strip() == "nothing measured"
+    assert said("horizon").endswith("default 3: missing")
+
+
+def test_a_missing_point_is_a_hole_in_its_own_place(results, tmp_path):
+    whole = lines(results)
+    lose(results, "beta_0.25-seed0", "cdpr-seed2")
+    holed = lines(results)
+    assert list(holed) == list(whole)
+    lost = holed["beta", "0.25"]
+    assert lost["status"] == "missing: evaluations/beta_0.25-seed0/mimic_iv.jsonl"
+    assert not any(lost[name] for name in ("k", "n", "accuracy", "low", "difference", "utility"))
+    # One of the default's seeds is missing: no band from the rest; the points keep their figures.
+    for key in whole.keys() - {("beta", "0.25")}:
+        assert holed[key] == whole[key] | {"seed_low": "", "seed_high": ""}
+    assert all(row["status"].startswith("missing") for row in lines(tmp_path).values())
+
+
+def test_only_seeds_that_all_points_share_are_compared(results):
+    twice = {"experiments": {"sweeps": {"candidates": {"seeds": 2, "values": [8]}}}}
+    settings = parse_settings(merge(SETTINGS.model_dump(), twice))
+    write_run(results, "candidates_8-seed1", "mimic_iv", 0.7, 30)
+    rows = lines(results, settings=settings)
+    assert rows["candidates", "4"]["k"] == "129+132" and rows["candidates", "8"]["k"] == "134+140"
+    assert float(rows["candidates", "4"]["seed_high"]) == 0.675
+
+
+def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp_path, monkeypatch):
+    fake_agents(results)
+    monkeypatch.setitem(style._PARAMETERS, "savefig.dpi", 40)
+    first = {
+        path.suffix[1:]: path.read_bytes() for path in plot_sweeps(SETTINGS, results, tmp_path / "a", "sensitivity")
+    }
+    for name in ("plot_sensitivity", "plot_cost_distribution"):
+        out = {kind: tmp_path / f"{name}.{kind}" for kind in first}
+        job = SimpleNamespace(inputs={"results": results}, out=out)
+        importlib.import_module(f"cdpr.stages.{name}").run(restrict(SETTINGS, STAGES[name].reads), job)
+        assert out["png"].read_bytes().startswith(b"\x89PNG") and b"CreationDate" not in out["pdf"].read_bytes()
+        if name == "plot_sensitivity":
+            assert first == {kind: path.read_bytes() for kind, path in out.items()}
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_words_keep_off_each_other_and_the_tier_is_told(results, tmp_path, monkeypatch):
+    fake_agents(results)
+    fake_sweeps(results)
+    lose(results, "beta_0.25-seed0", "candidates_8-seed0", "utility_grpo-seed1")
+    drawn = []
+    monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure) or [])
+    plot_sweeps(SETTINGS, results, tmp_path / "a", "sensitivity")
+    plot_sweeps(SETTINGS, results, tmp_path / "b", "further_sensitivity")
+    plot_cost_distribution(SETTINGS, results, tmp_path / "c")
+    plot_sweeps(SETTINGS, tmp_path / "nowhere", tmp_path / "d", "sensitivity")
+    plot_cost_distribution(SETTINGS, tmp_path / "nowhere", tmp_path / "e")
+    for figure in drawn:
+        with style.drawing():
+            figure.canvas.draw()
+        unseen = _unseen_ticks(figure)
+        words = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in unseen]
+        mark, notes = figure.texts
+        assert "tier: demo — synthetic hospital" in mark.get_text() and "\nmissing: " not in notes.get_text()
+        _assert_apart(figure, [text for text in words if text is not mark])
+        notes.set_text(notes.get_text().splitlines()[-1])  # the line beside the mark
+        _assert_apart(figure, [mark, notes])
+
+
+def _assert_apart(figure, words: list[Text]) -> None:
+    page, boxes = figure.bbox, [(text.get_text(), text.get_window_extent()) for text in words]
+    for place, (name, box) in enumerate(boxes):
+        assert page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1, name
+        for other, at in boxes[place + 1 :]:
+            apart = box.x1 <= at.x0 + 1 or at.x1 <= box.x0 + 1 or box.y1 <= at.y0 + 1 or at.y1 <= box.y0 + 1
+            assert apart, (name, other)
+
+
+def _unseen_ticks(figure) -> set[Text]:
+    """Labels of ticks outside of the limits, or of axes that are switched off."""
+    unseen = set()
+    for axes in figure.axes:
+        for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            for tick in (*axis.majorTicks, *axis.minorTicks):
+                if not axes.axison or not limits[0] <= tick.get_loc() <= limits[1]:
+                    unseen |= {tick.label1, tick.label2}
+    return unseen
+
+
+def test_shares_grow_from_nothing_to_all():
+    x, y = share_at_most(np.array([0.0, 0.0, 5.0, 20.0]))
+    assert x.tolist() == [-1, 0, 5, 20, 1e6] and y.tolist() == [0, 0.5, 0.75, 1, 1]
