@@ -1,0 +1,296 @@
+"""The ledger of claims: that it is whole, and that verdicts follow their rules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cdpr.report.claims import ClaimsError, read_claims, write_claims
+from cdpr.report.claims.measure import Evidence
+from cdpr.report.claims.outcome import Effect, directional
+from cdpr.report.claims.page import make_ledger
+from cdpr.report.methods import DATASETS
+from cdpr.report.results import Hole
+from cdpr.settings import Settings, parse_settings, sweeps, value_at
+
+SYNTHETIC = parse_settings({"seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}})
+PAPER = parse_settings({
+    "tier": "paper", "seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]},
+    "policy": {"model": "models/Qwen3-4B"}, "data": {name: {"path": f"data/{name}"} for name in DATASETS},
+})  # fmt: skip
+CASES = {"mimic_iv": 100, "clinicalbench": 60, "private": 40}
+# Run -> right diagnoses in 20, examinations per case, cost of one.
+RUNS = {
+    "warm_start": (8, 3, 20.0), "static": (10, 9, 40.0), "grpo": (10, 3, 18.0), "cdpr": (11, 2, 17.0),
+    "without_lambda_test": (11, 4, 17.0), "without_lambda_cost": (11, 2, 40.0), "without_lambda_na": (11, 2, 17.0),
+    "candidates_2": (11, 2, 17.0), "candidates_6": (4, 2, 17.0), "beta_0.25": (9, 2, 17.0), "beta_1": (6, 2, 17.0),
+}  # fmt: skip
+# Numbers of the paper's text by place; those of its tables are counted below.
+FACTS = {
+    "Experimental Setup": "23377 750 1500 24 150 952",
+    "Main Results (1)": "47.42 45.30 42.24 40.88 42.10 23.52 30.06 34.24 263.17 16.58 4 1/16",
+    "Main Results (2)": "37.93 38.27 39.75 50.97 61.97",
+    "Main Results (3)": "19.07 37.74 40.88 42.24",
+    "Ablation Studies": "53.07 47.33 2.10 4.10 79.20",
+    "Training Efficiency": "47 53.07",
+    "Hyperparameter Sensitivity": "4 3 0.5",
+    "Expert Evaluation": "3 300 100 5 4.7 4.0 0.001 4.5 4.2 4.1 0.05",
+    "Dynamic vs. Static": "53.07 50.23 1/10 36.65 395.40 90.7",
+    "Appendix: data sets": "23377 750 1500 24 150 952",
+    "Appendix: sample record": "0.00 5.00 8.46 10.56 8.68 18.00 6.47 11.57 29.73 8.50",
+    "Appendix: training": "2 8 2048 4096 4 16 64 1 5e-6 3 200 0.5 0.05 0.02 0.10 1.0 8192",
+    "Appendix: evaluation": "2048 4096",
+    "Appendix: expert evaluation": "3 5 100 300 1 0.7",
+}
+
+
+def write_rows(path: Path, rows: list[dict]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def write_evaluation(folder: Path, run: str, right: int, tests: int, price: float, cases=CASES) -> None:
+    for dataset, count in cases.items():
+        rows = [{
+            "note_id": f"c{i:03d}", "decoding": "greedy", "correct": i % 20 < right, "diagnosis": "a", "gold": "b",
+            "turns": 1, "n_issued": tests, "n_available": tests, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0,
+            "n_physical": 0, "n_tests": tests, "n_na": 0, "cost_usd": tests * price, "utility": 0.0, "forced": False,
+        } for i in range(count)]  # fmt: skip
+        write_rows(folder / "evaluations" / run / f"{dataset}.jsonl", rows)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    untrained = ("warm_start", "static")
+    for run, figures in RUNS.items():
+        for name in [run] if run in untrained else [f"{run}-seed{seed}" for seed in (0, 1)]:
+            write_evaluation(folder, name, *figures)
+    for run, (pace, top) in {"grpo": (1, 0.4), "cdpr": (2, 0.6), "without_cache": (5, 0.6)}.items():
+        for seed in (0, 1):
+            rows = [
+                {"step": s, "seconds": s * pace * (1 + 0.01 * seed), "tokens": s}
+                | {"validation/accuracy": top * min(1, 0.5 + s / 20) + 0.001 * seed}
+                for s in range(0, 21, 5)
+            ]
+            write_rows(folder / "training" / f"{run}-seed{seed}" / "metrics.jsonl", rows)
+    return folder
+
+
+def judged(settings: Settings, results: Path, *claims: dict) -> list[dict]:
+    """The entries of a ledger that holds just these claims."""
+    head = {"place": "x", "says": "y"}
+    path = results / "claims.yaml"
+    path.write_text(yaml.safe_dump({"claims": [head | {"id": str(i)} | c for i, c in enumerate(claims)]}))
+    return make_ledger(settings, results, read_claims(path))["claims"]
+
+
+@pytest.fixture(scope="module")
+def synthetic(results) -> dict:
+    return make_ledger(SYNTHETIC, results, read_claims())
+
+
+def test_every_number_of_the_paper_is_in_the_ledger():
+    claims = read_claims()
+    printed: dict[str, set[str]] = {}
+    for claim in claims:
+        printed.setdefault(claim.place, set()).update(claim.printed)
+    for place, numbers in FACTS.items():
+        assert set(numbers.split()) <= printed[place], place
+    count = {place: sum(c.place == place for c in claims) for place in ("Table 1", "Table 2", "Table 3")}
+    assert count == {"Table 1": 18 * 4 * 3, "Table 2": 5 * 3, "Table 3": 2 * 2}
+    assert {c.place for c in claims} >= {"Abstract", "Introduction", "Methodology", "Conclusion"}
+    assert sum(c.headline for c in claims) > 10
+
+
+def test_every_name_in_the_ledger_is_known(results):
+    evidence = Evidence(SYNTHETIC, results)
+    for claim in read_claims():
+        names = [getattr(claim, n, "") for n in ("of", "than", "nearer_to")] + list(getattr(claim, "among", ()))
+        assert not [n for n in names if n and isinstance(evidence.method(n), Hole)], claim.id
+        for setting in getattr(claim, "settings", ()):
+            value_at(SYNTHETIC, setting)
+        if claim.kind == "peak":
+            assert claim.value in sweeps(SYNTHETIC, "sensitivity")[claim.sweep]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "larger"}, r"claims\.yaml: claim 'a': field 'kind': expected one of figure, greater"),
+        ({"side": "over"}, r"claim 'a': field 'side': Input should be 'above' or 'below'"),
+        ({"metrics": 1}, r"claim 'a': field 'metrics': Extra inputs"),
+        ({"on": ["mimic_iv", "mimic_iv"]}, r"claim 'a.mimic_iv': field 'id': stands twice"),
+        ({"printed": {"tor": ["1"]}}, r"claim 'a': field 'printed': 'tor' is no value of"),
+        ({"kind": "figure", "side": None}, r"claim 'a': field 'side'"),
+    ],
+)
+def test_a_malformed_ledger_names_file_claim_and_field(tmp_path, change, message):
+    good = {"id": "a", "place": "x", "says": "y", "kind": "greater", "of": "cdpr", "than": "grpo", "metric": "aen",
+            "on": "private", "side": "below"}  # fmt: skip
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump({"claims": [good | change]}))
+    with pytest.raises(ClaimsError, match=message):
+        read_claims(path)
+    path.write_text(yaml.safe_dump({"claims": [], "more": 1}))
+    with pytest.raises(ClaimsError, match="field 'more'"):
+        read_claims(path)
+
+
+@pytest.mark.parametrize(
+    ("effect", "verdict", "unfit", "incomplete"),
+    [
+        ((1, 0.5, 2), "reproduced", "", ""),
+        ((1, 0.5, 2), "same direction", "synthetic cases; ...", ""),
+        ((1, 0.5, 2), "same direction", "", "3 of 18"),
+        ((1, -0.5, 2), "same direction", "", ""),
+        ((-1, -2, 0.5), "not supported", "", ""),
+        ((0, 0, 0), "not supported", "", ""),
+        ((-1, -2, -0.5), "deviates", "synthetic cases", ""),
+        ((1, None, None), "same direction", "", ""),
+        ((-1, None, None), "not supported", "", ""),
+    ],
+)
+def test_directions(effect, verdict, unfit, incomplete):
+    assert directional(Effect(*effect), unfit, incomplete)[0] == verdict
+
+
+def test_synthetic_cases_reproduce_nothing_and_no_figure_is_compared(synthetic):
+    assert synthetic["counts"]["reproduced"] == 0
+    assert sum(synthetic["counts"].values()) == len(synthetic["claims"])
+    figures = [c for c in synthetic["claims"] if c["kind"] == "figure"]
+    assert len(figures) > 230
+    assert all(c["verdict"] == "not run" and c["measured"] is None for c in figures)
+    by_id = {c["id"]: c for c in synthetic["claims"]}
+    assert "synthetic cases; the figure is of MIMIC-IV" in by_id["table_1.CDPR-4B.mimic_iv.acc"]["why"]
+    assert by_id["table_1.GPT-5.4.private.aec"]["why"] == "needs an API key"
+    better = by_id["abstract.accuracy.mimic_iv"]
+    assert (better["verdict"], better["clear"], better["k"]) == ("same direction", True, "55+55 : 50+50")
+    assert (better["measured"], better["n"], better["seeds"]) == (pytest.approx(5.0), 100, (0, 1))
+    assert by_id["ablation.test_bounds"]["unit"] == "ratio" and by_id["ablation.test_bounds"]["measured"] == 2.0
+    assert by_id["hyper.learning_rate"]["verdict"] == "as stated"
+    assert by_id["hyper.epochs"]["verdict"] == "set otherwise"
+    assert by_id["ablation.is_grpo"]["verdict"] == "as stated"
+
+
+def test_differences_are_those_of_the_paired_table(results):
+    evidence = Evidence(SYNTHETIC, results)
+    one, two = (evidence.results.method(name) for name in ("cdpr", "grpo"))
+    paired = evidence.results.compare(one, two, "private", "greedy").differences["accuracy"]
+    (entry,) = judged(SYNTHETIC, results, {"kind": "greater", "of": "cdpr", "than": "grpo", "metric": "accuracy",
+                                           "on": "private", "side": "above"})  # fmt: skip
+    assert [entry[n] / 100 for n in ("measured", "low", "high")] == pytest.approx(
+        [paired.mean, paired.low, paired.high]
+    )
+
+
+def test_real_cases_at_the_paper_tier(results):
+    def figure(printed, metric="accuracy", of="cdpr", **more):
+        return {"kind": "figure", "of": of, "metric": metric, "on": "mimic_iv", "printed": [printed], **more}
+
+    def greater(side, **more):
+        return {
+            "kind": "greater",
+            "of": "cdpr",
+            "than": "grpo",
+            "metric": "aec",
+            "on": "mimic_iv",
+            "side": side,
+            **more,
+        }
+
+    table = [
+        (figure("53.07"), "reproduced"),
+        (figure("70.00"), "deviates"),
+        (figure("2.10", "aen"), "deviates"),
+        (figure("2.0", "aen"), "reproduced"),
+        (figure("90.6", "aec", than="static", statistic="reduction"), "reproduced"),
+        (figure("90.7", "aec", than="static", statistic="reduction"), "deviates"),
+        (figure("1/10", "aec", than="static", statistic="ratio", value=0.1, within=0.02), "reproduced"),
+        (figure("42.93", of="GPT-5.4"), "not run"),
+        (greater("below"), "reproduced"),
+        (greater("above"), "deviates"),
+        (greater("below", margin=25), "deviates"),
+        (greater("below", times=0.7), "reproduced"),
+        (greater("below", times=0.6), "deviates"),
+        # Only 3 of the 18 rows were run.
+        ({"kind": "best", "of": "cdpr", "metric": "aec", "on": "mimic_iv", "side": "below"}, "same direction"),
+        (
+            {"kind": "best", "of": "cdpr", "metric": "aec", "on": "mimic_iv", "side": "below", "among": ["grpo"]},
+            "reproduced",
+        ),
+        ({"kind": "close", "of": "cdpr", "than": "grpo", "metric": "aen", "on": "private", "margin": 2}, "reproduced"),
+        ({"kind": "close", "of": "cdpr", "than": "grpo", "metric": "aen", "on": "private", "margin": 0.5}, "deviates"),
+        ({"kind": "peak", "sweep": "candidates", "value": 4}, "not supported"),
+        ({"kind": "peak", "sweep": "beta", "value": 0.5}, "reproduced"),
+        ({"kind": "peak", "sweep": "beta", "value": 0.3}, "not run"),
+        ({"kind": "peak", "sweep": "horizon", "value": 3}, "not run"),
+        ({"kind": "cases", "on": "private", "value": 40}, "as stated"),
+        ({"kind": "cases", "on": "private", "value": 952}, "set otherwise"),
+    ]  # fmt: skip
+    entries = judged(PAPER, results, *(claim for claim, _ in table))
+    assert [(e["id"], e["verdict"]) for e in entries] == [(str(i), v) for i, (_, v) in enumerate(table)]
+    assert "3 of 18 rows were run" in entries[13]["why"]
+    assert "3 of 4 points of our grid were run" in entries[17]["why"]
+
+
+def test_only_real_cases_at_the_paper_scale_are_the_papers(results):
+    mixed = {name: {"path": None if name == "private" else "data/x"} for name in DATASETS}
+    changed = {
+        "paper": PAPER, "small": PAPER.model_copy(update={"tier": "small_gpu"}),
+        "tiny": PAPER.model_copy(update={"policy": SYNTHETIC.policy}),
+        "mixed": parse_settings({"tier": "paper", "policy": {"model": "m"}, "data": mixed}),
+    }  # fmt: skip
+    unfit = {name: Evidence(settings, results).unfit for name, settings in changed.items()}
+    assert unfit["paper"]("mimic_iv") == unfit["paper"]("average") == unfit["mixed"]("mimic_iv") == ""
+    assert "tier small_gpu" in unfit["small"]("mimic_iv") and "tiny policy" in unfit["tiny"]("private")
+    assert "synthetic" in unfit["mixed"]("average") and "synthetic" in unfit["mixed"]("private")
+
+
+def test_variants_meet_with_the_seeds_that_both_have(results):
+    evidence = Evidence(SYNTHETIC, results)
+    runs = {other: [m.runs for m in evidence.sample(["cdpr", other], "accuracy", "mimic_iv").methods]
+            for other in ("grpo", "candidates_2", "warm_start")}  # fmt: skip
+    both = ("cdpr-seed0", "cdpr-seed1")
+    assert runs["grpo"] == [both, ("grpo-seed0", "grpo-seed1")]
+    assert runs["candidates_2"] == [both[:1], ("candidates_2-seed0",)]
+    assert runs["warm_start"] == [both, ("warm_start",)]
+
+
+def test_training_is_compared_seed_by_seed(results):
+    def slower(of, than, side, **more):
+        return {"kind": "slower", "of": of, "than": than, "side": side, **more}
+
+    entries = judged(
+        PAPER, results,
+        slower("without_cache", "cdpr", "above"),
+        slower("grpo", "cdpr", "above", share=None),
+        slower("cdpr", "without_cache", "below", nearer_to="grpo"),
+        slower("cdpr", "grpo", "above", share=0.4),
+        slower("without_selection", "cdpr", "above"),
+        {"kind": "plateau", "of": "grpo", "than": "cdpr", "side": "below"},
+        {"kind": "plateau", "of": "without_cache", "than": "cdpr", "margin": 2},
+        {"kind": "plateau", "of": "cdpr", "printed": ["60"], "within": 0.5},
+    )  # fmt: skip
+    verdicts = ["reproduced", "deviates", "reproduced", "not run", "not run", "reproduced", "reproduced", "reproduced"]
+    assert [entry["verdict"] for entry in entries] == verdicts
+    assert entries[0]["measured"] == pytest.approx(30 * 1.005)  # both get there at step 10
+    assert entries[4]["why"].startswith("missing: training/without_selection-seed0/metrics.jsonl")
+    one_seed = PAPER.model_copy(update={"seeds": [0]})
+    (entry,) = judged(one_seed, results, slower("without_cache", "cdpr", "above"))
+    assert (entry["verdict"], entry["clear"], entry["low"]) == ("same direction", None, None)
+
+
+def test_page_holds_every_claim_and_the_same_bytes(results, tmp_path):
+    counts = write_claims(SYNTHETIC, results, tmp_path / "a")
+    write_claims(SYNTHETIC, results, tmp_path / "b")
+    forms = [(tmp_path / f"{name}{suffix}").read_bytes() for suffix in (".json", ".md", ".csv") for name in "ab"]
+    assert forms[::2] == forms[1::2]
+    ledger, page = json.loads(forms[0]), forms[2].decode()
+    assert (ledger["tier"], ledger["counts"]) == ("demo", counts) and ledger["audit"]
+    assert "synthetic hospital" in page.splitlines()[0]
+    assert page.index("## What holds here") < page.index("## Headline claims") < page.index("## Abstract")
+    assert len(forms[4].decode().splitlines()) == len(ledger["claims"]) + 1
