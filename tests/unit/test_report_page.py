@@ -1,0 +1,314 @@
+"""The HTML page from small results written here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import struct
+import zlib
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from cdpr.evaluation.provenance import ProvenanceError
+from cdpr.report import report_page
+from cdpr.report.headline import BETTER, OPEN, WORSE, differences, headline
+from cdpr.report.main_table import write_main_results
+from cdpr.report.methods import DATASETS, main_methods
+from cdpr.report.page_markdown import inline, parts
+from cdpr.report.report_page import SECTIONS, all_methods, banner, write_report_page
+from cdpr.report.results import Results
+from cdpr.settings import parse_settings
+from cdpr.stages.report_page import indexed
+
+HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
+# Run -> of ten cases so many are right, and the cost of the work-up.
+RUNS = {
+    "warm_start": (4, 20.0), "static": (7, 300.0), "grpo-seed0": (5, 30.0), "grpo-seed1": (5, 32.0),
+    "cdpr-seed0": (8, 10.0), "cdpr-seed1": (7, 12.0), "zero_test": (2, 0.0),
+}  # fmt: skip
+BASE = {"seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}, "utility": {"cost_unit_usd": 10}}
+SETTINGS = parse_settings(BASE)
+
+
+def write_run(folder: Path, run: str, dataset: str, right: int, cost: float, cases: int = 30) -> None:
+    rows = [
+        {"note_id": f"c{i:03d}", "decoding": "greedy", "correct": i % 10 < right, "diagnosis": "SECRET", "gold": "b",
+         "turns": 3, "n_issued": 2, "n_available": 2, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0,
+         "n_physical": 0, "n_tests": 2, "n_na": 0, "cost_usd": cost, "utility": (i % 10 < right) - cost / 500,
+         "forced": False}
+        for i in range(cases)
+    ]  # fmt: skip
+    path = folder / "evaluations" / run / f"{dataset}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    variant, _, seed = run.partition("-seed")
+    record = {
+        "stage": "evaluate", "run_key": key_of(run, dataset), "tier": "demo", "seed": None,
+        "options": {"run": run, "dataset": dataset}, "tags": {"variant": variant} | ({"seed": seed} if seed else {}),
+        "code_digest": "c0de", "inputs": {"cases": {"path": "/home/me/x", "sha256": dataset * 8}}, "outputs": {},
+        "started": "2026-01-01T00:00:00+00:00", "wall_seconds": 7.125, "commit": "deadbeef",
+    }  # fmt: skip
+    path.with_name(f"{dataset}.run.json").write_text(json.dumps(record))
+
+
+def key_of(run: str, dataset: str) -> str:
+    return hashlib.sha256(f"{run}/{dataset}".encode()).hexdigest()[:16]
+
+
+def png(path: Path, size: int = 1) -> None:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0))
+    body = chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"tEXt", b"x\0" + b"y" * size) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + body)
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("page") / "results"
+    for run, (right, cost) in RUNS.items():
+        for dataset in DATASETS:
+            write_run(folder, run, dataset, right, cost)
+    write_main_results(SETTINGS, folder, folder / "tables" / "main_results")
+    hostile = HOSTILE.replace("|", "\\|")
+    ablations = (
+        "# Ablations\n\n## In-domain\n\n| Variant | Acc. [95%] | as printed |\n| :-- | --: | --: |\n"
+        f"| CDPR (ours) | **75.00 [1.00, 2.00]** | 53.07 |\n| {hostile} | 1 | 2 |\n"
+        "| w/o R_proc — *missing: evaluations/x.jsonl* | — | — |\n\n- a note\n\n"
+        "## Changes against GRPO, greedy decoding\n\n| Variant | Δ Acc. |\n| :-- | --: |\n| CDPR (ours) | +7.77 |\n\n"
+        "## As printed in the paper\n\n| Variant | Acc. |\n| :-- | --: |\n| CDPR (ours) | 53.07 |\n"
+    )
+    (folder / "tables" / "ablations.md").write_text(ablations)
+    for name in ("accuracy_cost", "sensitivity"):
+        png(folder / "figures" / f"{name}.png")
+    (folder / "cards").mkdir()
+    (folder / "cards" / "private.md").write_text(f"# Card {HOSTILE}\n\n## Counts {HOSTILE}\n\n{HOSTILE}\n")
+    claims = [
+        {"id": "a1", "place": "Abstract", "says": f"CDPR is cheaper {HOSTILE}", "verdict": "same direction",
+         "headline": True, "measured": -19.25, "low": -21.0, "high": -17.0, "unit": "USD", "clear": True,
+         "n": 30, "seeds": 2, "runs": ["cdpr-seed0", "grpo-seed1/private", HOSTILE]},
+        {"id": "t1", "place": "Table 1", "says": "a figure", "verdict": "not run (synthetic cases)", "printed": 53.07},
+    ]  # fmt: skip
+    audit = [
+        {"id": "mean", "place": "Table 1", "says": HOSTILE, "printed": 1.0, "recomputed": 2.0, "agrees": False},
+        {"id": "ok", "place": "Table 1", "says": "fine", "printed": 1, "recomputed": 1, "agrees": True},
+    ]
+    (folder / "claims.json").write_text(json.dumps({"tier": "demo", "claims": claims, "audit": audit}))
+    return folder
+
+
+@pytest.fixture
+def results(pristine, tmp_path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "results"))
+
+
+@pytest.fixture(scope="module")
+def page(pristine, tmp_path_factory) -> Page:
+    return Page(write(pristine, tmp_path_factory.mktemp("made")))
+
+
+def write(folder: Path, out: Path, settings=SETTINGS) -> str:
+    return write_report_page(settings, folder, out / "report.html", indexed).read_text(encoding="utf-8")
+
+
+class Page(HTMLParser):
+    """What a browser would find: tags with their attributes, and the text."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.source, self.tags, self.text = text, [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def values(self, name: str) -> list[str]:
+        return [attributes[name] for _, attributes in self.tags if attributes.get(name) is not None]
+
+    def count(self, tag: str) -> int:
+        return sum(found == tag for found, _ in self.tags)
+
+
+def test_nothing_is_fetched_and_nothing_breaks_out(page):
+    assert (page.count("script"), page.count("style"), page.count("link"), page.count("iframe")) == (1, 1, 0, 0)
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert all(source.startswith("data:image/png;base64,") for source in page.values("src"))
+    assert all(re.match(r"#|https://|timings\.md$", link) for link in page.values("href"))
+    assert "url(" not in page.source and "@import" not in page.source
+    assert "default-src 'none'" in page.source
+    assert HOSTILE in page.text  # in the ledger, as text
+    assert "-19.25 [-21.00, -17.00] USD, clear; N = 30, seeds 2" in page.text
+    assert page.text.count("alert(2)") >= 5 and "SECRET" not in page.source
+    assert len(page.source) < 5e6
+
+
+def test_every_link_has_a_target_and_every_image_a_text(page):
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    targets = [link[1:] for name in ("href", "data-also") for link in page.values(name) if link.startswith("#")]
+    assert len(targets) > 100 and set(targets) <= set(ids)
+    assert all(attributes.get("alt") for tag, attributes in page.tags if tag == "img")
+    assert page.count("th") == len([a for t, a in page.tags if t == "th" and a.get("scope")])
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1 and all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_numbers_lead_to_their_runs(page):
+    wide = page.source.split("Every agent on every benchmark.")[1].split("</table>")[0]
+    row = wide.split('<th scope="row">CDPR (ours)</th>')[1].split("</tr>")[0]
+    links = re.findall(r'href="#([^"]+)"', row)
+    assert links == [f"made-cdpr-{d}" for d in DATASETS for _ in range(3)] + ["made-cdpr"] * 4
+    paired = page.source.split("CDPR (ours) against GRPO, greedy decoding</h3>")[1].split("</table>")[0]
+    assert 'href="#made-cdpr-private" data-also="#made-grpo-private"' in paired
+    assert 'href="#made-cdpr-mimic_iv" data-also="#made-grpo-mimic_iv">+7.77</a>' in page.source
+    block = page.source.split('id="made-cdpr-mimic_iv"')[1].split('id="made-')[0]
+    for run in ("cdpr-seed0", "cdpr-seed1"):
+        key = key_of(run, "mimic_iv")
+        assert key in block and f"tags.`cdpr.run_key` = &#39;{key}&#39;" in block
+        assert f"snakemake --cores all results/evaluations/{run}/mimic_iv.jsonl" in block
+    assert "cdpr/evaluation, run cdpr-seed1/mimic_iv" in block and "c0de" in block
+
+
+def test_what_the_paper_prints_leads_to_no_run(page):
+    assert 'href="#made-cdpr-mimic_iv"><strong>75.00 [1.00, 2.00]</strong></a>' in page.source
+    assert '<td class="r">53.07</td>' in page.source and not re.search(r"<a[^>]*>53\.07", page.source)
+
+
+def test_the_answer_comes_first_and_the_tier_before_it(page):
+    places = [page.source.index(text) for text in ("Synthetic hospital, tiny policy", "Yes: more accurate and cheaper",
+                                                   "CDPR (ours) − GRPO", 'id="accuracy_cost"', 'id="main_table"',
+                                                   'id="claims"', 'id="provenance"')]  # fmt: skip
+    assert places == sorted(places)
+    assert "not the paper's numbers" in page.text and "+25.00 [" in page.text
+    real = {name: {"path": "mine"} for name in DATASETS}
+    assert banner(parse_settings({"data": real, "policy": {"model": "Qwen3-4B"}, "tier": "paper"}))[0] == "Tier: paper"
+    assert banner(parse_settings({"data": {"private": {"path": "mine"}}}))[0] == (
+        "Synthetic: MIMIC-IV, ClinicalBench, tiny policy"
+    )
+
+
+def test_differences_are_those_of_the_paired_tables(pristine):
+    results = Results(SETTINGS, pristine, main_methods(SETTINGS))
+    ours, grpo, backbone = map(results.method, ("cdpr", "grpo", "warm_start"))
+    paired = results.compare(ours, grpo, "private", "greedy").differences
+    assert differences(results, ours, grpo, "private", "greedy") == paired
+    at = differences(results, ours, grpo, "average", "greedy")
+    single = [results.compare(ours, grpo, d, "greedy").differences["accuracy"] for d in DATASETS]
+    assert at["accuracy"].mean == pytest.approx(sum(e.mean for e in single) / 3)
+    # three data sets resampled for themselves know their mean better than each alone
+    assert at["accuracy"].high - at["accuracy"].low < min(e.high - e.low for e in single)
+    one = differences(results, ours, backbone, "mimic_iv", "greedy")["accuracy"]
+    assert one.by_seed == pytest.approx((0.4, 0.3))  # one backbone stands against every seed
+
+
+@pytest.mark.parametrize(
+    ("right", "cost", "said", "verdicts"),
+    [
+        (8, 10.0, "Yes: more accurate and cheaper", (BETTER, BETTER)),
+        (2, 10.0, "In part: cheaper, but less accurate", (WORSE, BETTER)),
+        (5, 10.0, "In part: cheaper, no difference in accuracy shown", (OPEN, BETTER)),
+        (8, 99.0, "In part: more accurate, but costlier", (BETTER, WORSE)),
+        (5, 99.0, "No: no difference in accuracy shown, costlier", (OPEN, WORSE)),
+    ],
+)
+def test_the_answer_says_what_the_intervals_show(results, right, cost, said, verdicts):
+    for seed in (0, 1):
+        write_run(results, f"cdpr-seed{seed}", "mimic_iv", right, cost)
+        write_run(results, f"grpo-seed{seed}", "mimic_iv", 5, 30.0)
+    answers, rows = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
+    assert answers[0].short == said
+    assert tuple(figure.verdict for figure in rows[0][1][3].figures)[:2] == verdicts
+
+
+def test_what_is_missing_is_a_labelled_hole(tmp_path):
+    text = write(tmp_path / "nothing", tmp_path)
+    holes = re.findall(r'<p class="hole">(.*?)</p>', text)
+    shown = [f"figures/{name}.png" for s in SECTIONS for name in s.figures]
+    shown += [f"tables/{s.table}.md" for s in SECTIONS if s.table] + ["claims.json", "cards/private.md"]
+    for path in shown:
+        assert any(hole.startswith(f"missing: {path}") and f"cores all results/{path}" in hole for hole in holes), path
+    assert text.count("Not known") == 4 and "missing: evaluations/cdpr-seed0/mimic_iv.jsonl" in text
+
+
+def test_a_lost_seed_is_a_hole_in_the_head(results, tmp_path):
+    (results / "evaluations/grpo-seed1/private.jsonl").unlink()
+    text = Page(write(results, tmp_path)).text
+    assert text.count("missing: evaluations/grpo-seed1/private.jsonl") == 3  # answer, row, difference of the average
+    assert text.count("Yes: more accurate and cheaper") == 3
+
+
+def test_same_results_same_bytes(results, tmp_path):
+    first = write(results, tmp_path / "a")
+    for path in results.rglob("*run.json"):
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps(record | {"started": "2031", "wall_seconds": 1.5, "commit": "feed"}))
+    assert write(results, tmp_path / "b") == first
+    for word in (str(tmp_path), "2026-01-01", "7.125", "deadbeef", "/home/me"):
+        assert word not in first
+    elsewhere = parse_settings(BASE | {"paths": {"results": str(results)}})
+    assert str(tmp_path) not in write(results, tmp_path / "c", elsewhere)
+
+
+@pytest.mark.parametrize(
+    "path", ["figures/accuracy_cost.run.json", "claims.json", "evaluations/static/private.run.json"]
+)
+def test_results_of_another_tier_share_no_page(results, tmp_path, path):
+    (results / path).write_text(json.dumps({"tier": "paper"}))
+    with pytest.raises(ProvenanceError, match=path):
+        write(results, tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"claims": [1]}', '{"claims": [{"id": "x"}]}'])
+def test_a_broken_ledger_is_named(results, tmp_path, text):
+    (results / "claims.json").write_text(text)
+    with pytest.raises(ProvenanceError, match=r"claims\.json"):
+        write(results, tmp_path)
+
+
+def test_credentialed_cases_stay_out(results, tmp_path):
+    (results / "tables/sample_case.md").write_text("# Case\n\nPATIENT TEXT\n")
+    assert "PATIENT TEXT" in write(results, tmp_path)
+    data = {name: {"path": "mine", "credentialed": name == "mimic_iv"} for name in DATASETS}
+    text = write(results, tmp_path, parse_settings(BASE | {"data": data}))
+    assert "PATIENT TEXT" not in text and "not shown: cases are credentialed" in text
+
+
+def test_images_that_do_not_fit_are_named(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(report_page, "IMAGE_BUDGET", 1000)
+    png(results / "figures/accuracy_cost.png", size=2000)
+    (results / "figures/learning_curves.png").write_bytes(b"<svg onload=alert(1)>")
+    text = write(results, tmp_path)
+    assert "would become too large: figures/accuracy_cost.png" in text and "no PNG image" in text
+    assert text.count("data:image/png") == 1  # the small one behind it
+
+
+def test_markdown_of_the_tables_is_understood():
+    text = ("# T\n\nCaption\nof two lines\n\n## H *x*\n| A | B\\|c |\n| :-- | --: |\n| ***Group*** |  |\n"
+            "| a — *not run: b* | — |\n| `x` | <ins>1.5</ins> |\n| short |\n- one\n- **two**\n")  # fmt: skip
+    first, second = parts(text)
+    assert (first.title, first.blocks[0].items) == ("", ["Caption of two lines"])
+    grid, notes = second.blocks
+    assert (grid.heads, grid.aligns, notes.kind) == (["A", "B|c"], ["l", "r"], "list")
+    assert [(line.kind, [cell.text for cell in line.cells]) for line in grid.lines] == [
+        ("section", ["Group"]), ("hole", ["a", "not run: b"]), ("row", ["x", "1.5"]), ("row", ["short", ""]),
+    ]  # fmt: skip
+    assert notes.items[1] == "<strong>two</strong>"
+    assert inline("[a](javascript:x) 2*3*4 <b>") == "[a](javascript:x) 2*3*4 &lt;b&gt;"
+    assert inline("see https://a.org/b, c") == 'see <a href="https://a.org/b">https://a.org/b</a>, c'
+
+
+def test_every_variant_stands_once():
+    methods = all_methods(SETTINGS)
+    assert len({method.name for method in methods}) == len(methods)
+    assert {"cdpr", "without_process_reward", "beta_0.25", "zero_test"} <= {method.name for method in methods}
