@@ -1,9 +1,8 @@
-"""What the data are, and what leaks are worth.
+"""What the data are, and the benchmarks without leaks.
 
-Reads  `<results>/cases/`, what `ingest` and `map_costs` tell of them, and `<results>/evaluations/`.
+Reads  `<results>/cases/`, and what `ingest` and `map_costs` tell of them.
 Writes `<results>/cards/<data set>.{md,json,png,pdf}`: counts, selection, leaks, distributions, prices, licence;
-       `<results>/cases/<data set>_controlled.jsonl`: the benchmark without whatever gives a diagnosis away;
-       `<results>/tables/leak_control.{csv,md,tex}`: agents on both, side by side (not part of the paper's results).
+       `<results>/cases/<data set>_controlled.jsonl`: the benchmark without whatever gives a diagnosis away.
 """
 
 
@@ -71,37 +70,6 @@ rule control_leaks:
     shell:
         "cdpr control_leaks --key {params.key} --record {output.record} --dataset {wildcards.dataset}"
         " --cases {input.cases} --controlled {output.controlled} --report {output.report} 2>&1 | tee {log}"
-
-
-rule write_leak_control:
-    input:
-        evaluations=plan.files(EVALUATION, plan.leak_control_evaluations()),
-        reports=expand(
-            "<results>/cases/{dataset}_controlled.report.json", dataset=DATASETS
-        ),
-    output:
-        csv="<results>/tables/leak_control.csv",
-        md=report(
-            "<results>/tables/leak_control.md",
-            caption="../workflow/report/leak_control.rst",
-            category="Tables",
-        ),
-        tex="<results>/tables/leak_control.tex",
-        record="<results>/tables/leak_control.run.json",
-    log:
-        "<logs>/leak_control.log",
-    benchmark:
-        "<benchmarks>/leak_control.tsv"
-    conda:
-        "../envs/cdpr.yaml"
-    resources:
-        mem_mb=2000,
-        runtime=30,
-    params:
-        key=plan.keyed("leak_control"),
-    shell:
-        "cdpr leak_control --key {params.key} --record {output.record}"
-        " --csv {output.csv} --md {output.md} --tex {output.tex} 2>&1 | tee {log}"
 
 
 rule data_cards:

@@ -14,10 +14,15 @@ import sys
 
 try:
     from cdpr.settings import SettingsError
-    from cdpr.workflow import ABLATION_VARIANTS as ABLATIONS
-    from cdpr.report.methods import EFFICIENCY, MAIN
     from cdpr.stages.catalogue import DATASETS, REAL_DATASET
-    from cdpr.workflow import Plan
+    from cdpr.workflow import (
+        EVALUATION,
+        FIGURES,
+        PAPER_TABLES,
+        SWEPT,
+        TABLES,
+        Plan,
+    )
 except ImportError as error:
     raise WorkflowError(
         f"{error}. Install the package first: `make env`, or `pip install -e .`"
@@ -30,7 +35,6 @@ except SettingsError as error:
     raise WorkflowError(str(error))
 
 
-EVALUATION = "<results>/evaluations/{run}/{dataset}.jsonl"
 # A data set itself, not its leak-controlled variant.
 BENCHMARK = "|".join((*DATASETS, REAL_DATASET))
 
@@ -50,4 +54,4 @@ pathvars:
 
 wildcard_constraints:
     dataset="[a-z_]+",
-    run=r"[a-z_]+(-seed\d+)?",
+    run=r"[a-z][a-z0-9_.]*(-seed\d+)?",

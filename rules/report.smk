@@ -1,152 +1,160 @@
-"""Tables and figures.
+"""Tables, figures, the ledger of claims and the page that shows them all.
 
-Reads  `<results>/evaluations/` and `<results>/training/`.
-Writes `<results>/tables/{main_results,comparators}.{csv,md,tex}` and `<results>/figures/*.{png,pdf}`.
+Reads  `<results>/evaluations/` and `<results>/training/`; which runs, `workflow/experiments.yaml` says.
+Writes `<results>/tables/*.{csv,md,tex}`, `<results>/figures/*.{png,pdf}`, `<results>/claims.{json,md,csv}`,
+       `<results>/report.html` and `<results>/timings.{md,json}`.
 """
 
+for stage, name in TABLES.items():
 
-rule write_main_table:
+    rule:
+        name:
+            f"write_{stage}"
+        input:
+            evidence=plan.evidence_files(stage),
+            cases="<results>/cases/mimic_iv.jsonl" if stage == "sample_case" else [],
+        output:
+            csv=f"<results>/tables/{name}.csv",
+            md=report(
+                f"<results>/tables/{name}.md",
+                caption=f"../workflow/report/{name}.rst",
+                category="Tables",
+                labels={"table": name.replace("_", " ")},
+            ),
+            tex=f"<results>/tables/{name}.tex",
+            record=f"<results>/tables/{name}.run.json",
+        log:
+            f"<logs>/{name}.log",
+        benchmark:
+            f"<benchmarks>/{name}.tsv"
+        conda:
+            "../envs/cdpr.yaml"
+        resources:
+            mem_mb=2000,
+            runtime=30,
+        params:
+            key=plan.keyed(stage),
+            stage=stage,
+            cases=lambda w, input: f"--cases {input.cases}" if input.cases else "",
+        shell:
+            "cdpr {params.stage} --key {params.key} --record {output.record} {params.cases}"
+            " --csv {output.csv} --md {output.md} --tex {output.tex} 2>&1 | tee {log}"
+
+
+for name in FIGURES:
+
+    rule:
+        name:
+            f"plot_{name}"
+        input:
+            evidence=plan.evidence_files(name),
+        output:
+            [f"<results>/figures/{name}.csv"] if name in SWEPT else [],
+            png=report(
+                f"<results>/figures/{name}.png",
+                caption=f"../workflow/report/{name}.rst",
+                category="Figures",
+                labels={"figure": name.replace("_", " ")},
+            ),
+            pdf=f"<results>/figures/{name}.pdf",
+            record=f"<results>/figures/{name}.run.json",
+        log:
+            f"<logs>/plot_{name}.log",
+        benchmark:
+            f"<benchmarks>/plot_{name}.tsv"
+        conda:
+            "../envs/cdpr.yaml"
+        resources:
+            mem_mb=2000,
+            runtime=30,
+        params:
+            key=plan.keyed(f"plot_{name}"),
+            name=name,
+            csv=lambda w, output: (
+                f"--csv {output[0]}" if output[0].endswith(".csv") else ""
+            ),
+        shell:
+            "cdpr plot_{params.name} --key {params.key} --record {output.record}"
+            " --png {output.png} --pdf {output.pdf} {params.csv} 2>&1 | tee {log}"
+
+
+rule write_claims:
     input:
-        evaluations=plan.files(EVALUATION, plan.evaluations(plan.main_runs())),
+        evidence=plan.evidence_files("claims"),
     output:
-        csv="<results>/tables/main_results.csv",
+        json="<results>/claims.json",
         md=report(
-            "<results>/tables/main_results.md",
-            caption="../workflow/report/main_results.rst",
-            category="Tables",
+            "<results>/claims.md",
+            caption="../workflow/report/claims.rst",
+            category="Claims",
+            labels={"table": "claims of the paper"},
         ),
-        tex="<results>/tables/main_results.tex",
-        record="<results>/tables/main_results.run.json",
+        csv="<results>/claims.csv",
+        record="<results>/claims.run.json",
     log:
-        "<logs>/main_table.log",
+        "<logs>/claims.log",
     benchmark:
-        "<benchmarks>/main_table.tsv"
+        "<benchmarks>/claims.tsv"
     conda:
         "../envs/cdpr.yaml"
     resources:
         mem_mb=2000,
         runtime=30,
     params:
-        key=plan.keyed("main_table"),
+        key=plan.keyed("claims"),
     shell:
-        "cdpr main_table --key {params.key} --record {output.record}"
-        " --csv {output.csv} --md {output.md} --tex {output.tex} 2>&1 | tee {log}"
+        "cdpr claims --key {params.key} --record {output.record}"
+        " --json {output.json} --md {output.md} --csv {output.csv} 2>&1 | tee {log}"
 
 
-rule write_comparators:
+rule report_page:
     input:
-        evaluations=plan.files(
-            EVALUATION, [(run, "mimic_iv") for run in plan.comparator_runs()]
+        tables=expand(
+            "<results>/tables/{name}.{form}",
+            name=[TABLES[stage] for stage in PAPER_TABLES],
+            form=["csv", "md"],
         ),
+        figures=expand("<results>/figures/{name}.png", name=FIGURES),
+        claims=rules.write_claims.output.json,
+        cards=expand("<results>/cards/{dataset}.md", dataset=plan.datasets),
     output:
-        csv="<results>/tables/comparators.csv",
-        md=report(
-            "<results>/tables/comparators.md",
-            caption="../workflow/report/comparators.rst",
-            category="Tables",
+        html=report(
+            "<results>/report.html",
+            caption="../workflow/report/report_page.rst",
+            category="Report",
+            labels={"page": "all results"},
         ),
-        tex="<results>/tables/comparators.tex",
-        record="<results>/tables/comparators.run.json",
+        record="<results>/report.run.json",
     log:
-        "<logs>/comparators.log",
+        "<logs>/report_page.log",
     benchmark:
-        "<benchmarks>/comparators.tsv"
+        "<benchmarks>/report_page.tsv"
     conda:
         "../envs/cdpr.yaml"
     resources:
         mem_mb=2000,
         runtime=30,
     params:
-        key=plan.keyed("comparators"),
+        key=plan.keyed("report_page"),
     shell:
-        "cdpr comparators --key {params.key} --record {output.record}"
-        " --csv {output.csv} --md {output.md} --tex {output.tex} 2>&1 | tee {log}"
+        "cdpr report_page --key {params.key} --record {output.record} --html {output.html} 2>&1 | tee {log}"
 
 
-rule plot_training_efficiency:
-    input:
-        metrics=expand(
-            "<results>/training/{run}/metrics.jsonl",
-            run=plan.trained(*EFFICIENCY),
-        ),
-    output:
-        png=report(
-            "<results>/figures/training_efficiency.png",
-            caption="../workflow/report/training_efficiency.rst",
-            category="Figures",
-        ),
-        pdf="<results>/figures/training_efficiency.pdf",
-        record="<results>/figures/training_efficiency.run.json",
+# Always anew: timings change with every job, and depend on none in particular.
+rule timings:
     log:
-        "<logs>/plot_training_efficiency.log",
-    benchmark:
-        "<benchmarks>/plot_training_efficiency.tsv"
+        "<logs>/timings.log",
     conda:
         "../envs/cdpr.yaml"
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=1000,
+        runtime=10,
     params:
-        key=plan.keyed("plot_training_efficiency"),
+        page=f"{plan.results}/timings",
+        key=plan.keyed("timings"),
     shell:
-        "cdpr plot_training_efficiency --key {params.key} --record {output.record}"
-        " --png {output.png} --pdf {output.pdf} 2>&1 | tee {log}"
-
-
-rule plot_learning_curves:
-    input:
-        metrics=expand(
-            "<results>/training/{run}/metrics.jsonl", run=plan.trained(*MAIN)
-        ),
-    output:
-        png=report(
-            "<results>/figures/learning_curves.png",
-            caption="../workflow/report/learning_curves.rst",
-            category="Figures",
-        ),
-        pdf="<results>/figures/learning_curves.pdf",
-        record="<results>/figures/learning_curves.run.json",
-    log:
-        "<logs>/plot_learning_curves.log",
-    benchmark:
-        "<benchmarks>/plot_learning_curves.tsv"
-    conda:
-        "../envs/cdpr.yaml"
-    resources:
-        mem_mb=2000,
-        runtime=30,
-    params:
-        key=plan.keyed("plot_learning_curves"),
-    shell:
-        "cdpr plot_learning_curves --key {params.key} --record {output.record}"
-        " --png {output.png} --pdf {output.pdf} 2>&1 | tee {log}"
-
-
-rule plot_accuracy_cost:
-    input:
-        evaluations=plan.files(EVALUATION, plan.evaluations(plan.main_runs())),
-    output:
-        png=report(
-            "<results>/figures/accuracy_cost.png",
-            caption="../workflow/report/accuracy_cost.rst",
-            category="Figures",
-        ),
-        pdf="<results>/figures/accuracy_cost.pdf",
-        record="<results>/figures/accuracy_cost.run.json",
-    log:
-        "<logs>/plot_accuracy_cost.log",
-    benchmark:
-        "<benchmarks>/plot_accuracy_cost.tsv"
-    conda:
-        "../envs/cdpr.yaml"
-    resources:
-        mem_mb=2000,
-        runtime=30,
-    params:
-        key=plan.keyed("plot_accuracy_cost"),
-    shell:
-        "cdpr plot_accuracy_cost --key {params.key} --record {output.record}"
-        " --png {output.png} --pdf {output.pdf} 2>&1 | tee {log}"
+        "cdpr timings --key {params.key} --record {params.page}.run.json"
+        " --md {params.page}.md --json {params.page}.json 2>&1 | tee {log}"
 
 
 rule main_table:
@@ -157,6 +165,4 @@ rule main_table:
 
 rule figures:
     input:
-        rules.plot_training_efficiency.output,
-        rules.plot_learning_curves.output,
-        rules.plot_accuracy_cost.output,
+        expand("<results>/figures/{name}.{form}", name=FIGURES, form=["png", "pdf"]),

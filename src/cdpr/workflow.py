@@ -15,19 +15,39 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .report.methods import COMPARATORS, EFFICIENCY, MAIN
 from .report.sources import benchmark_of, controlled_name
 from .run_key import DigestCache, code_digest, package_folder, run_key
-from .settings import Settings, SettingsError, digest, job_of, parse_settings, resolve_variant
+from .settings import (
+    Settings,
+    SettingsError,
+    digest,
+    job_of,
+    parse_settings,
+    project_folder,
+    resolve_variant,
+    seeds_of,
+    shown,
+    sweeps,
+    variants,
+)  # fmt: skip
 from .stages.catalogue import DATASETS, REAL_DATASET, REFERENCES, STAGES, UNTRAINED
 from .tracking.mlflow_index import flatten
 
-ABLATION_VARIANTS = (
-    "cdpr", "without_process_reward", "without_lambda_test", "without_lambda_cost", "without_lambda_na",
-)  # fmt: skip
 PREFLIGHT_RUNS = ("warm_start", "immediate")
+# Stages that show results, and what they write below `results/`.
+TABLES = {
+    "main_table": "main_results", "ablations": "ablations", "dynamic_vs_static": "dynamic_vs_static",
+    "sample_case": "sample_case", "comparators": "comparators", "leak_control": "leak_control",
+}  # fmt: skip
+SWEPT = ("sensitivity", "further_sensitivity")
+FIGURES = ("training_efficiency", "learning_curves", "accuracy_cost", "cost_distribution", *SWEPT)
+# Those of the paper; the others go beyond it.
+PAPER_TABLES = ("main_table", "ablations", "dynamic_vs_static", "sample_case")
+PAPER_FACTS = "workflow/paper"
+EVALUATION = "<results>/evaluations/{run}/{dataset}.jsonl"
+METRICS = "<results>/training/{run}/metrics.jsonl"
 _KEY = re.compile(r"[0-9a-f]{16}")
-_TRAINED = re.compile(r"(?P<variant>[a-z_]+)-seed(?P<seed>\d+)")
+_TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
 
 
 class Plan:
@@ -45,18 +65,51 @@ class Plan:
     # Which jobs there are
 
     def trained(self, *variants: str) -> list[str]:
-        """Runs of the variants over all seeds; variants that train the same thing share one."""
-        jobs = dict.fromkeys(job_of(self.settings, variant) for variant in variants)
-        return [f"{job}-seed{seed}" for job in jobs for seed in self.settings.seeds]
+        """Runs of the variants over their seeds; variants that train the same thing share them."""
+        runs = {f"{job_of(self.settings, v)}-seed{seed}": None for v in variants for seed in seeds_of(self.settings, v)}
+        return list(runs)
+
+    def shown(self, where: str) -> list[str]:
+        """Trained runs that feed a table or figure of the experiments file."""
+        swept = sweeps(self.settings, where).values()
+        return self.trained(*shown(self.settings, where), *(name for points in swept for name in points.values()))
 
     def main_runs(self) -> list[str]:
         """Every agent of the main table."""
-        return [*UNTRAINED, *REFERENCES, *self.trained(*MAIN)]
+        return [*UNTRAINED, *REFERENCES, *self.shown("main_table")]
 
-    def comparator_runs(self) -> list[str]:
-        """Every agent of the table of ways to assign credit."""
-        reference = ["value_of_information"] if self.raw_path("mimic_iv") is None else []
-        return ["warm_start", *self.trained(*COMPARATORS), *reference]
+    def evidence(self, stage: str) -> tuple[list[tuple[str, str]], list[str]]:
+        """What a table or figure is made of: evaluations, as (run, data set), and training runs."""
+        name = stage.removeprefix("plot_")
+        if name in ("training_efficiency", "learning_curves"):
+            return [], self.shown(name)
+        if name in ("main_table", "accuracy_cost", "cost_distribution"):
+            return self.evaluations(self.main_runs()), []
+        if name == "leak_control":
+            return self.leak_control_evaluations(), []
+        if name == "claims":
+            parts = [self.evidence(part) for part in (*PAPER_TABLES, *FIGURES)]
+            pairs, training = (list(dict.fromkeys(item for part in parts for item in part[k])) for k in (0, 1))
+            return pairs, training
+        runs, training = self.shown(name), []
+        if name == "sample_case":
+            runs = self.main_runs()
+        if name == "dynamic_vs_static":
+            runs = ["static", *self.trained("cdpr")]
+        if name in SWEPT:  # all seeds of the default tell what is noise
+            runs = [*self.trained("cdpr"), *runs]
+        if name == "comparators":
+            reference = ["value_of_information"] if self.raw_path("mimic_iv") is None else []
+            runs, training = ["warm_start", *runs, *reference], runs
+        return self.evaluations(dict.fromkeys(runs), ["mimic_iv"]), training
+
+    def evidence_files(self, stage: str) -> list[str]:
+        """Paths of :meth:`evidence`, for a rule's input; under ``evaluation.partial`` those that are there."""
+        evaluations, training = self.evidence(stage)
+        paths = [*self.files(EVALUATION, evaluations), *self.files(METRICS, [(run, "") for run in training])]
+        if not self.settings.evaluation.partial:
+            return paths
+        return [path for path in paths if Path(path.replace("<results>", self.results)).exists()]
 
     def leak_control_evaluations(self) -> list[tuple[str, str]]:
         """(run, data set) pairs of the table of benchmarks and their leak-controlled variants."""
@@ -189,12 +242,12 @@ class Plan:
         """Digest of a job's code."""
         roots = tuple(STAGES[stage].roots(settings))
         if roots not in self._codes:
-            self._codes[roots] = code_digest(roots, self._source)
+            self._codes[roots] = code_digest(roots, self._source, self._digests)
         return self._codes[roots]
 
     def current_keys(self) -> set[str]:
         """Keys of all jobs of this configuration that keep work in ``state/``."""
-        runs = self.trained(*MAIN, *ABLATION_VARIANTS, *EFFICIENCY, *COMPARATORS)
+        runs = self.trained(*variants(self.settings))
         keys = {self.key("warm_start"), *(self.key("train", run=run) for run in runs)}
         pairs = [*self.evaluations([*self.main_runs(), *runs]), *self.leak_control_evaluations()]
         keys |= {self.key("evaluate", run=r, dataset=d) for r, d in pairs}
@@ -230,18 +283,18 @@ class Plan:
             return (cases, {}) if options["run"] in REFERENCES else self._with_policy(cases, options["run"])
         if stage == "preflight":
             return {r: self.key("evaluate", run=r, dataset="mimic_iv") for r in PREFLIGHT_RUNS}, {}
-        if stage in ("plot_training_efficiency", "plot_learning_curves"):
-            drawn = MAIN if stage == "plot_learning_curves" else EFFICIENCY
-            return {run: self.key("train", run=run) for run in self.trained(*drawn)}, {}
-        if stage in ("main_table", "plot_accuracy_cost"):
-            pairs = self.evaluations(self.main_runs())
-            return {f"{r}/{d}": self.key("evaluate", run=r, dataset=d) for r, d in pairs}, {}
-        if stage == "leak_control":
-            pairs = self.leak_control_evaluations()
-            return {f"{r}/{d}": self.key("evaluate", run=r, dataset=d) for r, d in pairs}, {}
-        if stage == "comparators":
-            runs = self.comparator_runs()
-            return {r: self.key("evaluate", run=r, dataset="mimic_iv") for r in runs}, {}
+        if stage in TABLES or stage == "claims" or stage.removeprefix("plot_") in FIGURES:
+            evaluations, training = self.evidence(stage)
+            keys = {f"{r}/{d}": self.key("evaluate", run=r, dataset=d) for r, d in evaluations}
+            keys |= {run: self.key("train", run=run) for run in training}
+            if stage == "sample_case":
+                keys["cases"] = self.key("map_costs", dataset="mimic_iv")
+            told = stage in (*PAPER_TABLES, "claims")
+            return keys, {"paper": self._digests.digest(str(project_folder() / PAPER_FACTS))} if told else {}
+        if stage == "report_page":
+            parts = (*PAPER_TABLES, *(f"plot_{name}" for name in FIGURES), "claims")
+            cards = {f"card of {d}": self.key("data_card", dataset=d) for d in self.datasets}
+            return {part: self.key(part) for part in parts} | cards, {}
         if stage == "plot_credit_quality":
             return {"quality": self.key("credit_quality")}, {}
         if stage == "smoke_real":

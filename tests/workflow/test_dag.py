@@ -14,14 +14,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PARTS = ("Snakefile", "config.yaml", "config", "rules", "profiles", "workflow", "envs", "src")
 RESULTS = "results/ci"
+TABLES = ("main_results", "ablations", "dynamic_vs_static", "sample_case")
+FIGURES = ("training_efficiency", "learning_curves", "accuracy_cost", "cost_distribution", "sensitivity",
+           "further_sensitivity")  # fmt: skip
 REPORTS = {
-    "write_main_table",
-    "plot_training_efficiency",
-    "plot_learning_curves",
-    "plot_accuracy_cost",
-    "index_runs",
-    "reproduce_paper",
-}
+    "write_main_table", "write_ablations", "write_dynamic_vs_static", "write_sample_case", "write_claims",
+    *(f"plot_{name}" for name in FIGURES), "report_page", "index_runs", "reproduce_paper",
+}  # fmt: skip
+PAPER_TABLES = ("write_main_table", "write_ablations", "write_dynamic_vs_static", "write_sample_case")
+LAST = {"report_page": 1, "index_runs": 1, "reproduce_paper": 1}
 
 pytestmark = pytest.mark.workflow
 
@@ -75,9 +76,9 @@ def project(tmp_path_factory) -> Project:
 
 
 def test_everything_that_was_promised_is_there(project):
-    figures = ("training_efficiency", "accuracy_cost")
-    wanted = [*(f"tables/main_results.{kind}" for kind in ("csv", "md", "tex")),
-              *(f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")),
+    wanted = [*(f"tables/{name}.{kind}" for name in TABLES for kind in ("csv", "md", "tex")),
+              *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "pdf")),
+              *(f"claims.{kind}" for kind in ("json", "md", "csv")), "figures/sensitivity.csv", "report.html",
               "preflight.json", "mlflow.db", "training/cdpr-seed0/metrics.jsonl"]  # fmt: skip
     assert [name for name in wanted if len(project.read(name)) < 100] == []
     results = project.folder / RESULTS
@@ -101,8 +102,10 @@ def test_touching_and_rewording_rerun_nothing(project):
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("src/cdpr/report/main_table.py", {"write_main_table": 1, "index_runs": 1, "reproduce_paper": 1}),
-        ("src/cdpr/training/algorithms/cdpr.py", {"train": 3, "evaluate": 3, **dict.fromkeys(REPORTS, 1)}),
+        ("src/cdpr/report/sensitivity.py", {"plot_sensitivity": 1, "plot_further_sensitivity": 1, **LAST}),
+        ("src/cdpr/report/templates/style.html", LAST),
+        ("workflow/paper/text.csv", {"write_claims": 1, **dict.fromkeys(PAPER_TABLES, 1), **LAST}),
+        ("src/cdpr/training/algorithms/cdpr.py", {"train": 15, "evaluate": 17, **dict.fromkeys(REPORTS, 1)}),
         ("src/cdpr/tracking/mlflow_index.py", {}),
     ],
 )
@@ -119,14 +122,52 @@ def test_a_setting_reruns_what_reads_it(project):
     jobs = project.would_run("--config", "evaluation={bootstrap: 50}")
     assert jobs == dict.fromkeys(REPORTS, 1)
     jobs = project.would_run("--config", "credit={beta: 0.7}")
-    assert jobs["train"] == 3 and "warm_start" not in jobs
+    assert jobs["train"] == 15 and "warm_start" not in jobs
 
 
-@pytest.mark.parametrize("overlay", ["paper", "small_gpu"])
-def test_larger_tiers_can_be_planned_without_their_data(project, overlay):
+@pytest.mark.parametrize(("overlay", "runs"), [("paper", 48), ("small_gpu", 49)])
+def test_larger_tiers_can_be_planned_without_their_data(project, overlay, runs):
     done = subprocess.run(project.command("-n", overlay=overlay), cwd=project.folder, env=project.environment,
                           capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.returncode == 0 and re.search(r"^train +15$", done.stdout, re.MULTILINE), done.stdout + done.stderr
+    assert done.returncode == 0 and re.search(rf"^train +{runs}$", done.stdout, re.MULTILINE), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("deleted", "rules"),
+    [
+        ("tables/ablations.tex", {"write_ablations", *LAST}),
+        ("figures/sensitivity.csv", {"plot_sensitivity", *LAST}),
+        ("claims.json", {"write_claims", *LAST}),
+        (
+            "evaluations/grpo-seed0/private.jsonl",
+            {"evaluate", *REPORTS} - {"write_ablations", "write_dynamic_vs_static"},
+        ),
+    ],
+)
+def test_a_deleted_result_is_remade_byte_for_byte_with_what_depends_on_it(project, deleted, rules):
+    kept = ["claims.json", "claims.csv", *(f"tables/{name}.{kind}" for name in TABLES for kind in ("csv", "md", "tex")),
+            *(f"figures/{figure}.png" for figure in FIGURES), "report.html", deleted]  # fmt: skip
+    before = {path: project.read(path) for path in kept}
+    (project.folder / RESULTS / deleted).unlink()
+    assert set(project.would_run()) <= rules
+    project.snakemake()
+    assert [path for path in kept if project.read(path) != before[path]] == []
+    assert project.would_run() == {}
+
+
+def test_what_is_missing_is_a_labelled_hole_on_demand(project):
+    table, folder = (
+        project.read("tables/ablations.md"),
+        project.folder / RESULTS / "evaluations/without_lambda_na-seed0",
+    )
+    moved = folder.rename(folder.with_name("elsewhere"))
+    project.snakemake("ablations", more=("--config", "evaluation={partial: true}"))
+    text = project.read("tables/ablations.md").decode()
+    assert "missing: evaluations/without_lambda_na-seed0/mimic_iv.jsonl" in text
+    assert len(text.splitlines()) == len(table.decode().splitlines())  # no row is shifted or lost
+    moved.rename(folder)
+    project.snakemake()
+    assert project.read("tables/ablations.md") == table
 
 
 def test_an_unknown_key_is_named(project):

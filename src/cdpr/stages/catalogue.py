@@ -86,15 +86,29 @@ _REPORTED = (
     "training",
     "credit",
     "comparators",
+    "experiments",
     *_DECISIONS,
 )
 _RESULTS = {"results": "folder with evaluations and training metrics (default: paths.results)"}
 
 
-def _figure(name: str, summary: str) -> Stage:
+def _table(name: str, summary: str, **inputs: str) -> Stage:
+    example = "".join(f"--{given} {given}.jsonl " for given in inputs) + "--csv t.csv --md t.md --tex t.tex"
+    return _shown(name, summary, _TABLE, example, inputs)
+
+
+def _figure(name: str, summary: str, **more: str) -> Stage:
+    example = " ".join(f"--{form} f.{form}" for form in (*_PLOT, *more))
+    return _shown(name, summary, {**_PLOT, **more}, example)
+
+
+def _shown(
+    name: str, summary: str, outputs: Mapping[str, str], example: str, inputs: Mapping[str, str] | None = None
+) -> Stage:
+    """A stage that shows results of other runs, which it finds below ``results``."""
     return Stage(
-        name, summary, reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_PLOT,
-        example="--png f.png --pdf f.pdf",
+        name, summary, reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, inputs=inputs or {},
+        outputs=outputs, example=example,
     )  # fmt: skip
 
 
@@ -203,24 +217,34 @@ _ALL = (
         outputs={"report": "the comparison, as JSON"},
         example="--warm_start e/warm_start/mimic_iv.jsonl --immediate e/immediate/mimic_iv.jsonl --report p.json",
     ),
-    Stage(
-        "main_table", "Write Table 1: every agent on every benchmark, with intervals.",
-        reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_TABLE,
-        example="--csv t.csv --md t.md --tex t.tex",
-    ),
-    Stage(
-        "comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
-        reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_TABLE,
-        example="--csv t.csv --md t.md --tex t.tex",
-    ),
-    Stage(
-        "leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant.",
-        reads=_REPORTED, runtime=("training.save_every",), places=_RESULTS, outputs=_TABLE,
-        example="--csv t.csv --md t.md --tex t.tex",
-    ),
+    _table("main_table", "Write Table 1: every agent on every benchmark, with intervals."),
+    _table("ablations", "Write Table 2: CDPR without one of its parts."),
+    _table("dynamic_vs_static", "Write Table 3: CDPR against a diagnosis from the whole record at once."),
+    _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
+           cases="priced in-domain cases"),
+    _table("comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions."),
+    _table("leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant."),
     _figure("plot_training_efficiency", "Draw accuracy against wall-clock time and generated tokens."),
     _figure("plot_learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration."),
+    _figure("plot_sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
+            csv="the numbers"),
+    _figure("plot_further_sensitivity", "Draw sweeps of what the paper leaves open: n_s, lambdas, cost unit, ...",
+            csv="the numbers"),
+    _figure("plot_cost_distribution", "Draw how the cost of a work-up is distributed over cases."),
     _figure("plot_accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies."),
+    _shown(
+        "claims", "Hold every claim of the paper against what was measured, and the paper against itself.",
+        {"json": "the ledger", "md": "the ledger to read", "csv": "one row per claim"},
+        "--json c.json --md c.md --csv c.csv",
+    ),
+    _shown(
+        "report_page", "Write one HTML page with all results, each linked to the run that made it.",
+        {"html": "the page"}, "--html report.html",
+    ),
+    Stage(
+        "timings", "Sum up what the computing costs: time and memory per stage, from Snakemake's benchmark files.",
+        reads=(), places=_RESULTS, outputs={"md": "the page", "json": "its numbers"}, example="--md t.md --json t.json",
+    ),
     Stage(
         "credit_quality", "Measure how well process rewards estimate the true advantage, and at what price.",
         reads=("analysis", "credit", "training.group_size", "training.temperature", *_DECISIONS),
