@@ -13,6 +13,7 @@ from cdpr.cases import (
     Analyte,
     RecordError,
     format_analytes,
+    iterate_records,
     parse_analytes,
     read_records,
     split_by_subject,
@@ -28,6 +29,18 @@ def test_records_survive_the_disk(case, tmp_path):
     path = tmp_path / "cases.jsonl"
     assert write_records(path, [case, other]) == 2
     assert read_records(path) == [case, other]
+
+
+def test_one_split_is_read_as_all_would_be_whatever_the_texts_say(case, tmp_path):
+    texts = ["plain", 'said "split": "train" in a text', '"split":"validation"']
+    records = [case.model_copy(update={"note_id": f"T-{split}-{k}", "split": split, "case_summary": text})
+               for k, text in enumerate(texts) for split in ("train", "validation", "test")]  # fmt: skip
+    write_records(path := tmp_path / "cases.jsonl", records)
+    for split in ("train", "validation", "test"):
+        assert list(iterate_records(path, split)) == [record for record in records if record.split == split]
+    unordered = [dict(reversed(record.model_dump().items())) for record in records]  # the split comes first
+    path.write_text("".join(json.dumps(record) + "\n" for record in unordered))
+    assert list(iterate_records(path, "test")) == [record for record in records if record.split == "test"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def credit_quality(settings: Settings, cases_path: Path, policy_dir: Path) -> di
 
     Raises ValueError when there is no validation case.
     """
-    validation = (case for case in iterate_records(cases_path) if case.split == "validation")
+    validation = iterate_records(cases_path, "validation")
     cases = list(islice(validation, settings.analysis.cases))
     if not cases:
         raise ValueError(f"{cases_path}: no case of split 'validation'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from pydantic import ValidationError
 
 from ..files import replacing
 from .record import CaseRecord
+
+_SPLIT = re.compile(r'"split": ?"(\w+)"')
+_TAIL = 512  # characters; our own files name the split near the end of a line
 
 
 class RecordError(ValueError):
@@ -31,21 +35,27 @@ def read_records(path: str | Path) -> list[CaseRecord]:
     return list(iterate_records(path))
 
 
-def iterate_records(path: str | Path) -> Iterator[CaseRecord]:
-    """Records one by one. Raises :class:`RecordError` on the first line that is not one."""
+def iterate_records(path: str | Path, split: str | None = None) -> Iterator[CaseRecord]:
+    """Records one by one, of one split or all. Raises :class:`RecordError` on the first line that is not one; lines
+    that clearly belong to another split are passed over unread."""
     path = Path(path)
     seen: dict[str, int] = {}
     with path.open(encoding="utf-8", errors="strict") as lines:
         number = 0
         try:
             for number, line in enumerate(lines, 1):
+                # Within a text the quotes would be escaped.
+                told = _SPLIT.search(line, max(0, len(line) - _TAIL)) if split else None
+                if told is not None and told[1] != split:
+                    continue
                 record = _parse(path, number, line)
                 if record.note_id in seen:
                     raise RecordError(
                         f"{path}:{number}: note_id {record.note_id!r} stands already in line {seen[record.note_id]}"
                     )
                 seen[record.note_id] = number
-                yield record
+                if split in (None, record.split):
+                    yield record
         except UnicodeDecodeError as error:
             raise RecordError(f"{path}:{number + 1}: not UTF-8 ({error.reason})") from error
 

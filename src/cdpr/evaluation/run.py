@@ -33,7 +33,7 @@ def evaluate(
     Reference policies are deterministic and stand as ``greedy``. Returns accuracy per decoding, wall
     seconds and number of cases. Raises ValueError when the file holds no test case.
     """
-    cases = [case for case in iterate_records(cases_path) if case.split == "test"][:limit]
+    cases = list(iterate_records(cases_path, "test"))[:limit]
     if not cases:
         raise ValueError(f"{cases_path}: no case of split 'test'")
     environment = DiagnosticEnvironment(settings.environment)

@@ -54,7 +54,7 @@ def warm_start(settings: Settings, cases_path: Path, out_dir: Path, state_dir: P
     """
     plan = settings.warm_start
     torch.set_num_threads(plan.threads)
-    train = (case for case in iterate_records(cases_path) if case.split == "train")
+    train = iterate_records(cases_path, "train")
     cases = list(itertools.islice(train, plan.cases))
     environment = DiagnosticEnvironment(settings.environment)
     clinician = Clinician(settings)
