@@ -109,14 +109,11 @@ rule write_claims:
 
 rule report_page:
     input:
-        tables=expand(
-            "<results>/tables/{name}.{form}",
-            name=[TABLES[stage] for stage in PAPER_TABLES],
-            form=["csv", "md"],
-        ),
-        figures=expand("<results>/figures/{name}.png", name=FIGURES),
-        claims=rules.write_claims.output.json,
-        cards=expand("<results>/cards/{dataset}.md", dataset=plan.datasets),
+        evidence=plan.evidence_files("claims"),
+        tables=[getattr(rules, f"write_{stage}").output for stage in PAPER_TABLES],
+        figures=[getattr(rules, f"plot_{name}").output for name in FIGURES],
+        claims=rules.write_claims.output,
+        cards=rules.data_cards.input,
     output:
         html=report(
             "<results>/report.html",
@@ -165,4 +162,4 @@ rule main_table:
 
 rule figures:
     input:
-        expand("<results>/figures/{name}.{form}", name=FIGURES, form=["png", "pdf"]),
+        [getattr(rules, f"plot_{name}").output for name in FIGURES],

@@ -37,7 +37,7 @@ rule init_tracking:
 rule index_runs:
     input:
         rules.main_table.input,
-        rules.figures.input,
+        rules.report_page.output,
     output:
         touch("<results>/tracking.indexed"),
     log:

@@ -45,7 +45,8 @@ FIGURES = ("training_efficiency", "learning_curves", "accuracy_cost", "cost_dist
 PAPER_TABLES = ("main_table", "ablations", "dynamic_vs_static", "sample_case")
 PAPER_FACTS = "workflow/paper"
 EVALUATION = "<results>/evaluations/{run}/{dataset}.jsonl"
-METRICS = "<results>/training/{run}/metrics.jsonl"
+EVALUATION_RECORD = "<results>/evaluations/{run}/{dataset}.run.json"
+TRAINING = ("<results>/training/{run}/metrics.jsonl", "<results>/training/{run}/run.json")
 _KEY = re.compile(r"[0-9a-f]{16}")
 _TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
 
@@ -104,9 +105,12 @@ class Plan:
         return self.evaluations(dict.fromkeys(runs), ["mimic_iv"]), training
 
     def evidence_files(self, stage: str) -> list[str]:
-        """Paths of :meth:`evidence`, for a rule's input; under ``evaluation.partial`` those that are there."""
+        """Paths of :meth:`evidence`, and of what tells of them, for a rule's input; under ``evaluation.partial`` those
+        that are there."""
         evaluations, training = self.evidence(stage)
-        paths = [*self.files(EVALUATION, evaluations), *self.files(METRICS, [(run, "") for run in training])]
+        trained = dict.fromkeys([*training, *(run for run, _ in evaluations if _TRAINED.fullmatch(run))])
+        paths = [path for pattern in (EVALUATION, EVALUATION_RECORD) for path in self.files(pattern, evaluations)]
+        paths += [pattern.format(run=run) for pattern in TRAINING for run in trained]
         if not self.settings.evaluation.partial:
             return paths
         return [path for path in paths if Path(path.replace("<results>", self.results)).exists()]

@@ -46,6 +46,44 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
                                       "run.json give different digests); evaluate both again")  # fmt: skip
 
 
+def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> None:
+    """Refuse training runs of another tier than the settings', or on other cases than each other's. What a
+    ``run.json`` does not state, or one that is absent, is let pass. Raises :class:`ProvenanceError`."""
+    known: tuple[str, Path] | None = None
+    for run in runs:
+        record = results / "training" / run / "run.json"
+        if not record.exists():
+            continue
+        content = _read(record)
+        tier, digest = _stated(content).get("tier", settings.tier), _cases_digest(content)
+        if tier != settings.tier:
+            raise ProvenanceError(f"{record}: was made with tier = {tier!r}, but the configuration says "
+                                  f"{settings.tier!r}; train it again or change the configuration")  # fmt: skip
+        if digest is not None:
+            known = known or (digest, record)
+            if known[0] != digest:
+                raise ProvenanceError(f"{record} and {known[1]} are of training on different cases (their digests "
+                                      "differ); train both again")  # fmt: skip
+
+
+def check_prices(results: Path, datasets: Iterable[str]) -> None:
+    """Refuse data sets whose cases were priced by different catalogues or overrides, for their averages would mix
+    them. Raises :class:`ProvenanceError`."""
+    known: tuple[Any, Path] | None = None
+    for dataset in datasets:
+        record = results / "cases" / f"{dataset}.run.json"
+        if not record.exists():
+            continue
+        content = _read(record)
+        inputs = content.get("inputs") or {}
+        priced = [(content.get("parameters") or {}).get("costs")]
+        priced += [(inputs.get(name) or {}).get("sha256") for name in ("catalogue", "overrides")]
+        known = known or (priced, record)
+        if known[0] != priced:
+            raise ProvenanceError(f"{record} and {known[1]}: cases were priced by different catalogues, overrides or "
+                                  "cost settings; price both again")  # fmt: skip
+
+
 def find_record(evaluation: Path) -> Path | None:
     """The ``run.json`` of ``.../{run}/{dataset}.jsonl``: of the data set, else of the whole run, else None."""
     names = (f"{evaluation.stem}.run.json", "run.json")

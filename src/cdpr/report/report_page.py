@@ -128,8 +128,10 @@ def write_report_page(settings: Settings, results_dir: str | Path, out: str | Pa
 
 
 def all_methods(settings: Settings) -> list[Method]:
-    """Everyone who may stand in a table, each once: the main table's rows, then the other variants."""
-    methods = {m.name: m for m in (*main_methods(settings), *(trained(settings, v) for v in variants(settings)))}
+    """Everyone who may stand on the page, each once: the main table's rows, then the other variants that feed it."""
+    named = settings.experiments.variants
+    others = [v for v in variants(settings) if v not in named or set(named[v].feeds) - {"comparators"}]
+    methods = {m.name: m for m in (*main_methods(settings), *(trained(settings, v) for v in others))}
     return [method for method in methods.values() if method.runs]
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
-from ..evaluation.provenance import check_provenance
+from ..evaluation.provenance import check_prices, check_provenance, check_training
 from ..settings import Settings
 from .curves import diverged_at
 from .methods import DATASETS, Method, synthetic
@@ -30,6 +30,8 @@ class Results:
         self.settings, self.folder, self.methods = settings, Path(results), list(methods)
         paths = [self._path(run, d) for m in self.methods for run in m.runs for d in DATASETS]
         check_provenance(settings, sorted({path for path in paths if path.exists()}))
+        check_training(settings, self.folder, dict.fromkeys(run for m in self.methods for run in m.runs))
+        check_prices(self.folder, DATASETS)
         self._read = cache(read_evaluation)
         self.summary = cache(self._summary)
 

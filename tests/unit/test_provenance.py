@@ -1,0 +1,75 @@
+"""Results that may share a table: what their run.json say must agree."""
+
+import json
+
+import pytest
+
+from cdpr.evaluation.provenance import ProvenanceError, check_prices, check_provenance, check_training
+from cdpr.settings import parse_settings
+
+SETTINGS = parse_settings({})
+
+
+def record(path, **content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def cases(digest):
+    return {"cases": {"path": "cases.jsonl", "sha256": digest}}
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"tier": "demo", "inputs": cases("a")}, None),
+        ({}, None),
+        ({"tier": "paper", "inputs": cases("a")}, "grpo-seed0/run.json: was made with tier = 'paper'"),
+        ({"tier": "demo", "inputs": cases("b")}, "training on different cases"),
+    ],
+)
+def test_training_runs_of_another_tier_or_on_other_cases_are_refused(tmp_path, other, message):
+    record(tmp_path / "training/cdpr-seed0/run.json", tier="demo", inputs=cases("a"))
+    record(tmp_path / "training/grpo-seed0/run.json", **other)
+    runs = ["cdpr-seed0", "warm_start", "grpo-seed0"]
+    if message is None:
+        check_training(SETTINGS, tmp_path, runs)
+    else:
+        with pytest.raises(ProvenanceError, match=message):
+            check_training(SETTINGS, tmp_path, runs)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"parameters": {"costs": {"price_map": "paper_prices"}}, "inputs": {}},
+        {"parameters": {"costs": {"price_map": "corrected"}}, "inputs": {"catalogue": {"sha256": "b"}}},
+        {"parameters": {"costs": {"price_map": "corrected"}}, "inputs": {"overrides": {"sha256": "b"}}},
+    ],
+)
+def test_data_sets_with_different_prices_share_no_table(tmp_path, other):
+    same = {"parameters": {"costs": {"price_map": "corrected"}}, "inputs": {"records": {"sha256": "its own"}}}
+    record(tmp_path / "cases/mimic_iv.run.json", **same)
+    record(tmp_path / "cases/private.run.json", **same | {"inputs": {"records": {"sha256": "another"}}})
+    check_prices(tmp_path, ("mimic_iv", "clinicalbench", "private"))
+    record(tmp_path / "cases/clinicalbench.run.json", **other)
+    with pytest.raises(ProvenanceError, match="priced by different catalogues"):
+        check_prices(tmp_path, ("mimic_iv", "clinicalbench", "private"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"tier": "paper"}, "tier = 'paper'"),
+        ({"utility": {"lambda_cost": 0.5}}, r"utility\.lambda_cost = 0\.5"),
+        ({"costs": {"group_price": "sum"}}, r"costs\.group_price = 'sum'"),
+    ],
+)
+def test_evaluations_under_other_settings_are_refused(tmp_path, parameters, message):
+    path = tmp_path / "evaluations/cdpr-seed0/private.jsonl"
+    record(path.with_suffix(".run.json"), parameters={"tier": "demo"}, inputs=cases("a"))
+    check_provenance(SETTINGS, [path])
+    record(path.with_suffix(".run.json"), parameters=parameters)
+    with pytest.raises(ProvenanceError, match=message):
+        check_provenance(SETTINGS, [path])
