@@ -120,12 +120,19 @@ def _statements(path: Path) -> dict[str, tuple[Statement, ...]]:
     return found
 
 
+def sample_prices() -> dict[str, float]:
+    """Prices of the paper's sample record in USD, by examination as our catalogue calls it."""
+    from ..costs.catalogue import load_catalogue
+
+    return dict(load_catalogue().paper)
+
+
 def _prices() -> dict[str, Printed]:
     """Prices of the paper's sample record, and the rates of our catalogue."""
     from ..costs.catalogue import load_catalogue
 
     catalogue = load_catalogue()
-    printed = {f"price:{name}": Printed.exactly(f"{usd:.2f}") for name, usd in catalogue.paper.items()}
+    printed = {f"price:{name}": Printed.exactly(f"{usd:.2f}") for name, usd in sample_prices().items()}
     rates = {f"schedule:{name}": Printed.exactly(f"{price.usd:.2f}") for name, price in catalogue.prices.items()}
     return printed | rates
 

@@ -1,7 +1,7 @@
 """Verdicts, and the rules that all kinds of claims share.
 
-Printed figures are held against results only where the data set is the user's own and the tier is `paper`. Elsewhere
-they are not run, and a direction is at most the same.
+Printed figures are held against results only on the paper's cases, as many as it states, at tier `paper` and with its
+backbone. Elsewhere they are not run, and a direction is at most the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ VERDICTS = (REPRODUCED, SAME, NOT_SUPPORTED, DEVIATES, NOT_RUN, STATED, OTHERWIS
 @dataclass(frozen=True)
 class Outcome:
     """A verdict and what stands behind it. ``measured`` with its 95% interval is in ``unit``; ``clear`` tells whether
-    the interval settles the matter (None where there is none); ``k`` counts right diagnoses, ``n`` cases."""
+    the interval settles the matter (None where there is none). ``k`` counts right diagnoses, ``n`` cases; of the
+    average, which weighs data sets alike, there is no ``k``, and ``n`` lists them. ``scope`` tells how much of a
+    superlative was run, ``runs`` what the claim rests on."""
 
     verdict: str
     why: str
@@ -30,7 +32,8 @@ class Outcome:
     unit: str = ""
     clear: bool | None = None
     k: str = ""
-    n: int | None = None
+    n: int | str | None = None
+    scope: str = ""
     seeds: tuple[int, ...] = ()
     runs: tuple[str, ...] = ()
 

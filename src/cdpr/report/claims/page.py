@@ -87,9 +87,12 @@ def _counts(settings: Settings, ledger: Mapping[str, Any]) -> str:
     heads = {"verdict": "Verdict", "claims": "Claims", "means": "Meaning"}
     columns = [Column(name, header, align="l") for name, header in heads.items()]
     notes = [
-        "On synthetic cases no printed figure is compared, and no claim is more than `same direction`.",
+        "On synthetic or private cases, an average that holds them, at another tier or with another backbone than the "
+        "paper's no printed figure is compared and no claim is more than `same direction`.",
         f"{ledger['decoding'].capitalize()} decoding. Intervals are 95%: paired bootstrap over cases, seeds averaged "
-        "per case; for training times and curves Student's over seeds. `clear`: the interval settles the matter. "
+        "per case; for training times, tokens and curves Student's over seeds. `clear`: the interval settles the "
+        "matter. Training seconds are wall-clock times of jobs that may have run side by side; tokens do not depend on "
+        "the machine. "
         "Verdicts are not corrected for their number.",
         *notices(settings),
     ]
@@ -98,8 +101,8 @@ def _counts(settings: Settings, ledger: Mapping[str, Any]) -> str:
 
 _CLEAR = {None: "", True: ", clear", False: ", not clear"}
 _MEANS = {
-    "reproduced": "on the data and at the scale of the paper: the printed figure in the interval, or the claimed "
-                  "direction with an interval that excludes the contrary",
+    "reproduced": "on the data, at the scale and with the backbone of the paper: the printed figure in the interval, "
+                  "or the claimed direction with an interval that excludes the contrary",
     "same direction": "the estimate lies on the claimed side",
     "not supported": "the estimate does not lie on the claimed side; the interval leaves it open",
     "deviates": "the interval excludes what is claimed or printed",
@@ -118,9 +121,12 @@ def _table(entries: Sequence[Mapping[str, Any]]) -> Table:
     return Table(columns, [Row({
         "says": entry["says"], "printed": ", ".join(entry["printed"]), "measured": _measured(entry),
         "k": f"{entry['k']} / {entry['n']}" if entry["k"] else entry["n"],
-        "seeds": ", ".join(map(str, entry["seeds"])), "verdict": entry["verdict"] + _CLEAR[entry["clear"]],
-        "why": entry["why"],
+        "seeds": ", ".join(map(str, entry["seeds"])), "verdict": _verdict(entry), "why": entry["why"],
     }) for entry in entries])  # fmt: skip
+
+
+def _verdict(entry: Mapping[str, Any]) -> str:
+    return entry["verdict"] + _CLEAR[entry["clear"]] + (f", {entry['scope']}" if entry["scope"] else "")
 
 
 def _measured(entry: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """``workflow/paper/claims.yaml``, typed: what the paper says and what would count as support.
 
-An entry whose ``of``, ``than`` or ``on`` is a list stands for one claim per value; the tables of the paper stand for
-one claim per printed number.
+An entry whose ``of``, ``than``, ``on`` or ``by`` is a list stands for one claim per value; the tables of the paper
+stand for one claim per printed number.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from ...settings.experiments import Value, shipped_experiments
 from ...settings.section import Section
 from ..methods import DATASETS
-from ..paper import facts_folder
+from ..paper import facts_folder, sample_prices
 
 Metric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
 On = Literal["mimic_iv", "clinicalbench", "private", "average"]
 Side = Literal["above", "below"]
+Axis = Literal["seconds", "tokens"]
 PLACES = {**DATASETS, "average": "the average"}
 _COLUMNS = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 _NAMED = {"accuracy": "accuracy (%)", "aen": "examinations per case", "aec": "cost per case (USD)"}
-_LISTED = ("of", "than", "on")
+_LISTED = ("of", "than", "on", "by")
 
 
 class ClaimsError(ValueError):
@@ -117,15 +118,17 @@ class Peak(_Claim):
 
 
 class Slower(_Claim):
-    """Training seconds of ``of`` above (or below) those of ``than``: until validation accuracy reaches ``share`` of its
-    final value, or (``share: null``) until the last iteration. ``nearer_to``: the difference from this variant is
-    compared instead; then ``side`` below means that ``of`` is nearer."""
+    """Training of ``of`` takes more (or less) than that of ``than``, ``by`` wall-clock seconds or generated tokens:
+    until validation accuracy reaches ``share`` of its final value, or (``share: null``) until the last iteration.
+    ``nearer_to``: the difference from this variant is compared instead; then ``side`` below means that ``of`` is
+    nearer."""
 
     kind: Literal["slower"]
     of: str
     than: str
     side: Side
     share: float | None = Field(0.95, gt=0, le=1)
+    by: Axis = "seconds"
     nearer_to: str = ""
 
 
@@ -143,6 +146,14 @@ class Plateau(_Claim):
     @model_validator(mode="after")
     def _is_a_number(self) -> Plateau:
         return self if self.than else _one_number(self)
+
+
+class Lightweight(_Claim):
+    """In the training of ``of`` next-action probes take less than ``times`` as many tokens as continuations."""
+
+    kind: Literal["lightweight"]
+    of: str
+    times: float = Field(gt=0)
 
 
 class Setting(_Claim):
@@ -199,8 +210,8 @@ class NotRun(_Claim):
 
 
 Claim = (
-    Figure | Greater | Best | Close | Hardest | Peak | Slower | Plateau | Setting | Number | Cases | SameJob
-    | Price | BilledTogether | NotRun
+    Figure | Greater | Best | Close | Hardest | Peak | Slower | Plateau | Lightweight | Setting | Number | Cases
+    | SameJob | Price | BilledTogether | NotRun
 )  # fmt: skip
 KINDS = {kind.model_fields["kind"].annotation.__args__[0]: kind for kind in get_args(Claim)}  # type: ignore[union-attr]
 
@@ -299,9 +310,7 @@ def _rows_of(path: Path, table: Printed) -> Iterator[dict[str, Any]]:
 
 
 def _sample_prices(place: str) -> Iterator[dict[str, Any]]:
-    from ...costs.catalogue import load_catalogue
-
-    for name, usd in load_catalogue().paper.items():
+    for name, usd in sample_prices().items():
         yield {
             "id": f"price.{name}".replace(" ", "_"), "place": place, "kind": "price", "printed": [f"{usd:.2f}"],
             "says": f"{name} is charged at this price (USD).", "examination": name, "usd": usd,

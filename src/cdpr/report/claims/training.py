@@ -1,5 +1,5 @@
-"""Training times and final validation accuracy, seed by seed; intervals are Student's over seeds, for training has no
-cases to resample."""
+"""Training times, tokens and final validation accuracy, seed by seed; intervals are Student's over seeds, for training
+has no cases to resample."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import numpy as np
 from ..curves import Curves
 from ..results import Hole
 from .measure import Evidence
-from .schema import Plateau, Slower
+from .schema import Axis, Lightweight, Plateau, Slower
+
+# What is compared, its unit, its decimals and what to know of it.
+_AXES: dict[Axis, tuple[str, str, int, str]] = {
+    "seconds": ("training time", "s", 1, "; wall-clock seconds of jobs that may have run side by side"),
+    "tokens": ("tokens generated in training", "tokens", 0, ""),
+}
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,12 @@ class BySeed:
 
 
 def compare_times(claim: Slower, evidence: Evidence) -> BySeed | Hole:
-    """Seconds of ``of`` minus those of ``than``; with ``nearer_to``, of their distances from it."""
+    """Seconds or tokens of ``of`` minus those of ``than``; with ``nearer_to``, of their distances from it."""
     names = [claim.of, claim.than, *([claim.nearer_to] if claim.nearer_to else [])]
     curves = evidence.training(names)
     if isinstance(curves, Hole):
         return curves
-    times = [_seconds(curve, claim.share) for curve in curves]
+    times = [_spent(curve, claim.by, claim.share) for curve in curves]
     if any(np.any(at <= 0) for at in times):
         return Hole(f"validation accuracy is at {100 * (claim.share or 1):g}% of its final value from the start: times "
                     "to it tell nothing")  # fmt: skip
@@ -40,10 +46,24 @@ def compare_times(claim: Slower, evidence: Evidence) -> BySeed | Hole:
     if reference:
         first, second = abs(first - reference[0]), abs(second - reference[0])
     until = "to the last iteration" if claim.share is None else f"to {100 * claim.share:g}% of the final accuracy"
+    what, unit, decimals, caveat = _AXES[claim.by]
     told = " against ".join(
-        f"{curve.method.label} {at.mean():.1f} s" for curve, at in zip(curves, times, strict=True)
-    )  # fmt: skip
-    return _by_seed(first - second, "s", f"training time {until}, {told}", curves)
+        f"{curve.method.label} {at.mean():.{decimals}f}" for curve, at in zip(curves, times, strict=True)
+    )
+    return _by_seed(first - second, unit, f"{what} {until}, {told} {unit}{caveat}", curves)
+
+
+def compare_probes(claim: Lightweight, evidence: Evidence) -> BySeed | Hole:
+    """Tokens of probes over tokens of continuations, each summed over the training of ``of``."""
+    parts = ("probe_tokens", "continuation_tokens")
+    curve = evidence.credit(claim.of, parts)
+    if isinstance(curve, Hole):
+        return curve
+    probes, continuations = (curve.values[part].sum(axis=1) for part in parts)
+    if np.any(continuations == 0):
+        return Hole("no continuations were generated: there is nothing to hold probes against")
+    told = f"tokens generated in training, probes {probes.mean():.0f} against continuations {continuations.mean():.0f}"
+    return _by_seed(probes / continuations, "ratio", f"{told}, to be below {claim.times:g} times", [curve])
 
 
 def compare_final(claim: Plateau, evidence: Evidence) -> BySeed | Hole:
@@ -64,13 +84,13 @@ def final_accuracy(name: str, evidence: Evidence) -> BySeed | Hole:
     return _by_seed(100 * curves[0].values["accuracy"][:, -1], "%", "final validation accuracy", curves)
 
 
-def _seconds(curve: Curves, share: float | None) -> np.ndarray:
-    """Training seconds by seed [seeds] until the accuracy first reaches a share of its final value."""
-    seconds, accuracy = curve.axes["seconds"], curve.values["accuracy"]
+def _spent(curve: Curves, axis: Axis, share: float | None) -> np.ndarray:
+    """Training seconds or tokens by seed [seeds] until the accuracy first reaches a share of its final value."""
+    spent, accuracy = curve.axes[axis], curve.values["accuracy"]
     if share is None:
-        return seconds[:, -1]
+        return spent[:, -1]
     reached = (accuracy >= share * accuracy[:, -1:]).argmax(axis=1)
-    return seconds[np.arange(len(seconds)), reached]
+    return spent[np.arange(len(spent)), reached]
 
 
 def _by_seed(values: np.ndarray, unit: str, told: str, curves: Sequence[Curves]) -> BySeed:

@@ -15,14 +15,30 @@ from ..results import Hole
 from . import setup, training
 from .measure import FACTOR, Evidence, Sample
 from .outcome import DEVIATES, NOT_RUN, REPRODUCED, Effect, Outcome, directional, not_run, signed, within
-from .schema import Best, Claim, Close, Figure, Greater, Hardest, Metric, Peak, Plateau, Slower, printed_number
+from .schema import (
+    Best,
+    Claim,
+    Close,
+    Figure,
+    Greater,
+    Hardest,
+    Lightweight,
+    Metric,
+    Peak,
+    Plateau,
+    Slower,
+    printed_number,
+)
 
 _DECIMALS = {"utility": 3}
 
 
 def judge(claim: Claim, evidence: Evidence) -> Outcome:
-    """The verdict on a claim. Raises EvaluationError or CurveError for results that cannot be used."""
-    return _JUDGES[claim.kind](claim, evidence)
+    """The verdict on a claim, with the runs behind it that diverged. Raises EvaluationError or CurveError for results
+    that cannot be used."""
+    outcome = _JUDGES[claim.kind](claim, evidence)
+    broken = evidence.diverged(outcome.runs)
+    return replace(outcome, why=f"{outcome.why}; {broken} (evaluated with the weights before)") if broken else outcome
 
 
 def _figure(claim: Figure, evidence: Evidence) -> Outcome:
@@ -35,7 +51,9 @@ def _figure(claim: Figure, evidence: Evidence) -> Outcome:
     found = evidence.sample(names, claim.metric, claim.on)
     if isinstance(found, Hole):
         return not_run(found)
-    if not claim.than and claim.on != "average":  # Wilson's interval where the tables have it
+    if other := evidence.other_count(claim.on, *found.cases):
+        return not_run(other)
+    if not claim.than:  # Wilson's interval where the tables have it
         at = evidence.results.summary(found.methods[0], claim.on, evidence.decoding).estimates[claim.metric]
         scale = FACTOR.get(claim.metric, 1.0)
         value, low, high = at.mean * scale, at.low * scale, at.high * scale
@@ -98,7 +116,8 @@ def _peak(claim: Peak, evidence: Evidence) -> Outcome:
 
 
 def _above_all(claim: Best, of: str, rivals: Sequence[str], what: str, evidence: Evidence) -> Outcome:
-    """One method against each of the others: all must stand on the claimed side, one clearly on the other refutes."""
+    """One method against each of the others: all must stand on the claimed side, one clearly on the other refutes.
+    What was not run may yet refute it, so that only with all of them a lead is clear."""
     sign = 1.0 if claim.side == "above" else -1.0
     alone = evidence.sample([of], claim.metric, claim.on)
     if isinstance(alone, Hole):
@@ -115,13 +134,18 @@ def _above_all(claim: Best, of: str, rivals: Sequence[str], what: str, evidence:
         min(effect.low for effect in effects),  # type: ignore[type-var]
         min(effect.high for effect in effects),  # type: ignore[type-var]
     )
-    counted = f"{len(run) + 1} of {len(rivals) + 1} {what} were run"
-    verdict, why = directional(whole, evidence.unfit(claim.on), counted if len(run) < len(rivals) else "")
+    counted, whole_field = f"{len(run) + 1} of {len(rivals) + 1} {what} were run", len(run) == len(rivals)
+    verdict, why = directional(whole, evidence.unfit(claim.on), "" if whole_field else counted)
     before = sum(effect.value > 0 for effect in effects)
     told = [f"ahead of {before} of {len(run)}"] + ([f"clearly behind {clearly}"] if clearly else [])
     told += [f"closest: {_both(run[closest], claim.metric)}", why, "" if counted in why else counted]
     text = "; ".join(part for part in told if part)
-    return _shown(verdict, text, run[closest], claim.metric, whole)
+    shown = _shown(verdict, text, run[closest], claim.metric, whole)
+    everyone = tuple(dict.fromkeys(name for one in run for method in one.methods for name in method.runs))
+    return replace(
+        shown, clear=shown.clear and (whole_field or whole.refuted), runs=everyone,
+        scope="" if whole_field else f"of the {len(run) + 1} {what} run",
+    )  # fmt: skip
 
 
 def _hardest(claim: Hardest, evidence: Evidence) -> Outcome:
@@ -167,6 +191,14 @@ def _plateau(claim: Plateau, evidence: Evidence) -> Outcome:
     return _over_seeds(found, evidence, lambda value, low, high: within(value, low, high, margin))
 
 
+def _lightweight(claim: Lightweight, evidence: Evidence) -> Outcome:
+    found = training.compare_probes(claim, evidence)
+    return _over_seeds(found, evidence, lambda value, low, high: signed(
+        value - claim.times, None if low is None else low - claim.times, None if high is None else high - claim.times,
+        "below",
+    ))  # fmt: skip
+
+
 def _over_seeds(found: training.BySeed | Hole, evidence: Evidence, oriented: Callable[..., Effect]) -> Outcome:
     if isinstance(found, Hole):
         return not_run(found)
@@ -184,9 +216,9 @@ _STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }  # fmt: skip
 _JUDGES: dict[str, Callable[[Any, Evidence], Outcome]] = {
     "figure": _figure, "greater": _greater, "best": _best, "close": _close, "hardest": _hardest, "peak": _peak,
-    "slower": _slower, "plateau": _plateau, "setting": setup.setting, "number": setup.number, "cases": setup.cases,
-    "same_job": setup.same_job, "price": setup.price, "billed_together": setup.billed_together,
-    "not_run": lambda claim, evidence: not_run(claim.why),
+    "slower": _slower, "plateau": _plateau, "lightweight": _lightweight, "setting": setup.setting,
+    "number": setup.number, "cases": setup.cases, "same_job": setup.same_job, "price": setup.price,
+    "billed_together": setup.billed_together, "not_run": lambda claim, evidence: not_run(claim.why),
 }  # fmt: skip
 
 
@@ -210,11 +242,13 @@ def _shown(
 
 def _behind(found: Sample, metric: str, statistic: str = "mean") -> dict[str, Any]:
     runs = tuple(dict.fromkeys(run for method in found.methods for run in method.runs))
-    right = " : ".join("+".join(map(str, counts)) for counts in found.right)
     unit = {"accuracy": "%" if statistic == "mean" else "points", "aec": "USD"}.get(metric, "")
     unit = {"ratio": "ratio", "reduction": "%"}.get(statistic, unit)
-    k = right if metric == "accuracy" else ""
-    return {"k": k, "n": found.cases, "seeds": _seeds(runs), "runs": runs, "unit": unit}
+    k, n = "", "+".join(map(str, found.cases))
+    if len(found.cases) == 1:
+        (counted,), (n,) = found.right, found.cases
+        k = " : ".join("+".join(map(str, counts)) for counts in counted) if metric == "accuracy" else ""
+    return {"k": k, "n": n, "seeds": _seeds(runs), "runs": runs, "unit": unit}
 
 
 def _both(found: Sample, metric: str) -> str:
