@@ -17,10 +17,12 @@ import pytest
 from cdpr.cases import CaseRecord, write_records
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.evaluation.statistics import detectable_difference, holm
-from cdpr.report import ablations, dynamic_vs_static, sample_case
+from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
 from cdpr.report.methods import IN_DOMAIN, main_methods, trained
+from cdpr.report.pairs import reading
 from cdpr.report.results import Hole, Results
-from cdpr.report.rows import paired
+from cdpr.report.rows import ACCURACY, AEC, IN_DOMAIN_FIGURES, marked_cells, paired
+from cdpr.report.sources import controlled_name
 from cdpr.report.table import escape
 from cdpr.settings import parse_settings
 
@@ -182,6 +184,67 @@ def test_reduction_is_a_paired_ratio(results, tmp_path):
     holed = texts(dynamic_vs_static.write_dynamic_vs_static(SETTINGS, results, tmp_path / "t"))
     assert holed[".md"].count("missing: evaluations/static/mimic_iv.jsonl") == 6
     assert len(read_csv(holed[".csv"])) == 4
+
+
+def test_a_reading_speaks_of_the_figures_that_are_shown(results, tmp_path):
+    cdpr, grpo = (trained(SETTINGS, name) for name in ("cdpr", "grpo"))
+    change = paired(Results(SETTINGS, results, [cdpr, grpo]), cdpr, grpo, IN_DOMAIN, "greedy")
+    assert reading(change, "A", "B", [AEC]) == "A against B is better on AEC."
+    assert reading(change, "A", "B", [ACCURACY, AEC]) == "A against B is better on Acc, AEC."
+    for write, shown in ((dynamic_vs_static.write_dynamic_vs_static, "Acc. AEC Utility"),
+                         (ablations.write_ablations, "Acc. AEN AEC N_na Utility")):  # fmt: skip
+        text = texts(write(SETTINGS, results, tmp_path / "t"))[".md"]
+        said = set(re.findall(r"(?<=[ ,])(Acc|AEN|AEC|N_na|Utility)(?=[,;.])", " ".join(
+            part for part in re.findall(r"(?m)^- .* against .*$", text) if "McNemar" not in part)))  # fmt: skip
+        assert said == {name.rstrip(".") for name in shown.split()}
+
+
+def test_one_alone_is_the_best_of_nothing(results, tmp_path):
+    methods = [trained(SETTINGS, name) for name in ("cdpr", "grpo", "without_lambda_cost")]
+    found = {m.name: Results(SETTINGS, results, methods).summary(m, IN_DOMAIN, "greedy") for m in methods}
+    both = marked_cells(found, found, IN_DOMAIN_FIGURES)
+    assert (both["cdpr"]["aec"].mark, both["grpo"]["aec"].mark) == ("best", "second")
+    for competing in (["cdpr"], ["cdpr", "without_lambda_cost"]):  # the third was not measured
+        alone = marked_cells(found, competing, IN_DOMAIN_FIGURES)
+        assert not any(cell.mark for cells in alone.values() for cell in cells.values())
+    for path in results.glob("evaluations/*"):
+        if not path.name.startswith("cdpr"):
+            shutil.rmtree(path)
+    for write in (ablations.write_ablations, dynamic_vs_static.write_dynamic_vs_static):
+        made = texts(write(SETTINGS, results, tmp_path / "t"))
+        ours = made[".md"].split("## As printed")[0]
+        assert "70.00 [" in ours and "**" not in ours.replace("***", "") and r"\textbf{70" not in made[".tex"]
+
+
+def diverge(results: Path, run: str, step: int) -> None:
+    line = {"step": step, "seconds": 1.0, "tokens": 1, "diverged": True}
+    write_rows(results / "training" / run / "metrics.jsonl", [line])
+
+
+def test_leak_control_and_the_sample_case_say_which_runs_diverged(results, tmp_path):
+    for run in ("cdpr-seed0", "cdpr-seed1"):
+        whole = results / "evaluations" / run / "mimic_iv.jsonl"
+        shutil.copy(whole, whole.with_name(f"{controlled_name('mimic_iv')}.jsonl"))
+    write_records(tmp_path / "a.jsonl", [record(i) for i in range(CASES)])
+
+    def made() -> tuple[dict[str, str], dict[str, str]]:
+        leak = leak_control.write_leak_control(SETTINGS, results, tmp_path / "l")
+        sample = sample_case.write_sample_case(SETTINGS, tmp_path / "a.jsonl", results, tmp_path / "s")
+        return texts(leak), texts(sample)
+
+    assert not any("diverged" in text for forms in made() for text in forms.values())
+    sound = read_csv(made()[1][".csv"])
+    diverge(results, "cdpr-seed1", 9)
+    leak, sample = made()
+    assert all("cdpr-seed1 " in forms[kind] and "at step 9" in forms[kind]
+               for forms in (leak, sample) for kind in (".md", ".tex", ".csv"))  # fmt: skip
+    rows = {(r["method"], r["dataset"]): r["status"] for r in read_csv(leak[".csv"]) if r["decoding"] == "greedy"}
+    assert rows["cdpr", "mimic_iv"] == "measured; cdpr-seed1 diverged at step 9"
+    assert not any("diverged" in status for key, status in rows.items() if key != ("cdpr", "mimic_iv"))
+    added = [r for r in read_csv(sample[".csv"]) if r not in sound]
+    assert [(r["part"], r["name"], r["seed"], r["text"]) for r in added] == [
+        ("status", "cdpr", "1", "cdpr-seed1 diverged at step 9")
+    ]
 
 
 HOSTILE = "5 µg/m² ≥ 38 °C | a & b_c {x} $y$ \\input{z} 10⁹/L 検\u0007"

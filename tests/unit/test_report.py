@@ -17,7 +17,7 @@ from cdpr.evaluation.metrics import EvaluationError, read_evaluation
 from cdpr.evaluation.provenance import ProvenanceError
 from cdpr.report import figures, style
 from cdpr.report.comparators import write_comparators
-from cdpr.report.curves import CurveError, read_curves
+from cdpr.report.curves import CurveError, diverged_at, read_curves
 from cdpr.report.main_table import write_main_results
 from cdpr.report.methods import main_methods, trained
 from cdpr.report.paper import read_main_results
@@ -277,6 +277,93 @@ def test_curves_share_steps_and_never_extrapolate(results):
         out.write('{"step": 30, "seconds": 1, "tokens": 2, "validation/accuracy": null}\n')
     with pytest.raises(CurveError, match=r"metrics\.jsonl:4: field 'validation/accuracy'"):
         read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
+
+
+def break_off(results: Path, run: str, step: int) -> None:
+    """The run diverges at this step: what comes after is not there, and a last line says so."""
+    path = results / "training" / run / "metrics.jsonl"
+    kept = [line for line in path.read_text().splitlines(True) if json.loads(line)["step"] < step]
+    mark = {"step": step, "seconds": 9.0, "tokens": 9, "diverged": True}
+    path.write_text("".join(kept) + json.dumps(mark) + "\n")
+
+
+def test_a_diverged_seed_ends_only_itself(results):
+    whole = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
+    assert [piece.x("step").tolist() for piece in whole.pieces()] == [[0, 10, 20]] and whole.ends("step", "aec") == []
+    break_off(results, "cdpr-seed1", 13)
+    curves = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
+    assert curves.x("step").tolist() == [0, 10, 20] and curves.diverged == {"cdpr-seed1": 13}
+    assert np.isnan(curves.axes["step"]).tolist() == [[False] * 3, [False, False, True]]
+    assert curves.mean("accuracy") == pytest.approx([0.11, 0.41, 0.7])
+    assert curves.x("seconds").tolist() == [0, 30, 40]  # 40 is seed 0 alone
+    assert curves.band("accuracy")[1] == pytest.approx([0.12, 0.42, 0.7])
+    # Each piece is of the same seeds all along, and goes forward on every axis.
+    pieces = list(curves.pieces())
+    assert [p.x("seconds").tolist() for p in pieces] == [[0, 30], [20, 40]]
+    assert [len(p.values["accuracy"]) for p in pieces] == [2, 1]
+    assert pieces[1].mean("accuracy") == pytest.approx([0.4, 0.7])
+    assert curves.ends("seconds", "accuracy") == [(40.0, pytest.approx(0.42))]
+    # A run that goes on still shortens the curve, a diverged one beside it does not.
+    path = results / "training/cdpr-seed0/metrics.jsonl"
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if '"step": 20' not in line))
+    assert read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"]).x("step").tolist() == [0, 10]
+    break_off(results, "cdpr-seed0", 4)  # all diverged: up to the longest
+    both = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
+    assert both.x("step").tolist() == [0, 10] and both.mean("accuracy")[1] == pytest.approx(0.42)
+    break_off(results, "cdpr-seed1", 0)  # before its first validation: diverged, not missing
+    none = read_curves(results, trained(SETTINGS, "cdpr"), ["accuracy"])
+    assert (none.runs, none.missing, none.diverged) == (("cdpr-seed0",), (), {"cdpr-seed0": 4, "cdpr-seed1": 0})
+
+
+@pytest.mark.filterwarnings("error")
+def test_figures_and_tables_show_which_runs_diverged(results, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure) or [])
+    plots = (figures.plot_training_efficiency, figures.plot_learning_curves, figures.plot_accuracy_cost)
+    for plot in plots:
+        plot(SETTINGS, results, tmp_path / "f")
+    assert not any("diverged" in text.get_text() for figure in drawn for text in figure.texts)
+    assert not any(line.get_marker() == "x" for figure in drawn for axes in figure.axes for line in axes.lines)
+    drawn.clear()
+    break_off(results, "cdpr-seed1", 13)
+    for plot in plots:
+        plot(SETTINGS, results, tmp_path / "f")
+    for figure in drawn:
+        assert "cdpr-seed1 at step 13" in figure.texts[1].get_text()
+    efficiency, learning = (figure.axes[0] for figure in drawn[:2])
+    ends = [line.get_xydata().tolist() for axes in (efficiency, learning) for line in axes.lines
+            if line.get_marker() == "x"]  # fmt: skip
+    assert ends == [[[40.0, pytest.approx(42)]], [[10.0, pytest.approx(42)]]]
+    healthy = [line.get_xdata().tolist() for line in learning.lines if line.get_label() == "CDPR (ours)"]
+    assert healthy == [[0, 10], [10, 20]]
+    written = {path.suffix: path.read_text() for path in write_comparators(SETTINGS, results, tmp_path / "t")}
+    row = next(r for r in csv.DictReader(written[".csv"].splitlines()) if r["variant"] == "cdpr")
+    assert row["status"] == "measured; cdpr-seed1 diverged at step 13"
+    assert float(row["minutes"]) == pytest.approx(40 / 60, abs=1e-6)  # 40 s each, seed 1 up to its last validation
+
+
+@pytest.mark.parametrize("last", ['{"step": 21, "diverged', '{"step": 21, "dive', '{"seconds": 1, "diverged": true}'])
+def test_a_cut_last_line_is_named(results, last):
+    path = results / "training/cdpr-seed1/metrics.jsonl"
+    number = len(path.read_text().splitlines()) + 1
+    with path.open("a") as out:
+        out.write(last)
+    with pytest.raises(CurveError, match=rf"cdpr-seed1/metrics\.jsonl:{number}: "):
+        diverged_at(results, "cdpr-seed1")
+
+
+@pytest.mark.parametrize(
+    ("of", "record"),
+    [("cdpr-seed1", {"tier": "paper"}), ("grpo-seed0", {"inputs": {"cases": {"sha256": "other"}}})],
+)
+def test_training_of_another_tier_or_on_other_cases_is_no_line_beside(results, tmp_path, of, record):
+    own = {"tier": "demo", "inputs": {"cases": {"sha256": "same"}}}
+    for run in ("cdpr-seed0", "cdpr-seed1", "grpo-seed0"):
+        (results / "training" / run / "run.json").write_text(json.dumps(own | (record if run == of else {})))
+    for make in (figures.plot_training_efficiency, figures.plot_learning_curves, write_comparators):
+        with pytest.raises(ProvenanceError, match=of):
+            make(SETTINGS, results, tmp_path / "f")
+    assert not list(tmp_path.glob("f*"))
 
 
 def test_frontier_keeps_what_nobody_beats():

@@ -180,7 +180,7 @@ def test_numbers_lead_to_their_runs(page):
 
 
 def test_what_the_paper_prints_leads_to_no_run(page):
-    assert 'href="#made-cdpr-mimic_iv"><strong>75.00 [1.00, 2.00]</strong></a>' in page.source
+    assert 'href="#made-cdpr-mimic_iv"><strong>75.00 [1.00,\u00a02.00]</strong></a>' in page.source
     assert '<td class="r">53.07</td>' in page.source and not re.search(r"<a[^>]*>53\.07", page.source)
 
 
@@ -195,6 +195,19 @@ def test_the_answer_comes_first_and_the_tier_before_it(page):
     assert banner(parse_settings({"data": {"private": {"path": "mine"}}}))[0] == (
         "Synthetic: MIMIC-IV, ClinicalBench, tiny policy"
     )
+
+
+def test_a_diverged_seed_stands_beside_the_answer(results, tmp_path):
+    path = results / "training/cdpr-seed1/metrics.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"step": 9, "seconds": 1.0, "tokens": 1, "diverged": true}\n')
+    answers, table = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
+    said = "cdpr-seed1 diverged at step 9"
+    assert len(answers) == 4 and all(f" {said}: evaluated with the weights before." in a.sentence for a in answers)
+    for _, entries in table:
+        assert [entry.diverged for entry in entries] == [said if entry.method == "cdpr" else "" for entry in entries]
+    source = write(results, tmp_path)
+    assert source.index(said) < source.index("<nav") and source.count(f"2 seeds; {said}") == 2 * 3
 
 
 def test_differences_are_those_of_the_paired_tables(pristine):
@@ -291,6 +304,18 @@ def test_images_that_do_not_fit_are_named(results, tmp_path, monkeypatch):
     text = write(results, tmp_path)
     assert "would become too large: figures/accuracy_cost.png" in text and "no PNG image" in text
     assert text.count("data:image/png") == 1  # the small one behind it
+
+
+def test_figures_and_tables_are_whole_on_a_narrow_page(page):
+    wholes = [a["id"] for tag, a in page.tags if tag == "div" and a.get("class") == "pan"]
+    assert len(wholes) == len(set(wholes)) == 2 and all(page.source.count(f'href="#{name}"') == 2 for name in wholes)
+    style = re.search(r"<style>(.*?)</style>", page.source, re.DOTALL)[1]
+    assert not re.search(r"img\{[^}]*min-width:[1-9]", style)  # nothing keeps a figure wider than the page
+    scrolling = [a for tag, a in page.tags if a.get("class") == "wide"]
+    assert scrolling and page.source.count('<p class="cue" aria-hidden="true">scroll →</p>\n<div class="wide"') == len(
+        scrolling
+    )
+    assert "75.00 [1.00,\u00a02.00]" in page.text  # an interval breaks nowhere but before its bracket
 
 
 def test_markdown_of_the_tables_is_understood():

@@ -208,6 +208,37 @@ def _unseen_ticks(figure) -> set[Text]:
     return unseen
 
 
+def diverge(results: Path, run: str, step: int) -> None:
+    path = results / "training" / run / "metrics.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"step": step, "seconds": 1.0, "tokens": 1, "diverged": True}) + "\n")
+
+
+def test_a_diverged_run_is_told_in_the_numbers_and_below_the_figures(results, tmp_path, monkeypatch):
+    fake_agents(results)
+    whole = lines(results)
+    diverge(results, "candidates_8-seed0", 7)
+    diverge(results, "cdpr-seed2", 9)
+    diverge(results, "beta_0.25-seed0", 3)
+    lose(results, "beta_0.25-seed0")
+    told = lines(results)
+    assert told["candidates", "8"]["status"] == "measured; candidates_8-seed0 diverged at step 7"
+    # The default's first seed is sound; its range is of all seeds, one of which diverged.
+    assert told["candidates", "4"]["status"] == "measured; cdpr-seed2 diverged at step 9"
+    assert told["beta", "0.25"]["status"].startswith("missing")
+    others = told.keys() - {("candidates", "8"), ("beta", "0.25")}
+    assert all(told[key] == whole[key] | {"status": told[key]["status"]} for key in others)
+    assert {told[key]["status"] for key in others if told[key]["default"] == "no"} == {"measured"}
+
+    drawn = []
+    monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure) or [])
+    plot_sweeps(SETTINGS, results, tmp_path / "a", "sensitivity")
+    plot_cost_distribution(SETTINGS, results, tmp_path / "b")
+    sweep, cost = (figure.texts[1].get_text().replace("\n", " ") for figure in drawn)
+    assert "candidates_8-seed0 diverged at step 7" in sweep and sweep.count("cdpr-seed2 diverged at step 9") == 1
+    assert "CDPR (ours): training diverged (cdpr-seed2 at step 9)" in cost and "candidates_8" not in cost
+
+
 def test_shares_grow_from_nothing_to_all():
     x, y = share_at_most(np.array([0.0, 0.0, 5.0, 20.0]))
     assert x.tolist() == [-1, 0, 5, 20, 1e6] and y.tolist() == [0, 0.5, 0.75, 1, 1]

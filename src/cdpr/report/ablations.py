@@ -100,7 +100,7 @@ def change_table(results: Results, changes: Mapping[str, Comparison | Hole], dec
             "cases": change.cases, "seed_sd": None if deviation is None else 100 * deviation,
             **{f.metric: printed(change.differences[f.metric], f, signed=True) for f in IN_DOMAIN_FIGURES},
         }))  # fmt: skip
-        notes.append(reading(change, results.method(name).label, base))
+        notes.append(reading(change, results.method(name).label, base, IN_DOMAIN_FIGURES))
     notes.append("Intervals: paired bootstrap over cases, seeds averaged per case; they hold for the seeds that were "
                  "trained and do not cover training again.")  # fmt: skip
     text = f"Ablation minus {base} on the same cases, {decoding} decoding ({tier_mark(results.settings)})."

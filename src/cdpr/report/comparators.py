@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
+
 from ..settings import Settings, shown
 from .curves import read_curves
 from .methods import IN_DOMAIN, OPEN, REFERENCE, Method, backbone, tier_mark, trained
@@ -71,10 +73,11 @@ def long_table(results: Results, decodings: Iterable[str]) -> Table:
 
 
 def _cost(results: Results, method: Method) -> dict[str, float]:
-    """Seconds and tokens at the end of training."""
+    """Seconds and tokens at the end of training, of a run that diverged at its last validation."""
     if method.runs == ("warm_start",) or not method.decodes:
         return {}
     curves = read_curves(results.folder, method, ("accuracy",))
     if not curves.runs:
         return {}
-    return {"minutes": fmean(curves.axes["seconds"][:, -1]) / 60, "tokens": fmean(curves.axes["tokens"][:, -1]) / 1e6}
+    seconds, tokens = (np.nanmax(curves.axes[axis], axis=1) for axis in ("seconds", "tokens"))
+    return {"minutes": fmean(seconds) / 60, "tokens": fmean(tokens) / 1e6}

@@ -11,7 +11,7 @@ import numpy as np
 from ..evaluation.metrics import Evaluation
 from ..settings import Settings
 from . import style
-from .figures import cost_axis, foot, missing_note
+from .figures import cost_axis, folded, foot, missing_note
 from .methods import DATASETS, IN_DOMAIN, Method, main_methods
 from .results import Hole, Results
 from .sources import notices
@@ -49,7 +49,7 @@ def plot_cost_distribution(settings: Settings, results_dir: str | Path, out_stem
             panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
         lost = [f"{m.label} ({DATASETS[d]})" for d, at in found.items() for m, e in at.items() if isinstance(e, Hole)]
         said = f"{decoding} decoding; seeds pooled; mark: median; 90%: quantile; free: USD 0"
-        foot(figure, settings, [*notices(settings), missing_note(lost).strip(), said])
+        foot(figure, settings, [*notices(settings), missing_note(lost).strip(), *folded(results.divergences()), said])
         return style.save(figure, out_stem)
 
 

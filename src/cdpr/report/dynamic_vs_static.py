@@ -117,7 +117,7 @@ def change_table(results: Results, decoding: str) -> Table:
             **{f.metric: printed(change.differences[f.metric], f, signed=True) for f in COMPARED},
             **mcnemar_cells(change, adjusted({DYNAMIC: change})[DYNAMIC]),
         })  # fmt: skip
-        notes.insert(0, reading(change, results.method(DYNAMIC).label, results.method(STATIC).label))
+        notes.insert(0, reading(change, results.method(DYNAMIC).label, results.method(STATIC).label, COMPARED))
     text = (f"{_title(results)}: first minus second on the same cases, {decoding} decoding "
             f"({tier_mark(results.settings)}).")  # fmt: skip
     return Table(columns, [row], text, notes, f"tab:dynamic_minus_static_{decoding}")

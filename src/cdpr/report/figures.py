@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..evaluation.provenance import check_training
 from ..settings import Settings, shown
 from . import style
 from .curves import Curves, read_curves
@@ -35,7 +37,8 @@ def plot_training_efficiency(
     lowest to the highest. Counterpart of the paper's figure "Training efficiency comparison".
 
     ``variants`` (default: those that the experiments file names) are the lines. A variant without metrics is named in
-    the figure as missing. Raises CurveError for a broken metrics file.
+    the figure as missing; the end of a run that diverged is a small x. Raises CurveError for a broken metrics file,
+    ProvenanceError for training runs of another tier or on different cases.
     """
     metrics = ("accuracy", "utility", "aec")
     curves = _curves(settings, results_dir, metrics, variants or shown(settings, "training_efficiency"))
@@ -56,7 +59,7 @@ def plot_training_efficiency(
             grid[row, 0].set_ylabel(PANELS[metric][0])
         _curve_legend(grid[0, 0], curves)
         counted = "\ntime without validation; tokens with probes and continuations"
-        style.mark_tier(figure, settings, _curve_notes(curves, counted))
+        _curve_foot(figure, settings, curves, counted)
         return style.save(figure, out_stem)
 
 
@@ -75,7 +78,7 @@ def plot_learning_curves(
             panel.set_xlabel("training step")
         _curve_legend(panels[-1], curves)
         panels[-1].set_axis_off()
-        style.mark_tier(figure, settings, _curve_notes(curves))
+        _curve_foot(figure, settings, curves)
         return style.save(figure, out_stem)
 
 
@@ -112,14 +115,17 @@ def plot_accuracy_cost(settings: Settings, results_dir: str | Path, out_stem: st
         if handles:
             legend.legend(handles, labels, loc="center", ncols=4, fontsize=7, columnspacing=1.5)
         said = f"{decoding} decoding; bars: 95% intervals over cases"
-        foot(figure, settings, [*notices(settings), missing_note(sorted(missing)).strip(), said])
+        foot(figure, settings, [*notices(settings), missing_note(sorted(missing)).strip(),
+                                *folded(results.divergences()), said])  # fmt: skip
         return style.save(figure, out_stem)
 
 
 def _curves(
     settings: Settings, results_dir: str | Path, metrics: Sequence[str], variants: Iterable[str]
 ) -> list[Curves]:
-    return [read_curves(results_dir, trained(settings, name), metrics) for name in variants]
+    methods = [trained(settings, name) for name in variants]
+    check_training(settings, Path(results_dir), list(dict.fromkeys(run for method in methods for run in method.runs)))
+    return [read_curves(results_dir, method, metrics) for method in methods]
 
 
 def _draw_curves(panel: Axes, curves: Sequence[Curves], metric: str, axis: str, unit: float) -> None:
@@ -128,10 +134,14 @@ def _draw_curves(panel: Axes, curves: Sequence[Curves], metric: str, axis: str, 
         if not curve.runs:
             continue
         look = style.look_of(curve.method.name, position)
-        x, (low, high) = curve.x(axis) / unit, curve.band(metric)
-        panel.fill_between(x, low * factor, high * factor, color=look.colour, alpha=0.15, linewidth=0)
-        panel.plot(x, curve.mean(metric) * factor, color=look.colour, linestyle=look.line, marker=look.marker,
-                   markersize=3.5, markevery=max(1, len(x) // 10), label=curve.method.label)  # fmt: skip
+        for piece in curve.pieces():
+            x, (low, high) = piece.x(axis) / unit, piece.band(metric)
+            panel.fill_between(x, low * factor, high * factor, color=look.colour, alpha=0.15, linewidth=0)
+            panel.plot(x, piece.mean(metric) * factor, color=look.colour, linestyle=look.line, marker=look.marker,
+                       markersize=3.5, markevery=max(1, len(x) // 10), label=curve.method.label)  # fmt: skip
+        for at, value in curve.ends(axis, metric):
+            panel.plot(at / unit, value * factor, linestyle="", marker="x", markersize=5, markeredgewidth=1.3,
+                       color=look.colour, zorder=4, clip_on=False)  # fmt: skip
     panel.set_xlim(left=0)
     if not any(curve.runs for curve in curves):
         panel.text(0.5, 0.5, "missing: no training metrics", transform=panel.transAxes, ha="center", color=style.GREY)
@@ -144,18 +154,23 @@ def _curve_legend(panel: Axes, curves: Sequence[Curves]) -> None:
     for position, curve in enumerate(curves):
         look = style.look_of(curve.method.name, position)
         seeds = f"{len(curve.runs)} seed{'s' if len(curve.runs) != 1 else ''}"
-        if curve.missing:
-            seeds = f"{len(curve.runs)} of {len(curve.method.runs)} seeds" if curve.runs else "missing"
+        if len(curve.runs) < len(curve.method.runs):
+            none = "missing" if curve.missing else "diverged"
+            seeds = f"{len(curve.runs)} of {len(curve.method.runs)} seeds" if curve.runs else none
         handles.append(Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, markersize=4,
                               label=f"{curve.method.label} ({seeds})"))  # fmt: skip
     panel.legend(handles=handles, loc="best" if panel.lines else "center", handlelength=3)
 
 
-def _curve_notes(curves: Sequence[Curves], more: str = "") -> str:
+def _curve_foot(figure: Figure, settings: Settings, curves: Sequence[Curves], more: str = "") -> None:
     lost = [Path(name).parent.name for curve in curves for name in curve.missing]
     broken = [f"{run} at step {at}" for curve in curves for run, at in curve.diverged.items()]
-    ends = f"\ndiverged, curves end there: {', '.join(broken)}" if broken else ""
-    return "line: mean over seeds; band: lowest to highest seed" + more + ends + missing_note(lost)
+    said = "line: mean over seeds; band: lowest to highest seed" + more
+    if not broken:
+        style.mark_tier(figure, settings, said + missing_note(lost))
+        return
+    ends = f"diverged (x: last validation; line and band go on with the other seeds): {', '.join(broken)}"
+    foot(figure, settings, [missing_note(lost).strip(), *folded([ends]), *said.splitlines()])
 
 
 def foot(figure: Figure, settings: Settings, lines: Iterable[str]) -> None:
@@ -166,6 +181,11 @@ def foot(figure: Figure, settings: Settings, lines: Iterable[str]) -> None:
     figure.get_layout_engine().set(rect=(0, room, 1, 1 - room))  # type: ignore[union-attr]
 
 
+def folded(notes: Iterable[str]) -> list[str]:
+    """Notes in lines that a figure has room for."""
+    return [line for note in notes for line in wrap(note, 140)]
+
+
 def missing_note(names: Sequence[str]) -> str:
     """A line that names what is missing; nothing where nothing is."""
     shown = [*names[:4], f"{len(names) - 4} more"] if len(names) > 5 else names
@@ -173,7 +193,7 @@ def missing_note(names: Sequence[str]) -> str:
 
 
 def _time_unit(curves: Sequence[Curves]) -> tuple[str, float]:
-    longest = max((float(curve.x("seconds")[-1]) for curve in curves if curve.runs), default=0.0)
+    longest = max((float(curve.x("seconds").max()) for curve in curves if curve.runs), default=0.0)
     if longest >= 7200:
         return "hours", 3600.0
     return ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)

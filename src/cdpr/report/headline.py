@@ -39,7 +39,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the small table: a method, or ours minus a rival. ``hole`` says why there are no figures."""
+    """A row of the small table: a method, or ours minus a rival. ``hole`` says why there are no figures, ``diverged``
+    which runs behind them broke off."""
 
     label: str
     method: str
@@ -47,6 +48,7 @@ class Entry:
     figures: Sequence[Figure]
     seeds: int = 0
     hole: str = ""
+    diverged: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], list[tuple[
     answers, table = [], []
     for place, label in PLACES.items():
         found = [(rival, differences(results, ours, rival, place, decoding)) for rival in rivals]
-        answers += [_answer(label, ours, rival, at) for rival, at in found]
+        answers += [_answer(results, label, ours, rival, at) for rival, at in found]
         entries = [_level(results, method, place, decoding) for method in (ours, *rivals)]
-        table.append((label, [*entries, *(_change(ours, rival, at) for rival, at in found)]))
+        table.append((label, [*entries, *(_change(results, ours, rival, at) for rival, at in found)]))
     return answers, table
 
 
@@ -143,10 +145,10 @@ def _level(results: Results, method: Method, place: str, decoding: str) -> Entry
         of = at[name]
         spread = "" if of.seed_sd is None else f"seed SD {number(of.seed_sd * factor, decimals)}"
         figures.append(Figure(*_split(of, factor, decimals), spread))
-    return Entry(method.label, method.name, "", figures, len(method.runs))
+    return Entry(method.label, method.name, "", figures, len(method.runs), diverged=_broken(results, method))
 
 
-def _change(ours: Method, rival: Method, at: Mapping[str, Estimate] | Hole) -> Entry:
+def _change(results: Results, ours: Method, rival: Method, at: Mapping[str, Estimate] | Hole) -> Entry:
     label = f"{ours.label} − {rival.label}"
     if isinstance(at, Hole):
         return Entry(label, ours.name, rival.name, (), hole=at.reason)
@@ -156,15 +158,23 @@ def _change(ours: Method, rival: Method, at: Mapping[str, Estimate] | Hole) -> E
         by_seed = ", ".join(number(value * factor, decimals, True) for value in of.by_seed)
         spread = f"by seed {by_seed}" if len(of.by_seed) > 1 else ""
         figures.append(Figure(*_split(of, factor, decimals, signed=True), spread, verdict(of, up)))
-    return Entry(label, ours.name, rival.name, figures, len(at["accuracy"].by_seed))
+    seeds, broken = len(at["accuracy"].by_seed), _broken(results, ours, rival)
+    return Entry(label, ours.name, rival.name, figures, seeds, diverged=broken)
 
 
-def _answer(place: str, ours: Method, rival: Method, at: Mapping[str, Estimate] | Hole) -> Answer:
+def _answer(results: Results, place: str, ours: Method, rival: Method, at: Mapping[str, Estimate] | Hole) -> Answer:
     named = rival.label if rival.name != "warm_start" else f"its backbone ({rival.label[0].lower()}{rival.label[1:]})"
     question = f"Does {ours.label} beat {named}?"
     if isinstance(at, Hole):
         return Answer(place, question, "Not known", f"{at.reason}.")
-    return Answer(place, question, short(at), sentence(at))
+    broken = _broken(results, ours, rival)
+    told = f" {broken}: evaluated with the weights before." if broken else ""
+    return Answer(place, question, short(at), sentence(at) + told)
+
+
+def _broken(results: Results, *methods: Method) -> str:
+    """``cdpr-seed1 diverged at step 20``; empty where every run came to its end."""
+    return "; ".join(end for method in methods for end in results.status(method).split("; ")[1:])
 
 
 def _split(of: Estimate, factor: float, decimals: int, signed: bool = False) -> tuple[str, str]:

@@ -109,7 +109,8 @@ def leak_table(results: Results, found: Mapping[tuple, Paired | Hole], decoding:
     )
     text = (f"Benchmarks and their leak-controlled variants, {decoding} decoding ({tier_mark(results.settings)}). "
             "Δ: controlled minus benchmark.")  # fmt: skip
-    return Table(columns, rows, text, [*notes, *notices(results.settings)], f"tab:leak_control_{decoding}")
+    return Table(columns, rows, text, [*results.divergences(), *notes, *notices(results.settings)],
+                 f"tab:leak_control_{decoding}")  # fmt: skip
 
 
 def long_table(results: Results, found: Mapping[tuple, Paired | Hole], decodings: Iterable[str]) -> Table:
@@ -128,7 +129,7 @@ def long_table(results: Results, found: Mapping[tuple, Paired | Hole], decodings
                 if isinstance(pair, Hole):
                     rows.append(Row(head | {"status": pair.reason}))
                     continue
-                cells: dict = {"status": "measured", "cases": pair.cases}
+                cells: dict = {"status": results.status(method), "cases": pair.cases}
                 for metric, *_ in SHOWN:
                     at = pair.change.differences[metric]
                     values = (pair.benchmark[metric], pair.variant[metric], at.mean, at.low, at.high)

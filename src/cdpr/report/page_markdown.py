@@ -135,7 +135,9 @@ def _line(texts: list[str], width: int) -> Line:
 
 
 def _cell(text: str) -> Cell:
-    return Cell(inline(text), _plain(text))
+    # An interval holds together where a cell must break: 58.90 / [56.07, 61.83].
+    whole = re.sub(r"\[[-+\d.]+, [-+\d.]+\]", lambda found: found[0].replace(", ", ",\u00a0"), text)
+    return Cell(inline(whole), _plain(text))
 
 
 def _split(row: str) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..evaluation.metrics import Comparison, Estimate
 from .methods import DATASETS, tier_mark
 from .results import Hole, Results
-from .rows import ACCURACY, AEC, AEN, UTILITY, adjusted, mcnemar_cells, printed
+from .rows import ACCURACY, AEC, AEN, UTILITY, Figure, adjusted, mcnemar_cells, printed
 from .table import Column, Row, Table
 
 COMPARED = (replace(ACCURACY, header="Acc."), AEN, replace(AEC, header="AEC"), UTILITY)
@@ -37,7 +38,9 @@ def paired_table(results: Results, first: str, second: str, decoding: str) -> Ta
             **{f.metric: printed(comparison.differences[f.metric], f, signed=True) for f in COMPARED},
             "seed_sd": _deviation(comparison.differences["accuracy"]), **mcnemar_cells(comparison, after_holm[dataset]),
         }))  # fmt: skip
-        notes.append(f"{label}: {reading(comparison, results.method(first).label, results.method(second).label)}")
+        notes.append(
+            f"{label}: {reading(comparison, results.method(first).label, results.method(second).label, COMPARED)}"
+        )
     text = (f"{title(results, first, second)}, {decoding} decoding: first minus second on the same cases "
             f"({tier_mark(results.settings)}).")  # fmt: skip
     notes.append("Intervals: paired bootstrap over cases, seeds averaged per case; they hold for the seeds that were "
@@ -45,11 +48,11 @@ def paired_table(results: Results, first: str, second: str, decoding: str) -> Ta
     return Table(columns, rows, text, notes, f"tab:paired_{first}_{second}_{decoding}")
 
 
-def reading(comparison: Comparison, first: str, second: str) -> str:
-    """The comparison in words: what the intervals show, whichever way it falls."""
+def reading(comparison: Comparison, first: str, second: str, figures: Sequence[Figure]) -> str:
+    """The comparison in words: what the intervals of the figures that a table shows tell, whichever way it falls."""
     verdicts: dict[str, list[str]] = {"better": [], "worse": [], "open": []}
-    for figure in COMPARED:
-        difference, name = comparison.differences[figure.metric], figure.header.rstrip(".")
+    for figure in figures:
+        difference, name = comparison.differences[figure.metric], figure.header.partition(" (")[0].rstrip(".")
         if difference.low <= 0 <= difference.high:
             verdicts["open"].append(name)
         else:

@@ -54,9 +54,11 @@ def printed(estimate: Estimate, figure: Figure, *, signed: bool = False) -> str:
 def marked_cells(
     found: Mapping[str, Summary | Hole], competing: Iterable[str], figures: Sequence[Figure]
 ) -> dict[str, dict[str, Cell]]:
-    """Cells with intervals by method and metric; best and second best of the ``competing`` methods are marked."""
+    """Cells with intervals by method and metric; best and second best of the ``competing`` methods are marked, where
+    at least two of them were measured: one alone is the best of nothing."""
     measured = {name: summary.estimates for name, summary in found.items() if not isinstance(summary, Hole)}
     rivals = [name for name in competing if name in measured]
+    rivals = rivals if len(rivals) > 1 else []
     cells: dict[str, dict[str, Cell]] = {name: {} for name in measured}
     for figure in figures:
         means = {name: at[figure.metric].mean * figure.factor for name, at in measured.items()}

@@ -35,11 +35,13 @@ Show = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of an agent did on the case: its evaluation row, or why there is none."""
+    """What one run of an agent did on the case: its evaluation row, or why there is none. ``diverged`` says at which
+    step its training broke off, if it did."""
 
     method: Method
     run: str
     row: dict[str, Any] | Hole
+    diverged: str = ""
 
     @property
     def seed(self) -> str:
@@ -121,7 +123,8 @@ def outcomes_on(settings: Settings, case: CaseRecord, results_dir: str | Path) -
                 yield Outcome(method, run, found)
                 continue
             path = results.folder / "evaluations" / run / f"{IN_DOMAIN}.jsonl"
-            yield Outcome(method, run, _row_of(path, case, found[0].decoding))
+            diverged = results.status(alone).partition("; ")[2]
+            yield Outcome(method, run, _row_of(path, case, found[0].decoding), diverged)
 
 
 def case_table(settings: Settings, sample: Sample, show: Show) -> Table:
@@ -157,7 +160,7 @@ def examination_table(settings: Settings, case: CaseRecord, show: Show) -> Table
     return Table(columns, rows, text, notes, "tab:sample_case_examinations")
 
 
-def outcome_table(settings: Settings, outcomes: Iterable[Outcome], show: Show) -> Table:
+def outcome_table(settings: Settings, outcomes: Sequence[Outcome], show: Show) -> Table:
     """One row per run: diagnosis, whether it is right, examinations and cost."""
     columns = [
         Column("method", "Agent", align="l"), Column("seed", "Seed"), Column("diagnosis", "Diagnosis", align="l"),
@@ -183,7 +186,9 @@ def outcome_table(settings: Settings, outcomes: Iterable[Outcome], show: Show) -
         }))  # fmt: skip
     text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
-    return Table(columns, rows, text, ["Agents that are not run stand in the main table."], "tab:sample_case_agents")
+    broken = [f"{outcome.diverged}; it is shown with the weights before." for outcome in outcomes if outcome.diverged]
+    notes = [*broken, "Agents that are not run stand in the main table."]
+    return Table(columns, rows, text, notes, "tab:sample_case_agents")
 
 
 def _row_of(path: Path, case: CaseRecord, decoding: str) -> dict[str, Any] | Hole:
@@ -229,6 +234,8 @@ def _plain_rows(sample: Sample, outcomes: Iterable[Outcome]) -> Iterator[dict[st
             continue
         numbers = {name: outcome.row[name] for name in ("n_issued", "n_physical", "n_na", "cost_usd")}
         yield head | {"text": outcome.row["diagnosis"], "correct": str(outcome.row["correct"]).lower()} | numbers
+        if outcome.diverged:
+            yield head | {"part": "status", "text": outcome.diverged}
 
 
 def _plain_table(rows: Iterable[dict[str, Any]]) -> Table:

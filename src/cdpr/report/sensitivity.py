@@ -13,7 +13,7 @@ from ..evaluation.metrics import Estimate, Summary
 from ..files import with_suffix, write_text
 from ..settings import Settings, Sweep, job_of, seeds_of, sweeps, value_at
 from . import style
-from .figures import foot, missing_note
+from .figures import folded, foot, missing_note
 from .methods import IN_DOMAIN, Method, trained
 from .results import Hole, Results
 from .table import Column, Row, Table, number, to_csv
@@ -146,14 +146,15 @@ def plot_sweeps(
             _draw_panel(above, below, results, panel)
         _share_scales(pairs, panels)
         figure.legend(handles=_legend(panels), loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4)
-        foot(figure, settings, _notes(settings, panels))
+        foot(figure, settings, _notes(results, panels))
         written = style.save(figure, out_stem)
     return [*written, write_text(with_suffix(out_stem, ".csv"), to_csv(sweep_table(results, panels)))]
 
 
 def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
     """One line per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases and
-    seeds; ``seed_low`` and ``seed_high`` (on the default's line) are the range of the default's seeds."""
+    seeds; ``seed_low`` and ``seed_high`` (on the default's line) are the range of the default's seeds. ``status``
+    names the runs behind these figures that diverged."""
     names = ["tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n"]
     columns = [Column(name, name) for name in names]
     columns += [Column(name, name, decimals=6) for name in _NUMBERS] + [Column("status", "status")]
@@ -175,12 +176,19 @@ def _figures(results: Results, panel: Panel, point: Point) -> dict:
     at = point.found.estimates
     cells |= {name: at[name].mean for name in ("accuracy", "aen", "aec", "n_na", "utility")}
     cells |= {"low": at["accuracy"].low, "high": at["accuracy"].high, "seeds": len(panel.seeds),
-              "k": "+".join(map(str, point.found.correct)), "n": point.found.cases, "status": "measured"}  # fmt: skip
+              "k": "+".join(map(str, point.found.correct)), "n": point.found.cases,
+              "status": results.status(_behind(panel, point))}  # fmt: skip
     default = next(p for p in panel.points if p.default)
     difference = None if point.default else difference_of(results, point, default)
     if difference is not None:
         cells |= {"difference": difference.mean, "difference_low": difference.low, "difference_high": difference.high}
     return cells
+
+
+def _behind(panel: Panel, point: Point) -> Method:
+    """The point with all runs behind its figures: of the default also those that its range is of."""
+    repeated = panel.default_seeds.runs if point.default and panel.spread("accuracy") else ()
+    return replace(point.method, runs=tuple(dict.fromkeys((*point.method.runs, *repeated))))
 
 
 def difference_of(results: Results, first: Point, second: Point) -> Estimate | None:
@@ -314,7 +322,8 @@ def _legend(panels: Sequence[Panel]) -> list:
     return handles
 
 
-def _notes(settings: Settings, panels: Sequence[Panel]) -> list[str]:
+def _notes(results: Results, panels: Sequence[Panel]) -> list[str]:
+    settings = results.settings
     found = [point for panel in panels for point in panel.points]
     lost = [point.variant for point in found if isinstance(point.found, Hole)]
     cases = max((point.found.cases for point in found if isinstance(point.found, Summary)), default=0)
@@ -325,8 +334,11 @@ def _notes(settings: Settings, panels: Sequence[Panel]) -> list[str]:
     band = "the default's seeds are missing" if any(isinstance(at, Hole) for at in repeated) else "no band: one seed"
     if max(counts, default=1) > 1:
         band = f"grey: lowest to highest of the default's {max(counts)} seeds"
+    behind = [_behind(panel, point) for panel in panels for point in panel.measured]
+    broken = dict.fromkeys(end for method in behind for end in results.status(method).split("; ")[1:])
     return [
         missing_note(lost).strip(),
+        *folded([f"{'; '.join(broken)}: evaluated with the weights before"] if broken else []),
         f"{settings.evaluation.decodings[0]} decoding, {f'{cases} ' if cases else ''}in-domain test cases; "
         "bars and brackets: 95% intervals over cases; values evenly spaced",
         f"points: seed{'s' if ',' in shown else ''} {shown}; {band}",
