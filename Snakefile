@@ -62,6 +62,7 @@ rule reproduce_paper:
         rules.report_page.output,
         rules.data_cards.input,
         rules.index_runs.output,
+        made=plan.made(),
 
 
 rule credit_quality:

@@ -47,6 +47,13 @@ PAPER_FACTS = "workflow/paper"
 EVALUATION = "<results>/evaluations/{run}/{dataset}.jsonl"
 EVALUATION_RECORD = "<results>/evaluations/{run}/{dataset}.run.json"
 TRAINING = ("<results>/training/{run}/metrics.jsonl", "<results>/training/{run}/run.json")
+POLICY = ("<results>/training/{run}/policy", "<results>/training/{run}/credit.jsonl.gz")
+WARM_START = tuple(f"<results>/policies/warm_start{end}" for end in ("", ".metrics.jsonl", ".run.json"))
+CASES = (
+    *(f"<results>/records/{{dataset}}.{end}" for end in ("jsonl", "report.json", "findings.csv", "run.json")),
+    *(f"<results>/cases/{{dataset}}.{end}" for end in ("jsonl", "review.csv", "run.json")),
+    "<results>/costs/{dataset}.csv",
+)
 _KEY = re.compile(r"[0-9a-f]{16}")
 _TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
 
@@ -107,10 +114,28 @@ class Plan:
     def evidence_files(self, stage: str) -> list[str]:
         """Paths of :meth:`evidence`, and of what tells of them, for a rule's input; under ``evaluation.partial`` those
         that are there."""
-        evaluations, training = self.evidence(stage)
-        trained = dict.fromkeys([*training, *(run for run, _ in evaluations if _TRAINED.fullmatch(run))])
+        evaluations = self.evidence(stage)[0]
         paths = [path for pattern in (EVALUATION, EVALUATION_RECORD) for path in self.files(pattern, evaluations)]
-        paths += [pattern.format(run=run) for pattern in TRAINING for run in trained]
+        return self._present([*paths, *self._training_files(stage, TRAINING)])
+
+    def made(self) -> list[str]:
+        """Every result that the report comes from. Snakemake leaves a deleted file between two that are there alone;
+        a target that asks for all of them by name has it remade."""
+        raw = [f"<results>/raw/{dataset}" for dataset in DATASETS if self.raw_path(dataset) is None]
+        paths = [*raw, *(["<results>/raw/run.json"] if raw else [])]
+        paths += [pattern.format(dataset=dataset) for dataset in self.datasets for pattern in CASES]
+        paths += WARM_START if self.settings.policy.model == "tiny" else ()
+        paths += self._present(self._training_files("claims", POLICY))
+        return [*paths, *self.evidence_files("claims")]
+
+    def _training_files(self, stage: str, patterns: Iterable[str]) -> list[str]:
+        """Files of all training runs that a table or figure is made of."""
+        evaluations, training = self.evidence(stage)
+        runs = dict.fromkeys([*training, *(run for run, _ in evaluations if _TRAINED.fullmatch(run))])
+        return [pattern.format(run=run) for pattern in patterns for run in runs]
+
+    def _present(self, paths: list[str]) -> list[str]:
+        """The paths, under ``evaluation.partial`` those that are there."""
         if not self.settings.evaluation.partial:
             return paths
         return [path for path in paths if Path(path.replace("<results>", self.results)).exists()]

@@ -105,7 +105,7 @@ def test_touching_and_rewording_rerun_nothing(project):
         ("src/cdpr/report/sensitivity.py", {"plot_sensitivity": 1, "plot_further_sensitivity": 1, **LAST}),
         ("src/cdpr/report/templates/style.html", LAST),
         ("workflow/paper/text.csv", {"write_claims": 1, **dict.fromkeys(PAPER_TABLES, 1), **LAST}),
-        ("src/cdpr/training/algorithms/cdpr.py", {"train": 15, "evaluate": 17, **dict.fromkeys(REPORTS, 1)}),
+        ("src/cdpr/training/algorithms/cdpr.py", {"train": 15, "evaluate": 15, **dict.fromkeys(REPORTS, 1)}),
         ("src/cdpr/tracking/mlflow_index.py", {}),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_deleted_result_is_remade_byte_for_byte_with_what_depends_on_it(projec
             *(f"figures/{figure}.png" for figure in FIGURES), "report.html", deleted]  # fmt: skip
     before = {path: project.read(path) for path in kept}
     (project.folder / RESULTS / deleted).unlink()
-    assert set(project.would_run()) <= rules
+    assert set() < set(project.would_run()) <= rules
     project.snakemake()
     assert [path for path in kept if project.read(path) != before[path]] == []
     assert project.would_run() == {}
@@ -164,7 +164,8 @@ def test_what_is_missing_is_a_labelled_hole_on_demand(project):
     project.snakemake("ablations", more=("--config", "evaluation={partial: true}"))
     text = project.read("tables/ablations.md").decode()
     assert "missing: evaluations/without_lambda_na-seed0/mimic_iv.jsonl" in text
-    assert len(text.splitlines()) == len(table.decode().splitlines())  # no row is shifted or lost
+    rows = [re.findall(r"^\| (.+?)(?: — \*missing.+?)? \|", whole, re.MULTILINE) for whole in (text, table.decode())]
+    assert len(rows[0]) > 20 and rows[0] == rows[1]  # no row is shifted or lost
     moved.rename(folder)
     project.snakemake()
     assert project.read("tables/ablations.md") == table
