@@ -1,5 +1,6 @@
 """The whole workflow in miniature: it ends, it stays quiet, it reruns what it must, it survives being killed."""
 
+import json
 import os
 import re
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -169,6 +171,23 @@ def test_what_is_missing_is_a_labelled_hole_on_demand(project):
     moved.rename(folder)
     project.snakemake()
     assert project.read("tables/ablations.md") == table
+
+
+def test_snakemakes_own_report_holds_everything_with_captions(project):
+    project.snakemake("--report", "report.zip")
+    with zipfile.ZipFile(project.folder / "report.zip") as packed:
+        pages = [name for name in packed.namelist() if name.count("/") == 1 and name.endswith("report.html")]
+        page = packed.read(pages[0]).decode()
+        files = {name for name in packed.namelist() if "/data/raw/" in name}
+    found, categories = (json.loads(re.search(rf'<script id="{name}">\s*var {name} = (.*);\n', page)[1])
+                         for name in ("results", "categories"))  # fmt: skip
+    wanted = {*(f"tables/{name}.md" for name in TABLES), *(f"figures/{name}.png" for name in FIGURES), "claims.md",
+              "report.html"}  # fmt: skip
+    assert {f"{RESULTS}/{name}" for name in wanted} <= found.keys()
+    assert all(len(entry["caption"]) > 60 and entry["labels"] for entry in found.values())
+    assert {"Tables", "Figures", "Claims", "Report"} <= categories.keys()
+    assert all(any(name.endswith(entry["data_uri"]) for name in files) for entry in found.values())
+    assert not re.search(r'(?:src|href)="https?://', page), "the report would need a network"
 
 
 def test_an_unknown_key_is_named(project):
