@@ -95,7 +95,7 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
     run_stage(tmp_path / "results" / "training" / "cdpr-seed0", key="a" * 16)
     run_stage(tmp_path / "results" / "training" / "grpo-seed0", key="b" * 16, options={"run": "grpo-seed0"},
               tags={"variant": "grpo"})  # fmt: skip
-    live = LiveRun(tracking_uri(settings), "cdpr/training", "cdpr-seed0", "a" * 16, {"variant": "cdpr"})
+    live = LiveRun(tracking_uri(settings), "cdpr/training", "cdpr-seed0", "a" * 16, {"variant": "cdpr"}, patience=0)
     live({"step": 0, "train/accuracy": 0.0})
     live({"step": 1, "train/accuracy": 0.1})
     live.close()
@@ -123,7 +123,7 @@ def test_a_tracking_problem_is_a_warning(tmp_path):
 
     (tmp_path / "file").write_text("no folder")
     with pytest.warns(UserWarning, match="live tracking stopped"):
-        live = LiveRun(f"sqlite:///{tmp_path}/file/mlflow.db", "cdpr/training", "x", "d" * 16, {})
+        live = LiveRun(f"sqlite:///{tmp_path}/file/mlflow.db", "cdpr/training", "x", "d" * 16, {}, patience=0)
         live({"step": 0, "x": 1.0})
         live.close()
 

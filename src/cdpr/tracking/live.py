@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
+import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -14,17 +16,22 @@ from .stage import Run
 
 _BATCH = 10
 _FLUSH_SECONDS = 60.0
+_PATIENCE = 120.0
 
 
 class LiveRun:
     """Streams rows of a :class:`~cdpr.tracking.metrics.MetricsLog` to the run of a key, from a thread of its own.
 
-    The thread also pays for importing MLflow (seconds), so training starts at once. A resumed stage continues the
-    same run; steps that it has already are not sent twice.
+    The thread also pays for importing MLflow (seconds), so training starts at once; what ends within ``patience``
+    seconds is left to the index, which takes it from its files. A resumed stage continues the same run; steps that it
+    has already are not sent twice.
     """
 
-    def __init__(self, uri: str, experiment: str, name: str, key: str, tags: Mapping[str, str]):
+    def __init__(
+        self, uri: str, experiment: str, name: str, key: str, tags: Mapping[str, str], patience: float = _PATIENCE
+    ):
         self._target = (uri, experiment, name, key, dict(tags))
+        self._patience = patience
         self._rows: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
@@ -38,17 +45,28 @@ class LiveRun:
         self._rows.put(None)
         self._thread.join(_FLUSH_SECONDS)
 
+    def _early(self) -> list[Mapping[str, Any] | None]:
+        """The rows of the first ``patience`` seconds."""
+        rows: list[Mapping[str, Any] | None] = []
+        until = time.monotonic() + self._patience
+        while (left := until - time.monotonic()) > 0 and None not in rows:
+            with contextlib.suppress(queue.Empty):
+                rows.append(self._rows.get(timeout=left))
+        return rows
+
     def _work(self) -> None:
+        if None in (early := self._early()):
+            return
         try:
             uri, experiment, name, key, tags = self._target
             index = MlflowIndex(uri)
             run_id = index.find_or_create(experiment, name, key, tags)
             last, waiting = index.last_step(run_id), []
             while True:
-                row = self._rows.get()
+                row = early.pop(0) if early else self._rows.get()
                 if row is not None and row["step"] > last:
                     waiting.append((row["step"], numbers(row)))
-                if waiting and (row is None or len(waiting) >= _BATCH or self._rows.empty()):
+                if waiting and (row is None or len(waiting) >= _BATCH or (not early and self._rows.empty())):
                     index.log_history(run_id, waiting)
                     waiting = []
                 if row is None:

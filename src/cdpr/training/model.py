@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -15,11 +17,25 @@ Log = Callable[[dict], None]
 
 def load_model(folder: Path) -> torch.nn.Module:
     """A transformers causal language model in single precision."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
+    with _without("sklearn"):  # 2 s that only assisted generation needs
+        from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
 
-    logging.disable_progress_bar()
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        logging.disable_progress_bar()
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+@contextmanager
+def _without(package: str) -> Iterator[None]:
+    """Import other packages as if this optional one were not installed; one that is imported already stays."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]
 
 
 def save_policy(model, init_policy: Path, out_dir: Path) -> None:
