@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 KEY_NAMES = ("CDPR_API_KEY", "OPENAI_API_KEY")
 _THIS_REQUEST = (400, 413, 422)  # what a server answers to a request that it cannot serve; others it may
 _LONGEST_PAUSE = 30.0
+_UNLIMITED = httpx.Limits()  # how many requests are open at a time is for the caller to say
 
 Messages = Sequence[Mapping[str, str]]
 
@@ -90,20 +91,24 @@ class ServerModel:
         body = {"model": self.name, "messages": [dict(m) for m in messages], "max_tokens": max_tokens,
                 "temperature": temperature} | ({} if seed is None else {"seed": seed})  # fmt: skip
         async with self._connection(credentialed) as client:
-            for attempt in range(self.retries + 1):
-                if attempt:
-                    await asyncio.sleep(min(self.pause * 2 ** (attempt - 1), _LONGEST_PAUSE))
-                try:
-                    async with asyncio.timeout(self.timeout):  # of all of it: a server may also drip
-                        response = await client.post("chat/completions", json=body)
-                except TimeoutError:
-                    problem = f"no answer within {self.timeout:g} seconds"
-                except httpx.RequestError as error:
-                    problem = f"no connection ({type(error).__name__})"
-                else:
-                    if response.status_code != 429 and response.status_code < 500:
-                        return self._text(response)
-                    problem = f"status {response.status_code}"
+            return self._text(await self._post(client, "chat/completions", body))
+
+    async def _post(self, client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        """What the server answers, after as many tries as are allowed. Raises :class:`ModelUnavailable`."""
+        for attempt in range(self.retries + 1):
+            if attempt:
+                await asyncio.sleep(min(self.pause * 2 ** (attempt - 1), _LONGEST_PAUSE))
+            try:
+                async with asyncio.timeout(self.timeout):  # of all of it: a server may also drip
+                    response = await client.post(path, json=body)
+            except TimeoutError:
+                problem = f"no answer within {self.timeout:g} seconds"
+            except httpx.RequestError as error:
+                problem = f"no connection ({type(error).__name__})"
+            else:
+                if response.status_code != 429 and response.status_code < 500:
+                    return response
+                problem = f"status {response.status_code}"
         raise ModelUnavailable(f"{self._called}: {problem}, {self.retries + 1} times; see whether the server is well")
 
     def _connection(self, credentialed: bool) -> httpx.AsyncClient:
@@ -112,26 +117,32 @@ class ServerModel:
         return httpx.AsyncClient(
             base_url="http://localhost/v1/" if socket else self._url,
             headers={"Authorization": f"Bearer {key}"} if key else None,
-            transport=httpx.AsyncHTTPTransport(uds=socket) if socket else None,
+            transport=httpx.AsyncHTTPTransport(uds=socket, limits=_UNLIMITED) if socket else None,
+            limits=_UNLIMITED,
             timeout=None,
             follow_redirects=False,
             trust_env=not (credentialed or is_local(self._url)),
         )
 
     def _text(self, response: httpx.Response) -> str:
-        """The answer's text. What the server says of an error is not repeated: it may quote the question."""
+        """The answer's text."""
+        text = self._choice(response, "message", "content")
+        if not isinstance(text, str):
+            raise ModelFailure(f"{self._called}: what came back is no chat completion")
+        return text
+
+    def _choice(self, response: httpx.Response, *path: str) -> Any:
+        """What stands at ``path`` of the first choice, None where nothing does. What the server says of an error is
+        not repeated: it may quote the question."""
         status = response.status_code
         if status in _THIS_REQUEST:
             raise ModelFailure(f"{self._called}: status {status}, the server does not accept the request")
         if status != 200:
             raise ModelUnavailable(f"{self._called}: status {status}; check address, model name and key (CDPR_API_KEY)")
         try:
-            text = response.json()["choices"][0]["message"]["content"]
+            return functools.reduce(lambda found, name: found[name], path, response.json()["choices"][0])
         except (ValueError, LookupError, TypeError, RecursionError):
-            text = None
-        if not isinstance(text, str):
-            raise ModelFailure(f"{self._called}: what came back is no chat completion")
-        return text
+            return None
 
 
 class LocalModel:

@@ -15,6 +15,7 @@ from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
 from .section import Section, key
+from .verl import Verl
 
 
 class Paths(Section):
@@ -214,6 +215,13 @@ class Training(Section):
         200, "Iterations between validations.", paper="save/evaluate every 200 optimizer steps", gt=0
     )
     threads: int = key(1, "Torch threads of one training job.", gt=0)
+    engine: Literal["torch", "verl"] = key(
+        "torch",
+        "Who trains: `torch`, in this process, or `verl`, on GPUs with rollout servers (docs/design/verl.md). "
+        "Environment, prompts, seeds and credit are the same code.",
+        paper="We base our implementation on the verl framework",
+    )
+    verl: Verl = Field(default_factory=Verl, description="The engine `verl`; `torch` reads none of it.")
 
 
 class Evaluation(Section):

@@ -105,6 +105,8 @@ def canonical(settings: Settings, base: Settings) -> Settings:
         data.pop("comparators")
     if data["training"]["algorithm"] == "grpo":
         data["utility"] = base.utility.model_dump()
+    if data["training"]["engine"] != "verl":
+        data["training"].pop("verl")
     return parse_settings(data)
 
 

@@ -1,0 +1,75 @@
+"""Settings of the engine for models that outgrow the torch trainer: verl, its rollout servers, and the frozen server
+beside them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .section import Section, key
+
+
+class FrozenServer(Section):
+    url: str | None = key(
+        None,
+        "OpenAI-compatible server of the frozen initial policy (`http://HOST:PORT/v1` or `unix:/PATH`) that answers "
+        "token prompts, as vLLM does; empty: verl starts one on `gpus` GPUs of its own.",
+        paper="hosted by a separate vLLM server initialized from the same Qwen3-4B-Instruct-2507 weights and frozen "
+        "for the entire run",
+    )
+    name: str | None = key(None, "Name of the model on that server; empty: the folder `policy.model`.")
+    gpus: int = key(1, "GPUs of a frozen server that verl starts; used when `url` is empty.", gt=0)
+    memory: float = key(
+        0.2,
+        "Share of every training GPU's memory that a server at `url` takes there; 0: it runs elsewhere.",
+        paper="co-located on the same two devices via separate GPU memory budget",
+        ge=0,
+        lt=1,
+    )
+    at_once: int = key(256, "Requests that are open at a server at `url` at the same time.", gt=0)
+
+
+class Verl(Section):
+    nodes: int = key(1, "Machines.", gt=0)
+    gpus_per_node: int = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs", gt=0)
+    gpu_memory_gb: float = key(
+        96.0, "Memory of one GPU in GB (an H20 has 96); the plan is held against it.", paper="NVIDIA H20 GPUs", gt=0
+    )
+    strategy: Literal["fsdp", "fsdp2"] = key(
+        "fsdp", "How the trained model is spread over GPUs.", paper="bfloat16 parameters with FSDP"
+    )
+    gradient_checkpointing: bool = key(
+        True, "Recompute activations in the backward pass.", paper="gradient checkpointing"
+    )
+    attention: Literal["flash_attention_2", "sdpa"] = key(
+        "flash_attention_2", "Attention of the trained model.", paper="FlashAttention-2"
+    )
+    chunked_logits: bool = key(
+        True,
+        "Project on the vocabulary in chunks, so that a micro-batch never holds all of its logits; changes memory and "
+        "speed only.",
+    )
+    offload: bool = key(False, "Keep weights and optimiser state in main memory while the GPU serves rollouts.")
+    lora_rank: int = key(0, "Rank of LoRA adapters; 0: all weights are trained.", ge=0)
+    lora_alpha: int = key(32, "Scale of LoRA adapters.", gt=0)
+    rollout: Literal["vllm", "sglang"] = key(
+        "sglang", "Server of the trained policy.", paper="Rollouts are served by SGLang ..., asynchronous mode"
+    )
+    rollout_memory: float = key(0.4, "Share of a GPU's memory that the rollout server takes.", gt=0, lt=1)
+    tensor_parallel: int = key(2, "GPUs of one rollout server.", paper="a tensor-parallel size of 2", gt=0)
+    quantization: Literal["none", "fp8"] = key(
+        "fp8", "Number format of rollouts; training is never quantised.", paper="SGLang with FP8 quantization"
+    )
+    correction: Literal["off", "token", "sequence"] = key(
+        "token",
+        "Truncated importance sampling between the rollout server's probabilities and the trainer's: per token, per "
+        "sequence, or off. Without it accuracy suffers under FP8.",
+        decision="D25",
+    )
+    correction_limit: float = key(2.0, "Largest importance weight.", decision="D25", gt=1)
+    timeout_s: float = key(600.0, "Seconds that one call of a model may take before its episode fails.", gt=0)
+    max_failed: float = key(
+        0.1, "Share of failed episodes or continuations in a step from which the run stops, its state saved.", ge=0, le=1
+    )
+    frozen: FrozenServer = Field(default_factory=FrozenServer, description="Who continues counterfactual workups.")

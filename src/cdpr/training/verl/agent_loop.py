@@ -1,0 +1,102 @@
+"""verl's agent loop: one of our episodes, from the same prompts, seeds and environment as everywhere."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from typing import Any
+
+import torch
+from pydantic import Field
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+from ...agents.policy import PolicyAgent
+from ...cases import CaseRecord
+from ...environment import State, Trajectory, run_episode
+from ...llm.types import ModelFailure
+from .model import CONVERSATION, RolloutModel, seeding
+from .session import read_session
+from .tokens import tokens_of
+
+_log = logging.getLogger(__name__)
+
+
+class EpisodeOutput(AgentLoopOutput):
+    """What an episode left behind. ``trajectory`` is None where it failed; ``failure`` then names the kind of error,
+    and ``fatal`` tells a fault of the program from a server that gave no answer. ``token_rewards``, one per response
+    token, replace verl's single reward at the end."""
+
+    trajectory: Trajectory | None = Field(default=None, exclude=True)
+    failure: str = Field(default="", exclude=True)
+    fatal: bool = Field(default=False, exclude=True)
+    token_rewards: list[float] | None = Field(default=None, exclude=True)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Fields for verl's queue."""
+        fields = super().as_dict()
+        if self.token_rewards is not None:
+            fields["rm_scores"] = torch.tensor(self.token_rewards, dtype=torch.float32)
+        return fields
+
+
+class DiagnosticLoop(AgentLoopBase):
+    """Works up the case that a row of the schedule names. Never raises: verl would train the rest of the group as if
+    nothing had happened."""
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
+        """One episode; ``row`` is one of :class:`~cdpr.training.verl.schedule.Schedule`, with verl's ``uid`` and
+        ``session_id``."""
+        session = read_session(self.data_config.cdpr_session)
+        plan = session.settings.training
+        case = session.parts[row["part"]][int(row["place"])]
+        seed = session.seed_of(row["part"], case, int(row["iteration"]), int(row.get("session_id", 0)))
+        model = RolloutModel(self.server_manager, session.tokenizer, seeding(plan.verl.rollout), plan.verl.timeout_s)
+        temperature = 0.0 if row["part"] == "validation" else plan.temperature
+        agent = PolicyAgent(model, session.prompts, session.settings.policy, temperature)
+        CONVERSATION.set(str(row.get("uid", case.note_id)))
+        start = time.perf_counter()
+        try:
+            trajectory = await run_episode(session.environment, agent, case, seed)
+        except ModelFailure as error:
+            _log.warning("an episode failed: %s", error)
+            return self._failed(session, case, type(error).__name__, fatal=False)
+        except Exception as error:
+            # Of a fault of the program only where it arose is told: its message may quote a case.
+            _log.error("a fault in an episode: %s\n%s", type(error).__name__,
+                       "".join(traceback.format_tb(error.__traceback__)))  # fmt: skip
+            return self._failed(session, case, type(error).__name__, fatal=True)
+        tokens = tokens_of(trajectory, limit=self.rollout_config.response_length)
+        extra = _versions(model)
+        extra["cut_tokens"] = tokens.cut
+        return EpisodeOutput(
+            prompt_ids=tokens.prompt,
+            response_ids=tokens.response,
+            response_mask=tokens.mask,
+            response_logprobs=tokens.logprobs,
+            num_turns=2 * len(trajectory.steps),
+            metrics=AgentLoopMetrics(generate_sequences=time.perf_counter() - start),
+            extra_fields=extra,
+            trajectory=trajectory,
+        )
+
+    def _failed(self, session, case: CaseRecord, kind: str, fatal: bool) -> EpisodeOutput:
+        """A prompt and one token without loss: verl needs every member of a group."""
+        prompt = session.prompts.context_ids(State(case))
+        return EpisodeOutput(
+            prompt_ids=list(prompt),
+            response_ids=[session.tokenizer.end_of_turn],
+            response_mask=[0],
+            response_logprobs=[0.0],
+            num_turns=0,
+            metrics=AgentLoopMetrics(),
+            extra_fields=_versions(None) | {"cut_tokens": 0},
+            failure=kind,
+            fatal=fatal,
+        )
+
+
+def _versions(model: RolloutModel | None) -> dict[str, Any]:
+    """The first and the last version of the weights that answered, which verl wants to know."""
+    known = model.versions if model else ()
+    return {"min_global_steps": min(known, default=0), "max_global_steps": max(known, default=0)}

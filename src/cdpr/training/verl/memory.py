@@ -1,0 +1,190 @@
+"""Memory and tokens of a run, GPU by GPU, before anything is started.
+
+The figures are upper bounds of what a step holds, from sizes that are known beforehand; what libraries take for
+themselves is a flat allowance. A plan that does not fit is refused with what to change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...settings import Settings, SettingsError
+from .architecture import Architecture, architecture_of
+
+GB = 1e9
+ALLOWANCE = 3.0  # GB for CUDA contexts, communication buffers and fragmentation
+OWN_SERVER = 0.85  # share of its GPUs that a frozen server takes which has them to itself
+_CHUNK = 1024  # tokens whose logits are held at a time when they are chunked
+
+
+@dataclass(frozen=True)
+class Server:
+    """Memory of one server, in GB over all its GPUs, and the tokens whose keys and values fit beside its weights."""
+
+    name: str
+    count: int
+    gpus: int
+    memory: float
+    weights: float
+    tokens: int
+    wanted: int
+
+    def line(self, longest: int) -> str:
+        """One line of the plan."""
+        return (
+            f"{self.name}: {self.count} of {self.gpus} GPU(s), {self.memory:.1f} GB each; weights {self.weights:.1f} GB; "
+            f"cache {self.tokens:,} tokens = {self.tokens // longest} sequences of {longest:,}, "
+            f"{self.wanted} are open at once"
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``phases``: of each phase of a step what one training GPU holds, in GB; ``servers``; ``tokens``: upper bounds of
+    what one step generates."""
+
+    model: Architecture
+    gpus: int
+    gpu_memory: float
+    longest: int
+    phases: dict[str, dict[str, float]]
+    servers: list[Server]
+    tokens: dict[str, int]
+
+    def lines(self) -> list[str]:
+        """The plan as text."""
+        out = [f"model: {self.model.parameters / 1e9:.2f} billion weights on {self.gpus} training GPU(s)"]
+        for phase, parts in self.phases.items():
+            inside = ", ".join(f"{name} {size:.1f}" for name, size in parts.items() if size)
+            out.append(f"{phase}: {sum(parts.values()):.1f} of {self.gpu_memory:g} GB a GPU ({inside})")
+        out += [server.line(self.longest) for server in self.servers]
+        return [*out, *(f"{name}: at most {count:,} tokens a step" for name, count in self.tokens.items())]
+
+    def check(self) -> None:
+        """Raises SettingsError naming what does not fit, and what to change."""
+        for phase, parts in self.phases.items():
+            if sum(parts.values()) > self.gpu_memory:
+                largest = max(parts, key=lambda name: parts[name])
+                raise SettingsError(
+                    f"training.verl: {phase} needs {sum(parts.values()):.1f} GB of a GPU's {self.gpu_memory:g}, most of it "
+                    f"{largest} ({parts[largest]:.1f} GB); {_REMEDIES[largest]}"
+                )
+        for server in self.servers:
+            if server.tokens < self.longest:
+                raise SettingsError(
+                    f"training.verl: the {server.name} has {server.memory:.1f} GB, {server.weights:.1f} of them weights: "
+                    f"its cache holds {max(0, server.tokens):,} tokens, fewer than one sequence of {self.longest:,}; "
+                    "give it a larger share or more GPUs, or shorten policy.max_response_tokens"
+                )
+        if self.longest > self.model.positions:
+            raise SettingsError(
+                f"policy: prompts and replies reach {self.longest:,} tokens, the model {self.model.positions:,} positions; "
+                "lower policy.max_response_tokens"
+            )
+
+
+_REMEDIES = {
+    "weights": "use more GPUs, or training.verl.lora_rank",
+    "gradients": "use more GPUs, or training.verl.lora_rank",
+    "optimiser": "use more GPUs, training.verl.offload: true, or training.verl.lora_rank",
+    "working weights": "use more GPUs or a smaller model",
+    "activations": "lower training.micro_batch, or set training.verl.gradient_checkpointing: true",
+    "logits": "lower training.micro_batch, or set training.verl.chunked_logits: true",
+    "rollout server": "lower training.verl.rollout_memory, or set training.verl.offload: true",
+    "frozen server": "lower training.verl.frozen.memory, or run that server elsewhere (frozen.memory: 0)",
+    "allowance": "use GPUs with more memory",
+}
+
+
+def longest_sequence(settings: Settings) -> int:
+    """Tokens of the longest prompt with its reply. The budget of a response is checked before a reply, so one
+    observation and one reply may exceed it."""
+    policy = settings.policy
+    beyond = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
+    return policy.max_prompt_tokens + policy.max_response_tokens + beyond
+
+
+def plan_of(settings: Settings) -> Plan:
+    """The plan of a run under these settings. Raises SettingsError for a model without a configuration."""
+    verl, model = settings.training.verl, architecture_of(settings)
+    gpus = verl.nodes * verl.gpus_per_node
+    trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
+    resident = {"weights": 4 * (model.parameters + (trained if verl.lora_rank else 0)) / gpus / GB,
+                "optimiser": 8 * trained / gpus / GB}  # fmt: skip
+    frozen = verl.frozen.memory * verl.gpu_memory_gb if verl.frozen.url else 0.0
+    always = {"frozen server": frozen, "allowance": ALLOWANCE}
+    rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
+    rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
+    update = resident | {"gradients": 4 * trained / gpus / GB} | _passing(settings, model) | always
+    return Plan(
+        model,
+        gpus,
+        verl.gpu_memory_gb,
+        longest_sequence(settings),
+        {"rollouts": rollout, "update": update},
+        [server for server in (_rollouts(settings, model), _frozen(settings, model)) if server],
+        _tokens(settings),
+    )
+
+
+def _passing(settings: Settings, model: Architecture) -> dict[str, float]:
+    """What a forward and backward pass of one micro-batch of the longest trajectories holds, in GB."""
+    plan, policy = settings.training, settings.policy
+    tokens = plan.micro_batch * (policy.max_prompt_tokens + policy.max_response_tokens)
+    block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
+    kept = tokens * 2 * model.hidden * model.layers + block if plan.verl.gradient_checkpointing else block * model.layers
+    logits = min(tokens, _CHUNK) if plan.verl.chunked_logits else tokens
+    gathered = 2 * (2 * model.linear + 2 * model.hidden * model.vocab)  # two blocks and both ends, in bfloat16
+    return {"working weights": gathered / GB, "activations": kept / GB, "logits": logits * model.vocab * 10 / GB}
+
+
+def _rollouts(settings: Settings, model: Architecture) -> Server:
+    verl = settings.training.verl
+    count = verl.nodes * verl.gpus_per_node // verl.tensor_parallel
+    memory = verl.rollout_memory * verl.gpu_memory_gb * verl.tensor_parallel
+    weights = model.parameters * (1 if verl.quantization == "fp8" else 2) / GB
+    wanted = -(-settings.training.prompts_per_batch * settings.training.group_size // max(1, count))
+    return _server("rollout server", count, verl.tensor_parallel, memory, weights, model, wanted)
+
+
+def _frozen(settings: Settings, model: Architecture) -> Server | None:
+    """None where nothing is known of it, or nobody asks it."""
+    verl = settings.training.verl
+    if not needs_frozen(settings) or (verl.frozen.url and not verl.frozen.memory):
+        return None
+    weights = 2 * model.parameters / GB
+    if verl.frozen.url is None:
+        count, gpus, memory = verl.frozen.gpus, 1, OWN_SERVER * verl.gpu_memory_gb
+    else:
+        count, gpus = 1, verl.nodes * verl.gpus_per_node
+        memory = verl.frozen.memory * verl.gpu_memory_gb * gpus
+    credit = settings.credit
+    states = settings.training.prompts_per_batch * settings.training.group_size * (credit.max_states or 2)
+    wanted = -(-states * credit.candidates * credit.continuations // count)
+    wanted = min(wanted, verl.frozen.at_once) if verl.frozen.url else wanted
+    return _server("frozen server", count, gpus, memory, weights, model, wanted)
+
+
+def _server(name: str, count: int, gpus: int, memory: float, weights: float, model: Architecture, wanted: int) -> Server:
+    free = memory - weights - ALLOWANCE * gpus / 2
+    return Server(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), wanted)
+
+
+def needs_frozen(settings: Settings) -> bool:
+    """Whether continuations come from the frozen initial policy."""
+    return settings.training.algorithm == "cdpr" and settings.credit.continuation.policy == "frozen_init"
+
+
+def _tokens(settings: Settings) -> dict[str, int]:
+    """Upper bounds: nothing shared, nothing cached, every reply as long as it may be."""
+    plan, credit, turns = settings.training, settings.credit, settings.environment.max_turns
+    trajectories = plan.prompts_per_batch * plan.group_size
+    found = {"rollouts": trajectories * settings.policy.max_response_tokens}
+    if plan.algorithm == "cdpr":
+        states = trajectories * min(turns, credit.max_states or turns)
+        reply = settings.policy.max_turn_tokens
+        found["probes"] = trajectories * turns * credit.samples * reply
+        found["continuations"] = (
+            states * (credit.candidates + 1) * credit.continuations * (credit.horizon + 1) * reply
+        )
+    return found

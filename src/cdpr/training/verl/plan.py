@@ -1,0 +1,189 @@
+"""From our settings to verl's: every key that a run sets, and a refusal of what verl cannot do for us."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...settings import Settings, SettingsError
+from .memory import OWN_SERVER, longest_sequence, needs_frozen, plan_of
+
+ALGORITHMS = ("grpo", "utility_grpo", "cdpr", "gigpo")
+"""Those whose credit one group decides; the others need the whole batch, or train on replies outside it."""
+
+_HERE = "cdpr.training.verl"
+_ACTOR, _ROLLOUT, _MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "model"))
+_LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
+
+
+def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dict[str, Any]:
+    """verl's configuration as dotted keys over its ``ppo_trainer``; a leading ``+`` adds a key that it does not list.
+    Raises SettingsError for what cannot run or does not fit."""
+    check(settings)
+    return {
+        **_data(settings, session),
+        **_model(settings, policy),
+        **_optimisation(settings),
+        **_rollouts(settings),
+        **_frozen(settings),
+        **_trainer(settings, state),
+    }
+
+
+def overrides(resolved: Mapping[str, Any]) -> list[str]:
+    """The configuration in Hydra's grammar."""
+    return [f"{name}={_value(value)}" for name, value in resolved.items()]
+
+
+def check(settings: Settings) -> None:
+    """Raises SettingsError for settings that the engine cannot follow, or whose memory does not fit."""
+    plan, verl = settings.training, settings.training.verl
+    gpus, trajectories = verl.nodes * verl.gpus_per_node, plan.prompts_per_batch * plan.group_size
+    if plan.algorithm not in ALGORITHMS:
+        raise SettingsError(
+            f"training.algorithm: {plan.algorithm} needs a whole batch at once, and verl gives it one group; use one of "
+            f"{', '.join(ALGORITHMS)}, or training.engine: torch"
+        )
+    if plan.algorithm == "cdpr" and settings.credit.continuation.policy == "lagged":
+        raise SettingsError("credit.continuation.policy: lagged is not kept by verl; use frozen_init or current")
+    if gpus % verl.tensor_parallel:
+        raise SettingsError(f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide {gpus} GPUs")
+    if trajectories % gpus or plan.mini_batch_prompts * plan.group_size % gpus:
+        raise SettingsError(f"training: {trajectories} trajectories a step, or a mini-batch of them, do not divide over "
+                            f"{gpus} GPUs; change prompts_per_batch, mini_batch_prompts or group_size")  # fmt: skip
+    memory = plan_of(settings)
+    if memory.model.heads % verl.tensor_parallel:
+        raise SettingsError(f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide the model's "
+                            f"{memory.model.heads} heads")  # fmt: skip
+    memory.check()
+
+
+def _data(settings: Settings, session: Path) -> dict[str, Any]:
+    return {
+        "data.custom_cls.path": f"pkg://{_HERE}.schedule",
+        "data.custom_cls.name": "Schedule",
+        "+data.cdpr_session": str(session),
+        "data.train_files": "train",
+        "data.val_files": "validation",
+        "data.train_batch_size": settings.training.prompts_per_batch,
+        "data.max_prompt_length": settings.policy.max_prompt_tokens,
+        "data.max_response_length": settings.policy.max_response_tokens,
+        "data.shuffle": False,  # the schedule has the order
+        "data.dataloader_num_workers": 0,
+    }
+
+
+def _model(settings: Settings, policy: Path) -> dict[str, Any]:
+    verl = settings.training.verl
+    return {
+        f"{_MODEL}.path": str(policy),
+        f"{_MODEL}.external_lib": f"{_HERE}.advantage",
+        f"{_MODEL}.enable_gradient_checkpointing": verl.gradient_checkpointing,
+        f"{_MODEL}.use_remove_padding": verl.attention == "flash_attention_2",
+        f"{_MODEL}.use_fused_kernels": verl.chunked_logits,
+        f"+{_MODEL}.override_config.attn_implementation": verl.attention,
+        f"{_MODEL}.lora_rank": verl.lora_rank,
+        f"{_MODEL}.lora_alpha": verl.lora_alpha,
+    }
+
+
+def _optimisation(settings: Settings) -> dict[str, Any]:
+    plan, verl = settings.training, settings.training.verl
+    return {
+        "algorithm.adv_estimator": "cdpr",
+        "algorithm.gamma": 1.0,
+        "algorithm.use_kl_in_reward": False,
+        "algorithm.rollout_correction.rollout_is": None if verl.correction == "off" else verl.correction,
+        "algorithm.rollout_correction.rollout_is_threshold": verl.correction_limit,
+        "algorithm.rollout_correction.bypass_mode": False,
+        "critic.enable": False,
+        f"{_ACTOR}.strategy": verl.strategy,
+        f"{_ACTOR}.use_kl_loss": False,
+        f"{_ACTOR}.entropy_coeff": 0,
+        f"{_ACTOR}.optim.lr": plan.learning_rate,
+        f"{_ACTOR}.optim.weight_decay": plan.weight_decay,
+        f"{_ACTOR}.grad_clip": plan.max_grad_norm,
+        f"{_ACTOR}.ppo_mini_batch_size": plan.mini_batch_prompts,
+        f"{_ACTOR}.ppo_micro_batch_size_per_gpu": plan.micro_batch,
+        f"{_ACTOR}.ppo_epochs": plan.inner_epochs,
+        f"{_ACTOR}.clip_ratio": plan.clip_ratio,
+        f"{_ACTOR}.clip_ratio_low": plan.clip_ratio,
+        f"{_ACTOR}.clip_ratio_high": plan.clip_ratio,
+        f"{_ACTOR}.clip_ratio_c": plan.dual_clip,
+        f"{_ACTOR}.loss_agg_mode": _LOSS[plan.loss_aggregation],
+        f"{_ACTOR}.fsdp_config.dtype": "bfloat16",
+        f"{_ACTOR}.fsdp_config.param_offload": verl.offload,
+        f"{_ACTOR}.fsdp_config.optimizer_offload": verl.offload,
+    }
+
+
+def _rollouts(settings: Settings) -> dict[str, Any]:
+    plan, verl = settings.training, settings.training.verl
+    return {
+        f"{_ROLLOUT}.name": verl.rollout,
+        f"{_ROLLOUT}.mode": "async",
+        f"{_ROLLOUT}.n": plan.group_size,
+        f"{_ROLLOUT}.temperature": plan.temperature,
+        f"{_ROLLOUT}.tensor_model_parallel_size": verl.tensor_parallel,
+        f"{_ROLLOUT}.gpu_memory_utilization": verl.rollout_memory,
+        f"{_ROLLOUT}.quantization": None if verl.quantization == "none" else verl.quantization,
+        f"{_ROLLOUT}.calculate_log_probs": True,
+        f"{_ROLLOUT}.max_model_len": longest_sequence(settings),
+        f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": plan.micro_batch,
+        f"{_ROLLOUT}.load_format": "safetensors" if verl.lora_rank else "dummy",
+        f"{_ROLLOUT}.val_kwargs.n": 1,
+        f"{_ROLLOUT}.val_kwargs.temperature": 0,
+        # One worker: it keeps the rollout cache, and waits for servers nearly all of its time.
+        f"{_ROLLOUT}.agent.num_workers": 1,
+        f"{_ROLLOUT}.agent.default_agent_loop": "cdpr",
+        f"{_ROLLOUT}.agent.agent_loop_config_path": str(Path(__file__).with_name("loops.yaml")),
+        f"+{_ROLLOUT}.agent.agent_loop_manager_class": f"{_HERE}.worker.GroupManager",
+        "reward.num_workers": 1,
+    }
+
+
+def _frozen(settings: Settings) -> dict[str, Any]:
+    """What the trainer reads when it starts a frozen server."""
+    place = settings.training.verl.frozen
+    if not needs_frozen(settings) or place.url is not None:
+        return {}
+    return {f"+{_ROLLOUT}.custom": {"frozen_gpus": place.gpus, "frozen_memory": OWN_SERVER}}
+
+
+def _trainer(settings: Settings, state: Path) -> dict[str, Any]:
+    plan, verl = settings.training, settings.training.verl
+    return {
+        "trainer.use_v1": True,
+        "trainer.v1.trainer_mode": "cdpr",
+        "trainer.nnodes": verl.nodes,
+        "trainer.n_gpus_per_node": verl.gpus_per_node,
+        "trainer.total_epochs": 1,  # the schedule is the whole run
+        "trainer.total_training_steps": plan.steps,
+        "trainer.save_freq": plan.save_every,
+        "trainer.test_freq": plan.validate_every,
+        "trainer.val_before_train": True,
+        "trainer.resume_mode": "auto",
+        "trainer.max_actor_ckpt_to_keep": 1,
+        "trainer.default_local_dir": str(state / "verl"),
+        "trainer.logger": ["console"],
+        **({"+ray_kwargs.ray_init.address": "auto"} if verl.nodes > 1 else {}),
+    }
+
+
+def _value(value: Any) -> str:
+    """A value in Hydra's grammar; strings are quoted, so that addresses and paths stay what they are."""
+    if value is None:
+        return "null"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{_value(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(_value, value)) + "]"
+    return json.dumps(value)
+
+
+def report(settings: Settings, session: Path, policy: Path, state: Path) -> str:
+    """What ``cdpr train --dry-run`` prints. Raises SettingsError where the run would be refused."""
+    resolved = resolve(settings, session, policy, state)
+    return "\n".join(["# memory and tokens", *plan_of(settings).lines(), "", "# verl", *overrides(resolved)])
