@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .stages.catalogue import STAGES, Stage
@@ -27,6 +27,7 @@ examples:
   cdpr ingest --help                                what one stage reads and writes
   cdpr ingest private --check my_data               what is wrong with an export of your own hospital
   cdpr config --write                               config.yaml, its schema and config/README.md anew
+  cdpr train --dry-run --settings config.yaml config/paper.yaml   what verl is told, and whether it fits
   cdpr why results/tables/main_results.run.json     what has changed since a result was made
 """
 
@@ -34,8 +35,8 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: 0 when all went well, 2 for a problem that the user can solve (one clear message)."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    by_hand = argv[:2] == ["ingest", "private"]
-    parser = _ingest_by_hand() if by_hand else build_parser()
+    by_hand = _by_hand(argv)
+    parser = by_hand() if by_hand else build_parser()
     args = parser.parse_args(argv[1:] if by_hand else argv)
     if not hasattr(args, "call"):
         parser.print_help()
@@ -87,6 +88,39 @@ class _Plain(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=30, width=110)
+
+
+def _by_hand(argv: Sequence[str]) -> Callable[[], argparse.ArgumentParser] | None:
+    """What asks about a stage and writes nothing."""
+    if argv[:2] == ["ingest", "private"]:
+        return _ingest_by_hand
+    return _train_by_hand if argv[:1] == ["train"] and "--dry-run" in argv else None
+
+
+def _train_by_hand() -> argparse.ArgumentParser:
+    """`cdpr train --dry-run`: what the engine verl would be told, and whether it fits."""
+    parser = argparse.ArgumentParser("cdpr train", description="Show how a variant would be trained, start nothing.",
+                                     formatter_class=_Plain)  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", required=True, help="verl's configuration, memory and tokens")
+    parser.add_argument("--run", default="cdpr-seed0", metavar="NAME", help="VARIANT-seedN (default: cdpr-seed0)")
+    parser.add_argument("--init_policy", metavar="PATH", help="policy to start from (default: policy.model)")
+    parser.add_argument(*_SETTINGS[0], **_SETTINGS[1])
+    parser.set_defaults(call=_plan_training, command="train")
+    return parser
+
+
+def _plan_training(args: argparse.Namespace) -> None:
+    from .settings import load_settings
+    from .training.verl.plan import report
+    from .workflow import Plan
+
+    plan = Plan(load_settings(*args.settings))
+    settings, _ = plan.settings_of("train", {"run": args.run})
+    if settings.training.engine != "verl":
+        print("training.engine is torch: it trains in this process and takes what memory it needs; nothing to plan")
+        return
+    state = Path(plan.state) / "RUN_KEY"
+    print(report(settings, state / "session.json", Path(args.init_policy or settings.policy.model), state))
 
 
 def _ingest_by_hand() -> argparse.ArgumentParser:
@@ -180,7 +214,7 @@ def _run_stage(args: argparse.Namespace) -> None:
         seed=seed,
     ) as job:
         job.inputs.update({name: Path(values[name] or plan.results) for name in stage.places})
-        module = importlib.import_module(f"cdpr.stages.{stage.name}")
+        module = importlib.import_module(stage.module(settings))
         try:
             module.run(stage.view(settings, options), job)
         except AttributeError as error:

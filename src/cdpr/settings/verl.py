@@ -53,8 +53,10 @@ class Verl(Section):
     offload: bool = key(False, "Keep weights and optimiser state in main memory while the GPU serves rollouts.")
     lora_rank: int = key(0, "Rank of LoRA adapters; 0: all weights are trained.", ge=0)
     lora_alpha: int = key(32, "Scale of LoRA adapters.", gt=0)
-    rollout: Literal["vllm", "sglang"] = key(
-        "sglang", "Server of the trained policy.", paper="Rollouts are served by SGLang ..., asynchronous mode"
+    rollout: Literal["vllm", "sglang", "cpu"] = key(
+        "sglang",
+        "Server of the trained policy; `cpu`: our own sampler, for small proofs without a GPU.",
+        paper="Rollouts are served by SGLang ..., asynchronous mode",
     )
     rollout_memory: float = key(0.4, "Share of a GPU's memory that the rollout server takes.", gt=0, lt=1)
     tensor_parallel: int = key(2, "GPUs of one rollout server.", paper="a tensor-parallel size of 2", gt=0)

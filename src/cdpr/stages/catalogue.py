@@ -49,9 +49,14 @@ class Stage:
         runtime = {name.format(**options) for name in self.runtime}
         return restrict(settings, self._keyed(options) | {*_RUNTIME} | runtime)
 
+    def module(self, settings: Settings) -> str:
+        """The module that does the work."""
+        other = self.name == "train" and settings.training.engine == "verl"
+        return "cdpr.stages.train_verl" if other else f"cdpr.stages.{self.name}"
+
     def roots(self, settings: Settings) -> list[str]:
         """Modules whose import closure is the stage's code."""
-        own = [f"cdpr.stages.{self.name}"]
+        own = [self.module(settings)]
         if self.name == "ingest" and settings.data.mimic_iv.structurer.model is not None:
             own.append("cdpr.ingest.structurer")
         if self.name == "train":
@@ -71,6 +76,11 @@ def stage_named(name: str) -> Stage:
 
 
 _DECISIONS = ("environment", "policy", "utility")
+# Where and how comfortably verl runs, and what it computes nothing of.
+_PLACES = tuple(f"training.verl.{name}" for name in (
+    "nodes", "gpus_per_node", "gpu_memory_gb", "gradient_checkpointing", "chunked_logits", "offload", "rollout_memory",
+    "timeout_s", "max_failed", "frozen",
+))  # fmt: skip
 _RUN = "who acts: a trained run such as cdpr-seed0, warm_start, static, or a reference policy"
 _DATASET = "mimic_iv, clinicalbench, private or agentclinic"
 _DATASET_OR_VARIANT = f"{_DATASET}, or its leak-controlled variant such as mimic_iv_controlled"
@@ -192,7 +202,7 @@ _ALL = (
     Stage(
         "train", "Train a policy with one variant (grpo, cdpr, vineppo, gigpo, all_actions, an ablation, ...).",
         reads=("training", "credit", "comparators", "warm_start.cases", *_DECISIONS),
-        runtime=("training.save_every",),
+        runtime=("training.save_every", "governance", *_PLACES),
         options={"run": "VARIANT-seedN, for example cdpr-seed0"},
         inputs={"cases": "priced cases", "init_policy": "policy to start from"},
         outputs={

@@ -53,6 +53,8 @@ def check(settings: Settings) -> None:
     if trajectories % gpus or plan.mini_batch_prompts * plan.group_size % gpus:
         raise SettingsError(f"training: {trajectories} trajectories a step, or a mini-batch of them, do not divide over "
                             f"{gpus} GPUs; change prompts_per_batch, mini_batch_prompts or group_size")  # fmt: skip
+    if verl.rollout == "cpu":
+        return
     memory = plan_of(settings)
     if memory.model.heads % verl.tensor_parallel:
         raise SettingsError(f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide the model's "
@@ -79,7 +81,6 @@ def _model(settings: Settings, policy: Path) -> dict[str, Any]:
     verl = settings.training.verl
     return {
         f"{_MODEL}.path": str(policy),
-        f"{_MODEL}.external_lib": f"{_HERE}.advantage",
         f"{_MODEL}.enable_gradient_checkpointing": verl.gradient_checkpointing,
         f"{_MODEL}.use_remove_padding": verl.attention == "flash_attention_2",
         f"{_MODEL}.use_fused_kernels": verl.chunked_logits,

@@ -1,0 +1,39 @@
+"""Our sampler behind the call that verl makes to a rollout server: for runs without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...llm.sampler import InProcessSampler
+from ...llm.types import Sampling
+
+
+@dataclass
+class Reply:
+    """What verl's ``TokenOutput`` tells of a reply."""
+
+    token_ids: list[int]
+    log_probs: list[float]
+    stop_reason: str = "completed"
+    extra_fields: dict[str, Any] = field(default_factory=dict)
+
+
+class LocalServer:
+    """Draws reply ``sample`` of a ``seed``, so that a run repeats the torch trainer's draws. ``version`` is that of the
+    weights; ``frozen``, if set, is the server of the initial policy."""
+
+    def __init__(self, folder: str | Path, frozen: LocalServer | None = None):
+        self.sampler = InProcessSampler.from_folder(folder)
+        self.frozen, self.version = frozen, 0
+
+    async def generate(
+        self, request_id: str, *, prompt_ids: Sequence[int], sampling_params: Mapping[str, Any], **_: Any
+    ) -> Reply:
+        """One reply; requests that are waiting are answered together."""
+        asked = sampling_params
+        sampling = Sampling(asked["max_tokens"], asked["temperature"], asked["top_p"], max(0, asked["top_k"]))
+        [drawn] = await self.sampler.sample(prompt_ids, [asked["sample"]], sampling, asked["seed"])
+        return Reply(list(drawn.token_ids), list(drawn.logprobs), extra_fields={"global_steps": self.version})

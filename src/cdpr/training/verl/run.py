@@ -1,0 +1,103 @@
+"""A training run with verl: plan, start, follow, and hand over the policy as a Hugging Face folder."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...settings import Settings, SettingsError
+from ..model import Log
+from .plan import overrides, resolve
+from .session import Session
+
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
+_POLL_SECONDS = 2.0
+
+
+def train(
+    settings: Settings, cases: Path, init_policy: Path, out_dir: Path, state_dir: Path, seed: int, log: Log
+) -> None:
+    """Train one variant (settings already resolved); ``log`` gets a row of metrics every step. Goes on from verl's last
+    checkpoint in ``state_dir``. Raises SettingsError where verl is missing or the plan does not fit."""
+    if importlib.util.find_spec("verl") is None:
+        raise SettingsError("training.engine: verl needs verl, which is not installed; see docs/design/verl.md")
+    state = Path(state_dir).resolve()
+    state.mkdir(parents=True, exist_ok=True)
+    session = state / "session.json"
+    Session(settings, Path(cases), Path(init_policy), state, seed).write(session)
+    resolved = resolve(settings, session, Path(init_policy).resolve(), state)
+    with _followed(state / "verl.metrics.jsonl", log):
+        _launch(overrides(resolved))
+    _hand_over(state / "verl", Path(init_policy), Path(out_dir))
+
+
+def _launch(arguments: list[str]) -> None:
+    """verl's entry point with our task runner."""
+    import ray
+    from hydra import compose, initialize_config_module
+    from verl.trainer.main_ppo import run_ppo
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+    from verl.utils.device import auto_set_device
+
+    from .trainer import DiagnosticTaskRunner
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=arguments)
+    auto_set_device(config)
+    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    try:
+        run_ppo(config, task_runner_class=DiagnosticTaskRunner)
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _followed(path: Path, log: Log) -> Iterator[None]:
+    """Hand every line that another process appends to ``path`` to ``log``."""
+    path.unlink(missing_ok=True)
+    ended, done = threading.Event(), 0
+
+    def follow() -> None:
+        nonlocal done
+        last = False
+        while not last:
+            last = ended.wait(_POLL_SECONDS)
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+            for line in lines[done:]:
+                if line.endswith("\n"):
+                    done += 1
+                    log(json.loads(line))
+
+    thread = threading.Thread(target=follow, name="metrics")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _hand_over(checkpoints: Path, init_policy: Path, out_dir: Path) -> None:
+    """verl's merger, then the tokenizer files of the policy that training began with."""
+    step = int((checkpoints / "latest_checkpointed_iteration.txt").read_text())
+    partial = out_dir.with_name(out_dir.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    subprocess.run(
+        [*command, "--local_dir", str(checkpoints / f"global_step_{step}" / "actor"), "--target_dir", str(partial)],
+        check=True,
+    )
+    for name in _TOKENIZER:
+        if (init_policy / name).exists():
+            shutil.copyfile(init_policy / name, partial / name)
+    shutil.rmtree(out_dir, ignore_errors=True)
+    os.replace(partial, out_dir)

@@ -1,0 +1,122 @@
+"""verl's synchronous trainer with a frozen server beside it, our rows of metrics, and a stop where too much fails."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import ray
+import transfer_queue as tq
+from omegaconf import open_dict
+from verl.trainer.main_ppo import TaskRunnerV1
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
+
+from ...tracking.metrics import read_metrics
+from . import advantage  # noqa: F401  (registers the estimator)
+from .metrics import problem, training_row, validation_row
+from .session import read_session
+
+ROWS = "verl.metrics.jsonl"
+_CREDIT = "credit_{}.pkl"
+
+
+class ServerClient(LLMServerClient):
+    """Asks the policy's servers; ``frozen`` asks those of the initial policy."""
+
+    def __init__(self, config: Any, load_balancer_handle: Any = None, frozen: Any = None, **kwargs: Any):
+        super().__init__(config, load_balancer_handle, **kwargs)
+        self.frozen = frozen
+
+
+@register_trainer("cdpr")
+class DiagnosticTrainer(PPOTrainerSync):
+    """Rollouts, group hook, update; every step on-policy."""
+
+    def _build_replay_buffer(self):
+        self.trainer_mode = "sync"  # by any other name verl takes its asynchronous buffer
+        return super()._build_replay_buffer()
+
+    def _setup(self):
+        self.session = read_session(self.config.data.cdpr_session)
+        super()._setup()
+        known = [row for row in read_metrics(self.session.state / "metrics.jsonl") if row["step"] <= self.global_steps]
+        self.seconds = known[-1]["seconds"] if known else 0.0
+        self.tokens = known[-1]["tokens"] if known else 0
+        self.validation: dict[str, float] = {}
+        self.frozen = self._start_frozen()
+
+    def _start_frozen(self) -> Any:
+        """Servers of the initial policy on GPUs of their own; they load its weights and are never brought up to date."""
+        custom = self.config.actor_rollout_ref.rollout.get("custom") or {}
+        if "frozen_gpus" not in custom:
+            return None
+        config = copy.deepcopy(self.config)
+        with open_dict(config):
+            rollout = config.actor_rollout_ref.rollout
+            rollout.nnodes, rollout.n_gpus_per_node = 1, custom["frozen_gpus"]
+            rollout.tensor_model_parallel_size, rollout.quantization = 1, None
+            rollout.gpu_memory_utilization, rollout.load_format = custom["frozen_memory"], "auto"
+            config.actor_rollout_ref.model.lora_rank = 0
+        return LLMServerManager.create(config=config, start_rank=len(self.llm_server_manager.get_replicas()))
+
+    def get_llm_client(self):
+        frozen = self.frozen.get_client() if self.frozen else None
+        return self.llm_server_manager.get_client(client_cls=ServerClient, frozen=frozen)
+
+    def fit(self, agent_loop_manager):
+        for k, worker in enumerate(agent_loop_manager.agent_loop_workers):
+            path = self._folder() / _CREDIT.format(k)
+            if path.exists():
+                ray.get(worker.restore_credit.remote(path.read_bytes()))
+        super().fit(agent_loop_manager)
+
+    def _save_checkpoint(self):
+        # Before verl names this checkpoint the latest one: a kill in between leaves the previous one in force.
+        folder = self._folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        for k, worker in enumerate(self.agent_loop_manager.agent_loop_workers):
+            (folder / _CREDIT.format(k)).write_bytes(ray.get(worker.credit_state.remote()))
+        super()._save_checkpoint()
+
+    def _folder(self) -> Path:
+        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+
+    def _validate(self):
+        metrics = super()._validate()
+        self.validation = validation_row(metrics) | {"validation/decoding": "greedy"}
+        if self.global_steps == 0:
+            self._write({"step": 0, "seconds": 0.0, "tokens": 0})
+        return metrics
+
+    def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
+        data = tq.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
+        )
+        episodes = [fields["reward_extra_info"] for fields in data["extra_fields"].tolist()]
+        row = training_row(episodes, self.session.settings.training.group_size, metrics, timing_raw)
+        row["rollout/tokens"] = int(sum(mask.sum() for mask in data["response_mask"].unbind()))
+        self.seconds += timing_raw["step"]
+        self.tokens += row["rollout/tokens"] + int(
+            row.get("credit/probe_tokens", 0) + row.get("credit/continuation_tokens", 0)
+        )
+        self._write({"step": global_steps, "seconds": self.seconds, "tokens": self.tokens, **row})
+        metrics.update(row)
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        if why := problem(row, self.session.settings.training.verl.max_failed):
+            self._save_checkpoint()
+            raise RuntimeError(f"step {global_steps}: {why} The state of this step is saved; the run goes on from it.")
+
+    def _write(self, row: dict[str, Any]) -> None:
+        with (self.session.state / ROWS).open("a", encoding="utf-8") as out:
+            out.write(json.dumps(row | self.validation) + os.linesep)
+        self.validation = {}
+
+
+@ray.remote
+class DiagnosticTaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc]
+    """verl's runner; importing this module in its process has registered trainer and estimator."""

@@ -1,0 +1,310 @@
+"""The engine verl: the same episodes, credit and advantages as the torch trainer, and a plan that is refused in time.
+
+What needs verl itself is skipped where it is not installed; no test needs Ray or a GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+import torch
+from toy import ToyPolicy
+
+from cdpr.cases import write_records
+from cdpr.cli import main
+from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
+from cdpr.llm.tokenizer import ChatTokenizer
+from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
+from cdpr.settings.variants import canonical
+from cdpr.training.model import load_model, save_policy
+from cdpr.training.tiny import build_tiny_policy
+from cdpr.training.trainer import Trainer
+from cdpr.training.update import Sample
+from cdpr.training.verl.credit import GroupCredit
+from cdpr.training.verl.local_server import LocalServer
+from cdpr.training.verl.memory import plan_of
+from cdpr.training.verl.metrics import problem, training_row
+from cdpr.training.verl.plan import check, overrides, resolve
+from cdpr.training.verl.schedule import Schedule
+from cdpr.training.verl.session import Session, read_session
+from cdpr.training.verl.tokens import tokens_of
+from cdpr.training.warm_start import _corpus, _encode_workup, _imitate
+
+QWEN3_4B = {
+    "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+    "intermediate_size": 9728, "vocab_size": 151936, "tie_word_embeddings": True, "max_position_embeddings": 262144,
+}  # fmt: skip
+SMALL = {
+    "policy": {"tiny": {"hidden_size": 48, "layers": 1, "heads": 2, "intermediate_size": 96, "vocab_size": 400}},
+    "warm_start": {"cases": 1, "epochs": 12, "batch_size": 16, "learning_rate": 1e-2},
+    "training": {"engine": "verl", "prompts_per_batch": 2, "mini_batch_prompts": 2, "group_size": 4, "steps": 3,
+                 "verl": {"rollout": "cpu", "gpus_per_node": 1, "tensor_parallel": 1}},
+    "credit": {"samples": 5, "candidates": 3, "continuations": 3, "horizon": 2, "threshold": 0.3},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    """Cases on disk, and a tiny policy that has learnt to work them up as :class:`ToyPolicy` does."""
+    from conftest import case as fixture
+
+    case = fixture.__wrapped__()
+    folder = tmp_path_factory.mktemp("verl")
+    cases = [
+        case.model_copy(update={"note_id": f"T-{k}", "case_summary": case.case_summary.replace("30", str(30 + k))})
+        for k in range(6)
+    ]
+    held = case.model_copy(update={"note_id": "V-1", "split": "validation"})
+    write_records(folder / "cases.jsonl", [*cases, held])
+    settings = parse_settings(SMALL)
+    environment = DiagnosticEnvironment(settings.environment)
+    workups = [asyncio.run(run_episode(environment, ToyPolicy(), cases[k % 6], k)) for k in range(160)]
+    build_tiny_policy(folder / "blank", settings.policy.tiny, _corpus(settings, workups, []))
+    prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder / "blank"), 2048)
+    model = load_model(folder / "blank")
+    _imitate(model, [_encode_workup(prompts, workup) for workup in workups], settings, folder, lambda row: None)
+    save_policy(model, folder / "blank", folder / "policy")
+    return folder
+
+
+def session_of(folder, tmp_path, **change) -> Session:
+    settings = canonical(parse_settings(merge(SMALL, change)), Settings())
+    Session(settings, folder / "cases.jsonl", folder / "policy", tmp_path, 7).write(tmp_path / "session.json")
+    return read_session(str(tmp_path / "session.json"))
+
+
+def trainer_of(session: Session) -> Trainer:
+    from cdpr.cases import iterate_records
+
+    return Trainer(session.settings, iterate_records(session.cases), session.policy, session.seed)
+
+
+VARIANTS = {
+    "grpo": {"training": {"algorithm": "grpo"}},
+    "cdpr": {},
+    "cdpr, current policy continues": {"credit": {"continuation": {"policy": "current"}}},
+    "cdpr, credit per step": {"credit": {"level": "step"}},
+    "gigpo": {"training": {"algorithm": "gigpo"}},
+}
+
+
+def replies(trajectory):
+    return [(step.turn.prompt_ids, step.turn.token_ids) for step in trajectory.steps]
+
+
+def test_the_schedule_is_the_order_of_the_torch_trainer(taught, tmp_path):
+    session = session_of(taught, tmp_path, training={"steps": 5})
+    trainer = trainer_of(session)
+    rows = Schedule("train", config={"cdpr_session": str(tmp_path / "session.json")})
+    assert len(rows) == 10
+    for trainer.step in range(5):
+        names = [session.parts["train"][rows[j]["place"]].note_id for j in range(10) if rows[j]["iteration"] == trainer.step]
+        assert names == [case.note_id for case in trainer._batch()]
+    held = Schedule("validation", config={"cdpr_session": str(tmp_path / "session.json")})
+    assert [held[j]["part"] for j in range(len(held))] == ["validation"]
+    text = json.dumps([{k: v for k, v in rows[0].items() if k != "dummy_tensor"}])
+    assert "pain" not in text and "T-" not in text  # no text of a case stands in verl's queues
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path, name):
+    """The real agent-loop worker, our loop and our group hook: trajectories, rewards, advantages, over two iterations
+    (the second reads the rollout cache)."""
+    pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
+    from verl.trainer.ppo import core_algos
+
+    from cdpr.training.verl.advantage import given
+
+    session = session_of(taught, tmp_path, **VARIANTS[name])
+    trainer, worker = trainer_of(session), local_worker(session, tmp_path)
+    told = 0
+    for iteration in range(2):
+        trainer.step = iteration
+        groups = asyncio.run(trainer._rollouts(trainer._batch()))
+        credit = asyncio.run(trainer.algorithm.advantages(groups, iteration))
+        outputs = worker.work(iteration)
+        assert len(outputs) == sum(map(len, groups)) and not any(output.failure for output in outputs)
+        pairs = [(t, d) for group, rows in zip(groups, credit.decisions, strict=True)
+                 for t, d in zip(group, rows, strict=True)]  # fmt: skip
+        for output, (trajectory, decisions) in zip(outputs, pairs, strict=True):
+            assert replies(output.trajectory) == replies(trajectory)
+            assert output.reward_score == trajectory.correct
+            sample, start = Sample.of(trajectory, decisions), len(trajectory.steps[0].turn.prompt_ids)
+            assert tuple(output.prompt_ids + output.response_ids) == sample.ids
+            fields = output.as_dict()
+            advantages, _ = given(fields["rm_scores"][None], fields["response_mask"][None], config=None)
+            at = [p - start for p in sample.positions]
+            assert fields["response_mask"].nonzero().flatten().tolist() == at
+            assert torch.allclose(advantages[0, at], torch.tensor(sample.advantages), atol=1e-6)
+            assert torch.allclose(fields["rollout_log_probs"][at], torch.tensor(sample.old_logprobs), atol=1e-4)
+            told += any(decisions)
+        if name == "grpo":  # verl's own estimator says the same
+            n = session.settings.training.group_size
+            rewards = torch.tensor([[float(t.correct)] for t, _ in pairs])
+            uids = [str(k // n) for k in range(len(pairs))]
+            stock, _ = core_algos.compute_grpo_outcome_advantage(rewards, torch.ones_like(rewards), uids)
+            assert torch.allclose(stock[:, 0], torch.tensor([d[0] for _, d in pairs]), atol=1e-5)
+    assert told, "no group had an advantage: the comparison would show nothing"
+    keys = {frozenset(output.extra_fields["reward_extra_info"]) for output in outputs}
+    assert len(keys) == 1 and {"accuracy", "aec", "failed", "fatal"} <= next(iter(keys))
+
+
+def test_validation_is_greedy_and_the_same(taught, tmp_path):
+    pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
+    session = session_of(taught, tmp_path)
+    expected = trainer_of(session)._validation_row()
+    [output] = local_worker(session, tmp_path).work(0, "validation")
+    told = output.extra_fields["reward_extra_info"]
+    assert {f"validation/{k}": v for k, v in told.items() if f"validation/{k}" in expected}.items() <= expected.items()
+    assert output.token_rewards is None and output.reward_score == expected["validation/accuracy"]
+
+
+def test_a_failed_episode_is_seen_and_its_group_teaches_nothing(taught, tmp_path):
+    pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
+
+    class Broken(LocalServer):
+        calls = 0
+
+        async def generate(self, *args, **kwargs):
+            self.calls += 1
+            if self.calls == 3:
+                raise RuntimeError("zqsecret")
+            return await super().generate(*args, **kwargs)
+
+    session = session_of(taught, tmp_path, training={"algorithm": "grpo"})
+    outputs = local_worker(session, tmp_path, Broken(session.policy)).work(0)
+    broken = [k for k, output in enumerate(outputs) if output.failure]
+    assert len(broken) == 1 and len(outputs) == 8
+    group = range(broken[0] // 4 * 4, broken[0] // 4 * 4 + 4)
+    assert all(set(outputs[k].token_rewards) == {0.0} for k in group)
+    episodes = [output.extra_fields["reward_extra_info"] for output in outputs]
+    row = training_row(episodes, 4, {}, {})
+    assert row["rollout/failed"] == 1 / 8 and not row["rollout/fatal"]
+    assert problem(row, 0.1) and problem(row, 0.2) is None
+
+
+def local_worker(session: Session, tmp_path, server: LocalServer | None = None):
+    """verl's agent-loop worker in this process, over our own server."""
+    import numpy as np
+    from hydra import compose, initialize_config_module
+    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+    from verl.protocol import DataProto
+    from verl.utils.dataset.rl_dataset import collate_fn
+
+    from cdpr.training.verl.group import GroupHook
+
+    class Worker(GroupHook, AgentLoopWorker):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.outputs = {}
+
+        async def _agent_loop_postprocess(self, output, validate, **row):
+            result = await super()._agent_loop_postprocess(output, validate, **row)
+            self.outputs[row["index"], row["session_id"]] = output
+            return result
+
+        def work(self, iteration: int, part: str = "train"):
+            schedule = Schedule(part, config={"cdpr_session": str(tmp_path / "session.json")})
+            n = session.settings.training.group_size if part == "train" else 1
+            rows = [row for j in range(len(schedule)) if (row := schedule[j])["iteration"] == iteration]
+            batch = DataProto.from_single_dict(collate_fn([row for row in rows for _ in range(n)]))
+            batch.meta_info = {"global_steps": iteration, "validate": part == "validation"}
+            batch.non_tensor_batch["uid"] = np.array([f"g{row['index']}" for row in rows for _ in range(n)], object)
+            batch.non_tensor_batch["session_id"] = np.array([i for _ in rows for i in range(n)], object)
+            self.outputs = {}
+            asyncio.run(self.generate_sequences(batch))
+            return [self.outputs[key] for key in sorted(self.outputs)]
+
+    told = overrides(resolve(session.settings, tmp_path / "session.json", session.policy, tmp_path))
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=told)
+    return Worker(config, server or LocalServer(session.policy, LocalServer(session.policy)), None, None)
+
+
+def test_groups_do_not_wait_for_each_other(taught, tmp_path):
+    """Credit of one group, asked alone and among others, is the same: no barrier stands between groups."""
+    session = session_of(taught, tmp_path)
+    trainer = trainer_of(session)
+    groups = asyncio.run(trainer._rollouts(trainer._batch()))
+    client = LocalServer(session.policy, LocalServer(session.policy))
+
+    async def both():
+        credit = GroupCredit(session, client)
+        return await asyncio.gather(*(credit.of(group, 0) for group in groups))
+
+    alone = [asyncio.run(GroupCredit(session, client).of(group, 0)).decisions[0] for group in groups]
+    assert [found.decisions[0] for found in asyncio.run(both())] == alone
+
+
+def test_what_exceeds_the_response_is_cut_and_counted(taught, tmp_path):
+    session = session_of(taught, tmp_path)
+    trainer = trainer_of(session)
+    [[trajectory, *_], *_] = asyncio.run(trainer._rollouts(trainer._batch()))
+    whole = tokens_of(trajectory)
+    cut = tokens_of(trajectory, limit=len(whole.response) - 2)
+    assert (whole.cut, cut.cut, cut.response) == (0, 2, whole.response[:-2])
+    assert len(cut.mask) == len(cut.logprobs) == len(cut.advantages) == len(cut.response)
+
+
+def paper(tmp_path, **change) -> Settings:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_4B))
+    settings = load_settings("config.yaml", "config/paper.yaml").model_dump()
+    return parse_settings(merge(settings, merge({"policy": {"model": str(tmp_path)}}, change)))
+
+
+def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
+    told = resolve(paper(tmp_path), tmp_path / "s.json", tmp_path, tmp_path)
+    a, r = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    assert {
+        "data.train_batch_size": 16, "data.max_prompt_length": 2048, "data.max_response_length": 4096, f"{r}.n": 4,
+        f"{r}.name": "sglang", f"{r}.mode": "async", f"{r}.quantization": "fp8", f"{r}.tensor_model_parallel_size": 2,
+        "algorithm.rollout_correction.rollout_is": "token", f"{a}.ppo_mini_batch_size": 16,
+        f"{a}.ppo_micro_batch_size_per_gpu": 8, f"{a}.ppo_epochs": 1, f"{a}.optim.lr": 5e-6, f"{a}.strategy": "fsdp",
+        f"{a}.use_kl_loss": False, "algorithm.use_kl_in_reward": False, "algorithm.gamma": 1.0,
+        "trainer.save_freq": 200, "trainer.test_freq": 200, "trainer.n_gpus_per_node": 2,
+    }.items() <= told.items()  # fmt: skip
+    assert plan_of(paper(tmp_path)).model.parameters == pytest.approx(4.02e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ({"gpu_memory_gb": 40.0}, "rollouts needs"),
+        ({"frozen": {"memory": 0.05}}, "frozen server"),
+        ({"chunked_logits": False}, "chunked_logits: true"),
+        ({"tensor_parallel": 3}, "does not divide"),
+        ({"gpus_per_node": 7, "tensor_parallel": 1}, "do not divide over"),
+    ],
+)
+def test_what_cannot_fit_is_refused_with_a_remedy(tmp_path, change, says):
+    check(paper(tmp_path))
+    with pytest.raises(SettingsError, match=says):
+        check(paper(tmp_path, training={"verl": change}))
+
+
+def test_what_verl_cannot_follow_is_refused(tmp_path):
+    with pytest.raises(SettingsError, match="torch"):
+        check(paper(tmp_path, training={"algorithm": "vineppo"}))
+    with pytest.raises(SettingsError, match="lagged"):
+        check(paper(tmp_path, credit={"continuation": {"policy": "lagged"}}))
+
+
+def test_dry_run_prints_the_plan(tmp_path, capsys):
+    paper(tmp_path)
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text(f"policy: {{model: {tmp_path}}}\n")
+    files = ["--settings", "config.yaml", "config/paper.yaml", str(overlay)]
+    assert main(["train", "--dry-run", *files]) == 0
+    shown = capsys.readouterr().out
+    assert "frozen server" in shown and 'actor_rollout_ref.rollout.quantization="fp8"' in shown
+    overlay.write_text(f"policy: {{model: {tmp_path}}}\ntraining: {{verl: {{gpu_memory_gb: 24}}}}\n")
+    assert main(["train", "--dry-run", *files]) == 2
+    assert "of a GPU's 24" in capsys.readouterr().err
+
+
+def test_the_torch_engine_knows_nothing_of_verl():
+    """Keys of verl change no run of the torch trainer."""
+    plain, other = parse_settings({}), parse_settings({"training": {"verl": {"nodes": 4, "quantization": "none"}}})
+    assert canonical(plain, plain) == canonical(other, other)
