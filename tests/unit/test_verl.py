@@ -15,7 +15,9 @@ from toy import ToyPolicy
 from cdpr.cases import write_records
 from cdpr.cli import main
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
+from cdpr.llm.guard import GovernanceError
 from cdpr.llm.tokenizer import ChatTokenizer
+from cdpr.llm.types import Request as Asked
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.variants import canonical
 from cdpr.training.model import load_model, save_policy
@@ -38,7 +40,7 @@ QWEN3_4B = {
 }  # fmt: skip
 SMALL = {
     "policy": {"tiny": {"hidden_size": 48, "layers": 1, "heads": 2, "intermediate_size": 96, "vocab_size": 400}},
-    "warm_start": {"cases": 1, "epochs": 12, "batch_size": 16, "learning_rate": 1e-2},
+    "warm_start": {"cases": 1, "epochs": 8, "batch_size": 16, "learning_rate": 1e-2},
     "training": {"engine": "verl", "prompts_per_batch": 2, "mini_batch_prompts": 2, "group_size": 4, "steps": 3,
                  "verl": {"rollout": "cpu", "gpus_per_node": 1, "tensor_parallel": 1}},
     "credit": {"samples": 5, "candidates": 3, "continuations": 3, "horizon": 2, "threshold": 0.3},
@@ -71,6 +73,7 @@ def taught(tmp_path_factory):
 
 def session_of(folder, tmp_path, **change) -> Session:
     settings = canonical(parse_settings(merge(SMALL, change)), Settings())
+    tmp_path.mkdir(exist_ok=True)
     Session(settings, folder / "cases.jsonl", folder / "policy", tmp_path, 7).write(tmp_path / "session.json")
     return read_session(str(tmp_path / "session.json"))
 
@@ -100,7 +103,9 @@ def test_the_schedule_is_the_order_of_the_torch_trainer(taught, tmp_path):
     rows = Schedule("train", config={"cdpr_session": str(tmp_path / "session.json")})
     assert len(rows) == 10
     for trainer.step in range(5):
-        names = [session.parts["train"][rows[j]["place"]].note_id for j in range(10) if rows[j]["iteration"] == trainer.step]
+        names = [
+            session.parts["train"][rows[j]["place"]].note_id for j in range(10) if rows[j]["iteration"] == trainer.step
+        ]
         assert names == [case.note_id for case in trainer._batch()]
     held = Schedule("validation", config={"cdpr_session": str(tmp_path / "session.json")})
     assert [held[j]["part"] for j in range(len(held))] == ["validation"]
@@ -180,7 +185,7 @@ def test_a_failed_episode_is_seen_and_its_group_teaches_nothing(taught, tmp_path
     group = range(broken[0] // 4 * 4, broken[0] // 4 * 4 + 4)
     assert all(set(outputs[k].token_rewards) == {0.0} for k in group)
     episodes = [output.extra_fields["reward_extra_info"] for output in outputs]
-    row = training_row(episodes, 4, {}, {})
+    row = training_row(episodes, [], {}, {})
     assert row["rollout/failed"] == 1 / 8 and not row["rollout/fatal"]
     assert problem(row, 0.1) and problem(row, 0.2) is None
 
@@ -236,6 +241,82 @@ def test_groups_do_not_wait_for_each_other(taught, tmp_path):
 
     alone = [asyncio.run(GroupCredit(session, client).of(group, 0)).decisions[0] for group in groups]
     assert [found.decisions[0] for found in asyncio.run(both())] == alone
+
+
+@pytest.fixture(scope="module")
+def served(taught):
+    """The taught policy behind an address, as vLLM answers token prompts; the model ``plain`` gives no token ids."""
+    import socket
+    import threading
+    import time
+
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    from cdpr.llm.sampler import InProcessSampler
+    from cdpr.llm.types import Sampling
+
+    sampler = InProcessSampler.from_folder(taught / "policy")
+
+    async def complete(request):
+        body = await request.json()
+        sampling = Sampling(body["max_tokens"], body["temperature"])
+        [drawn] = sampler.sample_batch([Asked(tuple(body["prompt"]), (0,), sampling, body["seed"])])[0]
+        choice = {"text": drawn.text, "finish_reason": drawn.finish_reason, "token_ids": drawn.token_ids}
+        return JSONResponse({"choices": [choice if body["model"] != "plain" else {**choice, "token_ids": None}]})
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    app = Starlette(routes=[Route("/v1/completions", complete, methods=["POST"])])
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}/v1", sampler
+    server.should_exit = True
+    thread.join()
+
+
+def test_a_frozen_server_by_url_answers_token_prompts(served, taught):
+    from cdpr.llm.completions import TokenServer
+    from cdpr.llm.types import Sampling
+    from cdpr.seeding import derive_seed
+    from cdpr.settings.data import Governance
+
+    url, sampler = served
+    prompt, sampling = sampler.tokenizer.opening([{"role": "user", "content": "30 year old male"}]), Sampling(12)
+    for name in ("policy", "plain"):
+        server = TokenServer(url, name, Governance(), sampler.tokenizer, credentialed=True)
+        drawn = asyncio.run(server.sample(prompt, (0, 5), sampling, 3))
+        for k, found in zip((0, 5), drawn, strict=True):
+            [expected] = asyncio.run(sampler.sample(prompt, (0,), sampling, derive_seed(3, k)))
+            assert (found.text, found.finish_reason) == (expected.text, expected.finish_reason)
+            assert name == "plain" or found.token_ids == expected.token_ids
+    with pytest.raises(GovernanceError, match=r"models\.example\.org"):
+        TokenServer("http://models.example.org/v1", "m", Governance(), sampler.tokenizer, credentialed=True)
+
+
+def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path):
+    url, _ = served
+    session = session_of(taught, tmp_path, training={"verl": {"frozen": {"url": url, "name": "policy"}}})
+    groups = asyncio.run((trainer := trainer_of(session))._rollouts(trainer._batch()))
+    client = LocalServer(session.policy)
+
+    async def credit_of(session):
+        return [await GroupCredit(session, client).of(group, 0) for group in groups]
+
+    told = [credit.metrics for credit in asyncio.run(credit_of(session))]
+    assert sum(m["credit/fresh"] for m in told) and not any(m["credit/failed"] for m in told)
+    dead = {"url": "http://127.0.0.1:9/v1", "name": "policy", "retries": 0}
+    session = session_of(taught, tmp_path / "dead", training={"verl": {"frozen": dead}})
+    told = [credit.metrics for credit in asyncio.run(credit_of(session))]
+    assert all(m["credit/failed"] and not m["credit/fresh"] for m in told if m["credit/states"])
+    row = training_row([{"failed": 0.0, "fatal": 0.0}], told, {}, {})
+    assert "frozen server" in problem(row, 0.1)
 
 
 def test_what_exceeds_the_response_is_cut_and_counted(taught, tmp_path):

@@ -27,6 +27,9 @@ class FrozenServer(Section):
         ge=0,
         lt=1,
     )
+    retries: int = key(
+        5, "Further tries of a request that a server at `url` did not answer, after 1, 2, 4 ... 30 seconds.", ge=0
+    )
     at_once: int = key(256, "Requests that are open at a server at `url` at the same time.", gt=0)
 
 
@@ -72,6 +75,9 @@ class Verl(Section):
     correction_limit: float = key(2.0, "Largest importance weight.", decision="D25", gt=1)
     timeout_s: float = key(600.0, "Seconds that one call of a model may take before its episode fails.", gt=0)
     max_failed: float = key(
-        0.1, "Share of failed episodes or continuations in a step from which the run stops, its state saved.", ge=0, le=1
+        0.1,
+        "Share of failed episodes or continuations in a step from which the run stops, its state saved.",
+        ge=0,
+        le=1,
     )
     frozen: FrozenServer = Field(default_factory=FrozenServer, description="Who continues counterfactual workups.")

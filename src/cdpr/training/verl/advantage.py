@@ -11,7 +11,9 @@ NAME = "cdpr"
 
 
 @register_adv_est(NAME)
-def given(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def given(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """A of every sampled token, (rows, tokens): the group hook has put it where verl expects rewards, because the
     group alone knows it and verl's estimators see nothing else."""
     advantages = token_level_rewards * response_mask

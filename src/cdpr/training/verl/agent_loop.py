@@ -20,6 +20,8 @@ from .session import read_session
 from .tokens import tokens_of
 
 _log = logging.getLogger(__name__)
+# It tells of every episode that no family of chat templates is known, which is how we want it.
+logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(logging.ERROR)
 
 
 class EpisodeOutput(AgentLoopOutput):
@@ -43,6 +45,9 @@ class EpisodeOutput(AgentLoopOutput):
 class DiagnosticLoop(AgentLoopBase):
     """Works up the case that a row of the schedule names. Never raises: verl would train the rest of the group as if
     nothing had happened."""
+
+    def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
+        super().__init__(*args, **kwargs)  # of no family: prompts are ours, verl joins no turns
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
         """One episode; ``row`` is one of :class:`~cdpr.training.verl.schedule.Schedule`, with verl's ``uid`` and

@@ -69,7 +69,7 @@ def architecture_of(settings: Settings) -> Architecture:
         )
     except OSError as error:
         raise SettingsError(
-            f"{path}: {error.strerror}; policy.model must name a Hugging Face folder (its config.json is enough to plan)"
+            f"{path}: {error.strerror}; policy.model must name a Hugging Face folder (config.json is enough to plan)"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise SettingsError(f"{path}: no configuration of a decoder that can be planned ({error!r})") from error

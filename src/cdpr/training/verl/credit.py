@@ -54,6 +54,7 @@ class GroupCredit:
         model = TokenServer(
             place.url, place.name or settings.policy.model, settings.governance, self.session.tokenizer,
             credentialed=credentialed, at_once=place.at_once, timeout=settings.training.verl.timeout_s,
+            retries=place.retries,
         )  # fmt: skip
         return PolicyAgent(model, self.session.prompts, settings.policy, settings.training.temperature)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import pickle
 import traceback
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ from .session import read_session
 from .tokens import tokens_of
 
 _log = logging.getLogger(__name__)
+
+# verl wants the same names of every episode, the failed ones too.
+_MEASURES = ("accuracy", "aen", "aec", "n_na", "physical", "utility", "forced", "turns")
 
 
 @dataclass
@@ -85,10 +89,11 @@ class GroupHook:
         settings, trajectory = self.session.settings, output.trajectory
         output.reward_score = float(bool(trajectory and trajectory.correct))
         known = trajectory and summarise_workups([trajectory], settings.utility, settings.environment.tests)
-        output.extra_fields["reward_extra_info"] = (known or {}) | {
+        output.extra_fields["credit"] = metrics
+        output.extra_fields["reward_extra_info"] = {
+            **{name: float(known[name]) if known else math.nan for name in _MEASURES},
             "failed": float(bool(output.failure)),
             "fatal": float(output.fatal),
-            **metrics,
         }
 
     def _record(self, iteration: int, records: list[dict[str, Any]]) -> None:

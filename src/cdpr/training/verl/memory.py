@@ -32,8 +32,8 @@ class Server:
     def line(self, longest: int) -> str:
         """One line of the plan."""
         return (
-            f"{self.name}: {self.count} of {self.gpus} GPU(s), {self.memory:.1f} GB each; weights {self.weights:.1f} GB; "
-            f"cache {self.tokens:,} tokens = {self.tokens // longest} sequences of {longest:,}, "
+            f"{self.name}: {self.count} of {self.gpus} GPU(s), {self.memory:.1f} GB each; "
+            f"weights {self.weights:.1f} GB, cache {self.tokens:,} tokens = {self.tokens // longest} sequences of {longest:,}, "
             f"{self.wanted} are open at once"
         )
 
@@ -66,19 +66,19 @@ class Plan:
             if sum(parts.values()) > self.gpu_memory:
                 largest = max(parts, key=lambda name: parts[name])
                 raise SettingsError(
-                    f"training.verl: {phase} needs {sum(parts.values()):.1f} GB of a GPU's {self.gpu_memory:g}, most of it "
-                    f"{largest} ({parts[largest]:.1f} GB); {_REMEDIES[largest]}"
+                    f"training.verl: {phase} needs {sum(parts.values()):.1f} GB of a GPU's {self.gpu_memory:g}, most of "
+                    f"it {largest} ({parts[largest]:.1f} GB); {_REMEDIES[largest]}"
                 )
         for server in self.servers:
             if server.tokens < self.longest:
                 raise SettingsError(
-                    f"training.verl: the {server.name} has {server.memory:.1f} GB, {server.weights:.1f} of them weights: "
+                    f"training.verl: the {server.name} has {server.memory:.1f} GB, {server.weights:.1f} of it weights: "
                     f"its cache holds {max(0, server.tokens):,} tokens, fewer than one sequence of {self.longest:,}; "
                     "give it a larger share or more GPUs, or shorten policy.max_response_tokens"
                 )
         if self.longest > self.model.positions:
             raise SettingsError(
-                f"policy: prompts and replies reach {self.longest:,} tokens, the model {self.model.positions:,} positions; "
+                f"policy: prompts and replies reach {self.longest:,} tokens, the model {self.model.positions:,}; "
                 "lower policy.max_response_tokens"
             )
 
@@ -132,7 +132,8 @@ def _passing(settings: Settings, model: Architecture) -> dict[str, float]:
     plan, policy = settings.training, settings.policy
     tokens = plan.micro_batch * (policy.max_prompt_tokens + policy.max_response_tokens)
     block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
-    kept = tokens * 2 * model.hidden * model.layers + block if plan.verl.gradient_checkpointing else block * model.layers
+    inputs = tokens * 2 * model.hidden * model.layers  # of every block, all that checkpointing keeps
+    kept = inputs + block if plan.verl.gradient_checkpointing else block * model.layers
     logits = min(tokens, _CHUNK) if plan.verl.chunked_logits else tokens
     gathered = 2 * (2 * model.linear + 2 * model.hidden * model.vocab)  # two blocks and both ends, in bfloat16
     return {"working weights": gathered / GB, "activations": kept / GB, "logits": logits * model.vocab * 10 / GB}
@@ -165,7 +166,9 @@ def _frozen(settings: Settings, model: Architecture) -> Server | None:
     return _server("frozen server", count, gpus, memory, weights, model, wanted)
 
 
-def _server(name: str, count: int, gpus: int, memory: float, weights: float, model: Architecture, wanted: int) -> Server:
+def _server(
+    name: str, count: int, gpus: int, memory: float, weights: float, model: Architecture, wanted: int
+) -> Server:
     free = memory - weights - ALLOWANCE * gpus / 2
     return Server(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), wanted)
 
@@ -184,7 +187,5 @@ def _tokens(settings: Settings) -> dict[str, int]:
         states = trajectories * min(turns, credit.max_states or turns)
         reply = settings.policy.max_turn_tokens
         found["probes"] = trajectories * turns * credit.samples * reply
-        found["continuations"] = (
-            states * (credit.candidates + 1) * credit.continuations * (credit.horizon + 1) * reply
-        )
+        found["continuations"] = states * (credit.candidates + 1) * credit.continuations * (credit.horizon + 1) * reply
     return found

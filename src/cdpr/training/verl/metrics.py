@@ -23,18 +23,21 @@ _TIMES = {"gen": "time/rollout_and_credit", "update_actor": "time/update", "upda
 
 
 def training_row(
-    episodes: Sequence[Mapping[str, Any]], group_size: int, metrics: Mapping[str, Any], timing: Mapping[str, float]
+    episodes: Sequence[Mapping[str, float]],
+    groups: Sequence[Mapping[str, float]],
+    metrics: Mapping[str, Any],
+    timing: Mapping[str, float],
 ) -> dict[str, float]:
-    """Of the episodes of a step (what the group hook reports of each) and verl's own metrics, under our names."""
-    names = dict.fromkeys(name for episode in episodes for name in episode)
+    """One step, under our names: what the group hook reports of each of its ``episodes`` and of the credit of its
+    ``groups``, and what verl knows itself. Failed episodes count in ``rollout/failed`` alone."""
     row: dict[str, float] = {}
-    for name in names:
-        values = [float(episode[name]) for episode in episodes if name in episode]
-        if name in _SUMMED:
-            row[name] = sum(values) / group_size  # every member of a group tells the group's figure
-        else:
-            prefix = "" if "/" in name else "rollout/" if name in ("failed", "fatal") else "train/"
-            row[prefix + name] = fmean(values)
+    for name in episodes[0]:
+        values = [episode[name] for episode in episodes if not math.isnan(episode[name])]
+        prefix = "rollout/" if name in ("failed", "fatal") else "train/"
+        row |= {prefix + name: fmean(values)} if values else {}
+    for name in dict.fromkeys(name for group in groups for name in group):
+        values = [float(group[name]) for group in groups if name in group]
+        row[name] = sum(values) if name in _SUMMED else fmean(values)
     row |= {ours: float(metrics[theirs]) for theirs, ours in _KEPT.items() if theirs in metrics}
     row |= {name: float(x) for name, x in metrics.items() if name.startswith("rollout_corr/") and _finite(x)}
     return row | {ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}

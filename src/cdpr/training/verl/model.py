@@ -65,4 +65,6 @@ class RolloutModel:
         if version is not None:
             self.versions.add(version)
         stopped = ids[-1] in self.tokenizer.eos_ids
-        return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs or ()), "stop" if stopped else "length")
+        return Completion(
+            self.tokenizer.decode(ids), ids, tuple(output.log_probs or ()), "stop" if stopped else "length"
+        )

@@ -29,6 +29,7 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         **_rollouts(settings),
         **_frozen(settings),
         **_trainer(settings, state),
+        **(_without_gpu() if settings.training.verl.rollout == "cpu" else {}),
     }
 
 
@@ -43,7 +44,7 @@ def check(settings: Settings) -> None:
     gpus, trajectories = verl.nodes * verl.gpus_per_node, plan.prompts_per_batch * plan.group_size
     if plan.algorithm not in ALGORITHMS:
         raise SettingsError(
-            f"training.algorithm: {plan.algorithm} needs a whole batch at once, and verl gives it one group; use one of "
+            f"training.algorithm: {plan.algorithm} needs a whole batch, and verl gives it one group; use one of "
             f"{', '.join(ALGORITHMS)}, or training.engine: torch"
         )
     if plan.algorithm == "cdpr" and settings.credit.continuation.policy == "lagged":
@@ -51,7 +52,7 @@ def check(settings: Settings) -> None:
     if gpus % verl.tensor_parallel:
         raise SettingsError(f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide {gpus} GPUs")
     if trajectories % gpus or plan.mini_batch_prompts * plan.group_size % gpus:
-        raise SettingsError(f"training: {trajectories} trajectories a step, or a mini-batch of them, do not divide over "
+        raise SettingsError(f"training: {trajectories} trajectories a step, or a mini-batch, do not divide over "
                             f"{gpus} GPUs; change prompts_per_batch, mini_batch_prompts or group_size")  # fmt: skip
     if verl.rollout == "cpu":
         return
@@ -170,6 +171,25 @@ def _trainer(settings: Settings, state: Path) -> dict[str, Any]:
         "trainer.default_local_dir": str(state / "verl"),
         "trainer.logger": ["console"],
         **({"+ray_kwargs.ray_init.address": "auto"} if verl.nodes > 1 else {}),
+    }
+
+
+def _without_gpu() -> dict[str, Any]:
+    """What a machine without a GPU needs: gloo, float32, no kernels; and Ray told of devices that are not there."""
+    return {
+        f"{_MODEL}.external_lib": f"{_HERE}.cpu.engine",
+        f"{_MODEL}.use_remove_padding": False,
+        f"{_MODEL}.use_fused_kernels": False,
+        f"+{_MODEL}.override_config.attn_implementation": "sdpa",
+        f"{_ACTOR}.strategy": "fsdp2",
+        f"{_ACTOR}.use_torch_compile": False,
+        f"{_ACTOR}.fsdp_config.use_torch_compile": False,
+        f"+{_ACTOR}.fsdp_config.mixed_precision.param_dtype": "fp32",
+        "trainer.device": "cpu",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        "ray_kwargs.ray_init.num_cpus": 16,
+        "+ray_kwargs.ray_init.num_gpus": 2,
+        "+ray_kwargs.ray_init.include_dashboard": False,
     }
 
 

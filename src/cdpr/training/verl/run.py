@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ...settings import Settings, SettingsError
 from ..model import Log
+from .cpu import ENVIRONMENT
 from .plan import overrides, resolve
 from .session import Session
 
@@ -31,6 +32,8 @@ def train(
         raise SettingsError("training.engine: verl needs verl, which is not installed; see docs/design/verl.md")
     state = Path(state_dir).resolve()
     state.mkdir(parents=True, exist_ok=True)
+    if settings.training.verl.rollout == "cpu":
+        os.environ.update(ENVIRONMENT)
     session = state / "session.json"
     Session(settings, Path(cases), Path(init_policy), state, seed).write(session)
     resolved = resolve(settings, session, Path(init_policy).resolve(), state)

@@ -12,8 +12,11 @@ import ray
 import transfer_queue as tq
 from omegaconf import open_dict
 from verl.trainer.main_ppo import TaskRunnerV1
+from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.distributed import initialize_global_process_group_ray
+from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
 from ...tracking.metrics import read_metrics
@@ -33,6 +36,14 @@ class ServerClient(LLMServerClient):
         self.frozen = frozen
 
 
+class CpuWorker(ActorRolloutRefWorker):
+    """verl's worker, with a process group that knows gloo alone."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        initialize_global_process_group_ray(backend="cpu:gloo")
+
+
 @register_trainer("cdpr")
 class DiagnosticTrainer(PPOTrainerSync):
     """Rollouts, group hook, update; every step on-policy."""
@@ -40,6 +51,12 @@ class DiagnosticTrainer(PPOTrainerSync):
     def _build_replay_buffer(self):
         self.trainer_mode = "sync"  # by any other name verl takes its asynchronous buffer
         return super()._build_replay_buffer()
+
+    def _init_resource_pool_mgr(self):
+        super()._init_resource_pool_mgr()
+        if self.config.trainer.device == "cpu":
+            for role in {Role.ActorRollout, Role.ActorRolloutRef} & self.role_worker_mapping.keys():
+                self.role_worker_mapping[role] = ray.remote(CpuWorker)
 
     def _setup(self):
         self.session = read_session(self.config.data.cdpr_session)
@@ -51,7 +68,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         self.frozen = self._start_frozen()
 
     def _start_frozen(self) -> Any:
-        """Servers of the initial policy on GPUs of their own; they load its weights and are never brought up to date."""
+        """Servers of the initial policy on GPUs of their own: they load its weights and keep them."""
         custom = self.config.actor_rollout_ref.rollout.get("custom") or {}
         if "frozen_gpus" not in custom:
             return None
@@ -97,8 +114,9 @@ class DiagnosticTrainer(PPOTrainerSync):
         data = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
         )
-        episodes = [fields["reward_extra_info"] for fields in data["extra_fields"].tolist()]
-        row = training_row(episodes, self.session.settings.training.group_size, metrics, timing_raw)
+        told = data["extra_fields"].tolist()
+        first = [fields["credit"] for key, fields in zip(batch.keys, told, strict=True) if key.split("_")[1] == "0"]
+        row = training_row([fields["reward_extra_info"] for fields in told], first, metrics, timing_raw)
         row["rollout/tokens"] = int(sum(mask.sum() for mask in data["response_mask"].unbind()))
         self.seconds += timing_raw["step"]
         self.tokens += row["rollout/tokens"] + int(

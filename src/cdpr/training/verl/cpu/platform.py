@@ -1,0 +1,92 @@
+"""A machine without an accelerator as one of verl's platforms. Ray counts logical "GPUs", so that verl's placement
+works as everywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import types
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from verl.plugin.platform.platform_base import PlatformBase
+from verl.plugin.platform.platform_manager import PlatformRegistry
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _zero(*_: Any, **__: Any) -> int:
+    return 0
+
+
+def _device_module() -> types.ModuleType:
+    """``torch.cpu`` under the names that verl expects of ``torch.cuda``."""
+    module = types.ModuleType("cdpr_cpu_device")
+    for name in dir(torch.cpu):
+        if not name.startswith("__"):
+            setattr(module, name, getattr(torch.cpu, name))
+    for name in ("empty_cache", "init", "ipc_collect", "manual_seed", "manual_seed_all", "reset_peak_memory_stats",
+                 "set_device", "synchronize"):  # fmt: skip
+        setattr(module, name, _nothing)
+    for name in ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved"):
+        setattr(module, name, _zero)
+    module.get_device_name = lambda *_: "cpu"  # type: ignore[attr-defined]
+    module.get_rng_state, module.set_rng_state = torch.get_rng_state, torch.set_rng_state  # type: ignore[attr-defined]
+    module.is_available = lambda: False  # type: ignore[attr-defined]
+    module.mem_get_info = lambda *_: (0, 0)  # type: ignore[attr-defined]
+    return module
+
+
+@PlatformRegistry.register(platform="cpu")
+class CpuPlatform(PlatformBase):
+    """One device, named ``cpu``; collectives over gloo."""
+
+    device_name = "cpu"
+    vendor_name = "cpu"
+    device_module = _device_module()
+
+    set_device = synchronize = set_allocator_settings = empty_cache = _nothing
+    profiler_start = profiler_stop = cudart = _nothing
+
+    def is_available(self) -> bool:
+        return True
+
+    def current_device(self):
+        return "cpu"
+
+    def device_count(self) -> int:
+        return 1
+
+    def manual_seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    manual_seed_all = manual_seed
+
+    def get_device_capability(self, device_index: int = 0):
+        return None, None
+
+    def communication_backend_name(self) -> str:
+        # verl asks for "cpu:gloo,cpu:gloo", which torch refuses; where a group exists already it asks for none.
+        if not dist.is_initialized() and {"MASTER_ADDR", "RANK", "WORLD_SIZE"} <= os.environ.keys():
+            rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            dist.init_process_group("cpu:gloo", os.environ.get("DIST_INIT_METHOD"), rank=rank, world_size=size)
+        return "gloo"
+
+    def visible_devices_envvar(self) -> str:
+        return "CUDA_VISIBLE_DEVICES"
+
+    @contextlib.contextmanager
+    def nvtx_range(self, msg: str):
+        yield
+
+    def ray_resource_name(self) -> str:
+        return "GPU"
+
+    def ray_noset_envvars(self) -> list[str]:
+        return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
+
+    def is_ipc_supported(self) -> bool:
+        return False

@@ -1,0 +1,102 @@
+"""Our sampler as a rollout server of verl: a Ray actor that holds the weights, the replica that starts it, and the
+adapter that brings new weights from the trainer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+import torch
+from verl.workers.rollout import base
+from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+
+from ....llm.sampler import InProcessSampler
+from ....llm.tokenizer import ChatTokenizer
+from ...model import load_model
+from ..local_server import LocalServer
+
+NAME = "cpu"
+
+
+class Server(LocalServer):
+    """The actor. It never sleeps, so most of what verl asks of a server is nothing to it."""
+
+    def __init__(self, folder: str):
+        torch.set_num_threads(1)
+        self.model, self.frozen, self.version = load_model(folder), None, 0
+        self.sampler = InProcessSampler.from_model(self.model, ChatTokenizer(folder))
+
+    async def generate(self, request_id: str, prompt_ids: Any, sampling_params: Any, **_: Any) -> TokenOutput:  # type: ignore[override]
+        """One reply."""
+        reply = await super().generate(request_id, prompt_ids=prompt_ids, sampling_params=sampling_params)
+        return TokenOutput(**vars(reply))
+
+    async def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
+        """Go on with other weights. Raises KeyError for a name that the model does not have."""
+        odd = self.model.load_state_dict(weights, strict=False)
+        missing = [name for name in odd.missing_keys if name != "lm_head.weight"]  # tied to the embedding
+        if missing or odd.unexpected_keys:
+            raise KeyError(f"weights do not match the model: missing {missing[:3]}, unknown {odd.unexpected_keys[:3]}")
+        self.sampler.refresh()
+        self.version = self.version if version is None else version
+
+    async def ready(self) -> bool:
+        """Answers when the weights are loaded."""
+        return True
+
+    async def set_global_steps(self, version: int) -> None:
+        """The version of the weights."""
+        self.version = version
+
+    async def _nothing(self, *_: Any, **__: Any) -> None:
+        return None
+
+    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
+    abort_all_requests = resume_generation = start_profile = stop_profile = _nothing
+
+
+def _actor_name(rank: int) -> str:
+    return f"cdpr_cpu_server_{rank}"
+
+
+class Replica(RolloutReplica):
+    """One server."""
+
+    async def launch_servers(self) -> None:
+        """Start it."""
+        name, config = _actor_name(self.replica_rank), self.model_config
+        folder = config.local_path if hasattr(config, "local_path") else config["path"]
+        actor = ray.remote(Server).options(name=name, num_cpus=1, max_concurrency=self.max_concurrency)
+        server = actor.remote(str(folder))
+        await server.ready.remote()
+        self.servers, self._server_handle, self._server_address = [server], server, name
+
+
+class Adapter(base.BaseRollout):
+    """In the trainer's process: hands the weights over after every step."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, *_: Any, **__: Any):
+        super().__init__(config, model_config, device_mesh)
+        rank, size = int(os.environ["RANK"]), self.config.tensor_model_parallel_size
+        self.replica_rank = rank // size if replica_rank == -1 else replica_rank
+        self.is_leader_rank = rank % size == 0
+        self.sleep_level = 2
+
+    async def resume(self, tags: Any) -> None:
+        """The server never sleeps."""
+
+    async def release(self) -> None:
+        """The server never sleeps."""
+
+    async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
+        """All tensors at once: a proof has few."""
+        named = {name: tensor.detach().to("cpu", torch.float32).clone() for name, tensor in weights}
+        if self.is_leader_rank:
+            await ray.get_actor(_actor_name(self.replica_rank)).load_weights.remote(named, global_steps)
+
+
+RolloutReplicaRegistry.register(NAME, lambda: Replica)
+# Not a public door: verl 0.9.1 finds adapters in this table alone.
+base._ROLLOUT_REGISTRY[NAME, "async"] = f"{__name__}.Adapter"
