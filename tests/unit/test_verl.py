@@ -6,7 +6,10 @@ What needs verl itself is skipped where it is not installed; no test needs Ray o
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -389,3 +392,37 @@ def test_the_torch_engine_knows_nothing_of_verl():
     """Keys of verl change no run of the torch trainer."""
     plain, other = parse_settings({}), parse_settings({"training": {"verl": {"nodes": 4, "quantization": "none"}}})
     assert canonical(plain, plain) == canonical(other, other)
+
+
+@pytest.mark.verl
+def test_the_real_trainer_trains_resumes_and_hands_over(taught, tmp_path):
+    """`cdpr train` with Ray, FSDP2 over gloo, our sampler as rollout server and a frozen one beside it: two steps and a
+    checkpoint, then a third after a restart, then a policy that the torch sampler takes."""
+    pytest.importorskip("verl", reason="verl is not installed")
+    policy, metrics, credit = tmp_path / "policy", tmp_path / "metrics.jsonl", tmp_path / "credit.jsonl.gz"
+
+    def train(steps: int) -> list[dict]:
+        plan = {"steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 1e-3}
+        settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
+        settings["paths"] = {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}
+        (tmp_path / "mine.yaml").write_text(json.dumps(settings))
+        command = [sys.executable, "-W", "ignore", "-m", "cdpr.cli", "train", "--run", "cdpr-seed0", "--key", "k" * 16]
+        paths = {"cases": taught / "cases.jsonl", "init_policy": taught / "policy", "policy": policy,
+                 "metrics": metrics, "credit": credit}  # fmt: skip
+        command += [part for name, path in paths.items() for part in (f"--{name}", str(path))]
+        done = subprocess.run([*command, "--settings", str(tmp_path / "mine.yaml")], capture_output=True, text=True)
+        (tmp_path / f"log.{steps}").write_text(done.stdout + done.stderr)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+        return [json.loads(line) for line in metrics.read_text().splitlines()]
+
+    first, both = train(2), train(3)
+    assert [row["step"] for row in first] == [0, 1, 2] and [row["step"] for row in both] == [0, 1, 2, 3]
+    assert both[:3] == first, "a resumed run rewrote the steps before its checkpoint"
+    assert all(row["rollout/failed"] == 0 and row["credit/fresh"] + row["credit/cached"] for row in both[1:])
+    assert both[3]["seconds"] > both[2]["seconds"] and "validation/accuracy" in both[3]
+    with gzip.open(credit, "rt") as rows:
+        assert {json.loads(row)["step"] for row in rows} == {1, 2, 3}
+    trained, initial = (load_model(folder).state_dict() for folder in (policy, taught / "policy"))
+    assert any(not torch.allclose(trained[name], initial[name], atol=1e-2, rtol=0.02) for name in initial)
+    sampler = LocalServer(policy).sampler  # weights and tokenizer as evaluation reads them
+    assert sampler.tokenizer.vocab_size == ChatTokenizer(taught / "policy").vocab_size

@@ -32,8 +32,8 @@ class Server:
     def line(self, longest: int) -> str:
         """One line of the plan."""
         return (
-            f"{self.name}: {self.count} of {self.gpus} GPU(s), {self.memory:.1f} GB each; "
-            f"weights {self.weights:.1f} GB, cache {self.tokens:,} tokens = {self.tokens // longest} sequences of {longest:,}, "
+            f"{self.name}: {self.count} of {self.gpus} GPU(s), {self.memory:.1f} GB each; weights {self.weights:.1f} "
+            f"GB, cache {self.tokens:,} tokens = {self.tokens // longest} sequences of {longest:,}, "
             f"{self.wanted} are open at once"
         )
 
@@ -66,8 +66,8 @@ class Plan:
             if sum(parts.values()) > self.gpu_memory:
                 largest = max(parts, key=lambda name: parts[name])
                 raise SettingsError(
-                    f"training.verl: {phase} needs {sum(parts.values()):.1f} GB of a GPU's {self.gpu_memory:g}, most of "
-                    f"it {largest} ({parts[largest]:.1f} GB); {_REMEDIES[largest]}"
+                    f"training.verl: {phase} needs {sum(parts.values()):.1f} GB of a GPU's {self.gpu_memory:g}, most "
+                    f"of it {largest} ({parts[largest]:.1f} GB); {_REMEDIES[largest]}"
                 )
         for server in self.servers:
             if server.tokens < self.longest:
