@@ -64,7 +64,8 @@ class DiagnosticTrainer(PPOTrainerSync):
         known = [row for row in read_metrics(self.session.state / "metrics.jsonl") if row["step"] <= self.global_steps]
         self.seconds = known[-1]["seconds"] if known else 0.0
         self.tokens = known[-1]["tokens"] if known else 0
-        self.validation: dict[str, float] = {}
+        self.start = self.global_steps
+        self.validation: dict[str, Any] = {}
         self.frozen = self._start_frozen()
 
     def _start_frozen(self) -> Any:
@@ -106,17 +107,23 @@ class DiagnosticTrainer(PPOTrainerSync):
     def _validate(self):
         metrics = super()._validate()
         self.validation = validation_row(metrics) | {"validation/decoding": "greedy"}
-        if self.global_steps == 0:
-            self._write({"step": 0, "seconds": 0.0, "tokens": 0})
+        if self.global_steps == self.start:  # before the first step; a resumed run has that row already
+            if self.start == 0:
+                self._write({"step": 0, "seconds": 0.0, "tokens": 0})
+            self.validation = {}
         return metrics
 
     def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
         data = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
         )
-        told = data["extra_fields"].tolist()
-        first = [fields["credit"] for key, fields in zip(batch.keys, told, strict=True) if key.split("_")[1] == "0"]
-        row = training_row([fields["reward_extra_info"] for fields in told], first, metrics, timing_raw)
+        told = {
+            key: fields
+            for key, tag, fields in zip(batch.keys, batch.tags, data["extra_fields"].tolist(), strict=True)
+            if not tag.get("is_padding")
+        }
+        groups = [fields["credit"] for key, fields in told.items() if key.split("_")[1] == "0"]
+        row = training_row([fields["reward_extra_info"] for fields in told.values()], groups, metrics, timing_raw)
         row["rollout/tokens"] = int(sum(mask.sum() for mask in data["response_mask"].unbind()))
         self.seconds += timing_raw["step"]
         self.tokens += row["rollout/tokens"] + int(
