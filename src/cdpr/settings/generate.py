@@ -43,6 +43,7 @@ Generated from `src/cdpr/settings/schema.py` by `cdpr config --write`; do not ed
 | `config/ci.yaml` | everything in miniature, for tests |
 | `config/small_gpu.yaml` | a small real model on one GPU |
 | `config/paper.yaml` | the paper's own scale and constants |
+| `config/verl_cpu.yaml` | the demo with the engine verl, without a GPU |
 
 *Default* is the value in `config.yaml`; where the paper's own value differs it stands in brackets. *Source* quotes the
 paper; *D…* names the entry of [`docs/deviations.md`](../docs/deviations.md) that explains a choice.
