@@ -207,4 +207,6 @@ def _value(value: Any) -> str:
 def report(settings: Settings, session: Path, policy: Path, state: Path) -> str:
     """What ``cdpr train --dry-run`` prints. Raises SettingsError where the run would be refused."""
     resolved = resolve(settings, session, policy, state)
-    return "\n".join(["# memory and tokens", *plan_of(settings).lines(), "", "# verl", *overrides(resolved)])
+    without = settings.training.verl.rollout == "cpu"
+    memory = ["without a GPU: not planned"] if without else plan_of(settings).lines()
+    return "\n".join(["# memory and tokens", *memory, "", "# verl", *overrides(resolved)])

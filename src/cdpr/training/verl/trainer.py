@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import os
 from pathlib import Path
@@ -144,4 +145,9 @@ class DiagnosticTrainer(PPOTrainerSync):
 
 @ray.remote
 class DiagnosticTaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """verl's runner; importing this module in its process has registered trainer and estimator."""
+    """verl's runner, in a process that knows our trainer and estimator."""
+
+    def run(self, config):
+        # Ray sends the class itself, not the module that it stands in.
+        importlib.import_module("cdpr.training.verl.trainer")
+        return super().run(config)
