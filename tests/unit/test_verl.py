@@ -322,6 +322,23 @@ def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path):
     assert "frozen server" in problem(row, 0.1)
 
 
+def test_credentialed_cases_and_a_frozen_server_elsewhere(taught, tmp_path):
+    """Refused before anything starts, or told in the run's record."""
+    from cdpr.cases import read_records
+    from cdpr.training.verl.run import disclosure
+
+    kept = [case.model_copy(update={"credentialed": True}) for case in read_records(taught / "cases.jsonl")]
+    write_records(tmp_path / "cases.jsonl", kept)
+    change = {"training": {"verl": {"frozen": {"url": "http://models.example.org/v1"}}}}
+    settings = parse_settings(merge(SMALL, change))
+    assert disclosure(settings, taught / "cases.jsonl") is None
+    with pytest.raises(GovernanceError, match="another machine"):
+        disclosure(settings, tmp_path / "cases.jsonl")
+    agreed = parse_settings(merge(SMALL, change | {"governance": {"remote_agreement": "DUA 17"}}))
+    told = disclosure(agreed, tmp_path / "cases.jsonl")
+    assert told.tags() == {"remote_agreement": "DUA 17", "remote_host": "models.example.org"}
+
+
 def test_what_exceeds_the_response_is_cut_and_counted(taught, tmp_path):
     session = session_of(taught, tmp_path)
     trainer = trainer_of(session)

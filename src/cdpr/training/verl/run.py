@@ -13,9 +13,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...cases import iterate_records
+from ...llm.guard import Disclosure, allow
 from ...settings import Settings, SettingsError
 from ..model import Log
 from .cpu import ENVIRONMENT
+from .memory import needs_frozen
 from .plan import overrides, resolve
 from .session import Session
 
@@ -40,6 +43,15 @@ def train(
     with _followed(state / "verl.metrics.jsonl", log):
         _launch(overrides(resolved))
     _hand_over(state / "verl", Path(init_policy), Path(out_dir))
+
+
+def disclosure(settings: Settings, cases: Path) -> Disclosure | None:
+    """What the frozen server may be told, asked before anything starts. Raises GovernanceError where credentialed text
+    would leave the machine without an agreement."""
+    url = settings.training.verl.frozen.url
+    if url is None or not needs_frozen(settings):
+        return None
+    return allow(url, any(case.credentialed for case in iterate_records(cases)), settings.governance)
 
 
 def _launch(arguments: list[str]) -> None:
