@@ -120,7 +120,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         )
         told = {
             key: fields
-            for key, tag, fields in zip(batch.keys, batch.tags, data["extra_fields"].tolist(), strict=True)
+            for key, tag, fields in zip(batch.keys, batch.tags, data.pop("extra_fields").tolist(), strict=True)
             if not tag.get("is_padding")
         }
         groups = [fields["credit"] for key, fields in told.items() if key.split("_")[1] == "0"]
