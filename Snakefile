@@ -76,6 +76,11 @@ rule efficiency:
         rules.plot_training_efficiency.output,
 
 
+rule engines:
+    input:
+        rules.plot_engines.output,
+
+
 rule comparators:
     input:
         rules.write_comparators.output,

@@ -16,6 +16,7 @@ try:
     from cdpr.settings import SettingsError
     from cdpr.stages.catalogue import DATASETS, REAL_DATASET
     from cdpr.workflow import (
+        ENGINES,
         EVALUATION,
         FIGURES,
         PAPER_TABLES,

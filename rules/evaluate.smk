@@ -20,7 +20,7 @@ rule evaluate:
     conda:
         "../envs/cdpr.yaml"
     resources:
-        mem_mb=4000,
+        **plan.evaluation_machine(),
         runtime=720,
     params:
         key=plan.keyed("evaluate"),

@@ -41,7 +41,7 @@ for stage, name in TABLES.items():
             " --csv {output.csv} --md {output.md} --tex {output.tex} 2>&1 | tee {log}"
 
 
-for name in FIGURES:
+for name in (*FIGURES, ENGINES):
 
     rule:
         name:
@@ -49,7 +49,7 @@ for name in FIGURES:
         input:
             evidence=plan.evidence_files(name),
         output:
-            [f"<results>/figures/{name}.csv"] if name in SWEPT else [],
+            [f"<results>/figures/{name}.csv"] if name in (*SWEPT, ENGINES) else [],
             png=report(
                 f"<results>/figures/{name}.png",
                 caption=f"../workflow/report/{name}.rst",

@@ -49,7 +49,7 @@ rule train:
         "../envs/cdpr.yaml"
     threads: plan.settings.training.threads
     resources:
-        mem_mb=4000,
+        **plan.training_machine(),
         runtime=2880,
     params:
         key=plan.keyed("train"),

@@ -33,6 +33,7 @@ from .settings import (
 from .stages.catalogue import DATASETS, REAL_DATASET, REFERENCES, STAGES, UNTRAINED
 from .tracking.mlflow_index import flatten
 
+_MEMORY_OF_A_GPU = 64_000  # MB of main memory that a job with a GPU asks for: weights, optimiser state, caches
 PREFLIGHT_RUNS = ("warm_start", "immediate")
 # Stages that show results, and what they write below `results/`.
 TABLES = {
@@ -41,6 +42,7 @@ TABLES = {
 }  # fmt: skip
 SWEPT = ("sensitivity", "further_sensitivity")
 FIGURES = ("training_efficiency", "learning_curves", "accuracy_cost", "cost_distribution", *SWEPT)
+ENGINES = "engines"  # a figure beside the others: its runs need verl
 # Those of the paper; the others go beyond it.
 PAPER_TABLES = ("main_table", "ablations", "dynamic_vs_static", "sample_case")
 PAPER_FACTS = "workflow/paper"
@@ -89,7 +91,7 @@ class Plan:
     def evidence(self, stage: str) -> tuple[list[tuple[str, str]], list[str]]:
         """What a table or figure is made of: evaluations, as (run, data set), and training runs."""
         name = stage.removeprefix("plot_")
-        if name in ("training_efficiency", "learning_curves"):
+        if name in ("training_efficiency", "learning_curves", ENGINES):
             return [], self.shown(name)
         if name in ("main_table", "accuracy_cost", "cost_distribution"):
             return self.evaluations(self.main_runs()), []
@@ -244,6 +246,26 @@ class Plan:
         except BlockingIOError:
             raise SettingsError(f"another snakemake is at work on {self.results}/ (it holds {path})") from None
 
+    # What jobs ask of a cluster
+
+    def training_machine(self) -> dict[str, Any]:
+        """Resources of a training job, as `snakemake-executor-plugin-slurm` names them."""
+        training = self.settings.training
+        verl = training.verl
+        if training.engine == "verl" and verl.rollout != "cpu":
+            gpus = verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else verl.frozen.gpus)
+            several = {"nodes": verl.nodes, "tasks": verl.nodes, "mpi": "srun"} if verl.nodes > 1 else {}
+            return {"gres": f"gpu:{gpus}", "mem_mb": _MEMORY_OF_A_GPU * gpus, **several}
+        if self.settings.policy.model != "tiny":
+            return {"gpu": 1, "mem_mb": _MEMORY_OF_A_GPU}
+        return {"mem_mb": 8000 if training.engine == "verl" else 4000}
+
+    def evaluation_machine(self) -> dict[str, Any]:
+        """Resources of an evaluation job; reference policies need no GPU."""
+        if self.settings.policy.model == "tiny":
+            return {"mem_mb": 4000}
+        return {"mem_mb": _MEMORY_OF_A_GPU, "gpu": lambda wildcards: int(wildcards.run not in REFERENCES)}
+
     # Keys
 
     def keyed(self, stage: str) -> Callable[[Any], str]:
@@ -312,7 +334,7 @@ class Plan:
             return (cases, {}) if options["run"] in REFERENCES else self._with_policy(cases, options["run"])
         if stage == "preflight":
             return {r: self.key("evaluate", run=r, dataset="mimic_iv") for r in PREFLIGHT_RUNS}, {}
-        if stage in TABLES or stage == "claims" or stage.removeprefix("plot_") in FIGURES:
+        if stage in TABLES or stage == "claims" or stage.removeprefix("plot_") in (*FIGURES, ENGINES):
             evaluations, training = self.evidence(stage)
             keys = {f"{r}/{d}": self.key("evaluate", run=r, dataset=d) for r, d in evaluations}
             keys |= {run: self.key("train", run=run) for run in training}

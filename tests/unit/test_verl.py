@@ -246,6 +246,28 @@ def test_groups_do_not_wait_for_each_other(taught, tmp_path):
     assert [found.decisions[0] for found in asyncio.run(both())] == alone
 
 
+def test_continuations_do_not_wait_for_the_last_episode(taught, tmp_path):
+    """Episodes of one group are held back until the frozen server has been asked for another's continuations."""
+    pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
+    asked = asyncio.Event()
+
+    class Frozen(LocalServer):
+        async def generate(self, *args, **kwargs):
+            asked.set()
+            return await super().generate(*args, **kwargs)
+
+    class Straggler(LocalServer):
+        async def generate(self, request_id, **kwargs):
+            if request_id == "g1":
+                await asked.wait()
+            return await super().generate(request_id, **kwargs)
+
+    change = {"credit": {"threshold": 0.0}, "training": {"verl": {"timeout_s": 60.0}}}
+    session = session_of(taught, tmp_path, **change)
+    outputs = local_worker(session, tmp_path, Straggler(session.policy, Frozen(session.policy))).work(0)
+    assert asked.is_set() and len(outputs) == 8 and not any(output.failure for output in outputs)
+
+
 @pytest.fixture(scope="module")
 def served(taught):
     """The taught policy behind an address, as vLLM answers token prompts; the model ``plain`` gives no token ids."""

@@ -26,6 +26,7 @@ PANELS = {
     "accuracy": ("validation accuracy (%)", 100.0), "utility": ("utility", 1.0), "aec": ("AEC (USD)", 1.0),
     "aen": ("AEN", 1.0), "n_na": ("N_na per case", 1.0),
 }  # fmt: skip
+LEARNT = ("accuracy", "aen", "aec", "n_na", "utility")
 Point = tuple[Method, float, float, tuple[float, float], tuple[float, float]]
 
 
@@ -64,21 +65,22 @@ def plot_training_efficiency(
 
 
 def plot_learning_curves(
-    settings: Settings, results_dir: str | Path, out_stem: str | Path, variants: Sequence[str] | None = None
-) -> list[Path]:
-    """Validation accuracy, AEN, AEC, N_na and utility by training step; see :func:`plot_training_efficiency`."""
-    metrics = ("accuracy", "aen", "aec", "n_na", "utility")
-    curves = _curves(settings, results_dir, metrics, variants or shown(settings, "learning_curves"))
+    settings: Settings, results_dir: str | Path, out_stem: str | Path, variants: Sequence[str] | None = None,
+    note: str = "",
+) -> list[Path]:  # fmt: skip
+    """Validation accuracy, AEN, AEC, N_na and utility by training step, with a ``note`` below; see
+    :func:`plot_training_efficiency`."""
+    curves = _curves(settings, results_dir, LEARNT, variants or shown(settings, "learning_curves"))
     with style.drawing():
         figure = style.new_figure(7.2, 4.4)
         panels = figure.subplots(2, 3).ravel()
-        for panel, metric in zip(panels, metrics, strict=False):
+        for panel, metric in zip(panels, LEARNT, strict=False):
             _draw_curves(panel, curves, metric, "step", 1.0)
             panel.set_title(PANELS[metric][0])
             panel.set_xlabel("training step")
         _curve_legend(panels[-1], curves)
         panels[-1].set_axis_off()
-        _curve_foot(figure, settings, curves)
+        _curve_foot(figure, settings, curves, note and f"\n{note}")
         return style.save(figure, out_stem)
 
 

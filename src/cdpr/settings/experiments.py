@@ -11,7 +11,7 @@ from pydantic import field_validator
 from .section import Section, key
 
 FILE = "workflow/experiments.yaml"
-Shown = Literal["main_table", "learning_curves", "training_efficiency", "ablations", "comparators"]
+Shown = Literal["main_table", "learning_curves", "training_efficiency", "ablations", "comparators", "engines"]
 Value = bool | int | float | str | None
 
 

@@ -11,26 +11,37 @@ from .section import Section, key
 
 
 class FrozenServer(Section):
+    beside: bool = key(
+        False,
+        "Start vLLM with the run and end it with the run, on the training GPUs of the machine where the run starts; it "
+        "takes the share `memory` of each.",
+        paper="co-located on the same two devices via separate GPU memory budget",
+    )
+    command: str = key(
+        "vllm",
+        "How `beside` calls vLLM; a path where it is installed in another environment (as with SGLang rollouts).",
+    )
     url: str | None = key(
         None,
         "OpenAI-compatible server of the frozen initial policy (`http://HOST:PORT/v1` or `unix:/PATH`) that answers "
-        "token prompts, as vLLM does; empty: verl starts one on `gpus` GPUs of its own.",
+        "token prompts, as vLLM does; empty: as `beside` says, or verl starts one on `gpus` GPUs of its own.",
         paper="hosted by a separate vLLM server initialized from the same Qwen3-4B-Instruct-2507 weights and frozen "
         "for the entire run",
     )
     name: str | None = key(None, "Name of the model on that server; empty: the folder `policy.model`.")
-    gpus: int = key(1, "GPUs of a frozen server that verl starts; used when `url` is empty.", gt=0)
+    gpus: int = key(1, "GPUs of a frozen server that verl starts; used with neither `url` nor `beside`.", gt=0)
     memory: float = key(
         0.2,
-        "Share of every training GPU's memory that a server at `url` takes there; 0: it runs elsewhere.",
-        paper="co-located on the same two devices via separate GPU memory budget",
+        "Share of every training GPU's memory that a server at `url` or `beside` takes there; 0: it runs elsewhere.",
         ge=0,
         lt=1,
     )
     retries: int = key(
-        5, "Further tries of a request that a server at `url` did not answer, after 1, 2, 4 ... 30 seconds.", ge=0
+        10,
+        "Further tries of a request that a server at `url` or `beside` did not answer, after 1, 2, 4 ... 30 seconds.",
+        ge=0,
     )
-    at_once: int = key(256, "Requests that are open at a server at `url` at the same time.", gt=0)
+    at_once: int = key(256, "Requests that are open at a server at `url` or `beside` at the same time.", gt=0)
 
 
 class Verl(Section):

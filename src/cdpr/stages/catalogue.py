@@ -240,6 +240,7 @@ _ALL = (
             csv="the numbers"),
     _figure("plot_further_sensitivity", "Draw sweeps of what the paper leaves open: n_s, lambdas, cost unit, ...",
             csv="the numbers"),
+    _figure("plot_engines", "Draw the learning curves of verl beside the torch trainer's.", csv="how they agree"),
     _figure("plot_cost_distribution", "Draw how the cost of a work-up is distributed over cases."),
     _figure("plot_accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies."),
     _shown(

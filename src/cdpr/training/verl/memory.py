@@ -111,7 +111,7 @@ def plan_of(settings: Settings) -> Plan:
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
     resident = {"weights": 4 * (model.parameters + (trained if verl.lora_rank else 0)) / gpus / GB,
                 "optimiser": 8 * trained / gpus / GB}  # fmt: skip
-    frozen = verl.frozen.memory * verl.gpu_memory_gb if verl.frozen.url else 0.0
+    frozen = verl.frozen.memory * verl.gpu_memory_gb if verl.frozen.url or verl.frozen.beside else 0.0
     always = {"frozen server": frozen, "allowance": ALLOWANCE}
     rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
     rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
@@ -154,15 +154,16 @@ def _frozen(settings: Settings, model: Architecture) -> Server | None:
     if not needs_frozen(settings) or (verl.frozen.url and not verl.frozen.memory):
         return None
     weights = 2 * model.parameters / GB
-    if verl.frozen.url is None:
+    apart = verl.frozen.url is None and not verl.frozen.beside
+    if apart:
         count, gpus, memory = verl.frozen.gpus, 1, OWN_SERVER * verl.gpu_memory_gb
     else:
-        count, gpus = 1, verl.nodes * verl.gpus_per_node
+        count, gpus = 1, verl.gpus_per_node * (1 if verl.frozen.beside else verl.nodes)
         memory = verl.frozen.memory * verl.gpu_memory_gb * gpus
     credit = settings.credit
     states = settings.training.prompts_per_batch * settings.training.group_size * (credit.max_states or 2)
     wanted = -(-states * credit.candidates * credit.continuations // count)
-    wanted = min(wanted, verl.frozen.at_once) if verl.frozen.url else wanted
+    wanted = wanted if apart else min(wanted, verl.frozen.at_once)
     return _server("frozen server", count, gpus, memory, weights, model, wanted)
 
 

@@ -42,6 +42,9 @@ def check(settings: Settings) -> None:
     """Raises SettingsError for settings that the engine cannot follow, or whose memory does not fit."""
     plan, verl = settings.training, settings.training.verl
     gpus, trajectories = verl.nodes * verl.gpus_per_node, plan.prompts_per_batch * plan.group_size
+    if verl.frozen.beside and (verl.frozen.url or not verl.frozen.memory):
+        raise SettingsError("training.verl.frozen.beside: the run chooses the address and needs a share of memory; leave "
+                            "out training.verl.frozen.url, and set .memory above 0")  # fmt: skip
     if plan.algorithm not in ALGORITHMS:
         raise SettingsError(
             f"training.algorithm: {plan.algorithm} needs a whole batch, and verl gives it one group; use one of "
@@ -149,7 +152,7 @@ def _rollouts(settings: Settings) -> dict[str, Any]:
 def _frozen(settings: Settings) -> dict[str, Any]:
     """What the trainer reads when it starts a frozen server."""
     place = settings.training.verl.frozen
-    if not needs_frozen(settings) or place.url is not None:
+    if not needs_frozen(settings) or place.url is not None or place.beside:
         return {}
     return {f"+{_ROLLOUT}.custom": {"frozen_gpus": place.gpus, "frozen_memory": OWN_SERVER}}
 

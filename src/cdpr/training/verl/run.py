@@ -15,9 +15,11 @@ from pathlib import Path
 
 from ...cases import iterate_records
 from ...llm.guard import Disclosure, allow
-from ...settings import Settings, SettingsError
+from ...settings import Settings, SettingsError, merge, parse_settings
 from ..model import Log
+from .cluster import ray_cluster
 from .cpu import ENVIRONMENT
+from .frozen_server import NAME, serving
 from .memory import needs_frozen
 from .plan import overrides, resolve
 from .session import Session
@@ -37,10 +39,14 @@ def train(
     state.mkdir(parents=True, exist_ok=True)
     if settings.training.verl.rollout == "cpu":
         os.environ.update(ENVIRONMENT)
-    session = state / "session.json"
-    Session(settings, Path(cases), Path(init_policy), state, seed).write(session)
-    resolved = resolve(settings, session, Path(init_policy).resolve(), state)
-    with _followed(state / "verl.metrics.jsonl", log):
+    session, policy = state / "session.json", Path(init_policy).resolve()
+    resolved = resolve(settings, session, policy, state)
+    with contextlib.ExitStack() as running:
+        running.enter_context(ray_cluster(settings.training.verl.nodes, state / "ray.log"))
+        if needs_frozen(settings) and settings.training.verl.frozen.beside:
+            settings = _asking(settings, running.enter_context(serving(settings, policy, state)))
+        Session(settings, Path(cases), policy, state, seed).write(session)
+        running.enter_context(_followed(state / "verl.metrics.jsonl", log))
         _launch(overrides(resolved))
     _hand_over(state / "verl", Path(init_policy), Path(out_dir))
 
@@ -52,6 +58,12 @@ def disclosure(settings: Settings, cases: Path) -> Disclosure | None:
     if url is None or not needs_frozen(settings):
         return None
     return allow(url, any(case.credentialed for case in iterate_records(cases)), settings.governance)
+
+
+def _asking(settings: Settings, url: str) -> Settings:
+    """The settings with the address of the frozen server that this run started."""
+    place = {"url": url, "name": NAME, "beside": False}
+    return parse_settings(merge(settings.model_dump(), {"training": {"verl": {"frozen": place}}}))
 
 
 def _launch(arguments: list[str]) -> None:

@@ -1,0 +1,68 @@
+"""Ray over several machines: a cluster that is there already, or one over the machines of this Slurm job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...settings import SettingsError
+
+# One call starts Ray on every machine of the job: the first, where this process runs, leads.
+_START = (
+    'if [ "$SLURM_NODEID" = 0 ]; then exec ray start --block --disable-usage-stats --head --port={port}; fi; sleep 5; '
+    "exec ray start --block --disable-usage-stats --address={address}"
+)
+
+
+@contextlib.contextmanager
+def ray_cluster(nodes: int, log: Path, patience: float = 300.0) -> Iterator[None]:
+    """Have Ray on ``nodes`` machines while the context lasts; ``RAY_ADDRESS`` tells where.
+
+    One machine needs nothing: verl starts Ray itself. A cluster named by ``RAY_ADDRESS`` is used and left running.
+    Raises SettingsError where there is no cluster, or not all machines joined within ``patience`` seconds.
+    """
+    if nodes == 1 or os.environ.get("RAY_ADDRESS"):
+        yield
+        return
+    there = int(os.environ.get("SLURM_JOB_NUM_NODES", 0))
+    if there < nodes:
+        found = f"this Slurm job has {there}" if there else "no Slurm job and no RAY_ADDRESS is there"
+        raise SettingsError(
+            f"training.verl.nodes: {nodes} machines are asked for, and {found}; submit with "
+            "`--workflow-profile profiles/slurm`, or start Ray on every machine and export RAY_ADDRESS=HOST:6379"
+        )
+    port = 20_000 + int(os.environ.get("SLURM_JOB_ID", 0)) % 10_000  # jobs that share a machine keep apart
+    address = f"{socket.gethostbyname(socket.gethostname())}:{port}"
+    command = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "bash", "-c"]
+    with log.open("ab") as out:
+        servers = subprocess.Popen([*command, _START.format(port=port, address=address)], stdout=out, stderr=out)
+        os.environ["RAY_ADDRESS"] = address
+        try:
+            _await(nodes, servers, patience, log)
+            yield
+        finally:
+            del os.environ["RAY_ADDRESS"]
+            servers.terminate()
+            servers.wait()
+
+
+def _await(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:
+    """Wait until every machine has joined."""
+    import ray
+
+    until, joined = time.monotonic() + patience, 0
+    while time.monotonic() < until and servers.poll() is None:
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            ray.init(log_to_driver=False, logging_level="ERROR")
+            joined = sum(node["Alive"] for node in ray.nodes())
+        ray.shutdown()
+        if joined >= nodes:
+            print(f"Ray: {joined} machines at {os.environ['RAY_ADDRESS']}")
+            return
+        time.sleep(2)
+    raise SettingsError(f"training.verl.nodes: {joined} of {nodes} machines joined Ray; the log is {log}")

@@ -1,0 +1,138 @@
+"""Where verl's parts run: a frozen server beside the trainer, and Ray over several machines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+
+import psutil
+import pytest
+
+from cdpr.llm.completions import TokenServer
+from cdpr.llm.sampler import InProcessSampler
+from cdpr.llm.types import Sampling
+from cdpr.seeding import derive_seed
+from cdpr.settings import SettingsError, merge, parse_settings
+from cdpr.settings.data import Governance
+from cdpr.training.tiny import build_tiny_policy
+from cdpr.training.verl.cluster import ray_cluster
+from cdpr.training.verl.frozen_server import LOG, command_of, serving
+from cdpr.training.verl.plan import check
+
+# What `vllm serve FOLDER --host H --port P --served-model-name NAME ...` does, with our own sampler.
+VLLM = """
+import sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from cdpr.llm.sampler import InProcessSampler
+from cdpr.llm.types import Request, Sampling
+assert sys.argv[1] == "serve"
+told = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+sampler = InProcessSampler.from_folder(sys.argv[2])
+
+async def complete(request):
+    body = await request.json()
+    assert body["model"] == told["--served-model-name"]
+    asked = Request(tuple(body["prompt"]), (0,), Sampling(body["max_tokens"], body["temperature"]), body["seed"])
+    [drawn] = sampler.sample_batch([asked])[0]
+    choice = {"text": drawn.text, "finish_reason": drawn.finish_reason, "token_ids": drawn.token_ids}
+    return JSONResponse({"choices": [choice]})
+
+async def models(request):
+    return JSONResponse({"data": []})
+
+app = Starlette(routes=[Route("/v1/completions", complete, methods=["POST"]), Route("/v1/models", models)])
+uvicorn.run(app, host=told["--host"], port=int(told["--port"]), log_level="error")
+"""
+
+
+def settings_with(command: str, **frozen):
+    place = {"beside": True, "command": command, "memory": 0.1} | frozen
+    small = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "vocab_size": 300}
+    return parse_settings({"policy": {"tiny": small}, "training": {"verl": {"frozen": place}}})
+
+
+def test_a_frozen_server_beside_the_trainer_comes_back_and_ends_with_the_run(tmp_path):
+    (tmp_path / "vllm.py").write_text(VLLM)
+    settings = settings_with(f"{sys.executable} {tmp_path / 'vllm.py'}")
+    policy = tmp_path / "policy"
+    build_tiny_policy(policy, settings.policy.tiny, ["30 year old male with pain", "order blood count"])
+    sampler = InProcessSampler.from_folder(policy)
+    prompt, sampling = sampler.tokenizer.opening([{"role": "user", "content": "30 year old"}]), Sampling(6)
+    [expected] = asyncio.run(sampler.sample(prompt, (0,), sampling, derive_seed(3, 0)))
+
+    def servers() -> list[psutil.Process]:
+        return [p for p in psutil.Process().children() if str(tmp_path / "vllm.py") in p.cmdline()]
+
+    with serving(settings, policy, tmp_path, patience=60) as url:
+        server = TokenServer(url, "frozen", Governance(), sampler.tokenizer, credentialed=True, retries=8, pause=0.5)
+        for _ in range(2):
+            [drawn] = asyncio.run(server.sample(prompt, (0,), sampling, 3))
+            assert drawn.token_ids == expected.token_ids
+            [process] = servers()
+            process.kill()  # the next request waits until it is back
+            process.wait()
+        assert (tmp_path / LOG).exists()
+    assert not servers()
+
+
+@pytest.mark.parametrize(("command", "says"), [("no-such-vllm", "cannot be started"), ("false", "time and again"),
+                                               (f"{sys.executable} -c 'import time; time.sleep(60)'", "no answer")])  # fmt: skip
+def test_a_frozen_server_that_cannot_be_used_stops_the_run(tmp_path, command, says):
+    start = time.monotonic()
+    with pytest.raises(SettingsError, match=says), serving(settings_with(command), tmp_path, tmp_path, patience=2):
+        raise AssertionError("it went on")
+    assert time.monotonic() - start < 30
+
+
+def test_vllm_is_told_what_the_plan_was_made_with(tmp_path):
+    settings = settings_with("/opt/vllm/bin/vllm", at_once=64)
+    told = command_of(settings, tmp_path, 8001)
+    assert told[:3] == ["/opt/vllm/bin/vllm", "serve", str(tmp_path)]
+    pairs = dict(zip(told[3::2], told[4::2], strict=True))
+    assert pairs["--host"] == "127.0.0.1" and pairs["--gpu-memory-utilization"] == "0.1"
+    assert pairs["--max-num-seqs"] == "64" and int(pairs["--max-model-len"]) > settings.policy.max_prompt_tokens
+    both = merge(settings.model_dump(), {"training": {"verl": {"frozen": {"url": "http://127.0.0.1:1/v1"}}}})
+    with pytest.raises(SettingsError, match="chooses the address"):
+        check(parse_settings(both))
+
+
+# `srun` on one machine: the same command twice, as machine 0 and machine 1.
+SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+trap 'kill $(jobs -p); wait; exit' TERM
+SLURM_NODEID=0 "$@" & SLURM_NODEID=1 "$@" & wait
+"""
+
+
+@pytest.mark.verl
+def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray", reason="verl is not installed")
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    beside = os.path.dirname(sys.executable)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{beside}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", str(os.getpid()))
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with ray_cluster(2, tmp_path / "ray.log", patience=120):
+        ray.init(log_to_driver=False)
+        assert sum(node["Alive"] for node in ray.nodes()) == 2
+        ray.shutdown()
+    assert "RAY_ADDRESS" not in os.environ
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path / "srun") in (p.info["cmdline"] or [])]
+
+
+def test_several_machines_without_a_cluster_are_refused(tmp_path, monkeypatch):
+    for name in ("RAY_ADDRESS", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SettingsError, match="profiles/slurm"), ray_cluster(2, tmp_path / "ray.log"):
+        raise AssertionError("it went on")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
+    with pytest.raises(SettingsError, match="this Slurm job has 1"), ray_cluster(2, tmp_path / "ray.log"):
+        raise AssertionError("it went on")
+    with ray_cluster(1, tmp_path / "ray.log"):
+        assert "RAY_ADDRESS" not in os.environ
