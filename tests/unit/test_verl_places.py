@@ -79,8 +79,14 @@ def test_a_frozen_server_beside_the_trainer_comes_back_and_ends_with_the_run(tmp
     assert not servers()
 
 
-@pytest.mark.parametrize(("command", "says"), [("no-such-vllm", "cannot be started"), ("false", "time and again"),
-                                               (f"{sys.executable} -c 'import time; time.sleep(60)'", "no answer")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("no-such-vllm", "cannot be started"),
+        ("false", "time and again"),
+        (f"{sys.executable} -c 'import time; time.sleep(60)'", "no answer"),
+    ],
+)
 def test_a_frozen_server_that_cannot_be_used_stops_the_run(tmp_path, command, says):
     start = time.monotonic()
     with pytest.raises(SettingsError, match=says), serving(settings_with(command), tmp_path, tmp_path, patience=2):
