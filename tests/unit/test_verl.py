@@ -6,6 +6,7 @@ What needs verl itself is skipped where it is not installed; no test needs Ray o
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import json
 import subprocess
@@ -31,7 +32,7 @@ from cdpr.training.verl.credit import GroupCredit
 from cdpr.training.verl.local_server import LocalServer
 from cdpr.training.verl.memory import plan_of
 from cdpr.training.verl.metrics import problem, training_row
-from cdpr.training.verl.plan import check, overrides, resolve
+from cdpr.training.verl.plan import check, resolve
 from cdpr.training.verl.schedule import Schedule
 from cdpr.training.verl.session import Session, read_session
 from cdpr.training.verl.tokens import tokens_of
@@ -126,13 +127,13 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
     from cdpr.training.verl.advantage import given
 
     session = session_of(taught, tmp_path, **VARIANTS[name])
-    trainer, worker = trainer_of(session), local_worker(session, tmp_path)
+    trainer, worker = trainer_of(session), local_worker(session)
     told = 0
     for iteration in range(2):
         trainer.step = iteration
         groups = asyncio.run(trainer._rollouts(trainer._batch()))
         credit = asyncio.run(trainer.algorithm.advantages(groups, iteration))
-        outputs = worker.work(iteration)
+        outputs = worker(iteration)
         assert len(outputs) == sum(map(len, groups)) and not any(output.failure for output in outputs)
         pairs = [(t, d) for group, rows in zip(groups, credit.decisions, strict=True)
                  for t, d in zip(group, rows, strict=True)]  # fmt: skip
@@ -163,7 +164,7 @@ def test_validation_is_greedy_and_the_same(taught, tmp_path):
     pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
     session = session_of(taught, tmp_path)
     expected = trainer_of(session)._validation_row()
-    [output] = local_worker(session, tmp_path).work(0, "validation")
+    [output] = local_worker(session)(0, "validation")
     told = output.extra_fields["reward_extra_info"]
     assert {f"validation/{k}": v for k, v in told.items() if f"validation/{k}" in expected}.items() <= expected.items()
     assert output.token_rewards is None and output.reward_score == expected["validation/accuracy"]
@@ -182,7 +183,7 @@ def test_a_failed_episode_is_seen_and_its_group_teaches_nothing(taught, tmp_path
             return await super().generate(*args, **kwargs)
 
     session = session_of(taught, tmp_path, training={"algorithm": "grpo"})
-    outputs = local_worker(session, tmp_path, Broken(session.policy)).work(0)
+    outputs = local_worker(session, Broken(session.policy))(0)
     broken = [k for k, output in enumerate(outputs) if output.failure]
     assert len(broken) == 1 and len(outputs) == 8
     group = range(broken[0] // 4 * 4, broken[0] // 4 * 4 + 4)
@@ -193,42 +194,12 @@ def test_a_failed_episode_is_seen_and_its_group_teaches_nothing(taught, tmp_path
     assert problem(row, 0.1) and problem(row, 0.2) is None
 
 
-def local_worker(session: Session, tmp_path, server: LocalServer | None = None):
-    """verl's agent-loop worker in this process, over our own server."""
-    import numpy as np
-    from hydra import compose, initialize_config_module
-    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
-    from verl.protocol import DataProto
-    from verl.utils.dataset.rl_dataset import collate_fn
+def local_worker(session: Session, server: LocalServer | None = None):
+    """verl's agent-loop worker in this process, over our own server; one iteration of it per call."""
+    from cdpr.training.verl.cpu.in_process import work, worker
 
-    from cdpr.training.verl.group import GroupHook
-
-    class Worker(GroupHook, AgentLoopWorker):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.outputs = {}
-
-        async def _agent_loop_postprocess(self, output, validate, **row):
-            result = await super()._agent_loop_postprocess(output, validate, **row)
-            self.outputs[row["index"], row["session_id"]] = output
-            return result
-
-        def work(self, iteration: int, part: str = "train"):
-            schedule = Schedule(part, config={"cdpr_session": str(tmp_path / "session.json")})
-            n = session.settings.training.group_size if part == "train" else 1
-            rows = [row for j in range(len(schedule)) if (row := schedule[j])["iteration"] == iteration]
-            batch = DataProto.from_single_dict(collate_fn([row for row in rows for _ in range(n)]))
-            batch.meta_info = {"global_steps": iteration, "validate": part == "validation"}
-            batch.non_tensor_batch["uid"] = np.array([f"g{row['index']}" for row in rows for _ in range(n)], object)
-            batch.non_tensor_batch["session_id"] = np.array([i for _ in rows for i in range(n)], object)
-            self.outputs = {}
-            asyncio.run(self.generate_sequences(batch))
-            return [self.outputs[key] for key in sorted(self.outputs)]
-
-    told = overrides(resolve(session.settings, tmp_path / "session.json", session.policy, tmp_path))
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides=told)
-    return Worker(config, server or LocalServer(session.policy, LocalServer(session.policy)), None, None)
+    made = worker(session, server or LocalServer(session.policy, LocalServer(session.policy)))
+    return functools.partial(work, session, made)
 
 
 def test_groups_do_not_wait_for_each_other(taught, tmp_path):
@@ -264,7 +235,7 @@ def test_continuations_do_not_wait_for_the_last_episode(taught, tmp_path):
 
     change = {"credit": {"threshold": 0.0}, "training": {"verl": {"timeout_s": 60.0}}}
     session = session_of(taught, tmp_path, **change)
-    outputs = local_worker(session, tmp_path, Straggler(session.policy, Frozen(session.policy))).work(0)
+    outputs = local_worker(session, Straggler(session.policy, Frozen(session.policy)))(0)
     assert asked.is_set() and len(outputs) == 8 and not any(output.failure for output in outputs)
 
 

@@ -43,8 +43,8 @@ def check(settings: Settings) -> None:
     plan, verl = settings.training, settings.training.verl
     gpus, trajectories = verl.nodes * verl.gpus_per_node, plan.prompts_per_batch * plan.group_size
     if verl.frozen.beside and (verl.frozen.url or not verl.frozen.memory):
-        raise SettingsError("training.verl.frozen.beside: the run chooses the address, and needs a share of memory; leave"
-                            " out training.verl.frozen.url, and set .memory above 0")  # fmt: skip
+        raise SettingsError("training.verl.frozen.beside: the run chooses its address, and it needs a share of memory: "
+                            "leave out training.verl.frozen.url, and set .memory above 0")  # fmt: skip
     if plan.algorithm not in ALGORITHMS:
         raise SettingsError(
             f"training.algorithm: {plan.algorithm} needs a whole batch, and verl gives it one group; use one of "

@@ -1,0 +1,62 @@
+"""verl's agent-loop worker in this process, without Ray: for tests and benchmarks of what we hang into it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hydra import compose, initialize_config_module
+from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+from verl.protocol import DataProto
+from verl.utils.dataset.rl_dataset import collate_fn
+
+from ..agent_loop import EpisodeOutput
+from ..group import GroupHook
+from ..plan import overrides, resolve
+from ..schedule import Schedule
+from ..session import Session
+
+
+class Kept:
+    """Over a worker: ``outputs`` keeps what every episode left behind, by row and member of its group."""
+
+    outputs: dict[tuple[int, int], Any]
+
+    async def _agent_loop_postprocess(self, output: Any, validate: bool, **row: Any) -> Any:
+        result = await super()._agent_loop_postprocess(output, validate, **row)  # type: ignore[misc]
+        self.outputs[row["index"], row["session_id"]] = output
+        return result
+
+
+class Worker(Kept, GroupHook, AgentLoopWorker):
+    """Our loop and group hook."""
+
+
+def worker(session: Session, server: Any, kind: type = Worker) -> Any:
+    """A worker that asks ``server`` (see :class:`~cdpr.training.verl.local_server.LocalServer`)."""
+    told = overrides(resolve(session.settings, session.state / "session.json", session.policy, session.state))
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=told)
+    return kind(config, server, None, None)
+
+
+def batch(session: Session, iteration: int, part: str = "train", loop: str | None = None) -> DataProto:
+    """The rows of one iteration as verl's trainer hands them to a worker; ``loop`` names another agent loop."""
+    schedule = Schedule(part, config={"cdpr_session": str(Path(session.state) / "session.json")})
+    n = session.settings.training.group_size if part == "train" else 1
+    rows = [row for j in range(len(schedule)) if (row := schedule[j])["iteration"] == iteration]
+    rows = [row | ({"agent_name": loop} if loop else {}) for row in rows for _ in range(n)]
+    made = DataProto.from_single_dict(collate_fn(rows))
+    made.meta_info = {"global_steps": iteration, "validate": part == "validation"}
+    made.non_tensor_batch["uid"] = np.array([f"g{row['index']}" for row in rows], object)
+    made.non_tensor_batch["session_id"] = np.array([i % n for i in range(len(rows))], object)
+    return made
+
+
+def work(session: Session, by: Any, iteration: int, part: str = "train") -> list[EpisodeOutput]:
+    """All episodes of one iteration, in order."""
+    by.outputs = {}
+    asyncio.run(by.generate_sequences(batch(session, iteration, part)))
+    return [by.outputs[key] for key in sorted(by.outputs)]
