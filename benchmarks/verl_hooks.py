@@ -1,10 +1,10 @@
 """What our hooks add to a step of verl: verl's own agent-loop worker against ours, with the same calls of the model.
 
-One iteration of CDPR is worked up once with the real policy, and every reply is kept. Then two workers of verl take turns
-in one process, over a server that answers from what was kept: ours (episode, environment, prompts, group hook, credit,
-token rewards) and verl's with the plainest loop that makes the same calls (turns one after another, then everything that
-credit asked). The difference is what our code takes; it is held against a whole step of verl's trainer, measured by
-`make verl-cpu-demo`, with a policy of a million weights: against a real model's step the share is smaller still.
+One iteration of CDPR is worked up once with the real policy, and every reply is kept. Then two workers of verl take
+turns in one process, over a server that answers from what was kept: ours (episode, environment, prompts, group hook,
+credit, token rewards) and verl's with the plainest loop that makes the same calls (turns one after another, then
+everything that credit asked). The difference is what our code takes; it is held against a whole step of verl's trainer,
+measured by `make verl-cpu-demo`, with a tiny policy: against a real model's step the share is smaller still.
 
 Needs the demo's cases and warm start, and verl (`make verl-cpu-demo` has all). Writes flat keys to
 results/benchmarks/verl_hooks.json.
