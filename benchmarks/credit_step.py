@@ -5,8 +5,9 @@ actions are drawn besides the one taken, no continuation is ever reused. The arm
 cases from the same policy. Then the bookkeeping alone (environment, tree, pools, values), with a policy that answers at
 once, for growing batches.
 
-Needs the demo's cases and warm start: `snakemake --cores all results/policies/warm_start`. Writes flat keys to
-results/benchmarks/credit_step.json.
+Needs the demo's cases and warm start: `snakemake --cores all results/policies/warm_start`. With `--model FOLDER` a real
+model steps on the same cases with the paper's full prompt, on a GPU if there is one; its literal arm is left out. Writes
+flat keys to results/benchmarks/credit_step.json.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ def arms(settings: Settings) -> dict[str, Settings]:
     return found | {"literal": parse_settings(merge(cdpr.model_dump(), LITERAL))}
 
 
-def steps(settings: Settings, cases: Path, policy: Path, count: int) -> dict[str, float]:
+def steps(arms: dict[str, Settings], cases: Path, policy: Path, count: int) -> dict[str, float]:
     """Mean seconds and tokens of a step of each arm, after one step that does not count."""
-    trainers = {name: Trainer(s, iterate_records(cases), policy, 0) for name, s in arms(settings).items()}
+    trainers = {name: Trainer(s, iterate_records(cases), policy, 0) for name, s in arms.items()}
     gc.freeze()
     gc.disable()
     totals: dict[str, float] = {}
@@ -59,6 +60,8 @@ def steps(settings: Settings, cases: Path, policy: Path, count: int) -> dict[str
             work = [(s.counters.generated_tokens, s.counters.decoded_tokens) for s in trainer.samplers]
             start = time.perf_counter()
             trainer.iterate()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
             seconds = time.perf_counter() - start
             gc.collect()
             if not step:
@@ -133,6 +136,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/credit_step.json"))
     parser.add_argument("--cases", type=Path, default=Path("results/cases/mimic_iv.jsonl"))
     parser.add_argument("--policy", type=Path, default=Path("results/policies/warm_start"))
+    parser.add_argument("--model", type=Path, help="Hugging Face folder of a real model; replaces --policy")
+    parser.add_argument("--prompts", type=int, help="cases of a step (default: as configured)")
+    parser.add_argument("--turn-tokens", type=int, default=128, help="tokens of a real model's turn")
     parser.add_argument("--steps", type=int, default=24, help="counted steps of each arm")
     parser.add_argument("--threads", type=int, default=1, help="of torch; the pipeline trains two runs side by side")
     arguments = parser.parse_args()
@@ -140,8 +146,13 @@ def main() -> None:
         parser.error(f"{arguments.policy} is missing; make it with: snakemake --cores all {arguments.policy}")
     torch.set_num_threads(arguments.threads)
     settings = load_settings(Path("config.yaml"))
+    if arguments.prompts:
+        sizes = {"prompts_per_batch": arguments.prompts, "mini_batch_prompts": arguments.prompts}
+        settings = parse_settings(merge(settings.model_dump(), {"training": sizes}))
+    if arguments.model:
+        return with_real_model(settings, arguments)
     report = bookkeeping(resolve_variant(settings, "cdpr"), arguments.cases)
-    report |= steps(settings, arguments.cases, arguments.policy, arguments.steps)
+    report |= steps(arms(settings), arguments.cases, arguments.policy, arguments.steps)
     group = settings.training.prompts_per_batch * settings.training.group_size
     alone = report[f"bookkeeping_us_per_trajectory_{BATCHES[0]}"] * group / 1e6
     report |= {
@@ -152,11 +163,36 @@ def main() -> None:
         "bookkeeping_share": alone / report["cdpr_seconds"],
         "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
+    write(report, arguments)
+
+
+def with_real_model(settings: Settings, arguments: argparse.Namespace) -> None:
+    """A GRPO and a CDPR step of a real model: seconds, tokens a second, memory."""
+    real = {
+        "policy": {"model": str(arguments.model), "max_turn_tokens": arguments.turn_tokens},
+        "environment": {"prompt": {"style": "full"}},
+        "training": {"micro_batch": 2},
+    }
+    chosen = {name: parse_settings(merge(resolve_variant(settings, name).model_dump(), real))
+              for name in ("grpo", "cdpr")}  # fmt: skip
+    report = steps(chosen, arguments.cases, arguments.model, arguments.steps)
+    for name in chosen:
+        report[f"{name}_tokens_per_second"] = report[f"{name}_generated_tokens"] / report[f"{name}_seconds"]
+    report["cdpr_over_grpo_seconds"] = report["cdpr_seconds"] / report["grpo_seconds"]
+    report["peak_memory_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    if torch.cuda.is_available():
+        report["peak_gpu_memory_gb"] = torch.cuda.max_memory_allocated() / 1e9
+    write(report, arguments)
+
+
+def write(report: dict[str, float], arguments: argparse.Namespace) -> None:
+    """Figures with what they were measured on."""
     flat = {name: round(value, 4) for name, value in report.items()} | {
         "steps": arguments.steps,
         "threads": arguments.threads,
         "cpu_count": os.cpu_count(),
         "machine": f"{platform.machine()} {platform.system()}, Python {platform.python_version()}",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() and arguments.model else "cpu",
         "torch": torch.__version__,
     }
     text = json.dumps(flat, indent=2) + "\n"

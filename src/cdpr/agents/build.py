@@ -19,10 +19,11 @@ def build_agent(settings: Settings, run: str, policy_dir: Path | None, temperatu
         raise ValueError(
             f"run {run!r} is no reference policy ({', '.join(REFERENCE_POLICIES)}): name its policy folder"
         )
+    from ..llm.device import device_of
     from ..llm.sampler import InProcessSampler
     from .policy import ImmediateAgent, PolicyAgent, StaticAgent
 
-    sampler = InProcessSampler.from_folder(policy_dir)
+    sampler = InProcessSampler.from_folder(policy_dir, device=device_of(settings.policy))
     prompts = PromptBuilder(settings.environment.prompt, sampler.tokenizer, settings.policy.max_prompt_tokens)
     kind = {"static": StaticAgent, "immediate": ImmediateAgent}.get(run, PolicyAgent)
     return kind(sampler, prompts, settings.policy, temperature)

@@ -116,6 +116,11 @@ class Policy(Section):
         paper="initialized from Qwen3-4B-Instruct-2507",
     )
     tiny: TinyModel = Field(default_factory=TinyModel, description="The embedded policy.")
+    device: Literal["auto", "cpu", "cuda"] = key(
+        "auto",
+        "Where the torch trainer and evaluation compute; `auto`: on the GPU if there is one, the embedded model on the "
+        "CPU, where it is as fast and repeats its draws bit by bit.",
+    )
     max_prompt_tokens: int = key(2048, "Longest initial prompt.", paper="a maximum prompt length of 2048 tokens", gt=0)
     max_response_tokens: int = key(
         4096, "Tokens of all turns and observations together.", paper="a maximum response length of 4096 tokens", gt=0

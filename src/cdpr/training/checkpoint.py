@@ -36,7 +36,7 @@ def load_checkpoint(trainer: Trainer, folder: Path) -> bool:
     if not path.exists():
         return False
     # The file is this program's own, written under its own state folder.
-    saved = torch.load(path, weights_only=False)
+    saved = torch.load(path, map_location="cpu", weights_only=False)
     trainer.step, trainer.seconds, trainer.tokens = saved["step"], saved["seconds"], saved["tokens"]
     trainer.model.load_state_dict(saved["model"])
     trainer.update.optimizer.load_state_dict(saved["optimizer"])

@@ -15,14 +15,14 @@ Log = Callable[[dict], None]
 """Receives one row of metrics."""
 
 
-def load_model(folder: Path) -> torch.nn.Module:
+def load_model(folder: Path, device: str = "cpu") -> torch.nn.Module:
     """A transformers causal language model in single precision."""
     with _without("sklearn"):  # 2 s that only assisted generation needs
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
 
 
 @contextmanager

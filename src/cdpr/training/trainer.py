@@ -19,6 +19,7 @@ from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord, iterate_records
 from ..credit.summary import summarise_workups
 from ..environment import DiagnosticEnvironment, PromptBuilder, Trajectory, run_episode, run_episodes
+from ..llm.device import device_of
 from ..llm.sampler import InProcessSampler
 from ..llm.tokenizer import ChatTokenizer
 from ..seeding import derive_seed
@@ -42,7 +43,8 @@ class Trainer:
         self.tokenizer = ChatTokenizer(init_policy)
         self.prompts = PromptBuilder(settings.environment.prompt, self.tokenizer, settings.policy.max_prompt_tokens)
         self.environment = DiagnosticEnvironment(settings.environment)
-        self.model = load_model(init_policy)
+        self.device = device_of(settings.policy)
+        self.model = load_model(init_policy, self.device)
         self.sampler = InProcessSampler.from_model(self.model, self.tokenizer)
         self.samplers = [self.sampler]
         self.policy = self._agent(self.sampler, settings.training.temperature)
@@ -153,7 +155,7 @@ class Trainer:
         return PolicyAgent(sampler, self.prompts, self.settings.policy, temperature)
 
     def _frozen(self) -> PolicyAgent:
-        sampler = InProcessSampler.from_folder(self.init_policy, dtype=torch.float32)
+        sampler = InProcessSampler.from_folder(self.init_policy, device=self.device, dtype=torch.float32)
         self.samplers.append(sampler)
         return self._agent(sampler, self.settings.training.temperature)
 
