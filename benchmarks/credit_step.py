@@ -6,8 +6,8 @@ cases from the same policy. Then the bookkeeping alone (environment, tree, pools
 once, for growing batches.
 
 Needs the demo's cases and warm start: `snakemake --cores all results/policies/warm_start`. With `--model FOLDER` a real
-model steps on the same cases with the paper's full prompt, on a GPU if there is one; its literal arm is left out. Writes
-flat keys to results/benchmarks/credit_step.json.
+model steps on the same cases with the paper's full prompt, on a GPU if there is one; its literal arm is left out.
+Writes flat keys to results/benchmarks/credit_step.json.
 """
 
 from __future__ import annotations

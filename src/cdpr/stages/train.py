@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ..settings import Settings
 from ..tracking import MetricsLog, Run
 from ..tracking.live import live_run
+from ..training.model import Log
 from ..training.trainer import train
 
 _SHOWN = ("accuracy", "aen", "aec", "n_na", "utility")
@@ -18,6 +20,16 @@ _EVERY = 5
 
 def run(settings: Settings, job: Run) -> None:
     """Train with the run's variant and seed; a killed run goes on from its last checkpoint."""
+    with following(settings, job) as log:
+        credit = MetricsLog(job.state / "credit.jsonl")
+        cases, policy = job.inputs["cases"], job.inputs["init_policy"]
+        train(settings, cases, policy, job.out["policy"], job.state, job.seed, log, credit)
+
+
+@contextmanager
+def following(settings: Settings, job: Run) -> Iterator[Log]:
+    """Take rows of metrics to ``state``, MLflow and the log as they come; at the end make them outputs, with
+    ``credit.jsonl`` of the same folder, what credit assignment found."""
     live = live_run(settings, job)
     log = MetricsLog(job.state / "metrics.jsonl", live)
 
@@ -30,15 +42,14 @@ def run(settings: Settings, job: Run) -> None:
         if line and (row["step"] % _EVERY == 0 or "validation/accuracy" in row):
             print(f"{job.options['run']}  {line}")
 
-    credit = MetricsLog(job.state / "credit.jsonl")
-    cases, policy = job.inputs["cases"], job.inputs["init_policy"]
-    train(settings, cases, policy, job.out["policy"], job.state, job.seed, show, credit)
+    yield show
     if live is not None:
         live.close()
     shutil.copyfile(log.path, job.out["metrics"])
+    credit = job.state / "credit.jsonl"
     with open(job.out["credit"], "wb") as out, gzip.GzipFile("", "wb", fileobj=out, mtime=0) as packed:
-        if credit.path.exists():
-            with credit.path.open("rb") as rows:
+        if credit.exists():
+            with credit.open("rb") as rows:
                 shutil.copyfileobj(rows, packed)
 
 
