@@ -20,7 +20,7 @@ from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
-from ...tracking.metrics import read_metrics
+from ...tracking.metrics import MetricsLog, read_metrics
 from . import advantage  # noqa: F401  (registers the estimator)
 from .metrics import problem, training_row, validation_row
 from .session import read_session
@@ -66,6 +66,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         self.seconds = known[-1]["seconds"] if known else 0.0
         self.tokens = known[-1]["tokens"] if known else 0
         self.start = self.global_steps
+        MetricsLog(self.session.state / "credit.jsonl").truncate(self.global_steps + 1)  # steps that come again
         self.validation: dict[str, Any] = {}
         self.frozen = self._start_frozen()
 
