@@ -9,6 +9,7 @@ import time
 
 import psutil
 import pytest
+import torch
 
 from cdpr.llm.completions import TokenServer
 from cdpr.llm.sampler import InProcessSampler
@@ -16,6 +17,7 @@ from cdpr.llm.types import Sampling
 from cdpr.seeding import derive_seed
 from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.settings.data import Governance
+from cdpr.training.model import load_model
 from cdpr.training.tiny import build_tiny_policy
 from cdpr.training.verl.cluster import ray_cluster
 from cdpr.training.verl.frozen_server import LOG, command_of, serving
@@ -104,6 +106,33 @@ def test_vllm_is_told_what_the_plan_was_made_with(tmp_path):
     both = merge(settings.model_dump(), {"training": {"verl": {"frozen": {"url": "http://127.0.0.1:1/v1"}}}})
     with pytest.raises(SettingsError, match="chooses the address"):
         check(parse_settings(both))
+
+
+def test_an_adapter_becomes_part_of_the_weights(tmp_path):
+    """As verl's merger leaves it: initial weights, the adapter beside them, its scale untold."""
+    peft = pytest.importorskip("peft", reason="verl is not installed")
+    from cdpr.training.verl.hand_over import fold_adapter
+
+    tiny = settings_with("vllm").policy.tiny
+    folder = build_tiny_policy(tmp_path / "policy", tiny, ["30 year old male with pain"])
+    model = load_model(folder)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj", "down_proj"]))
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0, 0.1)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    expected = adapted(ids).logits
+    adapted.save_pretrained(folder / "lora_adapter")
+    config = folder / "lora_adapter" / "adapter_config.json"
+    config.write_text(config.read_text().replace('"lora_alpha": 16', '"lora_alpha": 0'))
+    fold_adapter(folder, 4, 16)
+    merged = load_model(folder)
+    assert not (folder / "lora_adapter").exists()
+    assert torch.allclose(merged(ids).logits, expected, atol=0.05)
+    changed = {n for n, p in merged.named_parameters() if not torch.allclose(p, before[n], atol=5e-3)}
+    assert {name.split(".")[-2] for name in changed} == {"q_proj", "down_proj"}
 
 
 # `srun` on one machine: the same command twice, as machine 0 and machine 1.

@@ -58,6 +58,8 @@ def check(settings: Settings) -> None:
         raise SettingsError(f"training: {trajectories} trajectories a step, or a mini-batch, do not divide over "
                             f"{gpus} GPUs; change prompts_per_batch, mini_batch_prompts or group_size")  # fmt: skip
     if verl.rollout == "cpu":
+        if verl.lora_rank:
+            raise SettingsError("training.verl.rollout: cpu takes whole weights, no LoRA adapters; set lora_rank: 0")
         return
     memory = plan_of(settings)
     if memory.model.heads % verl.tensor_parallel:

@@ -6,9 +6,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +17,11 @@ from ..model import Log
 from .cluster import ray_cluster
 from .cpu import ENVIRONMENT
 from .frozen_server import NAME, serving
+from .hand_over import hand_over
 from .memory import needs_frozen
 from .plan import overrides, resolve
 from .session import Session
 
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
 _POLL_SECONDS = 2.0
 
 
@@ -48,7 +45,7 @@ def train(
         Session(settings, Path(cases), policy, state, seed).write(session)
         running.enter_context(_followed(state / "verl.metrics.jsonl", log))
         _launch(overrides(resolved))
-    _hand_over(state / "verl", Path(init_policy), Path(out_dir))
+    hand_over(state / "verl", policy, Path(out_dir), settings.training.verl)
 
 
 def disclosure(settings: Settings, cases: Path) -> Disclosure | None:
@@ -111,20 +108,3 @@ def _followed(path: Path, log: Log) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-def _hand_over(checkpoints: Path, init_policy: Path, out_dir: Path) -> None:
-    """verl's merger, then the tokenizer files of the policy that training began with."""
-    step = int((checkpoints / "latest_checkpointed_iteration.txt").read_text())
-    partial = out_dir.with_name(out_dir.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
-    subprocess.run(
-        [*command, "--local_dir", str(checkpoints / f"global_step_{step}" / "actor"), "--target_dir", str(partial)],
-        check=True,
-    )
-    for name in _TOKENIZER:
-        if (init_policy / name).exists():
-            shutil.copyfile(init_policy / name, partial / name)
-    shutil.rmtree(out_dir, ignore_errors=True)
-    os.replace(partial, out_dir)

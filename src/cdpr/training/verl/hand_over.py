@@ -1,0 +1,52 @@
+"""From verl's last checkpoint to a Hugging Face folder that evaluation takes as it takes any policy."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from ...settings.verl import Verl
+
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
+_ADAPTER = "lora_adapter"
+
+
+def hand_over(checkpoints: Path, init_policy: Path, out_dir: Path, verl: Verl) -> None:
+    """verl's merger, LoRA adapters folded into the weights, and the tokenizer files of the policy that training began
+    with; atomic."""
+    step = int((checkpoints / "latest_checkpointed_iteration.txt").read_text())
+    partial = out_dir.with_name(out_dir.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    subprocess.run(
+        [*command, "--local_dir", str(checkpoints / f"global_step_{step}" / "actor"), "--target_dir", str(partial)],
+        check=True,
+    )
+    if verl.lora_rank:
+        fold_adapter(partial, verl.lora_rank, verl.lora_alpha)
+    for name in _TOKENIZER:
+        if (init_policy / name).exists():
+            shutil.copyfile(init_policy / name, partial / name)
+    shutil.rmtree(out_dir, ignore_errors=True)
+    os.replace(partial, out_dir)
+
+
+def fold_adapter(folder: Path, rank: int, alpha: int) -> None:
+    """Add the adapter that the merger leaves beside the initial weights to these. Computed in float32, kept as the merger
+    keeps everything, in bfloat16. Raises FileNotFoundError where there is no adapter."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    adapter = folder / _ADAPTER
+    told = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    told |= {"r": rank, "lora_alpha": alpha}  # the merger writes 0 where the checkpoint does not tell
+    (adapter / "adapter_config.json").write_text(json.dumps(told), encoding="utf-8")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    model.to(torch.bfloat16).save_pretrained(folder)
+    shutil.rmtree(adapter)
