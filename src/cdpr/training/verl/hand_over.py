@@ -36,8 +36,8 @@ def hand_over(checkpoints: Path, init_policy: Path, out_dir: Path, verl: Verl) -
 
 
 def fold_adapter(folder: Path, rank: int, alpha: int) -> None:
-    """Add the adapter that the merger leaves beside the initial weights to these. Computed in float32, kept as the merger
-    keeps everything, in bfloat16. Raises FileNotFoundError where there is no adapter."""
+    """Add the adapter that the merger leaves beside the initial weights to these. Computed in float32, kept in bfloat16
+    as the merger keeps everything. Raises FileNotFoundError where there is no adapter."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
