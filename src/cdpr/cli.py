@@ -266,7 +266,8 @@ def _rebuild_tracking(args: argparse.Namespace) -> None:
 
 def _clean_state(args: argparse.Namespace) -> None:
     from .settings import load_settings
-    from .workflow import Plan, clean_state
+    from .housekeeping import clean_state
+    from .workflow import Plan
 
     removed, kept = clean_state(Plan(load_settings(*args.settings)))
     print(f"removed {len(removed)} state folders of other configurations, kept {len(kept)}")
@@ -274,7 +275,8 @@ def _clean_state(args: argparse.Namespace) -> None:
 
 def _why(args: argparse.Namespace) -> None:
     from .settings import load_settings
-    from .workflow import Plan, differences
+    from .housekeeping import differences
+    from .workflow import Plan
 
     lines = differences(Plan(load_settings(*args.settings)), Path(args.record))
     print("\n".join(lines) or "nothing has changed: this result is current")

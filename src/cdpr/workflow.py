@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from .settings import (
     variants,
 )  # fmt: skip
 from .stages.catalogue import DATASETS, REAL_DATASET, REFERENCES, STAGES, UNTRAINED
-from .tracking.mlflow_index import flatten
 
 _MEMORY_OF_A_GPU = 64_000  # MB of main memory that a job with a GPU asks for: weights, optimiser state, caches
 PREFLIGHT_RUNS = ("warm_start", "immediate")
@@ -56,7 +54,6 @@ CASES = (
     *(f"<results>/cases/{{dataset}}.{end}" for end in ("jsonl", "review.csv", "run.json")),
     "<results>/costs/{dataset}.csv",
 )
-_KEY = re.compile(r"[0-9a-f]{16}")
 _TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
 
 
@@ -372,32 +369,3 @@ def parse_run(run: str) -> tuple[str, int]:
     if match is None:
         raise SettingsError(f"run {run!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
     return match["variant"], int(match["seed"])
-
-
-def clean_state(plan: Plan) -> tuple[list[Path], list[Path]]:
-    """Remove state folders whose key no job of the configuration has; returns (removed, kept)."""
-    current, removed, kept = plan.current_keys(), [], []
-    for folder in sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and _KEY.fullmatch(p.name)):
-        if folder.name in current:
-            kept.append(folder)
-        else:
-            shutil.rmtree(folder)
-            removed.append(folder)
-    return removed, kept
-
-
-def differences(plan: Plan, record: Path) -> list[str]:
-    """What has changed since a ``run.json`` was written, one line each; empty when its key still holds."""
-    old = json.loads(record.read_text(encoding="utf-8"))
-    stage, options = old["stage"], old["options"]
-    if plan.key(stage, **options) == old["run_key"]:
-        return []
-    settings, _ = plan.settings_of(stage, options)
-    lines = []
-    before, now = flatten(old["parameters"]), flatten(STAGES[stage].parameters(settings, options))
-    for name in sorted(before | now):
-        if before.get(name) != now.get(name):
-            lines.append(f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}")
-    if old["code_digest"] != plan.code(stage, settings):
-        lines.append(f"code reachable from {', '.join(STAGES[stage].roots(settings))} was edited")
-    return lines or ["a stage before it has changed: ask `cdpr why` for the run.json of its inputs"]

@@ -23,7 +23,8 @@ from ..files import write_text
 from ..run_key import package_folder, path_digest
 
 SCHEMA_VERSION = 1
-_PACKAGES = ("cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake")
+_PACKAGES = ("cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake", "verl", "vllm", "sglang",
+             "ray")  # fmt: skip
 
 
 class StageError(RuntimeError):
@@ -93,32 +94,15 @@ def stage(
         _empty(staging)
         try:
             yield run
-            for label, path in run.out.items():
-                if not path.exists():
-                    raise StageError(f"stage {name} ended without writing its output {label!r} ({final[label]})")
-            for label, path in run.out.items():
-                _put(path, final[label])
+            _put_all(run, final)
             content = {
-                "schema_version": SCHEMA_VERSION,
-                "stage": name,
-                "run_key": key,
-                "status": "finished",
-                "tier": tier,
-                "seed": seed,
-                "options": run.options,
-                "tags": run.tags,
-                "parameters": dict(parameters),
-                "metrics": run.metrics,
-                "code_digest": code,
-                "inputs": _describe(inputs),
-                "outputs": _describe(final),
+                "schema_version": SCHEMA_VERSION, "stage": name, "run_key": key, "status": "finished", "tier": tier,
+                "seed": seed, "options": run.options, "tags": run.tags, "parameters": dict(parameters),
+                "metrics": run.metrics, "code_digest": code, "inputs": _describe(inputs), "outputs": _describe(final),
                 "started": started.isoformat(timespec="seconds"),
-                "wall_seconds": round(time.perf_counter() - clock, 3),
-                "cpu_seconds": round(time.process_time(), 3),
-                "peak_memory_mb": peak_memory_mb(),
-                "versions": versions(),
-                "commit": _commit(),
-            }
+                "wall_seconds": round(time.perf_counter() - clock, 3), "cpu_seconds": round(time.process_time(), 3),
+                "peak_memory_mb": peak_memory_mb(), "versions": versions(), "commit": _commit(),
+            }  # fmt: skip
             write_text(record, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         finally:
             for folder in staging:
@@ -166,6 +150,15 @@ def _empty(folders: set[Path]) -> None:
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+
+
+def _put_all(run: Run, final: Mapping[str, Path]) -> None:
+    """All outputs to their places, or none where one was not written."""
+    for label, path in run.out.items():
+        if not path.exists():
+            raise StageError(f"stage {run.name} ended without writing its output {label!r} ({final[label]})")
+    for label, path in run.out.items():
+        _put(path, final[label])
 
 
 def _put(staged: Path, final: Path) -> None:

@@ -1,0 +1,43 @@
+"""What is asked of a plan between runs: which work in `state/` nobody needs, and why a result would be made anew."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+from .stages.catalogue import STAGES
+from .tracking.mlflow_index import flatten
+from .workflow import Plan
+
+_KEY = re.compile(r"[0-9a-f]{16}")
+
+
+def clean_state(plan: Plan) -> tuple[list[Path], list[Path]]:
+    """Remove state folders whose key no job of the configuration has; returns (removed, kept)."""
+    current, removed, kept = plan.current_keys(), [], []
+    for folder in sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and _KEY.fullmatch(p.name)):
+        if folder.name in current:
+            kept.append(folder)
+        else:
+            shutil.rmtree(folder)
+            removed.append(folder)
+    return removed, kept
+
+
+def differences(plan: Plan, record: Path) -> list[str]:
+    """What has changed since a ``run.json`` was written, one line each; empty when its key still holds."""
+    old = json.loads(record.read_text(encoding="utf-8"))
+    stage, options = old["stage"], old["options"]
+    if plan.key(stage, **options) == old["run_key"]:
+        return []
+    settings, _ = plan.settings_of(stage, options)
+    lines = []
+    before, now = flatten(old["parameters"]), flatten(STAGES[stage].parameters(settings, options))
+    for name in sorted(before | now):
+        if before.get(name) != now.get(name):
+            lines.append(f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}")
+    if old["code_digest"] != plan.code(stage, settings):
+        lines.append(f"code reachable from {', '.join(STAGES[stage].roots(settings))} was edited")
+    return lines or ["a stage before it has changed: ask `cdpr why` for the run.json of its inputs"]
