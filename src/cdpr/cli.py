@@ -265,8 +265,8 @@ def _rebuild_tracking(args: argparse.Namespace) -> None:
 
 
 def _clean_state(args: argparse.Namespace) -> None:
-    from .settings import load_settings
     from .housekeeping import clean_state
+    from .settings import load_settings
     from .workflow import Plan
 
     removed, kept = clean_state(Plan(load_settings(*args.settings)))
@@ -274,8 +274,8 @@ def _clean_state(args: argparse.Namespace) -> None:
 
 
 def _why(args: argparse.Namespace) -> None:
-    from .settings import load_settings
     from .housekeeping import differences
+    from .settings import load_settings
     from .workflow import Plan
 
     lines = differences(Plan(load_settings(*args.settings)), Path(args.record))
