@@ -14,7 +14,7 @@ from cdpr.environment import Turn, run_episode
 from cdpr.settings.variants import canonical, resolve_variant, variants
 from cdpr.training.algorithms import all_actions, cdpr, gigpo, grpo, utility_grpo, vineppo
 from cdpr.training.algorithms.base import Context
-from cdpr.training.model import branched_logprobs, load_model, token_logprobs
+from cdpr.training.model import Piece, load_model, piecewise_logprobs, token_logprobs
 from cdpr.training.tiny import build_tiny_policy
 
 
@@ -155,9 +155,9 @@ def test_branches_of_a_sequence_are_worth_what_they_are_alone(tmp_path):
     model = load_model(tmp_path / "policy")
     ids = [tuple(range(20, 50)), tuple(range(60, 80))]
     positions = [(10, 11, 25), (5,)]
-    branches = [[(10, (7, 8, 9)), (25, (3,))], []]
+    branches = [Piece(10, (7, 8, 9), (10, 11, 12)), Piece(25, (3,), (25,))]
     with torch.no_grad():
-        got = branched_logprobs(model, ids, positions, branches, 0.7)
+        got = piecewise_logprobs(model, [[Piece(0, ids[0], positions[0]), *branches], [Piece(0, ids[1], (5,))]], 0.7)
         own = token_logprobs(model, ids[:1], positions[:1], 0.7)
         first = token_logprobs(model, [(*ids[0][:10], 7, 8, 9)], [(10, 11, 12)], 0.7)
         second = token_logprobs(model, [(*ids[0][:25], 3)], [(25,)], 0.7)

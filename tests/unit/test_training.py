@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 import torch
@@ -12,12 +13,13 @@ from cdpr.environment import DiagnosticEnvironment, PromptBuilder, Turn, run_epi
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import merge, parse_settings
+from cdpr.training import update
 from cdpr.training.advantage import group_relative
 from cdpr.training.loss import clipped_surrogate
 from cdpr.training.model import load_model, token_logprobs
 from cdpr.training.tiny import build_tiny_policy
 from cdpr.training.trainer import Trainer
-from cdpr.training.update import Branch, PolicyUpdate, Sample
+from cdpr.training.update import Branch, PolicyUpdate, Sample, micro_batches, pieces
 
 
 def test_advantage_is_the_group_z_score_with_sample_deviation():
@@ -116,6 +118,40 @@ def test_an_update_raises_the_probability_of_what_had_advantage(case, tmp_path):
         after = token_logprobs(model, ids, positions).view(2, 10)
     assert after[0].sum() > before[0].sum() and after[1].sum() < before[1].sum()
     assert metrics["policy/max_ratio_drift"] < 1e-5  # strictly on-policy: the first update sees ratio 1
+
+
+def test_a_shared_prompt_changes_how_much_is_computed_and_nothing_else(tmp_path, monkeypatch):
+    settings = parse_settings({"policy": {"tiny": {"hidden_size": 32, "heads": 2, "intermediate_size": 64}}})
+    build_tiny_policy(tmp_path / "policy", settings.policy.tiny, ["one two three four"])
+    rng = random.Random(3)
+
+    def draw(n: int) -> tuple[int, ...]:
+        return tuple(rng.randrange(10, 80) for _ in range(n))
+
+    groups = []
+    for _ in range(5):
+        prompt, group = draw(rng.randint(5, 30)), []
+        for _ in range(4):
+            ids = prompt + (group[0].ids[len(prompt) :][:3] if group else ()) + draw(rng.randint(4, 25))
+            kept = tuple(sorted(rng.sample(range(len(prompt), len(ids)), 3)))
+            group.append(Sample(ids, kept, (-5.0, -4.0, -6.0), tuple(rng.gauss(0, 1) for _ in kept), (1.0,) * 3))
+        groups.append(group)
+    groups[1][2] = Sample((7, *groups[1][2].ids[1:]), *[getattr(groups[1][2], n) for n in (
+        "positions", "old_logprobs", "advantages", "weights")])  # fmt: skip
+    rows = micro_batches(groups, 8)
+    assert [sum(map(len, batch)) for batch in rows] == [8, 8, 4] and all(len(row) == 4 for b in rows for row in b)
+    in_model = sum(len(piece.ids) for batch in rows for row in batch for piece in pieces(row))
+    assert in_model < 0.8 * sum(sample.length for group in groups for sample in group)
+
+    found = []
+    for limit in (2048, 60, 0):
+        monkeypatch.setattr(update, "_ROW", limit)
+        model = load_model(tmp_path / "policy")
+        metrics = PolicyUpdate(model, parse_settings({"training": {"micro_batch": 8}}).training).step([*groups])
+        found.append((metrics, [p.grad.clone() for p in model.parameters()]))
+    for metrics, gradients in found[1:]:
+        assert metrics == pytest.approx(found[0][0], rel=1e-4, abs=1e-6)
+        assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(gradients, found[0][1], strict=True))
 
 
 def small_run(tmp_path, case, **changes):

@@ -53,7 +53,7 @@ uvicorn.run(app, host=told["--host"], port=int(told["--port"]), log_level="error
 
 def settings_with(command: str, **frozen):
     place = {"beside": True, "command": command, "memory": 0.1} | frozen
-    small = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "vocab_size": 300}
+    small = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "vocab_size": 330}
     return parse_settings({"policy": {"tiny": small}, "training": {"verl": {"frozen": place}}})
 
 

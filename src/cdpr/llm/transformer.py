@@ -22,8 +22,15 @@ FAMILIES = ("qwen3", "qwen2", "llama")
 
 # In float32 torch multiplies with MKL, which leaves half of an AMD processor idle; oneDNN does not, here or elsewhere.
 # The operator is torch's own (its compiler emits it) and has no gradient. Where it is absent, F.linear serves.
-_ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 _ONEDNN_WORTH = 2**20  # multiplications from which a call of it pays
+
+
+def padded(tokens: int) -> int:
+    """``tokens`` rounded up: oneDNN compiles a kernel for every shape that it meets; eight sizes an octave keep these
+    few and waste little."""
+    step = max(8, 2 ** (tokens.bit_length() - 4))
+    return -(-tokens // step) * step
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ class Transformer:
         self.embedding = weights["model.embed_tokens.weight"]
         self.head = weights.get("lm_head.weight", self.embedding)
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
-        self._onednn = _ONEDNN_LINEAR is not None and self.device.type == "cpu" and self.dtype == torch.float32
+        self._onednn = ONEDNN_LINEAR is not None and self.device.type == "cpu" and self.dtype == torch.float32
         self._layers = [_layer(weights, index) for index in range(architecture.layers)]
         self._frequencies = _rope_frequencies(architecture).to(self.device)
         self._cos, self._sin = self._rope_table(256)
@@ -121,14 +128,8 @@ class Transformer:
         return cls(Architecture.from_config(model.config.to_dict(), type(model).__name__), weights)
 
     def padded(self, tokens: int) -> int:
-        """The number of tokens, at least ``tokens``, to which a forward pass is best padded.
-
-        oneDNN compiles a kernel for every shape it meets; eight sizes an octave keep these few and waste little.
-        """
-        if not self._onednn:
-            return tokens
-        step = max(8, 2 ** (tokens.bit_length() - 4))
-        return -(-tokens // step) * step
+        """The number of tokens, at least ``tokens``, to which a forward pass is best padded."""
+        return padded(tokens) if self._onednn else tokens
 
     def forward(self, tokens: Tensor, positions: Tensor, attention: Attention, last: Tensor | None = None) -> Tensor:
         """Logits, float32 ``[N, vocab_size]``, behind the new tokens ``last`` (int64 ``[N]``, None: behind all).
@@ -161,7 +162,7 @@ class Transformer:
 
     def _project(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self._onednn and x.shape[0] * weight.numel() >= _ONEDNN_WORTH:
-            return _ONEDNN_LINEAR(x, weight, bias, "none", [], "")
+            return ONEDNN_LINEAR(x, weight, bias, "none", [], "")
         return F.linear(x, weight, bias)
 
     def _head_norm(self, layer: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:

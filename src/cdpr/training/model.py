@@ -7,9 +7,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
+from .linear import padded_width, use_onednn
 
 Log = Callable[[dict], None]
 """Receives one row of metrics."""
@@ -22,7 +25,7 @@ def load_model(folder: Path, device: str = "cpu") -> torch.nn.Module:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
+        return use_onednn(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device))
 
 
 @contextmanager
@@ -58,7 +61,7 @@ def token_logprobs(
     The vocabulary projection runs only where a loss stands.
     """
     device = next(model.parameters()).device
-    width = max(map(len, ids))
+    width = padded_width(model, max(map(len, ids)))
     batch = torch.zeros(len(ids), width, dtype=torch.long)
     mask = torch.zeros(len(ids), width, dtype=torch.long)
     for row, sequence in enumerate(ids):
@@ -70,48 +73,50 @@ def token_logprobs(
     return _chosen_logprobs(model, hidden[rows, columns - 1], batch[rows, columns], temperature)
 
 
-def branched_logprobs(
-    model: torch.nn.Module,
-    ids: Sequence[Sequence[int]],
-    positions: Sequence[Sequence[int]],
-    branches: Sequence[Sequence[tuple[int, Sequence[int]]]],
-    temperature: float = 1.0,
-) -> torch.Tensor:
-    """As :func:`token_logprobs`, and for every branch (start, tokens) of a sequence log pi(tokens | ids[:start]),
-    those of a sequence's branches after its own. Returns one number per position and branch token, differentiable.
+@dataclass(frozen=True)
+class Piece:
+    """Tokens ``ids`` at the positions from ``start`` on. In a row of pieces the first starts at 0; every other one
+    follows the first one's tokens before its ``start``. Those at the positions ``wanted`` are scored."""
 
-    A sequence and its branches are one row: a branch's tokens stand behind it, take the positions from ``start`` on,
-    and see what comes before ``start`` and themselves only. So the shared prefix is computed once.
+    start: int
+    ids: Sequence[int]
+    wanted: Sequence[int]
+
+
+def piecewise_logprobs(
+    model: torch.nn.Module, rows: Sequence[Sequence[Piece]], temperature: float = 1.0
+) -> torch.Tensor:
+    """As :func:`token_logprobs` for sequences that share a beginning, which is computed once: the pieces of a row stand
+    one behind the other, and each sees what it follows and itself only. Flat by row, piece and position.
+
+    The mask is dense, (rows, width, width): for rows of at most a few thousand tokens.
     """
     device = next(model.parameters()).device
-    width = max(len(row) + sum(len(b) for _, b in own) for row, own in zip(ids, branches, strict=True))
-    batch = torch.zeros(len(ids), width, dtype=torch.long)
-    place = torch.zeros(len(ids), width, dtype=torch.long)
-    sees = torch.eye(width, dtype=torch.bool).repeat(len(ids), 1, 1)  # padding sees itself: no empty softmax
-    rows, sources, targets = [], [], []
-    for row, (sequence, wanted, own) in enumerate(zip(ids, positions, branches, strict=True)):
-        end = len(sequence)
-        batch[row, :end], place[row, :end] = torch.tensor(sequence), torch.arange(end)
-        sees[row, :end, :end] = torch.ones(end, end, dtype=torch.bool).tril()
-        sources += [p - 1 for p in wanted]
-        targets += [sequence[p] for p in wanted]
-        rows += [row] * len(wanted)
-        for start, tokens in own:
-            stop = end + len(tokens)
-            batch[row, end:stop], place[row, end:stop] = torch.tensor(tokens), torch.arange(start, start + len(tokens))
-            sees[row, end:stop, :start] = True
-            sees[row, end:stop, end:stop] = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
-            sources += [start - 1, *range(end, stop - 1)]
-            targets += tokens
-            rows += [row] * len(tokens)
-            end = stop
-    mask = sees[:, None].to(device)
+    width = padded_width(model, max(sum(len(piece.ids) for piece in row) for row in rows))
+    batch = torch.zeros(len(rows), width, dtype=torch.long)
+    place = torch.zeros(len(rows), width, dtype=torch.long)
+    sees = torch.eye(width, dtype=torch.bool).repeat(len(rows), 1, 1)  # padding sees itself: no empty softmax
+    before = torch.ones(width, width, dtype=torch.bool).tril()
+    sources, targets, numbers = [], [], []
+    for number, row in enumerate(rows):
+        at = 0
+        for piece in row:
+            end = at + len(piece.ids)
+            batch[number, at:end] = torch.tensor(piece.ids)
+            place[number, at:end] = torch.arange(piece.start, piece.start + len(piece.ids))
+            sees[number, at:end, : piece.start] = True
+            sees[number, at:end, at:end] = before[: end - at, : end - at]
+            # What comes before the first token of a piece stands in the first piece.
+            sources += [p - 1 if p == piece.start else at + p - 1 - piece.start for p in piece.wanted]
+            targets += [piece.ids[p - piece.start] for p in piece.wanted]
+            numbers += [number] * len(piece.wanted)
+            at = end
     hidden = model.model(
-        input_ids=batch.to(device), attention_mask=mask, position_ids=place.to(device), use_cache=False
-    ).last_hidden_state
-    return _chosen_logprobs(
-        model, hidden[torch.tensor(rows), torch.tensor(sources)], torch.tensor(targets), temperature
-    )
+        input_ids=batch.to(device), attention_mask=sees[:, None].to(device), position_ids=place.to(device),
+        use_cache=False,
+    ).last_hidden_state  # fmt: skip
+    chosen = hidden[torch.tensor(numbers, dtype=torch.long), torch.tensor(sources, dtype=torch.long)]
+    return _chosen_logprobs(model, chosen, torch.tensor(targets, dtype=torch.long), temperature)
 
 
 def _chosen_logprobs(

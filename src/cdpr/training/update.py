@@ -10,7 +10,9 @@ import torch
 from ..environment import Trajectory, Turn
 from ..settings.schema import Training
 from .loss import clipped_surrogate
-from .model import branched_logprobs, token_logprobs
+from .model import Piece, piecewise_logprobs, token_logprobs
+
+_ROW = 2048  # tokens up to which a row with a dense mask costs less than computing a shared prompt for each sample
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Sample:
 
 class PolicyUpdate:
     """AdamW on the clipped surrogate; loss aggregated over the mini-batch, gradients accumulated over
-    micro-batches of similar length."""
+    micro-batches of similar length. Samples of a group share their prompt, which is computed once for all of them."""
 
     def __init__(self, model: torch.nn.Module, settings: Training):
         self.model = model
@@ -87,21 +89,21 @@ class PolicyUpdate:
         for _ in range(self.settings.inner_epochs):
             for start in range(0, len(groups), self.settings.mini_batch_prompts):
                 chosen = groups[start : start + self.settings.mini_batch_prompts]
-                for name, value in self._mini_batch([s for group in chosen for s in group]).items():
+                for name, value in self._mini_batch(chosen).items():
                     totals[name] = totals.get(name, 0.0) + value
                 updates += 1
         self.model.eval()
         return {name: value / updates for name, value in totals.items()}
 
-    def _mini_batch(self, samples: list[Sample]) -> dict[str, float]:
-        samples = sorted(samples, key=lambda s: s.length)
+    def _mini_batch(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
+        samples = [sample for group in groups for sample in group]
         tokens = sum(len(s.old_logprobs) for s in samples)
         weight = sum(w for s in samples for w in s.weights)
         scale = weight if self.settings.loss_aggregation == "token_mean" else len(samples)
         loss_sum = clipped = drift = 0.0
         self.optimizer.zero_grad(set_to_none=True)
-        for start in range(0, len(samples), self.settings.micro_batch):
-            loss, ratio = self._micro_batch(samples[start : start + self.settings.micro_batch])
+        for rows in micro_batches(groups, self.settings.micro_batch):
+            loss, ratio = self._micro_batch(rows)
             (loss.sum() / max(1, scale)).backward()
             loss_sum += float(loss.detach().sum())
             clipped += float(((ratio - 1).abs() > self.settings.clip_ratio).sum())
@@ -118,17 +120,56 @@ class PolicyUpdate:
             "policy/trained_tokens": float(tokens),
         }
 
-    def _micro_batch(self, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _micro_batch(self, rows: Sequence[Sequence[Sample]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token losses and probability ratios, flat over the generated tokens of these samples."""
         device = next(self.model.parameters()).device
-        ids, positions = [s.ids for s in samples], [s.positions for s in samples]
-        branches = [[(b.start, b.ids) for b in s.branches] for s in samples]
-        if any(branches):
-            logprobs = branched_logprobs(self.model, ids, positions, branches, self.settings.temperature)
+        samples = [sample for row in rows for sample in row]
+        if any(len(row) > 1 or row[0].branches for row in rows):
+            logprobs = piecewise_logprobs(self.model, [pieces(row) for row in rows], self.settings.temperature)
         else:
+            ids, positions = [s.ids for s in samples], [s.positions for s in samples]
             logprobs = token_logprobs(self.model, ids, positions, self.settings.temperature)
         old = torch.tensor([x for s in samples for x in s.old_logprobs], device=device)
         advantages = torch.tensor([x for s in samples for x in s.advantages], device=device)
         weights = torch.tensor([x for s in samples for x in s.weights], device=device)
         loss = clipped_surrogate(logprobs, old, advantages, self.settings.clip_ratio, self.settings.dual_clip)
         return loss * weights, torch.exp((logprobs - old).detach())
+
+
+def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Sequence[Sample]]]:
+    """Rows of samples, of similar length, at least one and about ``size`` samples together. A row is a group whose
+    samples share their prompt and fit :data:`_ROW` tokens, otherwise a single sample."""
+    rows: list[Sequence[Sample]] = []
+    for group in groups:
+        for start in range(0, len(group), size):
+            part = group[start : start + size]
+            together = len(part) > 1 and not any(s.branches for s in part) and _row_length(part) <= _ROW
+            rows += [part] if together else [[sample] for sample in part]
+    rows.sort(key=_row_length)
+    batches: list[list[Sequence[Sample]]] = [[]]
+    for row in rows:
+        if batches[-1] and sum(map(len, batches[-1])) + len(row) > size:
+            batches.append([])
+        batches[-1].append(row)
+    return batches
+
+
+def pieces(row: Sequence[Sample]) -> list[Piece]:
+    """A row for :func:`piecewise_logprobs`: a sample with its branches, or samples that share a prompt."""
+    first, *others = row
+    own = [Piece(b.start, b.ids, range(b.start, b.start + len(b.ids))) for b in first.branches]
+    starts = [_shared(first, other) for other in others]
+    shared = [Piece(at, other.ids[at:], other.positions) for at, other in zip(starts, others, strict=True)]
+    return [Piece(0, first.ids, first.positions), *own, *shared]
+
+
+def _row_length(row: Sequence[Sample]) -> int:
+    return row[0].length + sum(other.length - _shared(row[0], other) for other in row[1:])
+
+
+def _shared(first: Sample, other: Sample) -> int:
+    """Tokens that a sample has in common with the first of its row, before it says anything itself."""
+    most = min(len(first.ids), other.positions[0] if other.positions else len(other.ids))
+    if first.ids[:most] == other.ids[:most]:
+        return most
+    return next(k for k in range(most) if first.ids[k] != other.ids[k])
