@@ -104,7 +104,7 @@ def test_vllm_is_told_what_the_plan_was_made_with(tmp_path):
     assert pairs["--host"] == "127.0.0.1" and pairs["--gpu-memory-utilization"] == "0.1"
     assert pairs["--max-num-seqs"] == "64" and int(pairs["--max-model-len"]) > settings.policy.max_prompt_tokens
     both = merge(settings.model_dump(), {"training": {"verl": {"frozen": {"url": "http://127.0.0.1:1/v1"}}}})
-    with pytest.raises(SettingsError, match="chooses the address"):
+    with pytest.raises(SettingsError, match="chooses its address"):
         check(parse_settings(both))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import subprocess
 import time
@@ -14,8 +15,8 @@ from ...settings import SettingsError
 
 # One call starts Ray on every machine of the job: the first, where this process runs, leads.
 _START = (
-    'if [ "$SLURM_NODEID" = 0 ]; then exec ray start --block --disable-usage-stats --head --port={port}; fi; sleep 5; '
-    "exec ray start --block --disable-usage-stats --address={address}"
+    'if [ "$SLURM_NODEID" = 0 ]; then exec ray start --block --disable-usage-stats --head --port={port} '
+    "--include-dashboard=false; fi; sleep 5; exec ray start --block --disable-usage-stats --address={address}"
 )
 
 
@@ -40,15 +41,21 @@ def ray_cluster(nodes: int, log: Path, patience: float = 300.0) -> Iterator[None
     address = f"{socket.gethostbyname(socket.gethostname())}:{port}"
     command = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "bash", "-c"]
     with log.open("ab") as out:
-        servers = subprocess.Popen([*command, _START.format(port=port, address=address)], stdout=out, stderr=out)
-        os.environ["RAY_ADDRESS"] = address
+        # Machines and this process know each other by a secret of the job; it is on no command line.
+        told = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        before = {name: os.environ.get(name) for name in told}
+        os.environ.update(told)
+        alone = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        start = _START.format(port=port, address=address)
+        servers = subprocess.Popen([*command, start], stdout=out, stderr=out, env=alone)
         try:
             _await(nodes, servers, patience, log)
             yield
         finally:
-            del os.environ["RAY_ADDRESS"]
             servers.terminate()
             servers.wait()
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def _await(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:
