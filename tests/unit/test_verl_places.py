@@ -153,7 +153,7 @@ def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", str(os.getpid()))
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with ray_cluster(2, tmp_path / "ray.log", patience=120):
+    with ray_cluster(2, tmp_path / "ray.log", patience=40):
         ray.init(log_to_driver=False)
         assert sum(node["Alive"] for node in ray.nodes()) == 2
         ray.shutdown()

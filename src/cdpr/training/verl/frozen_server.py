@@ -64,7 +64,7 @@ class _Keeper(threading.Thread):
     def __init__(self, command: Sequence[str], out: IO[bytes]):
         super().__init__(name="frozen server", daemon=True)
         self.command, self._out = list(command), out
-        self._ending, self.failed = threading.Event(), ""
+        self._change, self._ending, self.failed = threading.Lock(), False, ""
         self.process = self._start()
         self.start()
 
@@ -80,18 +80,20 @@ class _Keeper(threading.Thread):
     def run(self) -> None:
         for left in reversed(range(_RESTARTS + 1)):
             code = self.process.wait()
-            if self._ending.is_set():
-                return
-            if not left:
-                break
-            print(f"frozen server: it ended with exit status {code} and is started again ({left} more times at most)")
-            self.process = self._start()
+            with self._change:
+                if self._ending:
+                    return
+                if not left:
+                    break
+                print(f"frozen server: it ended with exit status {code}; starting it again ({left - 1} times left)")
+                self.process = self._start()
         self.failed = f"it ended with exit status {code} time and again"
         print(f"frozen server: {self.failed}")
 
     def end(self) -> None:
         """Stop the process, by force where it does not listen."""
-        self._ending.set()
+        with self._change:
+            self._ending = True
         self.process.terminate()
         try:
             self.process.wait(30)
