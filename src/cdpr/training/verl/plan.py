@@ -175,7 +175,8 @@ def _trainer(settings: Settings, state: Path) -> dict[str, Any]:
         "trainer.max_actor_ckpt_to_keep": 1,
         "trainer.default_local_dir": str(state / "verl"),
         "trainer.logger": ["console"],
-        **({"+ray_kwargs.ray_init.address": "auto"} if verl.nodes > 1 else {}),
+        # One machine never joins a cluster of somebody else's that happens to run there.
+        "+ray_kwargs.ray_init.address": "auto" if verl.nodes > 1 else "local",
     }
 
 
