@@ -30,7 +30,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
         record = find_record(path)
         if record is None:
             continue
-        content = _read(record)
+        content = read_record(record)
         stated = _stated(content)
         for name, value in wanted.items():
             if name in stated and stated[name] != value:
@@ -54,11 +54,9 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
         record = results / "training" / run / "run.json"
         if not record.exists():
             continue
-        content = _read(record)
-        tier, digest = _stated(content).get("tier", settings.tier), _cases_digest(content)
-        if tier != settings.tier:
-            raise ProvenanceError(f"{record}: was made with tier = {tier!r}, but the configuration says "
-                                  f"{settings.tier!r}; train it again or change the configuration")  # fmt: skip
+        content = read_record(record)
+        check_tier(settings, record, content)
+        digest = _cases_digest(content)
         if digest is not None:
             known = known or (digest, record)
             if known[0] != digest:
@@ -74,7 +72,7 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
         record = results / "cases" / f"{dataset}.run.json"
         if not record.exists():
             continue
-        content = _read(record)
+        content = read_record(record)
         inputs = content.get("inputs") or {}
         priced = [(content.get("parameters") or {}).get("costs")]
         priced += [(inputs.get(name) or {}).get("sha256") for name in ("catalogue", "overrides")]
@@ -90,14 +88,25 @@ def find_record(evaluation: Path) -> Path | None:
     return next((path for name in names if (path := evaluation.with_name(name)).exists()), None)
 
 
-def _read(record: Path) -> Mapping[str, Any]:
+def read_record(path: Path) -> Mapping[str, Any]:
+    """The object in a ``run.json`` or another file that a stage wrote. Raises :class:`ProvenanceError`."""
     try:
-        content = json.loads(record.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ProvenanceError(f"{record}: not JSON ({error}); delete it and run its stage again") from error
+        raise ProvenanceError(f"{path}: not JSON ({error}); delete it and run its stage again") from error
     if not isinstance(content, dict):
-        raise ProvenanceError(f"{record}: expected an object, found {type(content).__name__}")
+        raise ProvenanceError(f"{path}: expected an object, found {type(content).__name__}; make it again")
     return content
+
+
+def check_tier(settings: Settings, path: Path, content: Mapping[str, Any]) -> None:
+    """Refuse a record that states another tier than the settings. Raises :class:`ProvenanceError`."""
+    tier = _stated(content).get("tier", settings.tier)
+    if tier != settings.tier:
+        raise ProvenanceError(
+            f"{path}: was made with tier = {tier!r}, but the configuration says {settings.tier!r}; such results are "
+            "not shown together: make it again or change the configuration"
+        )
 
 
 def _stated(content: Mapping[str, Any]) -> dict[str, Any]:

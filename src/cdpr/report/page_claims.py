@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..evaluation.provenance import ProvenanceError
+from ..evaluation.provenance import ProvenanceError, check_tier, read_record
 from ..settings import Settings
-from .page_runs import check_tier, read_json
+from .audit import Finding
 from .table import interval
 
 # In the order of telling; the last two are of the configuration, no results.
@@ -32,19 +32,6 @@ class Claim:
     clear: str
     cases: str
     runs: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A check of the paper against itself, as text."""
-
-    id: str
-    place: str
-    says: str
-    printed: str
-    recomputed: str
-    agrees: bool
-    note: str
 
 
 @dataclass(frozen=True)
@@ -71,7 +58,7 @@ def read_claims(settings: Settings, path: Path, anchor_of: Callable[[str], str])
     ProvenanceError for a ledger of another tier, one that is no JSON, or an entry without an id or a verdict."""
     if not path.exists():
         return None
-    content = read_json(path)
+    content = read_record(path)
     check_tier(settings, path, content)
     claims = [_claim(path, entry, anchor_of) for entry in _entries(path, content, "claims")]
     counted = {name: 0 for name in VERDICTS}

@@ -5,14 +5,13 @@ No date, duration, commit or absolute path is taken over: the same results give 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..evaluation.provenance import ProvenanceError, find_record
+from ..evaluation.provenance import check_tier, find_record, read_record
 from ..settings import Settings
 from .methods import DATASETS, Method, synthetic
 
@@ -68,7 +67,7 @@ class Records:
         command = f"snakemake --cores all {'<results>' if Path(root).is_absolute() else root}/{target}"
         if record is None or not record.exists():
             return Made(target, command)
-        content = read_json(record)
+        content = read_record(record)
         check_tier(self.settings, record, content)
         experiment, name, query = self.indexed(content)
         seed = content.get("seed")
@@ -101,21 +100,3 @@ class Records:
 def anchor(name: str, dataset: str = "") -> str:
     """Place on the page of what stands behind a method's figures."""
     return "-".join(["made", *(re.sub(r"\W", "-", part) for part in (name, dataset) if part)])
-
-
-def read_json(path: Path) -> Mapping[str, Any]:
-    """An object from a file. Raises ProvenanceError."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ProvenanceError(f"{path}: not JSON ({error}); delete it and run its stage again") from error
-    if not isinstance(content, dict):
-        raise ProvenanceError(f"{path}: expected an object, found {type(content).__name__}; make it again")
-    return content
-
-
-def check_tier(settings: Settings, path: Path, content: Mapping[str, Any]) -> None:
-    """Refuse what states another tier than the settings. Raises ProvenanceError."""
-    if content.get("tier", settings.tier) != settings.tier:
-        raise ProvenanceError(f"{path}: was made with tier = {content['tier']!r}, but the configuration says "
-                              f"{settings.tier!r}; such results share no page: make it again")  # fmt: skip
