@@ -17,9 +17,13 @@ from cdpr.report.methods import DATASETS
 from cdpr.report.paper import read_paper
 from cdpr.report.results import Hole
 from cdpr.settings import Settings, parse_settings, sweeps, value_at
+from cdpr.settings.experiments import shipped_experiments
 
-SYNTHETIC = parse_settings({"seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}})
-PAPER = parse_settings({
+EVERY_POINT = shipped_experiments().model_copy(update={"points": None})
+SYNTHETIC = parse_settings(
+    {"experiments": EVERY_POINT, "seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}}
+)
+PAPER = parse_settings({"experiments": EVERY_POINT,
     "tier": "paper", "seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]},
     "policy": {"model": "models/Qwen3-4B-Instruct-2507"}, "data": {name: {"path": f"data/{name}"} for name in DATASETS},
 })  # fmt: skip

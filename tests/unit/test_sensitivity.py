@@ -18,10 +18,14 @@ from cdpr.report.cost_distribution import learned_methods, plot_cost_distributio
 from cdpr.report.sensitivity import plot_sweeps, read_panels, sweep_table, verdict
 from cdpr.report.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
+from cdpr.settings.experiments import shipped_experiments
 from cdpr.settings.restrict import restrict
 from cdpr.stages.catalogue import STAGES
 
-SETTINGS = parse_settings({"seeds": [0, 1, 2], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}})
+EVERY_POINT = shipped_experiments().model_copy(update={"points": None})
+SETTINGS = parse_settings(
+    {"experiments": EVERY_POINT, "seeds": [0, 1, 2], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}}
+)
 CASES = {"mimic_iv": 200, "clinicalbench": 60, "private": 40}
 
 
