@@ -58,7 +58,7 @@ def plot_training_efficiency(
                 if row == len(metrics) - 1:
                     grid[row, column].set_xlabel(label, fontsize=7.5)
             grid[row, 0].set_ylabel(PANELS[metric][0])
-        _curve_legend(grid[0, 0], curves)
+        figure.legend(handles=_handles(curves), loc="outside upper center", ncols=2, handlelength=3)
         counted = "\ntime without validation; tokens with probes and continuations"
         _curve_foot(figure, settings, curves, counted)
         return style.save(figure, out_stem)
@@ -78,7 +78,7 @@ def plot_learning_curves(
             _draw_curves(panel, curves, metric, "step", 1.0)
             panel.set_title(PANELS[metric][0])
             panel.set_xlabel("training step")
-        _curve_legend(panels[-1], curves)
+        panels[-1].legend(handles=_handles(curves), loc="center", handlelength=3)
         panels[-1].set_axis_off()
         _curve_foot(figure, settings, curves, note and f"\n{note}")
         return style.save(figure, out_stem)
@@ -149,7 +149,8 @@ def _draw_curves(panel: Axes, curves: Sequence[Curves], metric: str, axis: str, 
         panel.text(0.5, 0.5, "missing: no training metrics", transform=panel.transAxes, ha="center", color=style.GREY)
 
 
-def _curve_legend(panel: Axes, curves: Sequence[Curves]) -> None:
+def _handles(curves: Sequence[Curves]) -> list:
+    """What a legend says of each line: its name, and how many seeds stand behind it."""
     from matplotlib.lines import Line2D
 
     handles = []
@@ -161,7 +162,7 @@ def _curve_legend(panel: Axes, curves: Sequence[Curves]) -> None:
             seeds = f"{len(curve.runs)} of {len(curve.method.runs)} seeds" if curve.runs else none
         handles.append(Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, markersize=4,
                               label=f"{curve.method.label} ({seeds})"))  # fmt: skip
-    panel.legend(handles=handles, loc="best" if panel.lines else "center", handlelength=3)
+    return handles
 
 
 def _curve_foot(figure: Figure, settings: Settings, curves: Sequence[Curves], more: str = "") -> None:

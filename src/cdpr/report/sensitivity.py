@@ -198,8 +198,8 @@ def difference_of(results: Results, first: Point, second: Point) -> Estimate | N
 
 
 def verdict(results: Results, panel: Panel) -> str:
-    """Two lines: the measured best value, and how far it is above the default (above the next, where it is the
-    default itself); what is not measured is no part of it."""
+    """Two lines: the measured best value, and how far it is above the default (of the default itself: above the next
+    that is not as good); what is not measured is no part of it."""
     best, measured = panel.best, panel.measured
     if len(measured) < 2:
         return f"only {measured[0].shown} measured: {_percent(measured[0])}\n" if measured else "nothing measured\n"
@@ -207,7 +207,7 @@ def verdict(results: Results, panel: Panel) -> str:
     of = "" if len(measured) == len(panel.points) else f" of {len(measured)} measured:"
     text = f"best{of} {' and '.join(point.shown for point in best)}, {_percent(first)}"
     default = next(point for point in panel.points if point.default)
-    others = [point for point in measured if point is not first]
+    others = [point for point in measured if point not in best] or [point for point in measured if point is not first]
     other = max(others, key=lambda point: point.accuracy or 0.0) if first is default else default
     difference = difference_of(results, first, other)
     if difference is None:
