@@ -249,13 +249,15 @@ class Plan:
         """Resources of a training job, as `snakemake-executor-plugin-slurm` names them."""
         training = self.settings.training
         verl = training.verl
-        if training.engine == "verl" and verl.rollout != "cpu":
-            gpus = verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else verl.frozen.gpus)
+        if training.engine == "verl":
             several = {"nodes": verl.nodes, "tasks": verl.nodes, "mpi": "srun"} if verl.nodes > 1 else {}
+            if verl.rollout == "cpu":
+                return {"mem_mb": 8000, **several}
+            gpus = verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else verl.frozen.gpus)
             return {"gres": f"gpu:{gpus}", "mem_mb": _MEMORY_OF_A_GPU * gpus, **several}
         if self.settings.policy.model != "tiny":
             return {"gpu": 1, "mem_mb": _MEMORY_OF_A_GPU}
-        return {"mem_mb": 8000 if training.engine == "verl" else 4000}
+        return {"mem_mb": 4000}
 
     def evaluation_machine(self) -> dict[str, Any]:
         """Resources of an evaluation job; reference policies need no GPU."""

@@ -169,11 +169,8 @@ def _curve_foot(figure: Figure, settings: Settings, curves: Sequence[Curves], mo
     lost = [Path(name).parent.name for curve in curves for name in curve.missing]
     broken = [f"{run} at step {at}" for curve in curves for run, at in curve.diverged.items()]
     said = "line: mean over seeds; band: lowest to highest seed" + more
-    if not broken:
-        style.mark_tier(figure, settings, said + missing_note(lost))
-        return
     ends = f"diverged (x: last validation; line and band go on with the other seeds): {', '.join(broken)}"
-    foot(figure, settings, [missing_note(lost).strip(), *folded([ends]), *said.splitlines()])
+    foot(figure, settings, [missing_note(lost).strip(), *folded([ends] if broken else []), *said.splitlines()])
 
 
 def foot(figure: Figure, settings: Settings, lines: Iterable[str]) -> None:

@@ -45,7 +45,8 @@ LOOKS: Mapping[str, Look] = {
     "grpo": Look(ORANGE, "s", "--"), "utility_grpo": Look(GREEN, "^", "-."), "cdpr": Look(BLUE, "o", "-"),
     "without_selection": Look(PURPLE, "H", ":"), "without_cache": Look(VERMILION, "d", (0, (5, 1))),  # type: ignore[arg-type]
     "cdpr_step": Look(SKY, "$S$", "--"), "vineppo": Look(PURPLE, "$V$", ":"), "gigpo": Look(VERMILION, "$G$", "-."),
-    "grpo_verl": Look(VERMILION, "$g$", ":"), "cdpr_verl": Look(SKY, "$c$", (0, (5, 1))),  # type: ignore[arg-type]
+    # As their twins, hollow.
+    "grpo_verl": Look(VERMILION, "$\u25a1$", ":"), "cdpr_verl": Look(SKY, "$\u25cb$", (0, (5, 1))),  # type: ignore[arg-type]
     "all_actions": Look(BLACK, "$A$", "-"),
     "zero_test": Look(BLACK, "v"),
     "random": Look(BLACK, "D"), "cheapest_first": Look(BLACK, "<"), "all_tests": Look(BLACK, ">"),

@@ -7,23 +7,24 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ...settings import SettingsError
 
 # One call starts Ray on every machine of the job: the first, where this process runs, leads.
 _START = (
-    'if [ "$SLURM_NODEID" = 0 ]; then exec ray start --block --disable-usage-stats --head --port={port} '
-    "--include-dashboard=false; fi; sleep 5; exec ray start --block --disable-usage-stats --address={address}"
+    'if [ "$SLURM_NODEID" = 0 ]; then exec ray start {options} --head --port={port} '
+    "--include-dashboard=false; fi; sleep 5; exec ray start {options} --address={address}"
 )
 
 
 @contextlib.contextmanager
-def ray_cluster(nodes: int, log: Path, patience: float = 300.0) -> Iterator[None]:
+def ray_cluster(nodes: int, log: Path, has: Mapping[str, int] | None = None, patience: float = 300.0) -> Iterator[None]:
     """Have Ray on ``nodes`` machines while the context lasts; ``RAY_ADDRESS`` tells where.
 
     One machine needs nothing: verl starts Ray itself. A cluster named by ``RAY_ADDRESS`` is used and left running.
+    ``has`` is what Ray takes each machine for (``num_cpus``, ``num_gpus``); it looks itself where nothing is said.
     Raises SettingsError where there is no cluster, or not all machines joined within ``patience`` seconds.
     """
     if nodes == 1 or os.environ.get("RAY_ADDRESS"):
@@ -44,7 +45,8 @@ def ray_cluster(nodes: int, log: Path, patience: float = 300.0) -> Iterator[None
         before = {name: os.environ.get(name) for name in told}
         os.environ.update(told)
         alone = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        start = _START.format(port=port, address=address)
+        said = [f"--{name.replace('_', '-')}={count}" for name, count in (has or {}).items()]
+        start = _START.format(port=port, address=address, options=" ".join(["--block --disable-usage-stats", *said]))
         servers = subprocess.Popen([*command, start], stdout=out, stderr=out, env=alone)
         try:
             _await(nodes, servers, patience, log)

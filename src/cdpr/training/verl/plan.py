@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...settings import Settings, SettingsError
+from .cpu import LOGICAL
 from .memory import OWN_SERVER, longest_sequence, needs_frozen, plan_of
 
 ALGORITHMS = ("grpo", "utility_grpo", "cdpr", "gigpo")
@@ -29,7 +30,7 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         **_rollouts(settings),
         **_frozen(settings),
         **_trainer(settings, state),
-        **(_without_gpu() if settings.training.verl.rollout == "cpu" else {}),
+        **(_without_gpu(settings) if settings.training.verl.rollout == "cpu" else {}),
     }
 
 
@@ -180,8 +181,10 @@ def _trainer(settings: Settings, state: Path) -> dict[str, Any]:
     }
 
 
-def _without_gpu() -> dict[str, Any]:
-    """What a machine without a GPU needs: gloo, float32, no kernels; and Ray told of devices that are not there."""
+def _without_gpu(settings: Settings) -> dict[str, Any]:
+    """What a machine without a GPU needs: gloo, float32, no kernels; and Ray told of devices that are not there, by
+    :mod:`.cluster` where there are several machines."""
+    told = {} if settings.training.verl.nodes > 1 else LOGICAL | {"include_dashboard": False}
     return {
         f"{_MODEL}.external_lib": f"{_HERE}.cpu.engine",
         f"{_MODEL}.use_remove_padding": False,
@@ -193,9 +196,7 @@ def _without_gpu() -> dict[str, Any]:
         f"+{_ACTOR}.fsdp_config.mixed_precision.param_dtype": "fp32",
         "trainer.device": "cpu",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        "ray_kwargs.ray_init.num_cpus": 16,
-        "+ray_kwargs.ray_init.num_gpus": 2,
-        "+ray_kwargs.ray_init.include_dashboard": False,
+        **{f"++ray_kwargs.ray_init.{name}": value for name, value in told.items()},
     }
 
 

@@ -15,7 +15,7 @@ from ...llm.guard import Disclosure, allow
 from ...settings import Settings, SettingsError, merge, parse_settings
 from ..model import Log
 from .cluster import ray_cluster
-from .cpu import ENVIRONMENT
+from .cpu import ENVIRONMENT, LOGICAL
 from .frozen_server import NAME, serving
 from .hand_over import hand_over
 from .memory import needs_frozen
@@ -31,7 +31,10 @@ def train(
     """Train one variant (settings already resolved); ``log`` gets a row of metrics every step. Goes on from verl's last
     checkpoint in ``state_dir``. Raises SettingsError where verl is missing or the plan does not fit."""
     if importlib.util.find_spec("verl") is None:
-        raise SettingsError("training.engine: verl needs verl, which is not installed; see docs/design/verl.md")
+        raise SettingsError(
+            "training.engine: verl needs verl, which is not installed: `make verl` without a GPU, "
+            "`pip install -r envs/verl-gpu.txt` with one"
+        )
     state = Path(state_dir).resolve()
     state.mkdir(parents=True, exist_ok=True)
     if settings.training.verl.rollout == "cpu":
@@ -39,7 +42,8 @@ def train(
     session, policy = state / "session.json", Path(init_policy).resolve()
     resolved = resolve(settings, session, policy, state)
     with contextlib.ExitStack() as running:
-        running.enter_context(ray_cluster(settings.training.verl.nodes, state / "ray.log"))
+        machines = LOGICAL if settings.training.verl.rollout == "cpu" else None
+        running.enter_context(ray_cluster(settings.training.verl.nodes, state / "ray.log", machines))
         if needs_frozen(settings) and settings.training.verl.frozen.beside:
             settings = _asking(settings, running.enter_context(serving(settings, policy, state)))
         Session(settings, Path(cases), policy, state, seed).write(session)

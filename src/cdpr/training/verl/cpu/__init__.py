@@ -9,3 +9,6 @@ ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
     "VERL_USE_EXTERNAL_MODULES": "cdpr.training.verl.cpu.platform,cdpr.training.verl.cpu.rollout",
 }
+
+LOGICAL = {"num_cpus": 16, "num_gpus": 2}
+"""What Ray is told each machine has: a "GPU" for the trainer and one for the frozen server."""
