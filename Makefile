@@ -27,7 +27,7 @@ verl: env .venv/.verl
 reproduce: env
 	$(BIN)/snakemake --cores all reproduce_paper
 
-test: env
+test: env verl
 	$(BIN)/python -m pytest
 
 lint: env

@@ -363,6 +363,18 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "gpus, group, expected", [(2, 4, 8), (8, 4, 8), (16, 4, 4), (2, 3, 8), (6, 3, 8), (4, 3, 6), (2, 5, 8)]
+)
+def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
+    """It stops at the first step where a batch is no multiple of the micro-batch."""
+    change = {"group_size": group, "verl": {"gpus_per_node": gpus, "tensor_parallel": 1}}
+    told = resolve(paper(tmp_path, training=change), tmp_path / "s.json", tmp_path, tmp_path)
+    size = told["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"]
+    assert size == told["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"] == expected
+    assert (16 * group // gpus) % size == 0
+
+
+@pytest.mark.parametrize(
     "change, says",
     [
         ({"gpu_memory_gb": 40.0}, "rollouts needs"),

@@ -147,12 +147,14 @@ SLURM_NODEID=0 "$@" & SLURM_NODEID=1 "$@" & wait
 def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray", reason="verl is not installed")
     (tmp_path / "srun").write_text(SRUN)
-    (tmp_path / "srun").chmod(0o755)
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 2\n")
+    for name in ("srun", "squeue"):
+        (tmp_path / name).chmod(0o755)
     beside = os.path.dirname(sys.executable)
     monkeypatch.setenv("PATH", f"{tmp_path}:{beside}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", str(os.getpid()))
-    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for name in ("SLURM_JOB_NUM_NODES", "RAY_ADDRESS"):  # a job of Snakemake's plugin knows its number only
+        monkeypatch.delenv(name, raising=False)
     with ray_cluster(2, tmp_path / "ray.log", patience=40):
         ray.init(log_to_driver=False)
         assert sum(node["Alive"] for node in ray.nodes()) == 2

@@ -30,7 +30,7 @@ def ray_cluster(nodes: int, log: Path, has: Mapping[str, int] | None = None, pat
     if nodes == 1 or os.environ.get("RAY_ADDRESS"):
         yield
         return
-    there = int(os.environ.get("SLURM_JOB_NUM_NODES", 0))
+    there = _machines_of_job()
     if there < nodes:
         found = f"this Slurm job has {there}" if there else "no Slurm job and no RAY_ADDRESS is there"
         raise SettingsError(
@@ -39,7 +39,8 @@ def ray_cluster(nodes: int, log: Path, has: Mapping[str, int] | None = None, pat
         )
     port = 20_000 + int(os.environ.get("SLURM_JOB_ID", 0)) % 10_000  # jobs that share a machine keep apart
     address = f"{socket.gethostbyname(socket.gethostname())}:{port}"
-    command = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "bash", "-c"]
+    command = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none",
+               "bash", "-c"]  # fmt: skip
     with log.open("ab") as out:
         told = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "disabled"}
         before = {name: os.environ.get(name) for name in told}
@@ -56,6 +57,16 @@ def ray_cluster(nodes: int, log: Path, has: Mapping[str, int] | None = None, pat
             servers.wait()
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _machines_of_job() -> int:
+    """Machines of the Slurm job around this process, 0 without one. Slurm itself is asked where Snakemake's plugin has
+    taken all of its variables but the job's number."""
+    told, job = os.environ.get("SLURM_JOB_NUM_NODES"), os.environ.get("SLURM_JOB_ID")
+    if told is None and job:
+        asked = ["squeue", "--noheader", f"--jobs={job}", "--format=%D"]
+        told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    return int(told or 0)
 
 
 def _await(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:
