@@ -27,8 +27,9 @@ verl: env .venv/.verl
 reproduce: env
 	$(BIN)/snakemake --cores all reproduce_paper
 
+# A file's tests stay together: they share what they have built.
 test: env verl
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: env
 	$(BIN)/ruff check .

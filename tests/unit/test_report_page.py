@@ -336,4 +336,4 @@ def test_markdown_of_the_tables_is_understood():
 def test_every_variant_stands_once():
     methods = all_methods(SETTINGS)
     assert len({method.name for method in methods}) == len(methods)
-    assert {"cdpr", "without_process_reward", "beta_0.25", "zero_test"} <= {method.name for method in methods}
+    assert {"cdpr", "without_process_reward", "beta_1", "zero_test"} <= {method.name for method in methods}
