@@ -36,7 +36,7 @@ def seconds(*command: str | Path) -> float:
 def startup() -> dict[str, float]:
     """Seconds of `cdpr --help`, and of planning the paper's workflow (`snakemake --dry-run`, which needs none of its
     data), with what Snakemake takes to start at all; best of five."""
-    plan = (BIN / "snakemake", "--dry-run", "--quiet", "--configfile", "config/paper.yaml", "reproduce_paper")
+    plan = (BIN / "snakemake", "--dry-run", "--quiet", "--configfile", "config/paper.yaml", "--", "reproduce_paper")
     return {
         "help_seconds": min(seconds(BIN / "cdpr", "--help") for _ in range(5)),
         "snakemake_start_seconds": min(seconds(BIN / "snakemake", "--help") for _ in range(5)),
