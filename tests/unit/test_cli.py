@@ -1,13 +1,16 @@
 """The command line: light, teaching, and clear about problems."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from cdpr import cli
 from cdpr.stages.catalogue import STAGES
 
+ROOT = Path(__file__).resolve().parents[2]
 LIGHT_ROOMS = ("settings", "cases", "hospital", "costs", "ingest", "llm", "environment", "agents", "credit")
 HEAVY = ("torch", "verl", "mlflow", "transformers", "vllm")
 
@@ -77,3 +80,23 @@ def test_undeclared_settings_are_an_error(tmp_path, capsys, monkeypatch):
     arguments = ["init_tracking", "--ready", str(tmp_path / "ready"), "--settings", str(tmp_path / "c.yaml")]
     assert cli.main(arguments) == 2
     assert "Settings.credit" in capsys.readouterr().err
+
+
+def test_no_command_in_the_documentation_gives_a_target_away():
+    """`--configfile` and `--config` take every word that follows: a target behind them needs `--` before it."""
+    pages = [
+        ROOT / "README.md",
+        ROOT / "config.yaml",
+        ROOT / "Makefile",
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("config/*"),
+    ]
+    given = re.compile(
+        r"--config(?:file)? +(?:(?:\S+\.yaml|\w+='[^']*') +)+(?!--|\d?>|\)|#|&|\||\.\.\.)(\w+)(?![\w.]*[=/.])"
+    )
+    found = [(page.name, *match.groups()) for page in pages
+             for match in given.finditer(page.read_text(encoding="utf-8").replace("\\\n", " "))]  # fmt: skip
+    assert not found
+    assert given.search("snakemake --configfile a.yaml config/b.yaml target").group(1) == "target"
+    assert given.search("snakemake --config training='{steps: 2}' target").group(1) == "target"
+    assert not given.search("snakemake --configfile a.yaml --config training='{steps: 2}' -- target")
