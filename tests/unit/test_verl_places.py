@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
+import subprocess
 import sys
 import time
 
@@ -143,9 +145,26 @@ SLURM_NODEID=0 "$@" & SLURM_NODEID=1 "$@" & wait
 """
 
 
+# A process of its own: Ray reads how machines know each other when it is imported. A stranger lacks the secret.
+TWO = """
+import os, pathlib, subprocess, sys
+from cdpr.training.verl.cluster import ray_cluster
+with ray_cluster(2, pathlib.Path(sys.argv[1]), patience=120):
+    import ray
+    ray.init(log_to_driver=False)
+    print(sum(node["Alive"] for node in ray.nodes()), "alive")
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    entered = subprocess.run([sys.executable, "-c", "import ray; ray.init()"], env=outside, capture_output=True)
+    print("a stranger is", "in" if entered.returncode == 0 else "refused")
+    ray.shutdown()
+print("no address is left" if "RAY_ADDRESS" not in os.environ else os.environ["RAY_ADDRESS"])
+"""
+
+
 @pytest.mark.verl
 def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
-    ray = pytest.importorskip("ray", reason="verl is not installed")
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("verl is not installed")
     (tmp_path / "srun").write_text(SRUN)
     (tmp_path / "squeue").write_text("#!/bin/sh\necho 2\n")
     for name in ("srun", "squeue"):
@@ -155,11 +174,9 @@ def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", str(os.getpid()))
     for name in ("SLURM_JOB_NUM_NODES", "RAY_ADDRESS"):  # a job of Snakemake's plugin knows its number only
         monkeypatch.delenv(name, raising=False)
-    with ray_cluster(2, tmp_path / "ray.log", patience=40):
-        ray.init(log_to_driver=False)
-        assert sum(node["Alive"] for node in ray.nodes()) == 2
-        ray.shutdown()
-    assert "RAY_ADDRESS" not in os.environ
+    made = subprocess.run([sys.executable, "-W", "ignore", "-c", TWO, str(tmp_path / "ray.log")],
+                          capture_output=True, text=True)  # fmt: skip
+    assert made.stdout.splitlines()[-3:] == ["2 alive", "a stranger is refused", "no address is left"], made.stderr
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path / "srun") in (p.info["cmdline"] or [])]
 
 
@@ -170,6 +187,15 @@ def test_several_machines_without_a_cluster_are_refused(tmp_path, monkeypatch):
         raise AssertionError("it went on")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
     with pytest.raises(SettingsError, match="this Slurm job has 1"), ray_cluster(2, tmp_path / "ray.log"):
+        raise AssertionError("it went on")
+    monkeypatch.delenv("SLURM_JOB_NUM_NODES")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SettingsError, match="job 17 has"), ray_cluster(2, tmp_path / "ray.log"):
+        raise AssertionError("it went on")
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho Invalid job id specified >&2; exit 1\n")
+    (tmp_path / "squeue").chmod(0o755)
+    with pytest.raises(SettingsError, match="Invalid job id"), ray_cluster(2, tmp_path / "ray.log"):
         raise AssertionError("it went on")
     with ray_cluster(1, tmp_path / "ray.log"):
         assert "RAY_ADDRESS" not in os.environ

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,7 +27,8 @@ def ray_cluster(nodes: int, log: Path, has: Mapping[str, int] | None = None, pat
 
     One machine needs nothing: verl starts Ray itself. A cluster named by ``RAY_ADDRESS`` is used and left running.
     ``has`` is what Ray takes each machine for (``num_cpus``, ``num_gpus``); it looks itself where nothing is said.
-    Raises SettingsError where there is no cluster, or not all machines joined within ``patience`` seconds.
+    Raises SettingsError where there is no cluster, or not all machines joined within ``patience`` seconds; RuntimeError
+    where Ray is imported already: it reads then how its machines know each other.
     """
     if nodes == 1 or os.environ.get("RAY_ADDRESS"):
         yield
@@ -37,12 +40,15 @@ def ray_cluster(nodes: int, log: Path, has: Mapping[str, int] | None = None, pat
             f"training.verl.nodes: {nodes} machines are asked for, and {found}; submit with "
             "`--workflow-profile profiles/slurm`, or start Ray on every machine and export RAY_ADDRESS=HOST:6379"
         )
+    if "ray" in sys.modules:
+        raise RuntimeError("ray_cluster has to be entered before Ray is imported")
     port = 20_000 + int(os.environ.get("SLURM_JOB_ID", 0)) % 10_000  # jobs that share a machine keep apart
     address = f"{socket.gethostbyname(socket.gethostname())}:{port}"
     command = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none",
                "bash", "-c"]  # fmt: skip
     with log.open("ab") as out:
-        told = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "disabled"}
+        # Machines and this process know each other by a secret of the job; it is on no command line.
+        told = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         before = {name: os.environ.get(name) for name in told}
         os.environ.update(told)
         alone = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -61,11 +67,16 @@ def ray_cluster(nodes: int, log: Path, has: Mapping[str, int] | None = None, pat
 
 def _machines_of_job() -> int:
     """Machines of the Slurm job around this process, 0 without one. Slurm itself is asked where Snakemake's plugin has
-    taken all of its variables but the job's number."""
+    taken all of its variables but the job's number. Raises SettingsError where it gives no answer."""
     told, job = os.environ.get("SLURM_JOB_NUM_NODES"), os.environ.get("SLURM_JOB_ID")
     if told is None and job:
         asked = ["squeue", "--noheader", f"--jobs={job}", "--format=%D"]
-        told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+        try:
+            told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError) as error:
+            why = getattr(error, "stderr", None) or error
+            raise SettingsError(f"training.verl.nodes: Slurm does not tell how many machines job {job} has: {why}; "
+                                "export SLURM_JOB_NUM_NODES, or RAY_ADDRESS of a cluster") from error  # fmt: skip
     return int(told or 0)
 
 

@@ -6,6 +6,7 @@ themselves is a flat allowance. A plan that does not fit is refused with what to
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ...settings import Settings, SettingsError
@@ -127,10 +128,21 @@ def plan_of(settings: Settings) -> Plan:
     )
 
 
+def micro_batch(settings: Settings) -> int:
+    """Trajectories that a GPU takes at once. verl wants all its parts equal: the most up to `training.micro_batch`
+    (paper, appendix, Training details: "a per-GPU PPO micro-batch of 8") that divide what a GPU gets of a batch and of
+    a mini-batch. The loss does not depend on it."""
+    plan, gpus = settings.training, settings.training.verl.nodes * settings.training.verl.gpus_per_node
+    share = math.gcd(
+        *(prompts * plan.group_size // gpus for prompts in (plan.prompts_per_batch, plan.mini_batch_prompts))
+    )
+    return max(size for size in range(1, min(plan.micro_batch, share) + 1) if share % size == 0)
+
+
 def _passing(settings: Settings, model: Architecture) -> dict[str, float]:
     """What a forward and backward pass of one micro-batch of the longest trajectories holds, in GB."""
     plan, policy = settings.training, settings.policy
-    tokens = plan.micro_batch * (policy.max_prompt_tokens + policy.max_response_tokens)
+    tokens = micro_batch(settings) * (policy.max_prompt_tokens + policy.max_response_tokens)
     block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
     inputs = tokens * 2 * model.hidden * model.layers  # of every block, all that checkpointing keeps
     kept = inputs + block if plan.verl.gradient_checkpointing else block * model.layers

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ...settings import Settings, SettingsError
 from .cpu import LOGICAL
-from .memory import OWN_SERVER, longest_sequence, needs_frozen, plan_of
+from .memory import OWN_SERVER, longest_sequence, micro_batch, needs_frozen, plan_of
 
 ALGORITHMS = ("grpo", "utility_grpo", "cdpr", "gigpo")
 """Those whose credit one group decides; the others need the whole batch, or train on replies outside it."""
@@ -115,7 +114,7 @@ def _optimisation(settings: Settings) -> dict[str, Any]:
         f"{_ACTOR}.optim.weight_decay": plan.weight_decay,
         f"{_ACTOR}.grad_clip": plan.max_grad_norm,
         f"{_ACTOR}.ppo_mini_batch_size": plan.mini_batch_prompts,
-        f"{_ACTOR}.ppo_micro_batch_size_per_gpu": _micro_batch(settings),
+        f"{_ACTOR}.ppo_micro_batch_size_per_gpu": micro_batch(settings),
         f"{_ACTOR}.ppo_epochs": plan.inner_epochs,
         f"{_ACTOR}.clip_ratio": plan.clip_ratio,
         f"{_ACTOR}.clip_ratio_low": plan.clip_ratio,
@@ -126,16 +125,6 @@ def _optimisation(settings: Settings) -> dict[str, Any]:
         f"{_ACTOR}.fsdp_config.param_offload": verl.offload,
         f"{_ACTOR}.fsdp_config.optimizer_offload": verl.offload,
     }
-
-
-def _micro_batch(settings: Settings) -> int:
-    """Trajectories that a GPU takes at once: verl wants all its parts equal, so the most up to `training.micro_batch`
-    that divide what a GPU gets of a batch and of a mini-batch. The loss does not depend on it."""
-    plan, gpus = settings.training, settings.training.verl.nodes * settings.training.verl.gpus_per_node
-    share = math.gcd(
-        *(prompts * plan.group_size // gpus for prompts in (plan.prompts_per_batch, plan.mini_batch_prompts))
-    )
-    return max(size for size in range(1, min(plan.micro_batch, share) + 1) if share % size == 0)
 
 
 def _rollouts(settings: Settings) -> dict[str, Any]:
@@ -150,7 +139,7 @@ def _rollouts(settings: Settings) -> dict[str, Any]:
         f"{_ROLLOUT}.quantization": None if verl.quantization == "none" else verl.quantization,
         f"{_ROLLOUT}.calculate_log_probs": True,
         f"{_ROLLOUT}.max_model_len": longest_sequence(settings),
-        f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": _micro_batch(settings),
+        f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": micro_batch(settings),
         f"{_ROLLOUT}.load_format": "safetensors" if verl.lora_rank else "dummy",
         f"{_ROLLOUT}.val_kwargs.n": 1,
         f"{_ROLLOUT}.val_kwargs.temperature": 0,
