@@ -372,6 +372,9 @@ def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
     size = told["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"]
     assert size == told["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"] == expected
     assert (16 * group // gpus) % size == 0
+    held = plan_of(paper(tmp_path, training=change)).phases["update"]["activations"]
+    of_eight = plan_of(paper(tmp_path)).phases["update"]["activations"]
+    assert held == pytest.approx(of_eight * size / 8), "memory is planned for parts of another size"
 
 
 @pytest.mark.parametrize(

@@ -197,5 +197,9 @@ def test_several_machines_without_a_cluster_are_refused(tmp_path, monkeypatch):
     (tmp_path / "squeue").chmod(0o755)
     with pytest.raises(SettingsError, match="Invalid job id"), ray_cluster(2, tmp_path / "ray.log"):
         raise AssertionError("it went on")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(RuntimeError, match="before Ray"), ray_cluster(2, tmp_path / "ray.log"):
+        raise AssertionError("it went on")
     with ray_cluster(1, tmp_path / "ray.log"):
         assert "RAY_ADDRESS" not in os.environ
