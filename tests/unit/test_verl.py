@@ -427,7 +427,7 @@ def test_the_real_trainer_trains_resumes_and_hands_over(taught, tmp_path):
     policy, metrics, credit = tmp_path / "policy", tmp_path / "metrics.jsonl", tmp_path / "credit.jsonl.gz"
 
     def train(steps: int) -> list[dict]:
-        plan = {"steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 2e-2}
+        plan = {"steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 1e-3}
         settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
         settings["paths"] = {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}
         (tmp_path / "mine.yaml").write_text(json.dumps(settings))
@@ -448,6 +448,8 @@ def test_the_real_trainer_trains_resumes_and_hands_over(taught, tmp_path):
     with gzip.open(credit, "rt") as rows:
         assert {json.loads(row)["step"] for row in rows} == {1, 2, 3}
     trained, initial = (load_model(folder).state_dict() for folder in (policy, taught / "policy"))
-    assert any(not torch.allclose(trained[name], initial[name], atol=1e-2, rtol=0.02) for name in initial)
+    small = {name: weight.abs() < 0.1 for name, weight in initial.items()}  # bfloat16 keeps these to 2e-4
+    moved = max((trained[name] - initial[name])[where].abs().max() for name, where in small.items() if where.any())
+    assert 2e-3 < moved < 3.3e-3, "three steps of AdamW move a weight by three learning rates at most"
     sampler = LocalServer(policy).sampler  # weights and tokenizer as evaluation reads them
     assert sampler.tokenizer.vocab_size == ChatTokenizer(taught / "policy").vocab_size
