@@ -153,6 +153,9 @@ with ray_cluster(2, pathlib.Path(sys.argv[1]), patience=120):
     import ray
     ray.init(log_to_driver=False)
     print(sum(node["Alive"] for node in ray.nodes()), "alive")
+    known = {node["NodeManagerAddress"] for node in ray.nodes()}
+    told = os.environ["RAY_ADDRESS"].split(":")[0]
+    print("found by", "its own address" if told in known else told)
     outside = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     entered = subprocess.run([sys.executable, "-c", "import ray; ray.init()"], env=outside, capture_output=True)
     print("a stranger is", "in" if entered.returncode == 0 else "refused")
@@ -176,7 +179,8 @@ def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     made = subprocess.run([sys.executable, "-W", "ignore", "-c", TWO, str(tmp_path / "ray.log")],
                           capture_output=True, text=True)  # fmt: skip
-    assert made.stdout.splitlines()[-3:] == ["2 alive", "a stranger is refused", "no address is left"], made.stderr
+    said = ["2 alive", "found by its own address", "a stranger is refused", "no address is left"]
+    assert made.stdout.splitlines()[-4:] == said, made.stderr
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path / "srun") in (p.info["cmdline"] or [])]
 
 

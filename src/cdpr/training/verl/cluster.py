@@ -43,7 +43,7 @@ def ray_cluster(nodes: int, log: Path, has: Mapping[str, int] | None = None, pat
     if "ray" in sys.modules:
         raise RuntimeError("ray_cluster has to be entered before Ray is imported")
     port = 20_000 + int(os.environ.get("SLURM_JOB_ID", 0)) % 10_000  # jobs that share a machine keep apart
-    address = f"{socket.gethostbyname(socket.gethostname())}:{port}"
+    address = f"{_own_address()}:{port}"
     command = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none",
                "bash", "-c"]  # fmt: skip
     with log.open("ab") as out:
@@ -63,6 +63,14 @@ def ray_cluster(nodes: int, log: Path, has: Mapping[str, int] | None = None, pat
             servers.wait()
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _own_address() -> str:
+    """Where other machines reach this one. Its name alone does not tell: many take their own for a loopback address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route, contextlib.suppress(OSError):
+        route.connect(("8.8.8.8", 80))  # as Ray does: it chooses a route and sends nothing
+        return route.getsockname()[0]
+    return socket.gethostbyname(socket.gethostname())
 
 
 def _machines_of_job() -> int:
