@@ -151,11 +151,22 @@ import os, pathlib, subprocess, sys
 from cdpr.training.verl.cluster import ray_cluster
 with ray_cluster(2, pathlib.Path(sys.argv[1]), patience=120):
     import ray
+    from cdpr.training.verl.worker import needs_of
     ray.init(log_to_driver=False)
     print(sum(node["Alive"] for node in ray.nodes()), "alive")
     known = {node["NodeManagerAddress"] for node in ray.nodes()}
     told = os.environ["RAY_ADDRESS"].split(":")[0]
     print("found by", "its own address" if told in known else told)
+    head = ray.get_runtime_context().get_node_id()
+    [other] = {node["NodeID"] for node in ray.nodes()} - {head}
+    class Asking:
+        def node(self):
+            return ray.get_runtime_context().get_node_id()
+
+    for url, soft in (("http://127.0.0.1:8000/v1", True), ("http://192.0.2.9:8000/v1", False)):  # verl asks softly
+        chosen = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(other, soft=soft)
+        actor = ray.remote(**needs_of(url))(Asking).options(name=url, scheduling_strategy=chosen).remote()
+        print(url, "is asked", "where the run started" if ray.get(actor.node.remote()) == head else "elsewhere")
     outside = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     entered = subprocess.run([sys.executable, "-c", "import ray; ray.init()"], env=outside, capture_output=True)
     print("a stranger is", "in" if entered.returncode == 0 else "refused")
@@ -179,9 +190,31 @@ def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     made = subprocess.run([sys.executable, "-W", "ignore", "-c", TWO, str(tmp_path / "ray.log")],
                           capture_output=True, text=True)  # fmt: skip
-    said = ["2 alive", "found by its own address", "a stranger is refused", "no address is left"]
-    assert made.stdout.splitlines()[-4:] == said, made.stderr
+    assert made.stdout.splitlines()[-6:] == [
+        "2 alive",
+        "found by its own address",
+        "http://127.0.0.1:8000/v1 is asked where the run started",
+        "http://192.0.2.9:8000/v1 is asked elsewhere",
+        "a stranger is refused",
+        "no address is left",
+    ], made.stderr
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path / "srun") in (p.info["cmdline"] or [])]
+
+
+def test_the_worker_asks_a_local_frozen_server_from_the_first_machine(tmp_path):
+    pytest.importorskip("verl", reason="verl is not installed")
+    from omegaconf import OmegaConf
+
+    from cdpr.training.verl.session import Session
+    from cdpr.training.verl.worker import GroupManager
+
+    for k, url in enumerate(["http://127.0.0.1:8000/v1", "unix:/run/frozen", "http://192.0.2.9:8000/v1", None]):
+        settings = parse_settings({"training": {"verl": {"frozen": {"url": url}}}})
+        path = tmp_path / f"{k}.json"
+        Session(settings, tmp_path, tmp_path, tmp_path, 0).write(path)
+        config = {"actor_rollout_ref": {"rollout": {}, "model": {}}, "data": {"cdpr_session": str(path)}}
+        needs = GroupManager(OmegaConf.create(config), None).agent_loop_workers_class._default_options["resources"]
+        assert list(needs) == (["node:__internal_head__"] if k < 2 else []), url
 
 
 def test_several_machines_without_a_cluster_are_refused(tmp_path, monkeypatch):
