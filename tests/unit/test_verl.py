@@ -362,6 +362,32 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
     assert plan_of(paper(tmp_path)).model.parameters == pytest.approx(4.02e9, rel=0.01)
 
 
+def test_a_batch_is_in_the_order_of_the_schedule(tmp_path, monkeypatch):
+    """Whichever episode ends first: sums of floats, and what shares a mini-batch, depend on the order."""
+    pytest.importorskip("verl", reason="verl is not installed")
+    import transfer_queue as tq
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+    from verl.utils.import_utils import load_extern_type
+
+    told = resolve(paper(tmp_path), tmp_path / "s.json", tmp_path, tmp_path)
+    buffer = load_extern_type(*(told[f"trainer.v1.sampler.custom_sampler.{part}"] for part in ("path", "name")))
+    ended = ["b_10_0", "a_2_0", "b_2_0", "c_0_0", "a_0_0"]
+    places = {"c": 7, "a": 8, "b": 12}
+
+    def rows(keys, partition_id, select_fields):
+        return {"index": [places[key[0]] for key in keys]}
+
+    def finished(self, global_steps, partition_id, batch_size):
+        tags = [{"seq_len": len(key)} for key in ended]
+        return tq.KVBatchMeta(partition_id=partition_id, keys=list(ended), tags=tags), {"kept": 1}
+
+    monkeypatch.setattr(tq, "kv_batch_get", rows)
+    monkeypatch.setattr(ReplayBuffer, "sample", finished)
+    batch, metrics = buffer.__new__(buffer).sample(3, "train", 3)
+    assert batch.keys == ["c_0_0", "a_0_0", "a_2_0", "b_2_0", "b_10_0"] and metrics == {"kept": 1}
+    assert [tag["seq_len"] for tag in batch.tags] == [len(key) for key in batch.keys]
+
+
 @pytest.mark.parametrize(
     "gpus, group, expected", [(2, 4, 8), (8, 4, 8), (16, 4, 4), (2, 3, 8), (6, 3, 8), (4, 3, 6), (2, 5, 8)]
 )

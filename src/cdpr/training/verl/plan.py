@@ -165,6 +165,8 @@ def _trainer(settings: Settings, state: Path) -> dict[str, Any]:
     return {
         "trainer.use_v1": True,
         "trainer.v1.trainer_mode": "cdpr",
+        "trainer.v1.sampler.custom_sampler.path": f"pkg://{_HERE}.order",
+        "trainer.v1.sampler.custom_sampler.name": "ScheduledBatch",
         "trainer.nnodes": verl.nodes,
         "trainer.n_gpus_per_node": verl.gpus_per_node,
         "trainer.total_epochs": 1,  # the schedule is the whole run

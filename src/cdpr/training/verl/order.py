@@ -1,0 +1,21 @@
+"""The order of a batch: that of the schedule, not that in which episodes happened to end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import transfer_queue as tq
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+
+class ScheduledBatch(ReplayBuffer):
+    """verl's buffer of finished episodes (``trainer.v1.sampler.custom_sampler``). Sums of floats depend on their order,
+    and the same run is to give the same sums."""
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        batch, metrics = super().sample(global_steps, partition_id, batch_size)
+        rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
+        sessions = (int(key.rsplit("_", 2)[1]) for key in batch.keys)  # {uid}_{session}_{output}
+        places = [(int(row), session) for row, session in zip(rows["index"], sessions, strict=True)]
+        batch.reorder(sorted(range(len(places)), key=places.__getitem__))
+        return batch, metrics
