@@ -9,10 +9,12 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 
 class ScheduledBatch(ReplayBuffer):
-    """verl's buffer of finished episodes (``trainer.v1.sampler.custom_sampler``). Sums of floats depend on their order,
-    and the same run is to give the same sums."""
+    """verl's buffer of finished episodes (``trainer.v1.sampler.custom_sampler``). By the order in which they ended, the
+    first mini-batch would be that of short workups; sums of floats depend on the order too."""
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        """Keys of ``batch_size`` groups, by row of the schedule and number in the group, and verl's metrics. Raises
+        RuntimeError, as verl does, where no episode of them is there."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
         sessions = (int(key.rsplit("_", 2)[1]) for key in batch.keys)  # {uid}_{session}_{output}
