@@ -11,6 +11,7 @@ min_version("9.20")
 
 
 configfile: "workflow/experiments.yaml"
+configfile: "workflow/agents.yaml"
 configfile: "config.yaml"
 
 

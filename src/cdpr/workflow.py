@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .report.sources import benchmark_of, controlled_name
 from .run_key import DigestCache, code_digest, package_folder, run_key
 from .settings import (
     Settings,
@@ -29,6 +28,7 @@ from .settings import (
     sweeps,
     variants,
 )  # fmt: skip
+from .settings.datasets import benchmark_of, controlled_name
 from .stages.catalogue import DATASETS, REAL_DATASET, REFERENCES, STAGES, UNTRAINED
 
 _MEMORY_OF_A_GPU = 64_000  # MB of main memory that a job with a GPU asks for: weights, optimiser state, caches
@@ -160,7 +160,7 @@ class Plan:
 
     def raw_path(self, dataset: str) -> str | None:
         """The user's own raw data, or None for the synthetic hospital's."""
-        return getattr(self.settings.data, benchmark_of(dataset)).path
+        return self.settings.data.source(dataset).path
 
     def raw_input(self, dataset: str) -> str:
         """Raw data of a data set."""

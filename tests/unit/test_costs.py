@@ -30,10 +30,10 @@ from cdpr.costs.coverage import POOLED
 from cdpr.costs.price import group_prices
 from cdpr.environment import DiagnosticEnvironment, Turn
 from cdpr.ingest.names import exam_key
+from cdpr.job import Job
 from cdpr.settings import Settings, SettingsError, parse_settings
 from cdpr.settings.schema import Costs, Environment
 from cdpr.stages import map_costs
-from cdpr.tracking import Run
 from cdpr.workflow import Plan
 
 
@@ -397,7 +397,7 @@ def test_names_that_only_a_credentialed_source_uses_stay_out_of_the_coverage_tab
     records += [case("Odd Test", credentialed=True, note_id=f"n{i}") for i in range(4)]
     write_records(tmp_path / "records.jsonl", iter(records))
     out = {name: tmp_path / name for name in ("cases", "coverage", "review")}
-    job = Run("map_costs", "k", {"records": tmp_path / "records.jsonl"}, out, options={"dataset": "private"})
+    job = Job("map_costs", "k", {"records": tmp_path / "records.jsonl"}, out, options={"dataset": "private"})
     map_costs.run(Settings(), job)
     text = out["coverage"].read_text()
     assert "Jane" not in text

@@ -14,6 +14,7 @@ from cdpr.evaluation.metrics import EvaluationError
 from cdpr.ingest.controlled import controlled, parse_summary
 from cdpr.ingest.funnel import RULES, Funnel
 from cdpr.ingest.summary import SECTIONS, build_summary
+from cdpr.job import Job
 from cdpr.report.data_card import (
     FEWEST_PATIENTS,
     CardError,
@@ -27,7 +28,6 @@ from cdpr.report.leak_control import write_leak_control
 from cdpr.report.sources import notices
 from cdpr.settings import parse_settings
 from cdpr.stages import control_leaks, data_card
-from cdpr.tracking import Run
 
 SENTINEL = "Quizzaciously"
 SUMMARY = "- Patient Information: 30 year old male\n- Chief Complaint: Abdominal pain"
@@ -37,7 +37,7 @@ def changed(case: CaseRecord, **fields) -> CaseRecord:
     return CaseRecord.model_validate(case.model_dump() | fields)
 
 
-def write_inputs(folder: Path, cases: list[CaseRecord], **report) -> Run:
+def write_inputs(folder: Path, cases: list[CaseRecord], **report) -> Job:
     """The job of a data card over cases of the split ``test``."""
     write_records(folder / "cases.jsonl", cases)
     told = Funnel("private", read=len(cases), kept=len(cases), splits={"test": len(cases)}).report() | report
@@ -50,7 +50,7 @@ def write_inputs(folder: Path, cases: list[CaseRecord], **report) -> Run:
     inputs = {name: folder / f"{name}.{kind}" for name, kind in
               (("cases", "jsonl"), ("report", "json"), ("coverage", "csv"))}  # fmt: skip
     out = {kind: folder / "out" / f"private.{kind}" for kind in ("md", "json", "png", "pdf")}
-    return Run("data_card", "0" * 16, inputs, out, options={"dataset": "private"})
+    return Job("data_card", "0" * 16, inputs, out, options={"dataset": "private"})
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_a_planted_leak_is_gone_from_the_variant_and_prices_still_fit(tmp_path, 
                       exam_cost_map={"Lipase": 6.89}, exam_billing_group={})  # fmt: skip
     write_records(tmp_path / "cases.jsonl", [leaky, bare, unread, nothing])
     out = {"controlled": tmp_path / "controlled.jsonl", "report": tmp_path / "report.json"}
-    control_leaks.run(parse_settings({}), Run("control_leaks", "0" * 16, {"cases": tmp_path / "cases.jsonl"}, out,
+    control_leaks.run(parse_settings({}), Job("control_leaks", "0" * 16, {"cases": tmp_path / "cases.jsonl"}, out,
                                               options={"dataset": "private"}))  # fmt: skip
     (kept,) = read_records(out["controlled"])
     text = f"{kept.case_summary} {kept.key_pertinent_results_dict}"

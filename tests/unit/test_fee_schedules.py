@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from cdpr.costs import CatalogueError, build, load_catalogue
 from cdpr.costs.catalogue import TABLES, shipped_folder
 from cdpr.costs.fee_schedules import FeeScheduleError, read_clfs, read_gpci, read_opps, read_opps_cap, read_pfs
+from cdpr.job import Job
 from cdpr.settings import parse_settings
 from cdpr.stages import build_catalogue
-from cdpr.tracking import Run
 
 CMS = Path(__file__).parents[3] / "shared" / "data" / "cms"
 CLFS, PFS = CMS / "clfs" / "CLFS_2025_Q2V1.csv", CMS / "pfs" / "PPRRVU2025_Oct.csv"
@@ -94,7 +94,7 @@ def test_the_shipped_catalogue_is_what_the_published_files_give(tmp_path):
 def test_a_catalogue_of_another_locality_keeps_what_is_not_given(tmp_path):
     chosen = parse_settings({"data": {"fee_schedules": {"locality": "02102-01"}}}, "test")
     folder = tmp_path / "catalogue"
-    job = Run("build_catalogue", "k", {"pfs": PFS, "gpci": GPCI, "opps_cap": CAP}, {"catalogue": folder})
+    job = Job("build_catalogue", "k", {"pfs": PFS, "gpci": GPCI, "opps_cap": CAP}, {"catalogue": folder})
     build_catalogue.run(chosen, job)
     prices, shipped = load_catalogue(folder).prices, load_catalogue().prices
     assert (prices["CT Abdomen and Pelvis"].usd, prices["CT Abdomen and Pelvis"].locality) == (344.11, "02102-01")
@@ -104,7 +104,7 @@ def test_a_catalogue_of_another_locality_keeps_what_is_not_given(tmp_path):
     assert told["schedules"]["PFS"]["locality"] == "02102-01" and told["schedules"]["PFS"]["rejected"] == 0
     assert set(told["files"]) == {"pfs", "gpci", "opps_cap"} and str(CMS) not in json.dumps(told)
     with pytest.raises(FeeScheduleError, match=r"locality is '02102-01', but .*pfs names no file"):
-        build_catalogue.run(chosen, Run("build_catalogue", "k", {"clfs": CLFS}, {"catalogue": folder}))
+        build_catalogue.run(chosen, Job("build_catalogue", "k", {"clfs": CLFS}, {"catalogue": folder}))
 
 
 # Layouts written here, as the years have them

@@ -21,7 +21,8 @@ from cdpr.llm.client import LocalModel, ModelUnavailable, ServerModel, chat
 from cdpr.llm.guard import Disclosure, GovernanceError, allow, host_of, is_local
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import SettingsError
-from cdpr.settings.data import Governance, Structurer
+from cdpr.settings.data import Governance
+from cdpr.settings.datasets import Structurer
 from cdpr.settings.schema import TinyModel
 
 CLOSED, AGREED = Governance(), Governance(remote_agreement="DUA 17")

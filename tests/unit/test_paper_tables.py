@@ -22,9 +22,9 @@ from cdpr.report.methods import IN_DOMAIN, main_methods, trained
 from cdpr.report.pairs import reading
 from cdpr.report.results import Hole, Results
 from cdpr.report.rows import ACCURACY, AEC, IN_DOMAIN_FIGURES, marked_cells, paired
-from cdpr.report.sources import controlled_name
 from cdpr.report.table import escape
 from cdpr.settings import parse_settings
+from cdpr.settings.datasets import controlled_name
 
 SETTINGS = parse_settings({"seeds": [0, 1], "evaluation": {"bootstrap": 300}, "utility": {"cost_unit_usd": 10}})
 CASES = 40

@@ -20,7 +20,7 @@ from cdpr.ingest.structurer import Structurer
 from cdpr.llm.client import ModelUnavailable
 from cdpr.llm.guard import GovernanceError
 from cdpr.settings.data import Governance
-from cdpr.settings.data import Structurer as Settings
+from cdpr.settings.datasets import Structurer as Settings
 
 LUMP = """Thin, tired, dry tongue. Lungs clear bilaterally; heart regular, no murmur,
 rub or gallop. Abdomen soft, tender in the right lower quadrant, no masses. Calves without swelling."""

@@ -6,8 +6,8 @@ import asyncio
 import math
 import random
 
-from cdpr.credit.utility import utility
 from cdpr.environment import DiagnosticEnvironment, Effort, State, Turn, run_episode
+from cdpr.environment.utility import utility
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import parse_settings
 

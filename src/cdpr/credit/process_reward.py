@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Step, Trajectory
+from ..environment.utility import mean, utility
 from ..settings.schema import Credit, Tests, Utility
 from .cache import RolloutCache
 from .pools import Pool, Pools
@@ -18,7 +19,6 @@ from .score import bounded
 from .selection import cache_disagreed, entropy_selected, select_states, worth_probing
 from .tree import Node, build_tree, paths
 from .uncertainty import ActionKey, action_of, entropy, frequencies, top_candidates
-from .utility import mean, utility
 
 
 def action_value(immediate: Effort, ends: Sequence[Continuation], weights: Utility, tests: Tests) -> float:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from ..environment.state import Trajectory
+from ..environment.utility import utility
 from ..settings.schema import Tests, Utility
-from .utility import utility
 
 
 def summarise_workups(trajectories: Sequence[Trajectory], weights: Utility, tests: Tests) -> dict[str, float]:

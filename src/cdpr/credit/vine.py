@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from ..environment import State, Trajectory
+from ..environment.utility import Worth
 from .rollouts import Draws
-from .utility import Worth
 
 
 async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], worth: Worth) -> dict[int, float]:

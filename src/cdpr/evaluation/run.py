@@ -14,8 +14,8 @@ from ..agents.build import build_agent
 from ..agents.reference import REFERENCE_POLICIES
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.billing import charge
-from ..credit.utility import count_tests, utility
 from ..environment import Agent, DiagnosticEnvironment, Effort, Trajectory, run_episodes
+from ..environment.utility import count_tests, utility
 from ..files import write_text
 from ..settings import Settings
 

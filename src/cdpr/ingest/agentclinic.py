@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cases import CaseRecord, Term, examinations, normalise
-from ..settings.data import Source
+from ..settings.datasets import Source
 from .draft import Draft, Finish
 from .flat_files import examination_name, is_absent, json_lines
 from .funnel import Funnel, IngestError

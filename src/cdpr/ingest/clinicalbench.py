@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cases import CaseRecord
-from ..settings.data import ClinicalBenchSource
+from ..settings.datasets import ClinicalBenchSource
 from .draft import Draft, Finish
 from .flat_files import LONGEST_NAME, examination_name, is_absent, parse_json, quoted, read_text
 from .funnel import Funnel, IngestError

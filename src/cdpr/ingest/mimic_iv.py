@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from ..cases import CaseRecord
-from ..settings.data import MimicSource
+from ..settings.datasets import MimicSource
 from .draft import Draft, Finish
 from .flat_files import quoted
 from .funnel import Funnel, IngestError

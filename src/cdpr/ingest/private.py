@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, format_analytes, normalise
-from ..settings.data import Source
+from ..settings.datasets import Source
 from .draft import Draft, Finish
 from .flat_files import LONGEST_NAME, Row, Tell, csv_rows, json_lines, quoted, stop
 from .funnel import Funnel, IngestError

@@ -24,7 +24,7 @@ from ..cases import examinations
 from ..llm.client import ModelUnavailable, ServerModel, chat
 from ..llm.types import ModelFailure
 from ..settings.data import Governance
-from ..settings.data import Structurer as StructurerSettings
+from ..settings.datasets import Structurer as StructurerSettings
 from .names import add_text, physical_key
 from .notes import SECONDARY, DischargeNote, note_sections, primary_diagnosis
 from .physical import AT_DISCHARGE, VITAL_NUMBERS

@@ -19,7 +19,8 @@ from .guard import Disclosure, allow, host_of, is_local, unix_socket
 from .types import ModelFailure, Sampling
 
 if TYPE_CHECKING:
-    from ..settings.data import Governance, Structurer
+    from ..settings.data import Governance
+    from ..settings.datasets import Structurer
     from .sampler import InProcessSampler
 
 KEY_NAMES = ("CDPR_API_KEY", "OPENAI_API_KEY")

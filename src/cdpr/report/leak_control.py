@@ -13,9 +13,10 @@ from ..evaluation.metrics import Comparison, Evaluation, EvaluationError, compar
 from ..evaluation.provenance import check_provenance
 from ..files import with_suffix, write_text
 from ..settings import Settings
+from ..settings.datasets import controlled_name
 from .methods import DATASETS, OPEN, REFERENCE, Method, backbone, tier_mark, trained
 from .results import Hole, Results
-from .sources import controlled_name, notices
+from .sources import notices
 from .table import Column, Row, Section, Table, interval, markdown_page, number, to_csv, to_latex, to_markdown
 
 # Metric, header, factor for printing, decimals.

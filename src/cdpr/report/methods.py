@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..settings import Settings, job_of, seeds_of, shown, variants
+from ..settings import Settings, datasets, job_of, seeds_of, shown, variants
 
-DATASETS = {"mimic_iv": "MIMIC-IV", "clinicalbench": "ClinicalBench", "private": "Private"}
-IN_DOMAIN = "mimic_iv"
+DATASETS = {name: datasets.DATASETS[name].column for name in datasets.BENCHMARKS}
+IN_DOMAIN = datasets.IN_DOMAIN
 
 CLOSED, OPEN, AGENTS, TRAINED = (
     "Closed-Source LLMs",
@@ -84,7 +84,7 @@ def backbone(settings: Settings) -> str:
 
 def synthetic(settings: Settings, dataset: str) -> bool:
     """Whether a data set comes from the synthetic hospital instead of the user's own files."""
-    return getattr(settings.data, dataset).path is None
+    return settings.data.source(dataset).path is None
 
 
 def tier_mark(settings: Settings) -> str:

@@ -2,64 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
+from .datasets import DATASETS, Source, benchmark_of
 from .section import Section, key
-
-
-class Source(Section):
-    path: str | None = key(None, "Folder (or file) with the real data; empty: the synthetic hospital's raw files.")
-    credentialed: bool = key(False, "Cases under a data use agreement: their text never leaves the machine.")
-
-
-class Structurer(Section):
-    model: str | None = key(
-        None,
-        "Language model that splits what regular expressions cannot: a Hugging Face folder, or the URL of an "
-        "OpenAI-compatible server; empty: regular expressions alone. It may only copy from the note.",
-    )
-    name: str | None = key(None, "Name of the model on the server.")
-    max_tokens: int = key(512, "Tokens of one answer.", gt=0)
-    at_once: int = key(8, "Notes that a server is asked about at the same time.", gt=0)
-
-
-class MimicSource(Source):
-    hours_before_admission: float = key(
-        24.0,
-        "Events from this many hours before admission until admission are the initial workup.",
-        decision="D22",
-        gt=0,
-    )
-    hours_after_admission: float = key(
-        0.0,
-        "Events up to this many hours after admission count too; emergency workups often cross the moment of it.",
-        decision="D22",
-        ge=0,
-    )
-    held_specimens: Literal["keep", "drop"] = key(
-        "keep",
-        "Tubes held for later and sample indices stand among the laboratory items and, in the paper's sample record, "
-        "among the examinations; `drop` leaves them out.",
-        decision="D24",
-    )
-    structurer: Structurer = Field(default_factory=Structurer, description="Help for notes in free form.")
-    memory_gb: float = key(4.0, "Memory of the table engine; what is larger goes to disk.", gt=0)
-    threads: int = key(2, "Threads of the table engine; as many processes read notes.", gt=0)
-
-
-class ClinicalBenchSource(Source):
-    language: Literal["en", "zh", "both"] = key(
-        "en", "Language of the cases; the benchmark tells each of them in both.", decision="D19b"
-    )
-
-
-class AgentClinicSource(Source):
-    path: str | None = key(
-        "../shared/data/agentclinic/agentclinic_medqa.jsonl",
-        "File with the AgentClinic cases in JSONL; absent: `smoke_real` says 'not run'.",
-    )
 
 
 class Leaks(Section):
@@ -107,15 +55,7 @@ class FeeSchedules(Section):
     )
 
 
-class Data(Section):
-    mimic_iv: MimicSource = Field(default_factory=MimicSource, description="In-domain cases.")
-    clinicalbench: ClinicalBenchSource = Field(
-        default_factory=ClinicalBenchSource, description="First out-of-domain benchmark."
-    )
-    private: Source = Field(default_factory=Source, description="Second out-of-domain benchmark.")
-    agentclinic: AgentClinicSource = Field(
-        default_factory=AgentClinicSource, description="Openly licensed real cases, used by `smoke_real`."
-    )
+class _Data(Section):
     leaks: Leaks = Field(default_factory=Leaks, description="What may give the diagnosis away.")
     fee_schedules: FeeSchedules = Field(
         default_factory=FeeSchedules,
@@ -131,10 +71,24 @@ class Data(Section):
     test_cases: int = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases", gt=0)
     split_seed: int = key(0, "Seed of the split by patient.")
 
+    def source(self, dataset: str) -> Source:
+        """Where the cases of a data set lie (those of a leak-controlled variant: the benchmark's)."""
+        return getattr(self, benchmark_of(dataset))
+
     @property
     def credentialed(self) -> bool:
         """Whether any of the data sets is under a data use agreement."""
-        return any(s.credentialed for s in (self.mimic_iv, self.clinicalbench, self.private, self.agentclinic))
+        return any(self.source(name).credentialed for name in DATASETS)
+
+
+Data: Any = create_model(
+    "Data",
+    __base__=_Data,
+    **{
+        name: (entry.settings, Field(default_factory=entry.settings, description=entry.description))
+        for name, entry in DATASETS.items()
+    },  # type: ignore[call-overload]
+)
 
 
 class Governance(Section):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
+from .agents import Look
 from .section import Section, key
+from .shipped import read_shipped
 
 FILE = "workflow/experiments.yaml"
 Shown = Literal["main_table", "learning_curves", "training_efficiency", "ablations", "comparators", "engines"]
@@ -20,6 +20,8 @@ class Variant(Section):
     change: dict[str, Value] = key({}, "Settings that differ from the configuration, by dotted name.")
     feeds: list[Shown] = key([], "Tables and figures that show it.")
     seeds: int | None = key(None, "How many of `seeds` are trained; empty: all.", gt=0)
+    paper: str = key("", "Row of the paper's Table 1 that it stands for.")
+    look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
 
 
 class Sweep(Section):
@@ -45,24 +47,6 @@ class Experiments(Section):
         return named
 
 
-def project_folder() -> Path:
-    """The checkout: the working directory where it is one, else the folder above this package.
-
-    Raises FileNotFoundError where neither is.
-    """
-    for folder in (Path.cwd(), Path(__file__).resolve().parents[3]):
-        if (folder / FILE).is_file():
-            return folder
-    raise FileNotFoundError(f"{FILE} was not found; run from the root of the checkout")
-
-
 def shipped_experiments() -> Experiments:
     """The experiments of the project's own file."""
-    return _read(project_folder() / FILE)
-
-
-@functools.cache
-def _read(path: Path) -> Experiments:
-    import yaml
-
-    return Experiments.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))["experiments"])
+    return Experiments.model_validate(read_shipped(FILE)["experiments"])

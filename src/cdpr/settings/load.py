@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from .agents import shipped_agents
 from .experiments import shipped_experiments
 from .schema import Settings
 
@@ -21,7 +22,7 @@ class SettingsError(ValueError):
 
 def load_settings(*paths: str | Path) -> Settings:
     """Settings from YAML files, later files overriding earlier ones key by key, all of them over the project's
-    experiments file; a resolved file (``.json``) stands alone. Raises SettingsError."""
+    files of experiments and agents; a resolved file (``.json``) stands alone. Raises SettingsError."""
     import yaml
 
     merged: dict[str, Any] = {}
@@ -33,9 +34,9 @@ def load_settings(*paths: str | Path) -> Settings:
         if not isinstance(data, dict):
             raise SettingsError(f"{path}: expected keys and values, found {type(data).__name__}")
         merged = merge(merged, data)
-    if "experiments" in merged and Path(paths[0]).suffix != ".json":
-        shipped = {"experiments": shipped_experiments().model_dump()}
-        merged = merge(shipped, merged)
+    if not paths or Path(paths[0]).suffix != ".json":
+        agents = {name: entry.model_dump() for name, entry in shipped_agents().items()}
+        merged = merge({"agents": agents, "experiments": shipped_experiments().model_dump()}, merged)
     return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
 
 

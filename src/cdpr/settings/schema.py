@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from .agents import AGENTS_FILE, AgentEntry, shipped_agents
 from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
@@ -289,6 +290,11 @@ class Settings(Section):
         default_factory=shipped_experiments,
         description="What is trained, with which seeds, and the table or figure that shows it.",
         json_schema_extra={"file": FILE},
+    )
+    agents: dict[str, AgentEntry] = Field(
+        default_factory=shipped_agents,
+        description="Who is compared beside what is trained.",
+        json_schema_extra={"file": AGENTS_FILE},
     )
     smoke_real: SmokeReal = Field(default_factory=SmokeReal, description="Target `smoke_real`.")
     analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")

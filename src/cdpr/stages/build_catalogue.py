@@ -9,15 +9,15 @@ from ..costs import load_catalogue
 from ..costs.build import SCHEDULES, build_catalogue
 from ..costs.fee_schedules import NATIONAL, FeeScheduleError, Schedule, read_clfs, read_opps, read_pfs
 from ..files import write_text
+from ..job import Job
 from ..run_key import path_digest
 from ..settings import Settings
 from ..settings.data import FeeSchedules
-from ..tracking import Run
 
 _LISTED = 100
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Write the tables of a catalogue, and ``schedules.json``: what was read, what was left out, and why.
 
     Examinations of a schedule that is not given, or without a rate in it, keep the shipped rate.

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..settings import Settings, SettingsError
+from ..settings.datasets import BENCHMARKS
 from ..settings.restrict import restrict, without
 
-DATASETS = ("mimic_iv", "clinicalbench", "private")
+DATASETS = BENCHMARKS
 REAL_DATASET = "agentclinic"
 REFERENCES = ("zero_test", "all_tests", "random", "cheapest_first", "value_of_information")
 UNTRAINED = ("warm_start", "immediate", "static")

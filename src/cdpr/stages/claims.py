@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ..job import Job
 from ..report.claims import write_claims
 from ..settings import Settings
-from ..tracking import Run
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Write the ledger as JSON, Markdown and CSV; its counts by verdict become metrics and tags."""
     counts = write_claims(settings, job.inputs["results"], job.out["json"].with_suffix(""))
     for verdict, count in counts.items():

@@ -10,11 +10,11 @@ from ..cases import CaseRecord, RecordError, iterate_records, write_records
 from ..files import write_text
 from ..ingest.controlled import controlled
 from ..ingest.funnel import Funnel
+from ..job import Job
 from ..settings import Settings
-from ..tracking import Run
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Write the controlled test cases and the report of what was taken out, in numbers."""
     funnel = Funnel(job.options["dataset"])
     funnel.splits = {"test": write_records(job.out["controlled"], _cleared(job.inputs["cases"], funnel))}

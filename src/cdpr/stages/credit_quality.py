@@ -6,11 +6,11 @@ import json
 
 from ..analysis.credit_quality import credit_quality
 from ..files import write_text
+from ..job import Job
 from ..settings import Settings
-from ..tracking import Run
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Write the measures of all settings and print those of the default."""
     quality = credit_quality(settings, job.inputs["cases"], job.inputs["policy"])
     write_text(job.out["quality"], json.dumps(quality, indent=1) + "\n")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 
 from ..files import write_text
+from ..job import Job
 from ..report.data_card import count_cases, data_card, read_coverage, read_report
 from ..report.data_card_figure import plot_card
 from ..report.data_card_page import render_card
 from ..run_key import path_digest
 from ..settings import Settings
-from ..tracking import Run
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Count the cases and write the card."""
     told, prices = read_report(job.inputs["report"]), read_coverage(job.inputs["coverage"])
     tally = count_cases(job.inputs["cases"], prices)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..evaluation.run import evaluate
+from ..job import Job
 from ..settings import Settings
-from ..tracking import Run
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Work up the test cases and write one line per case and decoding."""
     metrics = evaluate(
         settings, job.options["run"], job.inputs.get("policy"), job.inputs["cases"], job.out["evaluation"]

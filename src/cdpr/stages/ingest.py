@@ -9,13 +9,13 @@ from typing import Any
 
 from ..cases import write_records
 from ..ingest import Funnel, ingest
+from ..job import Job
 from ..settings import Settings
-from ..tracking import Run
 
 _FINDINGS = ("case", "what", "action", "place", "name")
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Read the raw files; write records, the numbers of what was kept and dropped, and the list behind them."""
     dataset = job.options["dataset"]
     processes = settings.data.mimic_iv.threads if dataset == "mimic_iv" else 1
@@ -36,7 +36,7 @@ def run(settings: Settings, job: Run) -> None:
     print(told(funnel))
 
 
-def _structurer(settings: Settings, job: Run) -> Any:
+def _structurer(settings: Settings, job: Job) -> Any:
     """The help that the settings ask for, or None. Imported by name: without it, ingestion does not depend on it."""
     source = getattr(settings.data, job.options["dataset"])
     if job.options["dataset"] != "mimic_iv" or source.structurer.model is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ..job import Job
 from ..settings import Settings
-from ..tracking import Run
 from ..tracking.mlflow_index import init_tracking, tracking_uri
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Create database and experiments; a tracking problem is a warning, results do not depend on it."""
     message = "tracking.mlflow is off\n"
     if settings.tracking.mlflow:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..hospital.write import write_hospital
+from ..job import Job
 from ..settings import Settings
-from ..tracking import Run
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Write the three data sets, each in its native format."""
     write_hospital(settings.hospital, job.out["mimic_iv"].parent, list(job.out))
     for dataset, folder in job.out.items():

@@ -10,11 +10,11 @@ from pathlib import Path
 from ..cases import CaseRecord, iterate_records, write_records
 from ..costs import Catalogue, coverage, load_catalogue, price_case, review, with_overrides
 from ..costs.coverage import COVERAGE_COLUMNS, REVIEW_COLUMNS
+from ..job import Job
 from ..settings import Settings
-from ..tracking import Run
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Price the records one by one; write what every examination was priced by, and a table of those that nothing
     priced, to be filled in as overrides.
 

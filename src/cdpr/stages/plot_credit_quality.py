@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+from ..job import Job
 from ..report.credit_quality import plot_credit_quality
 from ..settings import Settings
-from ..tracking import Run
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Draw the figure."""
     quality = json.loads(job.inputs["quality"].read_text(encoding="utf-8"))
     plot_credit_quality(settings, quality, job.out["png"].with_suffix(""))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..job import Job
 from ..report.engines import plot_engines
 from ..settings import Settings
-from ..tracking import Run
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Draw the figure and write its numbers."""
     plot_engines(settings, job.inputs["results"], job.out["png"].with_suffix(""))

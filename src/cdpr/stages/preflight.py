@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ..job import Job
 from ..settings import Settings
-from ..tracking import Run
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Write the comparison and print it; a warning, never an error."""
     report = compare(settings, job.inputs["warm_start"], job.inputs["immediate"])
     job.out["report"].write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..job import Job
 from ..report.report_page import write_report_page
 from ..settings import Settings
-from ..tracking import Run
 from ..tracking.mlflow_index import EXPERIMENTS, KEY_TAG, OTHER_EXPERIMENT, run_name
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Write the page."""
     write_report_page(settings, job.inputs["results"], job.out["html"], indexed)
 

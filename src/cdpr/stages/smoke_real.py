@@ -10,16 +10,16 @@ from pathlib import Path
 
 from ..agents.reference import REFERENCE_POLICIES
 from ..evaluation.run import evaluate
+from ..job import Job
 from ..llm.local_models import LocalModelUnavailable, smollm2
 from ..settings import Settings, merge
-from ..tracking import Run
 
 MODEL_RUN = "zero_shot"
 _NO_CASES = "no AgentClinic cases: set data.agentclinic.path to agentclinic_medqa.jsonl"
 _COLUMNS = ("cases", "accuracy", "n_issued", "n_available", "n_unavailable", "n_invalid", "cost_usd")
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Evaluate reference policies on all cases and the model on a few; what cannot run says why."""
     job.out["evaluations"].mkdir()
     cases = job.inputs.get("cases")
@@ -54,7 +54,7 @@ def render(rows: dict[str, dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _zero_shot(settings: Settings, cases: Path, job: Run) -> dict:
+def _zero_shot(settings: Settings, cases: Path, job: Job) -> dict:
     try:
         model = settings.smoke_real.model or smollm2(settings.paths.state)
     except LocalModelUnavailable as error:
@@ -63,7 +63,7 @@ def _zero_shot(settings: Settings, cases: Path, job: Run) -> dict:
     return _evaluate(shown, MODEL_RUN, Path(model), cases, job, settings.smoke_real.cases)
 
 
-def _evaluate(settings: Settings, name: str, policy: Path | None, cases: Path, job: Run, limit: int | None) -> dict:
+def _evaluate(settings: Settings, name: str, policy: Path | None, cases: Path, job: Job, limit: int | None) -> dict:
     """Means over the greedy rows of one agent."""
     path = job.out["evaluations"] / f"{name}.jsonl"
     evaluate(settings, name, policy, cases, path, limit)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ..job import Job
 from ..report.timings import write_timings
 from ..settings import Settings
-from ..tracking import Run
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Sum up the timings of all jobs."""
     summary = write_timings(job.inputs["results"], job.out["md"], job.out["json"])
     job.metrics.update(jobs=summary["jobs"], seconds=summary["seconds"])

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ..job import Job
 from ..settings import Settings
-from ..tracking import MetricsLog, Run
+from ..tracking import MetricsLog
 from ..tracking.live import live_run
 from ..training.model import Log
 from ..training.trainer import train
@@ -18,7 +19,7 @@ _SHOWN = ("accuracy", "aen", "aec", "n_na", "utility")
 _EVERY = 5
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Train with the run's variant and seed; a killed run goes on from its last checkpoint."""
     with following(settings, job) as log:
         credit = MetricsLog(job.state / "credit.jsonl")
@@ -27,7 +28,7 @@ def run(settings: Settings, job: Run) -> None:
 
 
 @contextmanager
-def following(settings: Settings, job: Run) -> Iterator[Log]:
+def following(settings: Settings, job: Job) -> Iterator[Log]:
     """Take rows of metrics to ``state``, MLflow and the log as they come; at the end make them outputs, with
     ``credit.jsonl`` of the same folder, what credit assignment found."""
     live = live_run(settings, job)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ..job import Job
 from ..settings import Settings
-from ..tracking import Run
 from ..training.verl.run import disclosure, train
 from .train import following
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Train with the run's variant and seed; a killed run goes on from verl's last checkpoint."""
     if told := disclosure(settings, job.inputs["cases"]):
         job.tags.update(told.tags())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 
+from ..job import Job
 from ..settings import Settings
-from ..tracking import MetricsLog, Run
+from ..tracking import MetricsLog
 from ..training.warm_start import warm_start
 
 
-def run(settings: Settings, job: Run) -> None:
+def run(settings: Settings, job: Job) -> None:
     """Build and teach the policy; a killed run goes on after its last epoch."""
     log = MetricsLog(job.state / "metrics.jsonl")
 

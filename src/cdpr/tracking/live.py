@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from ..job import Job
 from ..settings import Settings
 from .mlflow_index import EXPERIMENTS, MlflowIndex, numbers, run_name, tracking_uri
-from .stage import Run
 
 _BATCH = 10
 _FLUSH_SECONDS = 60.0
@@ -75,7 +75,7 @@ class LiveRun:
             warnings.warn(f"live tracking stopped ({error}); `rebuild_tracking` will index this run", stacklevel=2)
 
 
-def live_run(settings: Settings, job: Run) -> LiveRun | None:
+def live_run(settings: Settings, job: Job) -> LiveRun | None:
     """Live tracking of a stage; None when tracking is off."""
     if not settings.tracking.mlflow:
         return None

@@ -13,13 +13,13 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ..files import write_text
+from ..job import Job
 from ..run_key import package_folder, path_digest
 
 SCHEMA_VERSION = 1
@@ -29,26 +29,6 @@ _PACKAGES = ("cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snak
 
 class StageError(RuntimeError):
     """A stage that broke its contract: an input is missing or an output was not written."""
-
-
-@dataclass
-class Run:
-    """A stage in progress.
-
-    ``out`` holds, per output name, the path to write to: a staging place on the same file system, renamed to where
-    it belongs when the stage ends well. ``state`` is the stage's own folder for work that survives a kill.
-    ``metrics`` (name -> number) and ``tags`` end up in ``run.json``.
-    """
-
-    name: str
-    key: str
-    inputs: dict[str, Path]
-    out: dict[str, Path]
-    seed: int | None = None
-    state: Path = Path("state")
-    options: dict[str, str] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -66,7 +46,7 @@ def stage(
     tier: str = "demo",
     tags: Mapping[str, str] | None = None,
     seed: int | None = None,
-) -> Iterator[Run]:
+) -> Iterator[Job]:
     """Time a stage, keep its outputs whole, and write ``record`` (a ``run.json``) last, all atomically.
 
     ``inputs`` and ``outputs`` map names to files or folders; ``parameters`` is the slice of settings that the stage
@@ -79,7 +59,7 @@ def stage(
     record = Path(record)
     final = {label: Path(path) for label, path in outputs.items()}
     staging = {path.parent / f".partial-{name}-{record.name}" for path in final.values()}
-    run = Run(
+    run = Job(
         name,
         key,
         inputs={label: Path(path) for label, path in inputs.items()},
@@ -152,7 +132,7 @@ def _empty(folders: set[Path]) -> None:
         folder.mkdir(parents=True)
 
 
-def _put_all(run: Run, final: Mapping[str, Path]) -> None:
+def _put_all(run: Job, final: Mapping[str, Path]) -> None:
     """All outputs to their places, or none where one was not written."""
     for label, path in run.out.items():
         if not path.exists():

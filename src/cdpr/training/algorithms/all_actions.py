@@ -15,8 +15,8 @@ from statistics import fmean
 
 from ...credit.rollouts import Draws
 from ...credit.tree import Node, build_tree
-from ...credit.utility import weighted_utility
 from ...environment import FinalDiagnosis, State, Step
+from ...environment.utility import weighted_utility
 from .base import Advantages, Alternative, Context, Groups, Stateless
 
 

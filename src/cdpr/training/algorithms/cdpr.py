@@ -6,7 +6,7 @@ from __future__ import annotations
 from ...credit.diagnostics import summarise
 from ...credit.process_reward import ProcessReward
 from ...credit.score import process_score, trajectory_score, weighted_rewards
-from ...credit.utility import outcome_reward
+from ...environment.utility import outcome_reward
 from .base import Advantages, Context, Groups, equal_groups, every_decision, normalised
 
 

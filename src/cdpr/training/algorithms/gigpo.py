@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ...credit.tree import build_tree
-from ...credit.utility import weighted_utility
 from ...environment import Trajectory
+from ...environment.utility import weighted_utility
 from ..advantage import group_relative
 from .base import Advantages, Context, Groups, Stateless, equal_groups, every_decision, normalised
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...credit.utility import outcome_reward
+from ...environment.utility import outcome_reward
 from .base import Advantages, Context, Groups, Stateless, equal_groups, every_decision, normalised
 
 

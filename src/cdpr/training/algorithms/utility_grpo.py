@@ -6,7 +6,7 @@ much from counterfactual credit.
 
 from __future__ import annotations
 
-from ...credit.utility import weighted_utility
+from ...environment.utility import weighted_utility
 from .base import Advantages, Context, Groups, Stateless, equal_groups, every_decision, normalised
 
 

@@ -6,8 +6,8 @@ import asyncio
 from statistics import pstdev
 
 from ...credit.rollouts import Draws
-from ...credit.utility import weighted_utility
 from ...credit.vine import group_advantages, state_values
+from ...environment.utility import weighted_utility
 from .base import Advantages, Context, Groups, Stateless
 
 

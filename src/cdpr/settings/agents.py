@@ -1,0 +1,58 @@
+"""Who is compared: ``workflow/agents.yaml``, typed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from .section import Section, key
+from .shipped import read_shipped
+
+AGENTS_FILE = "workflow/agents.yaml"
+POLICY = "policy"
+
+
+class Look(Section):
+    """How a row looks in figures: two of the three suffice to tell it apart."""
+
+    colour: str = key("#000000", "Colour, as matplotlib reads it.")
+    marker: str = key("o", "Marker, as matplotlib reads it.")
+    line: str | tuple[float, tuple[float, ...]] = key("-", "Line, as matplotlib reads it.")
+
+
+class AgentEntry(Section):
+    """A row of the main table that is not trained here."""
+
+    label: str = key("", "What tables and figures call it; empty for the policy before training, which names itself.")
+    group: Literal["closed", "open", "medical", "trained", "reference"] = key("open", "Section of the main table.")
+    paper: str = key("", "Row of the paper's Table 1 that it stands for.")
+    acts: str = key("cdpr.agents.policy:PolicyAgent", "The agent, `module:Class`.")
+    model: str | None = key(
+        None, "`policy` (the one that training starts from), a Hugging Face folder, or the address of a server."
+    )
+    served_as: str | None = key(None, "Name of the model on the server.")
+    why: str = key("", "What a row that cannot be run lacks; empty: it is run.")
+    look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
+
+    @model_validator(mode="after")
+    def _runs_with_something(self) -> AgentEntry:
+        if not self.why and self.model is None and not self.knows_hospital:
+            raise ValueError("name its `model` (policy, a folder or an address), or say `why` it is not run")
+        return self
+
+    @property
+    def knows_hospital(self) -> bool:
+        """Reference policies read cases by the synthetic hospital's model: real cases have none. They are
+        deterministic: one figure whatever the decoding."""
+        return self.group == "reference"
+
+    @property
+    def own_policy(self) -> bool:
+        """Whether the policy that training starts from acts."""
+        return self.model == POLICY
+
+
+def shipped_agents() -> dict[str, AgentEntry]:
+    """The agents of the project's own file."""
+    return {name: AgentEntry.model_validate(entry) for name, entry in read_shipped(AGENTS_FILE)["agents"].items()}

@@ -1,0 +1,211 @@
+"""Every data set: what it is called, what it is for, who reads it, and under which licence it stands.
+
+One entry of :data:`DATASETS` makes a data set: its section under ``data``, its importer, its jobs, its place in tables
+and its card come from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from .section import Section, key
+
+
+class Source(Section):
+    """Where the cases of a data set lie."""
+
+    path: str | None = key(None, "Folder (or file) with the real data; empty: the synthetic hospital's raw files.")
+    credentialed: bool | None = key(
+        None,
+        "Cases under a data use agreement: their text never leaves the machine. Empty: as the data set's licence asks, "
+        "once a path is given; `false` only for cases that are known to be free.",
+    )
+
+    under_agreement: ClassVar[bool] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_licence_asks(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("credentialed") is None:
+            return data | {"credentialed": cls.under_agreement and data.get("path") is not None}
+        return data
+
+
+class AgreementSource(Source):
+    """Cases whose licence asks that their text stays where it is."""
+
+    under_agreement = True
+
+
+class Structurer(Section):
+    model: str | None = key(
+        None,
+        "Language model that splits what regular expressions cannot: a Hugging Face folder, or the URL of an "
+        "OpenAI-compatible server; empty: regular expressions alone. It may only copy from the note.",
+    )
+    name: str | None = key(None, "Name of the model on the server.")
+    max_tokens: int = key(512, "Tokens of one answer.", gt=0)
+    at_once: int = key(8, "Notes that a server is asked about at the same time.", gt=0)
+
+
+class MimicSource(AgreementSource):
+    hours_before_admission: float = key(
+        24.0,
+        "Events from this many hours before admission until admission are the initial workup.",
+        decision="D22",
+        gt=0,
+    )
+    hours_after_admission: float = key(
+        0.0,
+        "Events up to this many hours after admission count too; emergency workups often cross the moment of it.",
+        decision="D22",
+        ge=0,
+    )
+    held_specimens: Literal["keep", "drop"] = key(
+        "keep",
+        "Tubes held for later and sample indices stand among the laboratory items and, in the paper's sample record, "
+        "among the examinations; `drop` leaves them out.",
+        decision="D24",
+    )
+    structurer: Structurer = Field(default_factory=Structurer, description="Help for notes in free form.")
+    memory_gb: float = key(4.0, "Memory of the table engine; what is larger goes to disk.", gt=0)
+    threads: int = key(2, "Threads of the table engine; as many processes read notes.", gt=0)
+
+
+class ClinicalBenchSource(Source):
+    language: Literal["en", "zh", "both"] = key(
+        "en", "Language of the cases; the benchmark tells each of them in both.", decision="D19b"
+    )
+
+
+class FileSource(Source):
+    path: str | None = key(None, "File with the cases; empty: the data set is left out.")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set.
+
+    ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain`` benchmark
+    is for testing alone, and both stand in the main table; ``further`` cases are imported and described where a path
+    is given. ``averaged`` data sets make up Table 1's average, which no other entry changes. ``importer`` and
+    ``writer`` (the synthetic hospital's, for a data set without a path) are ``module:function``. ``what``, ``licence``,
+    ``conditions`` and ``links`` are for cards; ``open`` tells whether anyone may see the cases: of others, a card names
+    nothing that few patients have. ``short`` is the
+    label in tables, where it differs.
+    """
+
+    label: str
+    role: Literal["in_domain", "out_of_domain", "further"]
+    importer: str
+    description: str
+    what: str
+    licence: str
+    conditions: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    open: bool = False
+    averaged: bool = False
+    writer: str = ""
+    short: str = ""
+    settings: type[Source] = Source
+
+    @property
+    def column(self) -> str:
+        """The label in tables and figures."""
+        return self.short or self.label
+
+    @property
+    def credentialed(self) -> bool:
+        """Whether the licence asks that the text of the cases stays on the machine."""
+        return self.settings.under_agreement
+
+
+_KEPT_HERE = (
+    "Records, checkpoints and everything else that holds or has learned their text are kept as the data themselves are."
+)
+DATASETS: Mapping[str, DataSet] = {
+    "mimic_iv": DataSet(
+        "MIMIC-IV",
+        "in_domain",
+        "cdpr.ingest.mimic_iv:read_mimic_iv",
+        "In-domain cases.",
+        "Hospital admissions with discharge notes, and the laboratory, microbiology and radiology events before them, "
+        "of the Beth Israel Deaconess Medical Center, de-identified.",
+        "PhysioNet Credentialed Health Data License 1.5.0 and its data use agreement",
+        ("Only credentialed users may see the cases; they are passed on to nobody, and nobody tries to identify a "
+         "patient.",
+         "Their text goes to no service outside, unless an agreement allows it (`governance.remote_agreement`).",
+         _KEPT_HERE),
+        ("https://physionet.org/content/mimiciv/", "https://physionet.org/content/mimic-iv-note/"),
+        averaged=True,
+        writer="cdpr.hospital.write_mimic:write_mimic",
+        settings=MimicSource,
+    ),
+    "clinicalbench": DataSet(
+        "ClinicalBench",
+        "out_of_domain",
+        "cdpr.ingest.clinicalbench:read_clinicalbench",
+        "First out-of-domain benchmark.",
+        "Clinical cases of many departments, the evaluation benchmark of ClinicalLab (arXiv:2406.13890).",
+        "ClinicalLab's data agreement: evaluation only, for licensees, not commercial",
+        ("Nothing is trained or tuned on the cases.",
+         "Neither they nor anything made from them is passed on, in whole or in part.",
+         "Every report says: Evaluated using ClinicalBench."),
+        ("https://github.com/WeixiangYAN/ClinicalLab", "https://arxiv.org/abs/2406.13890"),
+        averaged=True,
+        writer="cdpr.hospital.write_clinicalbench:write_clinicalbench",
+        settings=ClinicalBenchSource,
+    ),
+    "private": DataSet(
+        "Private hospital",
+        "out_of_domain",
+        "cdpr.ingest.private:read_private",
+        "Second out-of-domain benchmark.",
+        "Cases of a hospital's own, in the documented private format.",
+        "The hospital's own",
+        ("The hospital decides who may see the cases and what may be reported.", _KEPT_HERE),
+        averaged=True,
+        writer="cdpr.hospital.write_private:write_private",
+        short="Private",
+        settings=AgreementSource,
+    ),
+    "agentclinic": DataSet(
+        "AgentClinic (MedQA)",
+        "further",
+        "cdpr.ingest.agentclinic:read_agentclinic",
+        "Openly licensed real cases, used by `smoke_real`.",
+        "Structured examination cases that a language model built from the questions of a medical licensing "
+        "examination; no patient stands behind them.",
+        "MIT",
+        ("The licence and its copyright notice go along with the cases.",),
+        ("https://github.com/SamuelSchmidgall/AgentClinic", "https://arxiv.org/abs/2405.07960"),
+        open=True,
+        settings=FileSource,
+    ),
+}  # fmt: skip
+
+
+def named(role: str) -> tuple[str, ...]:
+    """Names of the data sets of a role, in order."""
+    return tuple(name for name, entry in DATASETS.items() if entry.role == role)
+
+
+IN_DOMAIN = named("in_domain")[0]
+BENCHMARKS = (IN_DOMAIN, *named("out_of_domain"))
+AVERAGED = tuple(name for name, entry in DATASETS.items() if entry.averaged)
+
+_CONTROLLED = "_controlled"
+
+
+def controlled_name(dataset: str) -> str:
+    """Name of a benchmark's leak-controlled variant."""
+    return dataset + _CONTROLLED
+
+
+def benchmark_of(dataset: str) -> str:
+    """The benchmark that a data set is, or is the leak-controlled variant of."""
+    return dataset.removesuffix(_CONTROLLED)
