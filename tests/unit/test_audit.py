@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdpr.report.audit import audit_paper, evaluate, shown, span
-from cdpr.report.paper import PaperFactsError, Printed, facts_folder, read_paper
+from cdpr.ledger.audit import audit_paper, evaluate, shown, span
+from cdpr.results.paper import PaperFactsError, Printed, facts_folder, read_paper
 
 PAPER = Path(__file__).resolve().parents[3] / "shared" / "paper" / "cdpr.tex"
 

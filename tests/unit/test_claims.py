@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdpr.report.claims import ClaimsError, read_claims, write_claims
-from cdpr.report.claims.measure import Evidence
-from cdpr.report.claims.outcome import Effect, directional
-from cdpr.report.claims.page import make_ledger
-from cdpr.report.methods import DATASETS
-from cdpr.report.paper import read_paper
-from cdpr.report.results import Hole
+from cdpr.ledger import ClaimsError, read_claims, write_claims
+from cdpr.ledger.measure import Evidence
+from cdpr.ledger.outcome import Effect, directional
+from cdpr.ledger.page import make_ledger
+from cdpr.results.methods import DATASETS
+from cdpr.results.paper import read_paper
+from cdpr.results.results import Hole
 from cdpr.settings import Settings, parse_settings, sweeps, value_at
 from cdpr.settings.experiments import shipped_experiments
 

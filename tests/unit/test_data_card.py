@@ -25,7 +25,7 @@ from cdpr.report.data_card import (
     whole_record_usd,
 )
 from cdpr.report.leak_control import write_leak_control
-from cdpr.report.sources import notices
+from cdpr.results.sources import notices
 from cdpr.settings import parse_settings
 from cdpr.stages import control_leaks, data_card
 

@@ -18,11 +18,11 @@ from cdpr.cases import CaseRecord, write_records
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.evaluation.statistics import detectable_difference, holm
 from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
-from cdpr.report.methods import IN_DOMAIN, main_methods, trained
-from cdpr.report.pairs import reading
-from cdpr.report.results import Hole, Results
-from cdpr.report.rows import ACCURACY, AEC, IN_DOMAIN_FIGURES, marked_cells, paired
-from cdpr.report.table import escape
+from cdpr.results.methods import IN_DOMAIN, main_methods, trained
+from cdpr.results.pairs import reading
+from cdpr.results.results import Hole, Results
+from cdpr.results.rows import ACCURACY, AEC, IN_DOMAIN_FIGURES, marked_cells, paired
+from cdpr.results.table import escape
 from cdpr.settings import parse_settings
 from cdpr.settings.datasets import controlled_name
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cdpr.evaluation.provenance import ProvenanceError, check_prices, check_provenance, check_training
+from cdpr.results.provenance import ProvenanceError, check_prices, check_provenance, check_training
 from cdpr.settings import parse_settings
 
 SETTINGS = parse_settings({})

@@ -14,14 +14,14 @@ import pytest
 
 from cdpr.evaluation import metrics
 from cdpr.evaluation.metrics import EvaluationError, read_evaluation
-from cdpr.evaluation.provenance import ProvenanceError
 from cdpr.report import figures, style
 from cdpr.report.comparators import write_comparators
-from cdpr.report.curves import CurveError, diverged_at, read_curves
 from cdpr.report.main_table import write_main_results
-from cdpr.report.methods import main_methods, trained
-from cdpr.report.paper import read_main_results
-from cdpr.report.table import Cell, Column, Row, Table, escape, marks, to_csv, to_latex, to_markdown
+from cdpr.results.curves import CurveError, diverged_at, read_curves
+from cdpr.results.methods import main_methods, trained
+from cdpr.results.paper import read_main_results
+from cdpr.results.provenance import ProvenanceError
+from cdpr.results.table import Cell, Column, Row, Table, escape, marks, to_csv, to_latex, to_markdown
 from cdpr.settings import parse_settings, shown
 from cdpr.settings.restrict import restrict
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from cdpr.evaluation.provenance import ProvenanceError
 from cdpr.report import report_page
 from cdpr.report.headline import BETTER, OPEN, WORSE, differences, headline
 from cdpr.report.main_table import write_main_results
-from cdpr.report.methods import DATASETS, main_methods
 from cdpr.report.page_markdown import inline, parts
 from cdpr.report.report_page import SECTIONS, all_methods, banner, write_report_page
-from cdpr.report.results import Results
+from cdpr.results.methods import DATASETS, main_methods
+from cdpr.results.provenance import ProvenanceError
+from cdpr.results.results import Results
 from cdpr.settings import parse_settings
 from cdpr.stages.report_page import indexed
 

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from cdpr.report import style
 from cdpr.report.cost_distribution import learned_methods, plot_cost_distribution, share_at_most
 from cdpr.report.sensitivity import plot_sweeps, read_panels, sweep_table, verdict
-from cdpr.report.table import to_csv
+from cdpr.results.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.settings.restrict import restrict

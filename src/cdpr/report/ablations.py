@@ -8,11 +8,10 @@ from pathlib import Path
 
 from ..evaluation import statistics
 from ..evaluation.metrics import Comparison
-from ..settings import Settings, job_of, shown, variants
-from .methods import IN_DOMAIN, Method, tier_mark, trained
-from .pairs import reading
-from .results import Hole, Results
-from .rows import (
+from ..results.methods import IN_DOMAIN, Method, tier_mark, trained
+from ..results.pairs import reading
+from ..results.results import Hole, Results
+from ..results.rows import (
     IN_DOMAIN_FIGURES,
     adjusted,
     counts,
@@ -29,7 +28,8 @@ from .rows import (
     seeds_of_runs,
     write_forms,
 )
-from .table import Cell, Column, Row, Table, number
+from ..results.table import Cell, Column, Row, Table, number
+from ..settings import Settings, job_of, shown, variants
 
 BASE = "cdpr"
 # The paper's test set, and shares of discordant cases to judge it by: it prints none itself.

@@ -8,12 +8,12 @@ from statistics import fmean
 
 import numpy as np
 
+from ..results.curves import read_curves
+from ..results.methods import IN_DOMAIN, OPEN, REFERENCE, Method, backbone, tier_mark, trained
+from ..results.results import Hole, Results
+from ..results.rows import IN_DOMAIN_FIGURES, in_domain_caption, marked_cells, number_columns, numbers, write_forms
+from ..results.table import Column, Row, Table
 from ..settings import Settings, shown
-from .curves import read_curves
-from .methods import IN_DOMAIN, OPEN, REFERENCE, Method, backbone, tier_mark, trained
-from .results import Hole, Results
-from .rows import IN_DOMAIN_FIGURES, in_domain_caption, marked_cells, number_columns, numbers, write_forms
-from .table import Column, Row, Table
 
 
 def write_comparators(settings: Settings, results_dir: str | Path, out_stem: str | Path) -> list[Path]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..evaluation.metrics import Evaluation
+from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods
+from ..results.results import Hole, Results
+from ..results.sources import notices
+from ..results.table import number
 from ..settings import Settings
 from . import style
 from .figures import cost_axis, folded, foot, missing_note
-from .methods import DATASETS, IN_DOMAIN, Method, main_methods
-from .results import Hole, Results
-from .sources import notices
-from .table import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..cases import CaseRecord, diagnoses, examinations, is_physical, iterate_records, leading_disease
+from ..results.methods import synthetic
+from ..results.sources import source_of
 from ..settings import Settings
-from .methods import synthetic
-from .sources import source_of
 
 SCHEMA_VERSION = 1
 KINDS = ("physical", "laboratory", "microbiology", "imaging", "other")

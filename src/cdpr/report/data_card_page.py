@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..results.table import Column, Row, Table, markdown_page, to_markdown
 from .data_card import FEWEST_PATIENTS
-from .table import Column, Row, Table, markdown_page, to_markdown
 
 
 def render_card(card: Mapping[str, Any]) -> str:

@@ -9,12 +9,10 @@ import numpy as np
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation
 from ..evaluation.statistics import bootstrap_means, percentile_interval
-from ..seeding import derive_seed
-from ..settings import Settings
-from .methods import IN_DOMAIN, main_methods, tier_mark
-from .pairs import reading
-from .results import Hole, Results
-from .rows import (
+from ..results.methods import IN_DOMAIN, main_methods, tier_mark
+from ..results.pairs import reading
+from ..results.results import Hole, Results
+from ..results.rows import (
     ACCURACY,
     AEC,
     UTILITY,
@@ -33,7 +31,9 @@ from .rows import (
     seeds_of_runs,
     write_forms,
 )
-from .table import Cell, Column, Row, Table
+from ..results.table import Cell, Column, Row, Table
+from ..seeding import derive_seed
+from ..settings import Settings
 
 STATIC, DYNAMIC = "static", "cdpr"
 FIGURES = (ACCURACY, AEC)

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from ..files import with_suffix, write_text
+from ..results.curves import Curves, read_curves
+from ..results.methods import trained
 from ..settings import Settings, parse_settings, resolve_variant, shown
-from .curves import Curves, read_curves
 from .figures import LEARNT, plot_learning_curves
-from .methods import trained
 
 
 @dataclass(frozen=True)

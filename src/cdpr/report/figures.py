@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..evaluation.provenance import check_training
+from ..results.curves import Curves, read_curves
+from ..results.methods import DATASETS, IN_DOMAIN, REFERENCE, Method, main_methods, trained
+from ..results.provenance import check_training
+from ..results.results import Hole, Results
+from ..results.sources import notices
 from ..settings import Settings, shown
 from . import style
-from .curves import Curves, read_curves
-from .methods import DATASETS, IN_DOMAIN, REFERENCE, Method, main_methods, trained
-from .results import Hole, Results
-from .sources import notices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

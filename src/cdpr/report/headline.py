@@ -9,10 +9,10 @@ import numpy as np
 
 from ..evaluation.metrics import METRICS, Estimate, Evaluation, compare
 from ..evaluation.statistics import bootstrap_means, percentile_interval
+from ..results.methods import DATASETS, IN_DOMAIN, Method
+from ..results.results import Hole, Results
+from ..results.table import interval, number
 from ..seeding import derive_seed
-from .methods import DATASETS, IN_DOMAIN, Method
-from .results import Hole, Results
-from .table import interval, number
 
 OURS, RIVALS = "cdpr", ("grpo", "warm_start")
 PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from ..evaluation.metrics import Comparison, Evaluation, EvaluationError, compare, read_evaluation
-from ..evaluation.provenance import check_provenance
 from ..files import with_suffix, write_text
+from ..results.methods import DATASETS, OPEN, REFERENCE, Method, backbone, tier_mark, trained
+from ..results.provenance import check_provenance
+from ..results.results import Hole, Results
+from ..results.sources import notices
+from ..results.table import Column, Row, Section, Table, interval, markdown_page, number, to_csv, to_latex, to_markdown
 from ..settings import Settings
 from ..settings.datasets import controlled_name
-from .methods import DATASETS, OPEN, REFERENCE, Method, backbone, tier_mark, trained
-from .results import Hole, Results
-from .sources import notices
-from .table import Column, Row, Section, Table, interval, markdown_page, number, to_csv, to_latex, to_markdown
 
 # Metric, header, factor for printing, decimals.
 SHOWN = (("accuracy", "Acc. (%)", 100.0, 2), ("aec", "AEC (USD)", 1.0, 2))

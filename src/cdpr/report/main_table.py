@@ -6,14 +6,25 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..evaluation.metrics import METRICS, Estimate
+from ..results import pairs
+from ..results.methods import AGENTS, CLOSED, DATASETS, OPEN, TRAINED, Method, main_methods, tier_mark
+from ..results.paper import PaperRow, read_main_results
+from ..results.results import Hole, Results
+from ..results.rows import (
+    ACCURACY,
+    AEC,
+    AEN,
+    UTILITY,
+    counts,
+    number_columns,
+    numbers,
+    paper_title,
+    printed,
+    write_forms,
+)
+from ..results.sources import notices
+from ..results.table import Cell, Column, Row, Section, Table, marks
 from ..settings import Settings
-from . import pairs
-from .methods import AGENTS, CLOSED, DATASETS, OPEN, TRAINED, Method, main_methods, tier_mark
-from .paper import PaperRow, read_main_results
-from .results import Hole, Results
-from .rows import ACCURACY, AEC, AEN, UTILITY, counts, number_columns, numbers, paper_title, printed, write_forms
-from .sources import notices
-from .table import Cell, Column, Row, Section, Table, marks
 
 # Figures of a cell of Table 1: name, metric, header, factor for printing, whether more is better.
 FIGURES = (

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..evaluation.provenance import ProvenanceError, check_tier, read_record
+from ..ledger.audit import Finding
+from ..results.provenance import ProvenanceError, check_tier, read_record
+from ..results.table import interval
 from ..settings import Settings
-from .audit import Finding
-from .table import interval
 
 # In the order of telling; the last two are of the configuration, no results.
 VERDICTS = ("reproduced", "same direction", "not supported", "deviates", "not run", "as stated", "set otherwise")

@@ -13,7 +13,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from .table import EMPTY
+from ..results.table import EMPTY
 
 
 @dataclass

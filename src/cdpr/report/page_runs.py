@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..evaluation.provenance import check_tier, find_record, read_record
+from ..results.methods import DATASETS, Method, synthetic
+from ..results.provenance import check_tier, find_record, read_record
 from ..settings import Settings
-from .methods import DATASETS, Method, synthetic
 
 # Where MLflow lists the run of a record: experiment, name, and the filter that finds it.
 Indexed = Callable[[Mapping[str, Any]], tuple[str, str, str]]

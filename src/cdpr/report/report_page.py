@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_text
+from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, synthetic, tier_mark, trained
+from ..results.results import Results
+from ..results.sources import notices
 from ..settings import Settings, variants
 from . import templates
 from .headline import ASKED, headline
 from .main_table import PLACES
-from .methods import DATASETS, IN_DOMAIN, Method, main_methods, synthetic, tier_mark, trained
 from .page_claims import Claims, read_claims
 from .page_markdown import Grid, Line, Part, parts
 from .page_runs import Behind, Indexed, Made, Records, anchor
-from .results import Results
-from .sources import notices
 
 # Bytes of all images together; base64 makes them a third larger, and the page stays below 5 MB.
 IMAGE_BUDGET = 3_500_000

@@ -16,12 +16,12 @@ from ..cases import CaseRecord, iterate_records
 from ..costs.billing import charge
 from ..evaluation.metrics import EvaluationError
 from ..files import with_suffix, write_text
+from ..results.methods import IN_DOMAIN, Method, main_methods, tier_mark
+from ..results.results import Hole, Results
+from ..results.sources import source_of
+from ..results.table import Cell, Column, Row, Section, Table, escape, markdown_page, to_csv, to_latex, to_markdown
 from ..seeding import derive_seed
 from ..settings import Settings
-from .methods import IN_DOMAIN, Method, main_methods, tier_mark
-from .results import Hole, Results
-from .sources import source_of
-from .table import Cell, Column, Row, Section, Table, escape, markdown_page, to_csv, to_latex, to_markdown
 
 CREDENTIALED = Hole("not shown: cases are credentialed")
 NOT_OPEN = Hole("not shown: under their licence not everyone may see the cases")

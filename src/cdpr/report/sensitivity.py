@@ -11,12 +11,12 @@ import numpy as np
 
 from ..evaluation.metrics import Estimate, Summary
 from ..files import with_suffix, write_text
+from ..results.methods import IN_DOMAIN, Method, trained
+from ..results.results import Hole, Results
+from ..results.table import Column, Row, Table, number, to_csv
 from ..settings import Settings, Sweep, job_of, seeds_of, sweeps, value_at
 from . import style
 from .figures import folded, foot, missing_note
-from .methods import IN_DOMAIN, Method, trained
-from .results import Hole, Results
-from .table import Column, Row, Table, number, to_csv
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

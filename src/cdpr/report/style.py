@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..files import with_suffix, write_bytes
+from ..results.methods import tier_mark
 from ..settings import Settings
-from .methods import tier_mark
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from ..files import write_text
-from .table import Column, Row, Table, markdown_page, to_markdown
+from ..results.table import Column, Row, Table, markdown_page, to_markdown
 
 SLOWEST = 15
 _UNKNOWN = ("", "-", "NA")  # what Snakemake writes for a job too short to be measured

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..job import Job
-from ..report.claims import write_claims
+from ..ledger import write_claims
 from ..settings import Settings
 
 

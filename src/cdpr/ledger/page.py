@@ -11,11 +11,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ...files import with_suffix, write_text
-from ...settings import Settings
-from ..methods import tier_mark
-from ..sources import notices
-from ..table import Column, Row, Table, interval, markdown_page, number, to_csv, to_markdown
+from ..files import with_suffix, write_text
+from ..results.methods import tier_mark
+from ..results.sources import notices
+from ..results.table import Column, Row, Table, interval, markdown_page, number, to_csv, to_markdown
+from ..settings import Settings
 from .measure import Evidence
 from .outcome import VERDICTS
 from .schema import Claim, read_claims
@@ -65,7 +65,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _audit() -> list[dict[str, Any]]:
-    from ..audit import audit_paper
+    from .audit import audit_paper
 
     return [finding.as_dict() for finding in audit_paper()]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..curves import Curves
-from ..results import Hole
+from ..results.curves import Curves
+from ..results.results import Hole
 from .measure import Evidence
 from .schema import Axis, Lightweight, Plateau, Slower
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ...evaluation.metrics import METRICS, EvaluationError
-from ...settings import Settings, shown, sweeps, variants
-from ..curves import Curves, diverged_at, read_curves
-from ..methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
-from ..paper import read_paper
-from ..results import Hole, Results
+from ..evaluation.metrics import METRICS, EvaluationError
+from ..results.curves import Curves, diverged_at, read_curves
+from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
+from ..results.paper import read_paper
+from ..results.results import Hole, Results
+from ..settings import Settings, shown, sweeps, variants
 
 # Figures as the paper prints them: accuracy in %.
 FACTOR = {"accuracy": 100.0}

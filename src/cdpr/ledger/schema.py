@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from ...settings.experiments import Value, shipped_experiments
-from ...settings.section import Section
-from ..methods import DATASETS
-from ..paper import facts_folder, sample_prices
+from ..results.methods import DATASETS
+from ..results.paper import facts_folder, sample_prices
+from ..settings.experiments import Value, shipped_experiments
+from ..settings.section import Section
 
 Metric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
 On = Literal["mimic_iv", "clinicalbench", "private", "average"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...evaluation.statistics import percentile_interval, wilson_interval
-from ...settings import sweeps
-from ..methods import DATASETS
-from ..results import Hole
+from ..evaluation.statistics import percentile_interval, wilson_interval
+from ..results.methods import DATASETS
+from ..results.results import Hole
+from ..settings import sweeps
 from . import setup, training
 from .measure import FACTOR, Evidence, Sample
 from .outcome import DEVIATES, NOT_RUN, REPRODUCED, Effect, Outcome, directional, not_run, signed, within

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...settings import job_of, shown, sweeps, value_at
-from ..methods import AGENTS, DATASETS
-from ..results import Hole
+from ..results.methods import AGENTS, DATASETS
+from ..results.results import Hole
+from ..settings import job_of, shown, sweeps, value_at
 from .measure import Evidence
 from .outcome import OTHERWISE, STATED, Outcome, not_run
 from .schema import BilledTogether, Cases, Number, Price, SameJob, Setting
@@ -53,8 +53,8 @@ def same_job(claim: SameJob, evidence: Evidence) -> Outcome:
 
 
 def price(claim: Price, evidence: Evidence) -> Outcome:
-    from ...costs.catalogue import load_catalogue
-    from ...costs.price import price_of
+    from ..costs.catalogue import load_catalogue
+    from ..costs.price import price_of
 
     found = price_of(claim.examination, evidence.settings.costs, load_catalogue())
     code = f" {found.hcpcs}" if found.hcpcs else ""
@@ -63,7 +63,7 @@ def price(claim: Price, evidence: Evidence) -> Outcome:
 
 
 def billed_together(claim: BilledTogether, evidence: Evidence) -> Outcome:
-    from ...costs.catalogue import load_catalogue
+    from ..costs.catalogue import load_catalogue
 
     found = {name: load_catalogue().find(name) for name in claim.examinations}
     groups = {name: price.group if price else None for name, price in found.items()}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..methods import Method
-from ..results import Hole
+from ..results.methods import Method
+from ..results.results import Hole
 
 REPRODUCED, SAME, NOT_SUPPORTED, DEVIATES = "reproduced", "same direction", "not supported", "deviates"
 NOT_RUN, STATED, OTHERWISE = "not run", "as stated", "set otherwise"

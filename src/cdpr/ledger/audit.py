@@ -19,9 +19,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .methods import CLOSED, DATASETS
-from .paper import METRICS, PaperFacts, PaperFactsError, Printed, facts_folder, read_paper
-from .table import marks
+from ..results.methods import CLOSED, DATASETS
+from ..results.paper import METRICS, PaperFacts, PaperFactsError, Printed, facts_folder, read_paper
+from ..results.table import marks
 
 ADDRESS = re.compile(r"\[([^\[\]]+)\]")
 # How what `each` runs over is called in sentences.

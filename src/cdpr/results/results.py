@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
-from ..evaluation.provenance import check_prices, check_provenance, check_training
 from ..settings import Settings
 from .curves import diverged_at
 from .methods import DATASETS, Method, synthetic
+from .provenance import check_prices, check_provenance, check_training
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What was measured, asked for in one way, and typed tables."""
