@@ -1,6 +1,6 @@
 """The method under the microscope.
 
-Reads  `<results>/cases/mimic_iv.jsonl` (validation split) and the warm-start policy.
+Reads  `<results>/cases/mimic_iv.jsonl` (validation split) and the policy that training starts from.
 Writes `<results>/analysis/credit_quality.json`: bias, variance, rank correlation and price of the process reward as an
        estimate of the advantage, under one setting after the other, beside VinePPO's;
        `<results>/figures/credit_quality.{png,pdf}`.
@@ -9,50 +9,40 @@ Writes `<results>/analysis/credit_quality.json`: bias, variance, rank correlatio
 
 rule measure_credit_quality:
     input:
-        cases="<results>/cases/mimic_iv.jsonl",
-        policy=plan.at_hand(plan.init_policy),
+        **inputs("measure_credit_quality"),
     output:
-        quality="<results>/analysis/credit_quality.json",
-        record="<results>/analysis/credit_quality.run.json",
+        **outputs("measure_credit_quality"),
     log:
-        "<logs>/credit_quality.log",
+        "<logs>/measure_credit_quality.log",
     benchmark:
-        "<benchmarks>/credit_quality.tsv"
+        "<benchmarks>/measure_credit_quality.tsv"
     conda:
         "../envs/cdpr.yaml"
     resources:
         mem_mb=4000,
         runtime=120,
     params:
-        key=plan.keyed("credit_quality"),
-        policy=lambda w: plan.init_policy,
+        **params("measure_credit_quality"),
     shell:
-        "cdpr credit_quality --key {params.key} --record {output.record}"
-        " --cases {input.cases} --policy {params.policy} --quality {output.quality} 2>&1 | tee {log}"
+        plan.command("measure_credit_quality")
 
 
 rule plot_credit_quality:
     input:
-        quality=rules.measure_credit_quality.output.quality,
+        **inputs("plot_credit_quality"),
     output:
-        png=report(
-            "<results>/figures/credit_quality.png",
-            caption="../workflow/report/credit_quality.rst",
-            category="Figures",
-        ),
-        pdf="<results>/figures/credit_quality.pdf",
-        record="<results>/figures/credit_quality.run.json",
+        **outputs("plot_credit_quality"),
     log:
         "<logs>/plot_credit_quality.log",
     benchmark:
         "<benchmarks>/plot_credit_quality.tsv"
+    localrule: True
     conda:
         "../envs/cdpr.yaml"
     resources:
         mem_mb=2000,
         runtime=30,
     params:
-        key=plan.keyed("plot_credit_quality"),
+        **params("plot_credit_quality"),
     shell:
-        "cdpr plot_credit_quality --key {params.key} --record {output.record}"
-        " --quality {input.quality} --png {output.png} --pdf {output.pdf} 2>&1 | tee {log}"
+        plan.command("plot_credit_quality")

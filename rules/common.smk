@@ -1,11 +1,12 @@
 """Common ground: settings are checked and written once, every job gets its run key.
 
-Reads  `config` (config.yaml and overlays).
+Reads  `config` (config.yaml, workflow/experiments.yaml, workflow/agents.yaml, and overlays).
 Writes `<state>/resolved-<digest>.json`, which every job reads.
-Offers `plan` (jobs and keys, see src/cdpr/workflow.py) and the pattern of evaluation files.
+Offers `plan` (jobs, files and keys, see src/cdpr/workflow) and what rules are made of.
 
-A rule's `params.key` digests the settings, code and data that its job depends on: an edit reruns exactly the jobs that
-it concerns, a `touch` none. Rules hold no logic; a stage is the `cdpr` subcommand of the same name.
+Rules hold no logic: a rule, its command `cdpr NAME` and its entry in src/cdpr/workflow/stages.py bear one name, and the
+entry says what it needs and writes. `params.key` digests the settings, code and data that a job depends on: an edit
+reruns exactly the jobs that it concerns, a `touch` none.
 """
 
 import os
@@ -14,16 +15,9 @@ import sys
 
 try:
     from cdpr.settings import SettingsError
-    from cdpr.stages.catalogue import DATASETS, REAL_DATASET
-    from cdpr.workflow import (
-        ENGINES,
-        EVALUATION,
-        FIGURES,
-        PAPER_TABLES,
-        SWEPT,
-        TABLES,
-        Plan,
-    )
+    from cdpr.settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
+    from cdpr.workflow.plan import Plan
+    from cdpr.workflow.stages import FIGURES, STAGES, TABLES
 except ImportError as error:
     raise WorkflowError(
         f"{error}. Install the package first: `make env`, or `pip install -e .`"
@@ -31,20 +25,67 @@ except ImportError as error:
 
 try:
     plan = Plan(config)
-    plan.check_prices()
 except SettingsError as error:
     raise WorkflowError(str(error))
 
+if (
+    not workflow.is_main_process
+):  # a job on another machine; the main process writes when work begins
+    plan.write_settings()
+
+
+def inputs(stage):
+    """Input files by name, as functions of the wildcards."""
+    return {
+        need: lambda wildcards, need=need: plan.input(stage, need, dict(wildcards))
+        for need in STAGES[stage].needs
+    }
+
+
+def outputs(stage):
+    """Output files by name, and the job's run.json."""
+    made = {}
+    for name, output in STAGES[stage].outputs.items():
+        made[name] = directory(output.path) if output.folder else output.path
+        if output.report:
+            category, labels = output.report
+            caption = f"../workflow/report/{caption_of(stage)}.rst"
+            made[name] = report(
+                made[name], caption=caption, category=category, labels=labels
+            )
+    return made | {"record": STAGES[stage].record}
+
+
+def params(stage):
+    """The run key, and the flags that name input files."""
+    return {
+        "key": lambda wildcards: plan.key(
+            stage, **{k: str(v) for k, v in dict(wildcards).items()}
+        ),
+        "files": lambda wildcards, input: plan.files(stage, dict(wildcards), input),
+    }
+
+
+def of(*stages):
+    """Outputs of stages with one job."""
+    return [path for stage in stages for path in plan.outputs(stage)]
+
+
+def caption_of(stage):
+    """File name of a caption: the stage's name without its verb."""
+    return stage.partition("_")[2]
+
+
+# Whether there is anything to learn is asked of the synthetic hospital alone: its warm start may have nothing to gain.
+HEADROOM = of("check_headroom") if plan.raw_path(IN_DOMAIN) is None else []
 
 # A data set itself, not its leak-controlled variant.
-BENCHMARK = "|".join((*DATASETS, REAL_DATASET))
+BENCHMARK = "|".join(DATASETS)
 
 # Every job reads the resolved settings. Without an activated environment the `cdpr` beside this Python serves; that of
-# a conda environment comes first. Tensors of megabytes come and go in every training step: glibc shall keep their
-# memory, and not give it back to the kernel each time (a quarter of an update's time).
+# a conda environment comes first.
 shell.prefix(
-    f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(plan.write_settings())}; "
-    "export MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824; "
+    f"set -euo pipefail; export CDPR_SETTINGS={shlex.quote(plan.resolved_settings)}; "
     f'export PATH="$PATH:{os.path.dirname(sys.executable)}"; '
 )
 
@@ -58,3 +99,13 @@ pathvars:
 wildcard_constraints:
     dataset="[a-z_]+",
     run=r"[a-z][a-z0-9_.]*(-seed\d+)?",
+
+
+onstart:
+    plan.begin()
+
+
+onerror:
+    print(
+        "The log of the failed job stands above. The same command continues where the work stopped."
+    )

@@ -6,46 +6,33 @@ Writes `<results>/cases/<data set>.jsonl` (the same records with prices and bill
        and `<results>/costs/<data set>.csv` (what every examination was priced by).
 """
 
-FEE_SCHEDULES = plan.fee_schedules
-CATALOGUE = ["<results>/costs/catalogue"] if FEE_SCHEDULES else []
-OVERRIDES = plan.price_overrides
-
 
 rule build_catalogue:
     input:
-        [path for name in FEE_SCHEDULES for path in plan.at_hand(FEE_SCHEDULES[name])],
+        **inputs("build_catalogue"),
     output:
-        catalogue=directory("<results>/costs/catalogue"),
-        record="<results>/costs/catalogue.run.json",
+        **outputs("build_catalogue"),
     log:
         "<logs>/build_catalogue.log",
     benchmark:
         "<benchmarks>/build_catalogue.tsv"
+    localrule: True
     conda:
         "../envs/cdpr.yaml"
     resources:
         mem_mb=1000,
         runtime=10,
     params:
-        key=plan.keyed("build_catalogue"),
-        schedules=" ".join(
-            f"--{name} {shlex.quote(FEE_SCHEDULES[name])}" for name in FEE_SCHEDULES
-        ),
+        **params("build_catalogue"),
     shell:
-        "cdpr build_catalogue --key {params.key} --record {output.record} {params.schedules}"
-        " --catalogue {output.catalogue} 2>&1 | tee {log}"
+        plan.command("build_catalogue")
 
 
 rule map_costs:
     input:
-        plan.at_hand(OVERRIDES),
-        records="<results>/records/{dataset}.jsonl",
-        catalogue=CATALOGUE,
+        **inputs("map_costs"),
     output:
-        cases="<results>/cases/{dataset}.jsonl",
-        review="<results>/cases/{dataset}.review.csv",
-        coverage="<results>/costs/{dataset}.csv",
-        record="<results>/cases/{dataset}.run.json",
+        **outputs("map_costs"),
     log:
         "<logs>/map_costs/{dataset}.log",
     benchmark:
@@ -58,10 +45,6 @@ rule map_costs:
         mem_mb=2000,
         runtime=30,
     params:
-        key=plan.keyed("map_costs"),
-        overrides=shlex.quote(OVERRIDES) if OVERRIDES else "",
+        **params("map_costs"),
     shell:
-        "cdpr map_costs --key {params.key} --record {output.record}"
-        " --dataset {wildcards.dataset} --records {input.records}"
-        " --catalogue {input.catalogue} --overrides {params.overrides}"
-        " --cases {output.cases} --coverage {output.coverage} --review {output.review} 2>&1 | tee {log}"
+        plan.command("map_costs")

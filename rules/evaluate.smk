@@ -1,73 +1,62 @@
 """Evaluation.
 
-Reads  `<results>/cases/<data set>.jsonl` (test split) and a policy folder; reference policies need none.
+Reads  `<results>/cases/<data set>.jsonl` (test split) and what the agent needs: a policy folder, a server, or nothing.
 Writes `<results>/evaluations/<run>/<data set>.jsonl`: one line per case and decoding,
        `<results>/preflight.json` (is there anything to learn?) and `<results>/smoke_real/` (real cases, real model).
 """
 
 
-rule evaluate:
+rule evaluate_agent:
     input:
-        cases="<results>/cases/{dataset}.jsonl",
-        policy=lambda w: plan.at_hand(plan.policy_of(w.run)),
+        **inputs("evaluate_agent"),
     output:
-        evaluation=EVALUATION,
-        record="<results>/evaluations/{run}/{dataset}.run.json",
+        **outputs("evaluate_agent"),
     log:
-        "<logs>/evaluate/{run}/{dataset}.log",
+        "<logs>/evaluate_agent/{run}/{dataset}.log",
     benchmark:
-        "<benchmarks>/evaluate/{run}/{dataset}.tsv"
+        "<benchmarks>/evaluate_agent/{run}/{dataset}.tsv"
     conda:
         "../envs/cdpr.yaml"
     resources:
-        **plan.evaluation_machine(),
+        **plan.machine("evaluate_agent"),
         runtime=720,
     params:
-        key=plan.keyed("evaluate"),
-        policy=lambda w: plan.policy_of(w.run),
+        **params("evaluate_agent"),
     shell:
-        "cdpr evaluate --key {params.key} --record {output.record}"
-        " --run {wildcards.run} --dataset {wildcards.dataset} --cases {input.cases} --policy {params.policy}"
-        " --evaluation {output.evaluation} 2>&1 | tee {log}"
+        plan.command("evaluate_agent")
 
 
-rule preflight:
+rule check_headroom:
     input:
-        warm_start="<results>/evaluations/warm_start/mimic_iv.jsonl",
-        immediate="<results>/evaluations/immediate/mimic_iv.jsonl",
+        **inputs("check_headroom"),
     output:
-        report="<results>/preflight.json",
-        record="<results>/preflight.run.json",
+        **outputs("check_headroom"),
     log:
-        "<logs>/preflight.log",
+        "<logs>/check_headroom.log",
     benchmark:
-        "<benchmarks>/preflight.tsv"
+        "<benchmarks>/check_headroom.tsv"
     priority: 100
+    localrule: True
     conda:
         "../envs/cdpr.yaml"
     resources:
         mem_mb=500,
         runtime=5,
     params:
-        key=plan.keyed("preflight"),
+        **params("check_headroom"),
     shell:
-        "cdpr preflight --key {params.key} --record {output.record}"
-        " --warm_start {input.warm_start} --immediate {input.immediate} --report {output.report}"
-        " 2>&1 | tee {log}"
+        plan.command("check_headroom")
 
 
-rule smoke_real:
+rule try_real_model:
     input:
-        cases="<results>/cases/agentclinic.jsonl" if plan.has_real_cases else [],
+        **inputs("try_real_model"),
     output:
-        evaluations=directory("<results>/smoke_real/evaluations"),
-        summary="<results>/smoke_real/summary.json",
-        md="<results>/smoke_real/summary.md",
-        record="<results>/smoke_real/run.json",
+        **outputs("try_real_model"),
     log:
-        "<logs>/smoke_real.log",
+        "<logs>/try_real_model.log",
     benchmark:
-        "<benchmarks>/smoke_real.tsv"
+        "<benchmarks>/try_real_model.tsv"
     conda:
         "../envs/cdpr.yaml"
     threads: 2
@@ -75,8 +64,6 @@ rule smoke_real:
         mem_mb=6000,
         runtime=120,
     params:
-        key=plan.keyed("smoke_real"),
+        **params("try_real_model"),
     shell:
-        "cdpr smoke_real --key {params.key} --record {output.record}"
-        " --cases {input.cases} --evaluations {output.evaluations} --summary {output.summary} --md {output.md}"
-        " 2>&1 | tee {log}"
+        plan.command("try_real_model")

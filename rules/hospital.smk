@@ -7,11 +7,10 @@ Used for every data set without a path of its own (`data.<data set>.path`).
 
 
 rule make_hospital:
+    input:
+        **inputs("make_hospital"),
     output:
-        mimic_iv=directory("<results>/raw/mimic_iv"),
-        clinicalbench=directory("<results>/raw/clinicalbench"),
-        private=directory("<results>/raw/private"),
-        record="<results>/raw/run.json",
+        **outputs("make_hospital"),
     log:
         "<logs>/make_hospital.log",
     benchmark:
@@ -22,8 +21,6 @@ rule make_hospital:
         mem_mb=2000,
         runtime=10,
     params:
-        key=plan.keyed("make_hospital"),
+        **params("make_hospital"),
     shell:
-        "cdpr make_hospital --key {params.key} --record {output.record}"
-        " --mimic_iv {output.mimic_iv} --clinicalbench {output.clinicalbench} --private {output.private}"
-        " 2>&1 | tee {log}"
+        plan.command("make_hospital")

@@ -7,18 +7,15 @@ Writes `<results>/records/<data set>.jsonl` (case records, split by patient, not
 """
 
 
-rule ingest:
+rule ingest_dataset:
     input:
-        raw=lambda w: plan.at_hand(plan.raw_input(w.dataset)),
+        **inputs("ingest_dataset"),
     output:
-        records="<results>/records/{dataset}.jsonl",
-        report="<results>/records/{dataset}.report.json",
-        findings="<results>/records/{dataset}.findings.csv",
-        record="<results>/records/{dataset}.run.json",
+        **outputs("ingest_dataset"),
     log:
-        "<logs>/ingest/{dataset}.log",
+        "<logs>/ingest_dataset/{dataset}.log",
     benchmark:
-        "<benchmarks>/ingest/{dataset}.tsv"
+        "<benchmarks>/ingest_dataset/{dataset}.tsv"
     wildcard_constraints:
         dataset=BENCHMARK,
     conda:
@@ -27,10 +24,6 @@ rule ingest:
         mem_mb=8000,
         runtime=120,
     params:
-        key=plan.keyed("ingest"),
-        raw=lambda w: plan.raw_input(w.dataset),
+        **params("ingest_dataset"),
     shell:
-        "cdpr ingest --key {params.key} --record {output.record}"
-        " --dataset {wildcards.dataset} --raw {params.raw}"
-        " --records {output.records} --report {output.report}"
-        " --findings {output.findings} 2>&1 | tee {log}"
+        plan.command("ingest_dataset")

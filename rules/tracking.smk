@@ -7,43 +7,38 @@ Writes `<results>/mlflow.db` (or the server of `tracking.uri`), which is no outp
 """
 
 
-localrules:
-    init_tracking,
-    index_runs,
-    rebuild_tracking,
-    clean_state,
-
-
 rule init_tracking:
+    input:
+        **inputs("init_tracking"),
     output:
-        ready="<results>/tracking.ready",
-        record=temp("<results>/tracking.init.json"),
+        **outputs("init_tracking"),
     log:
         "<logs>/init_tracking.log",
     benchmark:
         "<benchmarks>/init_tracking.tsv"
+    localrule: True
     conda:
         "../envs/cdpr.yaml"
     resources:
         mem_mb=1000,
         runtime=10,
     params:
-        key=plan.keyed("init_tracking"),
+        **params("init_tracking"),
     shell:
-        "cdpr init_tracking --key {params.key} --record {output.record}"
-        " --ready {output.ready} 2>&1 | tee {log}"
+        plan.command("init_tracking")
 
 
 rule index_runs:
     input:
-        rules.main_table.input,
-        rules.report_page.output,
+        rules.check_headroom.output if plan.raw_path(IN_DOMAIN) is None else [],
+        rules.write_report.output,
     output:
         touch("<results>/tracking.indexed"),
     log:
         "<logs>/index_runs.log",
     benchmark:
         "<benchmarks>/index_runs.tsv"
+    localrule: True
     conda:
         "../envs/cdpr.yaml"
     resources:
@@ -56,6 +51,7 @@ rule index_runs:
 rule rebuild_tracking:
     log:
         "<logs>/rebuild_tracking.log",
+    localrule: True
     conda:
         "../envs/cdpr.yaml"
     shell:
@@ -65,6 +61,7 @@ rule rebuild_tracking:
 rule clean_state:
     log:
         "<logs>/clean_state.log",
+    localrule: True
     conda:
         "../envs/cdpr.yaml"
     shell:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from .stages.catalogue import STAGES, Stage
+from .workflow.stage import Stage
+from .workflow.stages import STAGES
 
 _ABOUT = """\
 Cost-aware sequential diagnosis: raw clinical files become priced cases, an agent works a case up one
@@ -24,20 +28,18 @@ _EXAMPLES = """\
 examples:
   snakemake --cores all reproduce_paper             everything, from raw files to the main table
   snakemake main_table --configfile config/ci.yaml  the same in miniature
-  cdpr ingest --help                                what one stage reads and writes
-  cdpr ingest private --check my_data               what is wrong with an export of your own hospital
+  cdpr ingest_dataset --help                        what one stage reads and writes
+  cdpr check_export my_data                         what is wrong with an export of your own hospital
   cdpr config --write                               config.yaml, its schema and config/README.md anew
-  cdpr train --dry-run --settings config.yaml config/paper.yaml   what verl is told, and whether it fits
+  cdpr plan_training --settings config.yaml config/paper.yaml   what verl is told, and whether it fits
   cdpr why results/tables/main_results.run.json     what has changed since a result was made
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: 0 when all went well, 2 for a problem that the user can solve (one clear message)."""
-    argv = sys.argv[1:] if argv is None else list(argv)
-    by_hand = _by_hand(argv)
-    parser = by_hand() if by_hand else build_parser()
-    args = parser.parse_args(argv[1:] if by_hand else argv)
+    parser = build_parser()
+    args = parser.parse_args(argv)
     if not hasattr(args, "call"):
         parser.print_help()
         return 0
@@ -90,32 +92,13 @@ class _Plain(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30, width=110)
 
 
-def _by_hand(argv: Sequence[str]) -> Callable[[], argparse.ArgumentParser] | None:
-    """What asks about a stage and writes nothing."""
-    if argv[:2] == ["ingest", "private"]:
-        return _ingest_by_hand
-    return _train_by_hand if argv[:1] == ["train"] and "--dry-run" in argv else None
-
-
-def _train_by_hand() -> argparse.ArgumentParser:
-    """`cdpr train --dry-run`: what the engine verl would be told, and whether it fits."""
-    parser = argparse.ArgumentParser("cdpr train", description="Show how a variant would be trained, start nothing.",
-                                     formatter_class=_Plain)  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", required=True, help="verl's configuration, memory and tokens")
-    parser.add_argument("--run", default="cdpr-seed0", metavar="NAME", help="VARIANT-seedN (default: cdpr-seed0)")
-    parser.add_argument("--init_policy", metavar="PATH", help="policy to start from (default: policy.model)")
-    parser.add_argument(*_SETTINGS[0], **_SETTINGS[1])
-    parser.set_defaults(call=_plan_training, command="train")
-    return parser
-
-
 def _plan_training(args: argparse.Namespace) -> None:
     from .settings import load_settings
     from .training.verl.plan import report
-    from .workflow import Plan
+    from .workflow.plan import Plan
 
     plan = Plan(load_settings(*args.settings))
-    settings, _ = plan.settings_of("train", {"run": args.run})
+    settings, _ = plan.settings_of("train_policy", {"run": args.run})
     if settings.training.engine != "verl":
         print("training.engine is torch: it trains in this process and takes what memory it needs; nothing to plan")
         return
@@ -123,32 +106,16 @@ def _plan_training(args: argparse.Namespace) -> None:
     print(report(settings, state / "session.json", Path(args.init_policy or settings.policy.model), state))
 
 
-def _ingest_by_hand() -> argparse.ArgumentParser:
-    """`cdpr ingest private --check`: what a user does before the workflow reads the files."""
-    parser = argparse.ArgumentParser("cdpr ingest", description="Check or begin a data set of your own.",
-                                     formatter_class=_Plain)  # fmt: skip
-    parser.add_argument("dataset", choices=["private"], help="the layout of docs/reference/private-format.md")
-    about = "list everything that is wrong with a folder (default: data.private.path), write nothing"
-    parser.add_argument("--check", nargs="?", const="", metavar="FOLDER", help=about)
-    parser.add_argument("--show-values", action="store_true", help="quote the values of credentialed cases")
-    parser.add_argument("--template", metavar="FOLDER", help="write example files into a new folder")
-    parser.add_argument(*_SETTINGS[0], **_SETTINGS[1])
-    parser.set_defaults(call=_check_or_begin, command="ingest")
-    return parser
-
-
-def _check_or_begin(args: argparse.Namespace) -> int:
+def _check_export(args: argparse.Namespace) -> int:
     from .ingest.check import LAYOUT, check
     from .ingest.template import write_template
     from .settings import load_settings
 
     if args.template:
         print("\n".join(f"wrote {path}" for path in write_template(args.template)))
-    if args.check is None:
-        print("" if args.template else LAYOUT, end="")
         return 0
     settings = load_settings(*args.settings)
-    folder = args.check or settings.data.private.path
+    folder = args.folder or settings.data.private.path
     if not folder:
         print(LAYOUT)
         return 0
@@ -164,71 +131,78 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-def _add_stage(commands, stage: Stage) -> None:
+def _add_stage(commands: Any, stage: Stage) -> None:
     about = f"{stage.summary}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
-    example = f"example:\n  cdpr {stage.name} {stage.example}"
+    example = f"example:\n  cdpr {stage.name}" + "".join(f" --{name} {_EXAMPLE[name]}" for name in stage.options)
     command = commands.add_parser(stage.name, help=stage.summary, description=about, epilog=example,
                                   formatter_class=_Plain)  # fmt: skip
-    for title, entries in (("which job", stage.options), ("reads", {**stage.inputs, **stage.places}),
-                           ("writes", stage.outputs)):  # fmt: skip
-        group = command.add_argument_group(title) if entries else command
-        for name, text in entries.items():
-            optional = name in stage.optional or name in stage.places
-            metavar = "NAME" if title == "which job" else "PATH"
-            group.add_argument(f"--{name}", required=not optional, nargs="?" if optional else None, metavar=metavar,
-                               help=text)  # fmt: skip
+    which = command.add_argument_group("which job") if stage.options else command
+    for name, text in stage.options.items():
+        which.add_argument(f"--{name}", required=True, metavar="NAME", help=text)
+    reads = command.add_argument_group("reads (default: where the workflow has it)")
+    for name in stage.needs:
+        reads.add_argument(f"--{name}", metavar="PATH", help=stage.about.get(name, name.replace("_", " ")))
+    reads.add_argument("--results", metavar="PATH", help="results folder (default: paths.results)")
+    writes = command.add_argument_group("writes (default: where the workflow has it)")
+    for name, output in stage.outputs.items():
+        writes.add_argument(f"--{name}", metavar="PATH", help=output.about)
+    writes.add_argument("--record", metavar="PATH", help="run.json of the job (default: beside the first output)")
     command.add_argument(*_SETTINGS[0], **_SETTINGS[1])
     command.add_argument("--key", help="run key (default: computed)")
-    command.add_argument("--record", metavar="PATH", help="where run.json goes (default: beside the first output)")
     command.set_defaults(call=_run_stage)
 
 
 def _run_stage(args: argparse.Namespace) -> None:
-    import importlib
-
     from . import tracking
     from .settings import load_settings
-    from .settings.schema import Section
-    from .workflow import Plan
+    from .settings.section import Section
+    from .tracking.live import live_run
+    from .workflow.plan import Plan
 
-    stage = STAGES[args.command]
-    values = vars(args)
+    stage, values = STAGES[args.command], vars(args)
     plan = Plan(load_settings(*args.settings))
     args.credentialed = plan.settings.data.credentialed
     options = {name: values[name] for name in stage.options}
-    outputs = {name: Path(values[name]) for name in stage.outputs}
+    outputs = {name: Path(values[name] or plan.resolved(plan.output(stage.name, name, **options)))
+               for name in stage.outputs}  # fmt: skip
+    named = any(values[name] for name in stage.outputs)
+    beside = next(iter(outputs.values())).with_suffix(".run.json") if named else None
+    record = args.record or beside or plan.resolved(plan.output(stage.name, "record", **options))
+    inputs = {name: values[name] or plan.place(plan.source(stage.name, name, options)) for name in stage.needs}
     settings, seed = plan.settings_of(stage.name, options)
-    record = args.record or next(iter(outputs.values())).with_suffix(".run.json")
     with tracking.stage(
         stage.name,
-        stage.parameters(settings, options),
-        {name: values[name] for name in stage.inputs if values[name]},
+        plan.parameters(stage.name, options),
+        {name: plan.resolved(path) for name, path in inputs.items() if path},
         outputs,
         args.key or plan.key(stage.name, **options),
         record=record,
         state=plan.state,
         options=options,
-        code=plan.code(stage.name, settings),
+        code=plan.code(stage.name, settings, options),
         tier=settings.tier,
         tags=_tags(options),
         seed=seed,
+        experiment=stage.experiment,
     ) as job:
-        job.inputs.update({name: Path(values[name] or plan.results) for name in stage.places})
-        module = importlib.import_module(stage.module(settings))
+        job.inputs["results"] = Path(args.results or plan.results)
+        module, _, function = stage.target(settings).partition(":")
+        following = live_run(settings, job, stage.experiment) if stage.live else contextlib.nullcontext()
         try:
-            module.run(stage.view(settings, options), job)
+            with following:
+                getattr(importlib.import_module(module), function)(stage.view(settings, options), job)
         except AttributeError as error:
             if isinstance(error.obj, Section) and error.name in type(error.obj).model_fields:
                 raise tracking.StageError(
                     f"reads the setting {type(error.obj).__name__}.{error.name}, which it does not declare; add it to "
-                    "`reads` of the stage in src/cdpr/stages/catalogue.py, or its run key would miss it"
+                    "`reads` of the stage in src/cdpr/workflow/stages.py, or its run key would miss it"
                 ) from error
             raise
 
 
 def _tags(options: dict[str, str]) -> dict[str, str]:
     from .settings import SettingsError
-    from .workflow import parse_run
+    from .workflow.plan import parse_run
 
     try:
         variant, seed = parse_run(options["run"])
@@ -265,24 +239,35 @@ def _rebuild_tracking(args: argparse.Namespace) -> None:
 
 
 def _clean_state(args: argparse.Namespace) -> None:
-    from .housekeeping import clean_state
     from .settings import load_settings
-    from .workflow import Plan
+    from .workflow.housekeeping import clean_state
+    from .workflow.plan import Plan
 
     removed, kept = clean_state(Plan(load_settings(*args.settings)))
     print(f"removed {len(removed)} state folders of other configurations, kept {len(kept)}")
 
 
 def _why(args: argparse.Namespace) -> None:
-    from .housekeeping import differences
     from .settings import load_settings
-    from .workflow import Plan
+    from .workflow.housekeeping import differences
+    from .workflow.plan import Plan
 
     lines = differences(Plan(load_settings(*args.settings)), Path(args.record))
     print("\n".join(lines) or "nothing has changed: this result is current")
 
 
+_EXAMPLE = {"dataset": "private", "run": "cdpr-seed0"}
 _COMMANDS = {
+    "check_export": (_check_export, "List everything that is wrong with a folder of your own cases; writes nothing.", [
+        (("folder",), {"nargs": "?", "metavar": "FOLDER",
+                       "help": "cases in the layout of docs/reference/private-format.md (default: data.private.path)"}),
+        (("--show-values",), {"action": "store_true", "help": "quote the values of credentialed cases"}),
+        (("--template",), {"metavar": "NEW_FOLDER", "help": "write example files into a new folder instead"}),
+        _SETTINGS]),
+    "plan_training": (_plan_training, "Show how a variant would be trained with verl, and whether it fits.", [
+        (("--run",), {"default": "cdpr-seed0", "metavar": "NAME", "help": "VARIANT-seedN (default: cdpr-seed0)"}),
+        (("--init_policy",), {"metavar": "PATH", "help": "policy to start from (default: policy.model)"}),
+        _SETTINGS]),
     "rebuild_tracking": (_rebuild_tracking, "Bring the MLflow index up to date with all run.json files.",
                          [_SETTINGS]),
     "clean_state": (_clean_state, "Remove checkpoints and caches that belong to no job of this configuration.",

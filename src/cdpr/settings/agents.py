@@ -11,6 +11,7 @@ from .shipped import read_shipped
 
 AGENTS_FILE = "workflow/agents.yaml"
 POLICY = "policy"
+ADDRESSES = ("http://", "https://", "unix:", "anthropic:")
 
 
 class Look(Section):
@@ -46,6 +47,11 @@ class AgentEntry(Section):
         """Reference policies read cases by the synthetic hospital's model: real cases have none. They are
         deterministic: one figure whatever the decoding."""
         return self.group == "reference"
+
+    @property
+    def folder(self) -> str | None:
+        """Hugging Face folder of the acting model, where it is one of its own."""
+        return self.model if self.model and not self.own_policy and not self.model.startswith(ADDRESSES) else None
 
     @property
     def own_policy(self) -> bool:

@@ -97,3 +97,7 @@ class Governance(Section):
         "Name of the agreement that allows the text of credentialed cases to be sent to a model on another machine; "
         "empty: such a request is refused.",
     )
+
+
+def missing_paths(settings: Any) -> list[tuple[str, str]]:
+    return []

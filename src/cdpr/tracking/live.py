@@ -7,12 +7,12 @@ import queue
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..job import Job
 from ..settings import Settings
-from .mlflow_index import EXPERIMENTS, MlflowIndex, numbers, run_name, tracking_uri
+from .mlflow_index import MlflowIndex, numbers, run_name, tracking_uri
 
 _BATCH = 10
 _FLUSH_SECONDS = 60.0
@@ -75,9 +75,14 @@ class LiveRun:
             warnings.warn(f"live tracking stopped ({error}); `rebuild_tracking` will index this run", stacklevel=2)
 
 
-def live_run(settings: Settings, job: Job) -> LiveRun | None:
-    """Live tracking of a stage; None when tracking is off."""
+@contextlib.contextmanager
+def live_run(settings: Settings, job: Job, experiment: str) -> Iterator[None]:
+    """Let MLflow show the metrics of a job while it runs, where tracking is on."""
     if not settings.tracking.mlflow:
-        return None
+        yield
+        return
     tags = {"stage": job.name, "tier": settings.tier, **job.options, **job.tags}
-    return LiveRun(tracking_uri(settings), EXPERIMENTS[job.name], run_name(job.name, job.options), job.key, tags)
+    run = LiveRun(tracking_uri(settings), experiment, run_name(job.name, job.options), job.key, tags)
+    job.listener = run
+    yield
+    run.close()

@@ -13,13 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ..job import Job
 from ..settings import Settings
 from .metrics import read_metrics
 
 KEY_TAG = "cdpr.run_key"
 CURRENT_TAG = "cdpr.current"
-EXPERIMENTS = {"train": "cdpr/training", "evaluate": "cdpr/evaluation"}
-OTHER_EXPERIMENT = "cdpr/pipeline"
+EXPERIMENTS = ("cdpr/training", "cdpr/evaluation", "cdpr/pipeline")
 _BATCH = 900  # MLflow takes at most 1,000 metrics in one call
 _PARAM_BATCH = 90
 
@@ -35,7 +35,7 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def run_name(stage: str, options: Mapping[str, str]) -> str:
-    """Name of a run in the index: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest/private``, ``main_table``."""
+    """Name of a run in the index: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
     parts = [options[k] for k in ("run", "dataset") if k in options]
     return "/".join(parts if "run" in options else [stage, *parts])
 
@@ -56,7 +56,7 @@ class MlflowIndex:
 
     def create(self) -> None:
         """Create the database and all experiments (jobs that do this side by side would collide)."""
-        for name in (*EXPERIMENTS.values(), OTHER_EXPERIMENT):
+        for name in EXPERIMENTS:
             self.experiment(name)
 
     def experiment(self, name: str) -> str:
@@ -101,7 +101,7 @@ class MlflowIndex:
     def upsert(self, record: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> bool:
         """Index one ``run.json`` with its metric history; False when it stood there whole already."""
         stage, options, key = record["stage"], record["options"], record["run_key"]
-        where = EXPERIMENTS.get(stage, OTHER_EXPERIMENT)
+        where = record["experiment"]
         found = self.client.search_runs([self.experiment(where)], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
         if found and found[0].info.status == "FINISHED":
             if found[0].data.tags.get(CURRENT_TAG) != "true":
@@ -135,7 +135,7 @@ class MlflowIndex:
     def retire_others(self, keys: set[str]) -> int:
         """Mark runs whose key is not among the current ones; returns how many were marked."""
         marked = 0
-        for name in (*EXPERIMENTS.values(), OTHER_EXPERIMENT):
+        for name in EXPERIMENTS:
             for run in self.client.search_runs([self.experiment(name)], f"tags.`{CURRENT_TAG}` = 'true'"):
                 if run.data.tags.get(KEY_TAG) not in keys:
                     self.client.set_tag(run.info.run_id, CURRENT_TAG, "false")
@@ -167,9 +167,18 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def init_tracking(settings: Settings) -> None:
-    """Create database and experiments once, before jobs run side by side."""
-    MlflowIndex(tracking_uri(settings)).create()
+def init_tracking(settings: Settings, job: Job) -> None:
+    """Create database and experiments once, before jobs run side by side. A tracking problem is a warning: results do
+    not depend on it."""
+    message = "tracking.mlflow is off\n"
+    if settings.tracking.mlflow:
+        message = f"{tracking_uri(settings)}\n"
+        try:
+            MlflowIndex(tracking_uri(settings)).create()
+        except Exception as error:  # whatever MLflow raises: an index must never stop the work
+            message = f"not available: {error}\n"
+            print(f"WARNING: no MLflow index: {error}")
+    job.out["ready"].write_text(message, encoding="utf-8")
 
 
 def rebuild_tracking(settings: Settings) -> dict[str, int]:

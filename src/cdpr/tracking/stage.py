@@ -22,7 +22,7 @@ from ..files import write_text
 from ..job import Job
 from ..run_key import package_folder, path_digest
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _PACKAGES = ("cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake", "verl", "vllm", "sglang",
              "ray")  # fmt: skip
 
@@ -46,12 +46,14 @@ def stage(
     tier: str = "demo",
     tags: Mapping[str, str] | None = None,
     seed: int | None = None,
+    experiment: str = "cdpr/pipeline",
 ) -> Iterator[Job]:
     """Time a stage, keep its outputs whole, and write ``record`` (a ``run.json``) last, all atomically.
 
     ``inputs`` and ``outputs`` map names to files or folders; ``parameters`` is the slice of settings that the stage
-    reads, ``state`` the root of the state folders. On any error the outputs of an earlier run stay as they were and
-    nothing new is left behind. Raises :class:`StageError` for a missing input or an output that was not written.
+    reads, ``state`` the root of the state folders, ``experiment`` where MLflow lists the run. On any error the outputs
+    of an earlier run stay as they were and nothing new is left behind. Raises :class:`StageError` for a missing input
+    or an output that was not written.
     """
     for label, path in inputs.items():
         if not Path(path).exists():
@@ -76,9 +78,10 @@ def stage(
             yield run
             _put_all(run, final)
             content = {
-                "schema_version": SCHEMA_VERSION, "stage": name, "run_key": key, "status": "finished", "tier": tier,
-                "seed": seed, "options": run.options, "tags": run.tags, "parameters": dict(parameters),
-                "metrics": run.metrics, "code_digest": code, "inputs": _describe(inputs), "outputs": _describe(final),
+                "schema_version": SCHEMA_VERSION, "stage": name, "experiment": experiment, "run_key": key,
+                "status": "finished", "tier": tier, "seed": seed, "options": run.options, "tags": run.tags,
+                "parameters": dict(parameters), "metrics": run.metrics, "code_digest": code,
+                "inputs": _describe(inputs), "outputs": _describe(final),
                 "started": started.isoformat(timespec="seconds"),
                 "wall_seconds": round(time.perf_counter() - clock, 3), "cpu_seconds": round(time.process_time(), 3),
                 "peak_memory_mb": peak_memory_mb(), "versions": versions(), "commit": _commit(),

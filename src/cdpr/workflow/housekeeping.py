@@ -7,9 +7,9 @@ import re
 import shutil
 from pathlib import Path
 
-from .stages.catalogue import STAGES
-from .tracking.mlflow_index import flatten
-from .workflow import Plan
+from ..tracking.mlflow_index import flatten
+from .plan import Plan
+from .stages import STAGES
 
 _KEY = re.compile(r"[0-9a-f]{16}")
 
@@ -30,14 +30,16 @@ def differences(plan: Plan, record: Path) -> list[str]:
     """What has changed since a ``run.json`` was written, one line each; empty when its key still holds."""
     old = json.loads(record.read_text(encoding="utf-8"))
     stage, options = old["stage"], old["options"]
+    if stage not in STAGES:
+        return [f"no stage bears the name {stage} any more: the result was made by an earlier version"]
     if plan.key(stage, **options) == old["run_key"]:
         return []
     settings, _ = plan.settings_of(stage, options)
     lines = []
-    before, now = flatten(old["parameters"]), flatten(STAGES[stage].parameters(settings, options))
+    before, now = flatten(old["parameters"]), flatten(plan.parameters(stage, options))
     for name in sorted(before | now):
         if before.get(name) != now.get(name):
             lines.append(f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}")
-    if old["code_digest"] != plan.code(stage, settings):
-        lines.append(f"code reachable from {', '.join(STAGES[stage].roots(settings))} was edited")
+    if old["code_digest"] != plan.code(stage, settings, options):
+        lines.append(f"code reachable from {', '.join(plan.roots(stage, settings, options))} was edited")
     return lines or ["a stage before it has changed: ask `cdpr why` for the run.json of its inputs"]

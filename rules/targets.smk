@@ -1,0 +1,72 @@
+"""What a user asks for: `snakemake --cores all reproduce_paper`, `snakemake ablations`, ..."""
+
+
+rule main_table:
+    input:
+        of("write_main_table"),
+        HEADROOM,
+
+
+rule ablations:
+    input:
+        of("write_ablations"),
+
+
+rule dynamic_vs_static:
+    input:
+        of("write_dynamic_vs_static"),
+
+
+rule sensitivity:
+    input:
+        of("plot_sensitivity", "plot_further_sensitivity"),
+
+
+rule efficiency:
+    input:
+        of("plot_training_efficiency"),
+
+
+rule figures:
+    input:
+        of(*(stage for stage in FIGURES if stage in plan.on_page)),
+
+
+rule claims:
+    input:
+        of("write_claims"),
+
+
+rule data_cards:
+    input:
+        [plan.outputs("write_data_card", dataset=d) for d in plan.datasets],
+
+
+rule comparators:
+    input:
+        of("write_comparators"),
+
+
+rule credit_quality:
+    input:
+        of("measure_credit_quality", "plot_credit_quality"),
+
+
+rule leak_control:
+    input:
+        of("write_leak_control"),
+
+
+rule engines:
+    input:
+        of("plot_engines"),
+
+
+rule smoke:
+    input:
+        plan.smoke(),
+
+
+rule smoke_real:
+    input:
+        of("try_real_model"),

@@ -1,0 +1,320 @@
+"""What the Snakefile asks while it is read: which jobs there are, their files, and the run key of each."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..run_key import DigestCache, code_digest, package_folder, run_key
+from ..settings import Settings, SettingsError, digest, job_of, parse_settings, resolve_variant, seeds_of, variants
+from ..settings.data import missing_paths
+from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
+from .machines import evaluation_machine, training_machine
+from .stage import Evidence, Given, Made, Options, Source, Stage
+from .stages import STAGES
+
+_TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
+# Tensors of megabytes come and go in every training step: glibc shall keep their memory, and not give it back to the
+# kernel each time (a quarter of an update's time).
+_KEEP_MEMORY = "MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824 "
+
+
+class Plan:
+    """The jobs of one configuration and their keys. Raises SettingsError for a configuration that is no good."""
+
+    def __init__(self, config: Mapping[str, Any] | Settings, source: Path | None = None):
+        self.settings = config if isinstance(config, Settings) else parse_settings(config, "configuration")
+        self.results = self.settings.paths.results
+        self.state = self.settings.paths.state
+        self._source = source or package_folder()
+        self._digests = DigestCache(Path(self.state) / "digests.json")
+        self._keys: dict[tuple, str] = {}
+        self._codes: dict[tuple, str] = {}
+        self._evidence: dict[str, Evidence] = {}
+        self.fee_schedules, self.price_overrides = fee_schedules(self.settings), price_overrides(self.settings)
+
+    # Which jobs there are
+
+    def trained(self, *names: str) -> list[str]:
+        """Runs of the variants over their seeds; variants that train the same thing share them."""
+        runs = {f"{job_of(self.settings, v)}-seed{seed}": None for v in names for seed in seeds_of(self.settings, v)}
+        return list(runs)
+
+    @property
+    def agents(self) -> list[str]:
+        """Agents of the main table that are run and not trained here."""
+        return [name for name, entry in self.settings.agents.items() if not entry.why]
+
+    def evaluations(self, runs: Iterable[str], datasets: Iterable[str] = BENCHMARKS) -> list[tuple[str, str]]:
+        """(run, data set) pairs; reference policies need the hospital's model, so real data have none."""
+        return [(r, d) for r in runs for d in datasets if not self._knows_hospital(r) or self.raw_path(d) is None]
+
+    def evidence(self, stage: str) -> Evidence:
+        """What a table or figure is made of."""
+        if stage not in self._evidence:
+            found = STAGES[stage].evidence
+            self._evidence[stage] = found(self) if found else Evidence()
+        return self._evidence[stage]
+
+    @property
+    def on_page(self) -> list[str]:
+        """Tables and figures that the report page shows."""
+        return [name for name, stage in STAGES.items() if stage.on_page]
+
+    @property
+    def datasets(self) -> list[str]:
+        """All data sets that are at hand: the benchmarks, and further ones that have a path."""
+        return [name for name in DATASETS if name in BENCHMARKS or self.raw_path(name) is not None]
+
+    def smoke(self) -> list[str]:
+        """In-domain evaluations of a few agents that together use every stage: untrained, reference, trained."""
+        runs = ["warm_start", "zero_test", self.trained("cdpr")[0]]
+        return [self.output("evaluate_agent", "evaluation", run=run, dataset=IN_DOMAIN) for run in runs]
+
+    # Files
+
+    def output(self, stage: str, output: str, **options: str) -> str:
+        """Path of an output, ``<results>`` standing for the results folder; options left out stay wildcards."""
+        return STAGES[stage].path(output, options)
+
+    def outputs(self, stage: str, **options: str) -> list[str]:
+        """Paths of all outputs of a job, its run.json included."""
+        return [self.output(stage, name, **options) for name in (*STAGES[stage].outputs, "record")]
+
+    def source(self, stage: str, need: str, options: Options) -> Source:
+        """Where an input of a job comes from; None where the job does without."""
+        wanted = STAGES[stage].needs[need]
+        if callable(wanted):
+            return wanted(self, options)
+        maker, _, output = wanted.partition(".")
+        return Made(maker, output, options)
+
+    def place(self, source: Source) -> str | None:
+        """Path of an input."""
+        return self.output(source.stage, source.output, **source.options) if isinstance(source, Made) else (
+            source.path if source else None)  # fmt: skip
+
+    def input(self, stage: str, need: str, options: Options) -> list[str]:
+        """An input of a rule: none for a user's file that is not there. So the paper's workflow can be planned
+        anywhere; a run is refused before its first job."""
+        source = self.source(stage, need, options)
+        path = self.place(source)
+        return [path] if path and (isinstance(source, Made) or Path(path).exists()) else []
+
+    def command(self, stage: str) -> str:
+        """The shell command of a rule: the subcommand of its name."""
+        entry = STAGES[stage]
+        options = "".join(f" --{name} {{wildcards.{name}}}" for name in entry.options)
+        outputs = "".join(f" --{name} {{output.{name}}}" for name in entry.outputs)
+        memory = _KEEP_MEMORY if entry.tensors else ""
+        return (f"{memory}cdpr {stage} --key {{params.key}} --record {{output.record}}{options} {{params.files}}"
+                f"{outputs} 2>&1 | tee {{log}}")  # fmt: skip
+
+    def files(self, stage: str, options: Options, inputs: Any) -> str:
+        """Flags of a command that name its input files, as Snakemake has them in place."""
+        flags = []
+        for need in STAGES[stage].needs:
+            path = str(getattr(inputs, need, "") or "") or self.place(self.source(stage, need, options))
+            flags += [f"--{need} {shlex.quote(path)}"] if path else []
+        return " ".join(flags)
+
+    def evidence_files(self, stage: str) -> list[str]:
+        """Paths of :meth:`evidence`, and of what tells of them, for a rule's input; under ``evaluation.partial`` those
+        that are there."""
+        found = self.evidence(stage)
+        paths = [self.output("evaluate_agent", name, run=run, dataset=dataset)
+                 for name in ("evaluation", "record") for run, dataset in found.evaluations]  # fmt: skip
+        return self._present([*paths, *self._training_files(found, "metrics", "record")])
+
+    def made(self) -> list[str]:
+        """Every result that the report comes from. Snakemake leaves a deleted file between two that are there alone;
+        a target that asks for all of them by name has it remade."""
+        synthetic = [name for name in BENCHMARKS if self.raw_path(name) is None]
+        paths = [self.output("make_hospital", name) for name in (*synthetic, *(["record"] if synthetic else []))]
+        for dataset in self.datasets:
+            paths += [
+                path for stage in ("ingest_dataset", "map_costs") for path in self.outputs(stage, dataset=dataset)
+            ]
+        paths += self.outputs("warm_start_policy") if self.settings.policy.model == "tiny" else []
+        paths += self._present(self._training_files(self.evidence("write_claims"), "policy", "credit"))
+        return [*paths, *self.evidence_files("write_claims")]
+
+    def _training_files(self, found: Evidence, *outputs: str) -> list[str]:
+        """Outputs of all training runs behind a table or figure."""
+        runs = dict.fromkeys([*found.training, *(run for run, _ in found.evaluations if _TRAINED.fullmatch(run))])
+        return [self.output("train_policy", output, run=run) for output in outputs for run in runs]
+
+    def _present(self, paths: list[str]) -> list[str]:
+        if not self.settings.evaluation.partial:
+            return paths
+        return [path for path in paths if Path(self.resolved(path)).exists()]
+
+    def resolved(self, path: str) -> str:
+        """A path with the results folder in its place."""
+        return path.replace("<results>", self.results)
+
+    # Where things come from
+
+    def raw_path(self, dataset: str) -> str | None:
+        """The user's own raw data, or None for the synthetic hospital's."""
+        return self.settings.data.source(dataset).path
+
+    @property
+    def init_policy(self) -> Made | Given:
+        """Policy that training starts from."""
+        model = self.settings.policy.model
+        return Made("warm_start_policy", "policy") if model == "tiny" else Given(model)
+
+    def policy_of(self, run: str) -> Source:
+        """Policy folder that an evaluation needs; None for reference policies and models behind a server."""
+        entry = self.settings.agents.get(run)
+        if entry is None:
+            return Made("train_policy", "policy", {"run": run})
+        if entry.own_policy:
+            return self.init_policy
+        return Given(entry.folder) if entry.folder else None
+
+    def digest(self, path: str) -> str:
+        """Digest of a file or folder."""
+        return self._digests.digest(path)
+
+    def write_settings(self) -> str:
+        """Write the resolved settings to where jobs read them (:attr:`resolved_settings`)."""
+        path = Path(self.resolved_settings)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+            partial.write_text(json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+            os.replace(partial, path)
+        return str(path)
+
+    @property
+    def resolved_settings(self) -> str:
+        """File of the resolved settings; its name is their digest."""
+        return str(Path(self.state) / f"resolved-{digest(self.settings)}.json")
+
+    def begin(self) -> None:
+        """Before the first job of a run: refuse paths that lead nowhere, keep others out, write the settings."""
+        if missing := missing_paths(self.settings):
+            told = "\n".join(f"  {key}: {path}" for key, path in missing)
+            raise SettingsError(f"these paths of the configuration do not exist:\n{told}\n"
+                                "Correct them, or set a key to null to do without.")  # fmt: skip
+        self._lock_results()
+        self.write_settings()
+
+    def _lock_results(self) -> None:
+        """Keep a second workflow out of this one's results until this process ends, however it ends.
+
+        (Snakemake's own lock outlives a killed process.) Raises SettingsError when another process holds it.
+        """
+        path = Path(self.state) / "lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = path.open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingsError(f"another snakemake is at work on {self.results}/ (it holds {path})") from None
+
+    def machine(self, stage: str) -> dict[str, Any]:
+        """What training and evaluation jobs ask of a cluster."""
+        if stage == "train_policy":
+            return training_machine(self.settings)
+        return evaluation_machine(self.settings, self._knows_hospital)
+
+    # Keys
+
+    def key(self, stage: str, **options: str) -> str:
+        """Run key of one job."""
+        name = (stage, *sorted(options.items()))
+        if name not in self._keys:
+            entry = STAGES[stage]
+            settings, seed = self.settings_of(stage, options)
+            upstream, inputs = self._before(entry, options)
+            parameters = self.parameters(stage, options)
+            code = self.code(stage, settings, options)
+            self._keys[name] = run_key(stage, options, parameters, code, upstream, inputs, seed)
+        return self._keys[name]
+
+    def parameters(self, stage: str, options: Options) -> dict[str, Any]:
+        """The settings and other values that decide a job's outputs, as JSON."""
+        entry, (settings, _) = STAGES[stage], self.settings_of(stage, options)
+        return entry.parameters(settings, options) | entry.also(self, options)
+
+    def settings_of(self, stage: str, options: Options) -> tuple[Settings, int | None]:
+        """Settings of a job (of its variant, for training) and its seed."""
+        if stage != "train_policy":
+            return self.settings, None
+        variant, seed = parse_run(options["run"])
+        return resolve_variant(self.settings, variant), seed
+
+    def roots(self, stage: str, settings: Settings, options: Options) -> list[str]:
+        """Modules whose import closure is a job's code."""
+        entry = STAGES[stage]
+        return [entry.target(settings).partition(":")[0], *entry.more_code(self, settings, options)]
+
+    def code(self, stage: str, settings: Settings, options: Options) -> str:
+        """Digest of a job's code."""
+        roots = tuple(self.roots(stage, settings, options))
+        if roots not in self._codes:
+            self._codes[roots] = code_digest(roots, self._source, self._digests)
+        return self._codes[roots]
+
+    def current_keys(self) -> set[str]:
+        """Keys of all jobs of this configuration, which keep work in ``state/``."""
+        runs = self.trained(*variants(self.settings))
+        pairs = {*self.evaluations([*self.agents, *runs]), *self.evidence("write_leak_control").evaluations}
+        keys = {self.key("train_policy", run=run) for run in runs}
+        keys |= {self.key("evaluate_agent", run=run, dataset=dataset) for run, dataset in pairs}
+        keys |= {self.key("ingest_dataset", dataset=dataset) for dataset in self.datasets}
+        return keys | {self.key("warm_start_policy"), self.key("try_real_model")}
+
+    def _before(self, stage: Stage, options: Options) -> tuple[dict[str, str], dict[str, str]]:
+        """Keys of the jobs before this one, and digests of files that no job makes."""
+        upstream, inputs = {}, dict(stage.outside(self, options))
+        for need in stage.needs:
+            source = self.source(stage.name, need, options)
+            if isinstance(source, Made):
+                own = {name: source.options[name] for name in STAGES[source.stage].options}
+                upstream[need] = self.key(source.stage, **own)
+            elif source is not None:
+                inputs[need] = self.digest(source.path)
+        found = self.evidence(stage.name)
+        upstream |= {f"{r}/{d}": self.key("evaluate_agent", run=r, dataset=d) for r, d in found.evaluations}
+        return upstream | {run: self.key("train_policy", run=run) for run in found.training}, inputs
+
+    def _knows_hospital(self, run: str) -> bool:
+        return run in self.settings.agents and self.settings.agents[run].knows_hospital
+
+
+def parse_run(run: str) -> tuple[str, int]:
+    """``cdpr-seed0`` -> (``cdpr``, 0). Raises SettingsError for any other form."""
+    match = _TRAINED.fullmatch(run)
+    if match is None:
+        raise SettingsError(f"run {run!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
+    return match["variant"], int(match["seed"])
+
+
+def fee_schedules(settings: Settings) -> dict[str, str]:
+    """The user's own fee schedules by name; empty: prices come from the shipped catalogue. Raises SettingsError for a
+    place or a factor without the file that it applies to."""
+    chosen = settings.data.fee_schedules
+    if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
+        raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
+                            "data.fee_schedules.pfs, which is not given")  # fmt: skip
+    named = {name: getattr(chosen, name) for name in STAGES["build_catalogue"].needs}
+    return {name: path for name, path in named.items() if path}
+
+
+def price_overrides(settings: Settings) -> str:
+    """The user's own prices, or empty. Raises SettingsError for a file that a job could remove or write anew."""
+    path, results = settings.data.price_overrides or "", settings.paths.results
+    if path and Path(path).resolve().is_relative_to(Path(results).resolve()):
+        raise SettingsError(f"data.price_overrides: {path} lies under {results}/, where jobs remove and rewrite "
+                            "files; copy it to another folder first and name the copy")  # fmt: skip
+    return path

@@ -1,0 +1,120 @@
+"""What a stage is: the settings that it reads, the files that it needs and writes, and the function that does it."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..settings import Settings
+from ..settings.restrict import restrict, without
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+Options = Mapping[str, str]
+_RUNTIME = ("tier", "paths", "tracking")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A file that another stage makes: one of its outputs, by the options of its job."""
+
+    stage: str
+    output: str
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A file of the user's own, which no stage makes."""
+
+    path: str
+
+
+Source = Made | Given | None  # None: the job does without
+Need = str | Callable[["Plan", Options], Source]
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file (or ``folder``) that a stage writes. ``report``: category and labels in Snakemake's own report."""
+
+    path: str
+    about: str
+    folder: bool = False
+    report: tuple[str, Mapping[str, str]] | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a table or figure is made of: evaluations, as (run, data set), and training runs. It finds their files below
+    the results folder."""
+
+    evaluations: tuple[tuple[str, str], ...] = ()
+    training: tuple[str, ...] = ()
+
+    def __or__(self, other: Evidence) -> Evidence:
+        pairs = zip((self.evaluations, self.training), (other.evaluations, other.training), strict=True)
+        return Evidence(*(tuple(dict.fromkeys((*mine, *theirs))) for mine, theirs in pairs))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage; its name is that of its rule and of its command.
+
+    ``call`` (``module:function``) takes the settings and a :class:`~cdpr.job.Job`. It sees only the settings named in
+    ``reads``, which enter the run key, and ``runtime``, which do not (where files lie, how often to save); reading any
+    other setting is an error, so a key can never miss a dependency. ``options`` say which job of the stage is meant;
+    placeholders in ``reads`` and in paths are filled with them.
+
+    ``needs`` are its input files: ``"stage.output"`` of the job with the same options, or a function of plan and
+    options; ``about`` describes them. ``evidence`` are results that it finds by itself below the results folder.
+    What else decides its outputs: ``also`` (values), ``outside`` (digests of things that are no inputs) and
+    ``more_code`` (modules that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works
+    in it; ``live``: MLflow follows its metrics as they come; ``on_page``: the report page shows it, and the ledger
+    judges from what is behind it.
+    """
+
+    name: str
+    summary: str
+    call: str | Callable[[Settings], str]
+    reads: tuple[str, ...] = ()
+    runtime: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    needs: Mapping[str, Need] = field(default_factory=dict)
+    about: Mapping[str, str] = field(default_factory=dict)
+    evidence: Callable[[Plan], Evidence] | None = None
+    outputs: Mapping[str, Output] = field(default_factory=dict)
+    record: str = ""
+    also: Callable[[Plan, Options], Mapping[str, Any]] = lambda plan, options: {}
+    more_code: Callable[[Plan, Settings, Options], list[str]] = lambda plan, settings, options: []
+    outside: Callable[[Plan, Options], Mapping[str, str]] = lambda plan, options: {}
+    experiment: str = "cdpr/pipeline"
+    tensors: bool = False
+    live: bool = False
+    on_page: bool = False
+
+    def target(self, settings: Settings) -> str:
+        """``module:function`` of the job with these settings."""
+        return self.call if isinstance(self.call, str) else self.call(settings)
+
+    def parameters(self, settings: Settings, options: Options) -> dict[str, Any]:
+        """The slice of the settings that decides the outputs, as JSON."""
+        return restrict(settings, self._keyed(options)).model_dump(mode="json")
+
+    def view(self, settings: Settings, options: Options) -> Settings:
+        """The settings as the stage sees them."""
+        runtime = {name.format(**options) for name in self.runtime}
+        return restrict(settings, self._keyed(options) | {*_RUNTIME} | runtime)
+
+    def path(self, output: str, options: Options) -> str:
+        """Where an output of a job lies, ``<results>`` standing for the results folder; ``record`` is its run.json."""
+        pattern = self.record if output == "record" else self.outputs[output].path
+        fields = {name for _, name, _, _ in string.Formatter().parse(pattern) if name}
+        return pattern.format(**{name: options.get(name, "{" + name + "}") for name in fields})
+
+    def _keyed(self, options: Options) -> set[str]:
+        return without([name.format(**options) for name in self.reads],
+                       [name.format(**options) for name in self.runtime])  # fmt: skip

@@ -1,0 +1,419 @@
+"""The table of stages: one entry makes a rule's inputs and outputs, a run key, a command and what ``cdpr why`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..settings import Settings
+from ..settings.datasets import DATASETS, IN_DOMAIN, benchmark_of
+from . import evidence
+from .stage import Evidence, Given, Made, Need, Options, Output, Source, Stage
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+_DECISIONS = ("environment", "policy", "utility")
+# Where and how comfortably verl runs, and what it computes nothing of.
+_PLACES = tuple(f"training.verl.{name}" for name in (
+    "nodes", "gpus_per_node", "gpu_memory_gb", "gradient_checkpointing", "chunked_logits", "offload", "rollout_memory",
+    "timeout_s", "max_failed", "frozen",
+))  # fmt: skip
+_REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
+             "experiments", "agents", *_DECISIONS)  # fmt: skip
+_RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
+_DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
+_DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such as {IN_DOMAIN}_controlled"
+
+
+# Where inputs come from
+
+
+def _of(stage: str, output: str, **options: str) -> Need:
+    """An output of one certain job."""
+    return lambda plan, own: Made(stage, output, options)
+
+
+def _raw(plan: Plan, options: Options) -> Source:
+    path = plan.raw_path(options["dataset"])
+    return Made("make_hospital", options["dataset"]) if path is None else Given(path)
+
+
+def _fee_schedule(name: str) -> Need:
+    def given(plan: Plan, options: Options) -> Source:
+        path = plan.fee_schedules.get(name)
+        return Given(path) if path else None
+
+    return given
+
+
+def _catalogue(plan: Plan, options: Options) -> Source:
+    return Made("build_catalogue", "catalogue") if plan.fee_schedules else None
+
+
+def _overrides(plan: Plan, options: Options) -> Source:
+    return Given(plan.price_overrides) if plan.price_overrides else None
+
+
+def _cases(plan: Plan, options: Options) -> Source:
+    """Priced cases of a benchmark, or of its leak-controlled variant."""
+    benchmark = benchmark_of(options["dataset"])
+    if benchmark == options["dataset"]:
+        return Made("map_costs", "cases", {"dataset": benchmark})
+    return Made("remove_leaks", "controlled", {"dataset": benchmark})
+
+
+def _init_policy(plan: Plan, options: Options) -> Source:
+    return plan.init_policy
+
+
+def _acting_policy(plan: Plan, options: Options) -> Source:
+    return plan.policy_of(options["run"])
+
+
+def _real_cases(plan: Plan, options: Options) -> Source:
+    return Made("map_costs", "cases", {"dataset": "agentclinic"}) if "agentclinic" in plan.datasets else None
+
+
+_IN_DOMAIN_CASES = _of("map_costs", "cases", dataset=IN_DOMAIN)
+
+
+# What else decides outputs
+
+
+def _data_sets(plan: Plan, options: Options) -> Mapping[str, Any]:
+    """What reports say of the data sets."""
+    names = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
+    return {"data_sets": {name: {n: getattr(entry, n) for n in names} for name, entry in DATASETS.items()}}
+
+
+def _data_set(plan: Plan, options: Options) -> Mapping[str, Any]:
+    entry = DATASETS[options["dataset"]]
+    return {"data_set": {"role": entry.role, "importer": entry.importer}}
+
+
+def _agent(plan: Plan, options: Options) -> Mapping[str, Any]:
+    """Who acts."""
+    entry = plan.settings.agents.get(options["run"])
+    return {"agent": entry.model_dump(include={"acts", "model", "served_as"}) if entry else {}}
+
+
+def _agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+    entry = plan.settings.agents.get(options["run"])
+    return [entry.acts.partition(":")[0] if entry else "cdpr.agents.policy"]
+
+
+def _reference_agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+    return sorted({entry.acts.partition(":")[0] for entry in plan.settings.agents.values()})
+
+
+def _importers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+    structurer = ["cdpr.ingest.structurer"] if settings.data.mimic_iv.structurer.model else []
+    return [DATASETS[options["dataset"]].importer.partition(":")[0], *structurer]
+
+
+def _writers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+    return [entry.writer.partition(":")[0] for entry in DATASETS.values() if entry.writer]
+
+
+def _algorithms_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+    return [algorithm_module(settings)]
+
+
+def _structurer(plan: Plan, options: Options) -> Mapping[str, str]:
+    model = plan.settings.data.mimic_iv.structurer.model
+    return {"structurer": plan.digest(model)} if model and options["dataset"] == IN_DOMAIN else {}
+
+
+def _engine(settings: Settings) -> str:
+    engine = "verl.run" if settings.training.engine == "verl" else "torch.trainer"
+    return f"cdpr.training.{engine}:train_policy"
+
+
+# Tables and figures
+
+
+def _shown(
+    name: str, summary: str, call: str, found: Callable[[Plan], Evidence], outputs: Mapping[str, Output],
+    record: str, outside: Callable[[Plan, Options], Mapping[str, str]] = lambda plan, options: {},
+    on_page: bool = False, **needs: Need,
+) -> Stage:  # fmt: skip
+    """A stage that shows results of other runs, which it finds below the results folder."""
+    return Stage(name, summary, call, reads=_REPORTED, runtime=("training.save_every",), evidence=found, needs=needs,
+                 outputs=outputs, record=record, also=_data_sets, outside=outside, on_page=on_page)  # fmt: skip
+
+
+def _table(
+    name: str, summary: str, found: Callable[[Plan], Evidence], of_the_paper: bool = True, file: str = "", **needs: Need
+) -> Stage:
+    """``write_<name>``: a table of ``cdpr.report.<name>`` as CSV, Markdown and LaTeX. Those ``of_the_paper`` stand on
+    the page."""
+    stem = f"<results>/tables/{file or name}"
+    shown = ("Tables", {"table": (file or name).replace("_", " ")})
+    outputs = {
+        "csv": Output(f"{stem}.csv", "the numbers"),
+        "md": Output(f"{stem}.md", "the table to read", report=shown),
+        "tex": Output(f"{stem}.tex", "the table to print"),
+    }
+    outside = evidence.paper_facts if of_the_paper else lambda plan, options: {}
+    return _shown(f"write_{name}", summary, f"cdpr.report.{name}:write_{name}", found, outputs, f"{stem}.run.json",
+                  outside, of_the_paper, **needs)  # fmt: skip
+
+
+def _plot(name: str, csv: str = "") -> dict[str, Output]:
+    stem, shown = f"<results>/figures/{name}", ("Figures", {"figure": name.replace("_", " ")})
+    outputs = {"png": Output(f"{stem}.png", "the figure", report=shown), "pdf": Output(f"{stem}.pdf", "for print")}
+    return outputs | ({"csv": Output(f"{stem}.csv", csv)} if csv else {})
+
+
+def _figure(name: str, summary: str, found: Callable[[Plan], Evidence], module: str = "", csv: str = "",
+            on_page: bool = True) -> Stage:  # fmt: skip
+    """``plot_<name>``: a figure of ``cdpr.report.<module>`` as PNG and PDF."""
+    call = f"cdpr.report.{module or name}:plot_{name}"
+    return _shown(f"plot_{name}", summary, call, found, _plot(name, csv), f"<results>/figures/{name}.run.json",
+                  on_page=on_page)  # fmt: skip
+
+
+_CARD = ("Data", {"data set": "{dataset}", "form": "card"})
+_CARD_FIGURE = ("Data", {"data set": "{dataset}", "form": "figure"})
+
+_ALL = (
+    Stage(
+        "make_hospital", "Write the synthetic hospital's raw files, each data set in its own native format.",
+        "cdpr.hospital.write:make_hospital",
+        reads=("hospital",),
+        outputs={name: Output(f"<results>/raw/{name}", f"{entry.label} format", folder=True)
+                 for name, entry in DATASETS.items() if entry.writer},
+        record="<results>/raw/run.json",
+        more_code=_writers_code,
+    ),
+    Stage(
+        "ingest_dataset", "Read a data set's raw files into case records, split by patient.",
+        "cdpr.ingest.run:ingest_dataset",
+        reads=("data.{dataset}", "data.leaks", "data.train_cases", "data.validation_cases", "data.test_cases",
+               "data.split_seed"),
+        runtime=("data.{dataset}.path", "data.mimic_iv.memory_gb", "data.mimic_iv.threads",
+                 "data.mimic_iv.structurer.at_once", "governance"),
+        options=_DATASET,
+        needs={"raw": _raw}, about={"raw": "folder or file with the raw data"},
+        outputs={
+            "records": Output("<results>/records/{dataset}.jsonl", "case records, one JSON object a line"),
+            "report": Output("<results>/records/{dataset}.report.json", "how many cases each rule dropped"),
+            "findings": Output("<results>/records/{dataset}.findings.csv",
+                               "every dropped case and every leak, one a row; as private as the records"),
+        },
+        record="<results>/records/{dataset}.run.json",
+        also=_data_set, outside=_structurer, more_code=_importers_code,
+    ),
+    Stage(
+        "build_catalogue", "Make the price catalogue from your own year or locality of the Medicare fee schedules.",
+        "cdpr.costs.build:build_catalogue",
+        reads=("data.fee_schedules.locality", "data.fee_schedules.conversion_factor"),
+        needs={name: _fee_schedule(name) for name in ("clfs", "pfs", "opps_cap", "gpci", "opps")},
+        about={"clfs": "Clinical Laboratory Fee Schedule (CSV)", "pfs": "relative value file, PPRRVU (CSV)",
+               "opps_cap": "imaging caps, OPPSCAP (CSV)", "gpci": "geographic indices, GPCI (CSV)",
+               "opps": "OPPS Addendum B (xlsx)"},
+        outputs={"catalogue": Output("<results>/costs/catalogue", "folder with the tables, and what was left out",
+                                     folder=True)},
+        record="<results>/costs/catalogue.run.json",
+    ),
+    Stage(
+        "map_costs", "Attach prices and billing groups to the examinations of case records.",
+        "cdpr.costs.price:map_costs",
+        reads=("costs",),
+        options=_DATASET,
+        needs={"records": "ingest_dataset.records", "catalogue": _catalogue, "overrides": _overrides},
+        about={"records": "case records", "catalogue": "folder of `build_catalogue` (default: the shipped catalogue)",
+               "overrides": "your own prices (CSV)"},
+        outputs={
+            "cases": Output("<results>/cases/{dataset}.jsonl", "priced case records"),
+            "coverage": Output("<results>/costs/{dataset}.csv", "what each examination was priced by"),
+            "review": Output("<results>/cases/{dataset}.review.csv",
+                             "examinations that nothing priced, to be filled in as overrides; as private as the cases"),
+        },
+        record="<results>/cases/{dataset}.run.json",
+    ),
+    Stage(
+        "write_data_card", "Write a data set's card: counts, attrition, leaks, distributions, price coverage, licence.",
+        "cdpr.report.data_card:write_data_card",
+        reads=("tier", "data.{dataset}"),
+        runtime=("data.{dataset}.path",),
+        options=_DATASET,
+        needs={"cases": "map_costs.cases", "report": "ingest_dataset.report", "coverage": "map_costs.coverage",
+               "ingested": "ingest_dataset.record"},
+        about={"cases": "priced case records", "report": "what `ingest_dataset` reports",
+               "coverage": "what `map_costs` reports",
+               "ingested": "run.json of `ingest_dataset`, which knows the digest of the raw data"},
+        outputs={
+            "md": Output("<results>/cards/{dataset}.md", "the card to read", report=_CARD),
+            "json": Output("<results>/cards/{dataset}.json", "its numbers"),
+            "png": Output("<results>/cards/{dataset}.png", "the figure", report=_CARD_FIGURE),
+            "pdf": Output("<results>/cards/{dataset}.pdf", "the figure for print"),
+        },
+        record="<results>/cards/{dataset}.run.json",
+        also=_data_sets,
+    ),
+    Stage(
+        "remove_leaks", "Make the leak-controlled variant of a benchmark's test cases.",
+        "cdpr.ingest.controlled:remove_leaks",
+        options=_DATASET,
+        needs={"cases": "map_costs.cases"}, about={"cases": "priced case records"},
+        outputs={
+            "controlled": Output("<results>/cases/{dataset}_controlled.jsonl",
+                                 "the test cases without what gives the diagnosis away"),
+            "report": Output("<results>/cases/{dataset}_controlled.report.json", "what was taken out"),
+        },
+        record="<results>/cases/{dataset}_controlled.run.json",
+    ),
+    Stage(
+        "warm_start_policy", "Build the tiny policy and teach it the workups of a wasteful clinician.",
+        "cdpr.training.torch.warm_start:warm_start_policy",
+        reads=("warm_start", "costs", *_DECISIONS),
+        needs={"cases": _IN_DOMAIN_CASES}, about={"cases": "priced cases (training split)"},
+        outputs={
+            "policy": Output("<results>/policies/warm_start", "Hugging Face folder", folder=True),
+            "metrics": Output("<results>/policies/warm_start.metrics.jsonl", "loss and validation per step"),
+        },
+        record="<results>/policies/warm_start.run.json",
+        tensors=True,
+    ),
+    Stage(
+        "train_policy", "Train a policy with one variant (grpo, cdpr, vineppo, gigpo, all_actions, an ablation, ...).",
+        _engine,
+        reads=("training", "credit", "comparators", "warm_start.cases", *_DECISIONS),
+        runtime=("training.save_every", "governance", *_PLACES),
+        options={"run": "VARIANT-seedN, for example cdpr-seed0"},
+        needs={"cases": _IN_DOMAIN_CASES, "init_policy": _init_policy},
+        about={"cases": "priced cases", "init_policy": "policy to start from"},
+        outputs={
+            "policy": Output("<results>/training/{run}/policy", "Hugging Face folder", folder=True),
+            "metrics": Output("<results>/training/{run}/metrics.jsonl", "learning curve"),
+            "credit": Output("<results>/training/{run}/credit.jsonl.gz",
+                             "what credit assignment found, one JSON object an iteration"),
+        },
+        record="<results>/training/{run}/run.json",
+        more_code=_algorithms_code, experiment="cdpr/training", tensors=True, live=True,
+    ),
+    Stage(
+        "evaluate_agent", "Let an agent work up the test cases of a data set and judge it.",
+        "cdpr.evaluation.run:evaluate_agent",
+        reads=("tier", "evaluation.decodings", "evaluation.seed", "costs", "training.temperature", *_DECISIONS),
+        runtime=("agents", "governance"),
+        options={"run": _RUN, "dataset": _DATASET_OR_VARIANT},
+        needs={"cases": _cases, "policy": _acting_policy},
+        about={"cases": "priced cases", "policy": "policy folder (none for reference policies and servers)"},
+        outputs={"evaluation": Output("<results>/evaluations/{run}/{dataset}.jsonl", "one line per case and decoding")},
+        record="<results>/evaluations/{run}/{dataset}.run.json",
+        also=_agent, more_code=_agents_code, experiment="cdpr/evaluation", tensors=True,
+    ),
+    Stage(
+        "check_headroom", "Compare U(warm start) with U(immediate diagnosis) and warn when training would collapse.",
+        "cdpr.evaluation.preflight:check_headroom",
+        reads=("utility", "tier"),
+        needs={run: _of("evaluate_agent", "evaluation", run=run, dataset=IN_DOMAIN)
+               for run in ("warm_start", "immediate")},
+        about={"warm_start": "evaluation of the warm start", "immediate": "evaluation of its immediate diagnoses"},
+        outputs={"report": Output("<results>/preflight.json", "the comparison, as JSON")},
+        record="<results>/preflight.run.json",
+    ),
+    _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", evidence.main_runs,
+           file="main_results"),
+    _table("ablations", "Write Table 2: CDPR without one of its parts.", evidence.shown("ablations")),
+    _table("dynamic_vs_static", "Write Table 3: CDPR against a diagnosis from the whole record at once.",
+           evidence.dynamic_vs_static),
+    _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
+           evidence.sample_case, cases=_IN_DOMAIN_CASES),
+    _table("comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
+           evidence.comparators, of_the_paper=False),
+    _table("leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant.",
+           evidence.leak_control, of_the_paper=False),
+    _figure("training_efficiency", "Draw accuracy against wall-clock time and generated tokens.",
+            evidence.curves("training_efficiency"), "curves_figures"),
+    _figure("learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration.",
+            evidence.curves("learning_curves"), "curves_figures"),
+    _figure("accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
+            evidence.main_runs),
+    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", evidence.main_runs),
+    _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
+            evidence.swept("sensitivity"), csv="the numbers"),
+    _figure("further_sensitivity", "Draw sweeps of what the paper leaves open: n_s, lambdas, cost unit, ...",
+            evidence.swept("further_sensitivity"), "sensitivity", csv="the numbers"),
+    _figure("engines", "Draw the learning curves of verl beside the torch trainer's.", evidence.curves("engines"),
+            csv="how they agree", on_page=False),
+    _shown(
+        "write_claims", "Hold every claim of the paper against what was measured, and the paper against itself.",
+        "cdpr.ledger.page:write_claims", evidence.whole_report,
+        {"json": Output("<results>/claims.json", "the ledger"),
+         "md": Output("<results>/claims.md", "the ledger to read",
+                      report=("Claims", {"table": "claims of the paper"})),
+         "csv": Output("<results>/claims.csv", "one row per claim")},
+        "<results>/claims.run.json", evidence.paper_facts,
+    ),
+    _shown(
+        "write_report", "Write one HTML page with all results, each linked to the run that made it.",
+        "cdpr.report.report_page:write_report", evidence.whole_report,
+        {"html": Output("<results>/report.html", "the page", report=("Report", {"page": "all results"}))},
+        "<results>/report.run.json", evidence.shown_on_page,
+    ),
+    Stage(
+        "write_timings", "Sum up what the computing costs: time and memory per stage, from Snakemake's benchmarks.",
+        "cdpr.report.timings:write_timings",
+        outputs={"md": Output("<results>/timings.md", "the page"), "json": Output("<results>/timings.json", "numbers")},
+        record="<results>/timings.run.json",
+    ),
+    Stage(
+        "measure_credit_quality", "Measure how well process rewards estimate the true advantage, and at what price.",
+        "cdpr.analysis.credit_quality:measure_credit_quality",
+        reads=("analysis", "credit", "training.group_size", "training.temperature", *_DECISIONS),
+        needs={"cases": _IN_DOMAIN_CASES, "policy": _init_policy},
+        about={"cases": "priced cases (validation split)", "policy": "policy that acts and continues"},
+        outputs={"quality": Output("<results>/analysis/credit_quality.json", "one row of measures per setting")},
+        record="<results>/analysis/credit_quality.run.json",
+        tensors=True,
+    ),
+    Stage(
+        "plot_credit_quality", "Draw bias, variance and rank correlation of the process reward by setting and price.",
+        "cdpr.report.credit_quality:plot_credit_quality",
+        reads=("tier", "data", "utility.cost_unit_usd"),
+        needs={"quality": "measure_credit_quality.quality"}, about={"quality": "measures of `measure_credit_quality`"},
+        outputs=_plot("credit_quality"),
+        record="<results>/figures/credit_quality.run.json",
+        also=_data_sets,
+    ),
+    Stage(
+        "try_real_model", "Let a small real language model work up a few real cases; says 'not run: why' without them.",
+        "cdpr.evaluation.smoke_real:try_real_model",
+        reads=("smoke_real", "evaluation.decodings", "evaluation.seed", "costs", "data.agentclinic", "agents",
+               "training.temperature", *_DECISIONS),
+        runtime=("governance",),
+        needs={"cases": _real_cases}, about={"cases": "priced AgentClinic cases"},
+        outputs={
+            "evaluations": Output("<results>/smoke_real/evaluations", "one file per agent", folder=True),
+            "summary": Output("<results>/smoke_real/summary.json", "the outcome as JSON"),
+            "md": Output("<results>/smoke_real/summary.md", "to read"),
+        },
+        record="<results>/smoke_real/run.json",
+        outside=evidence.local_model, more_code=_reference_agents_code, tensors=True,
+    ),
+    Stage(
+        "init_tracking", "Create the MLflow database and its experiments once, before jobs run side by side.",
+        "cdpr.tracking.mlflow_index:init_tracking",
+        outputs={"ready": Output("<results>/tracking.ready", "marker")},
+        record="<results>/tracking.init.json",
+    ),
+)  # fmt: skip
+
+STAGES: dict[str, Stage] = {stage.name: stage for stage in _ALL}
+TABLES = tuple(name for name, stage in STAGES.items() if "tex" in stage.outputs)
+FIGURES = tuple(name for name, stage in STAGES.items() if "png" in stage.outputs and stage.evidence)
+
+
+def algorithm_module(settings: Settings) -> str:
+    """Module of the algorithm that trains."""
+    name = settings.training.algorithm
+    return name.partition(":")[0] if "." in name else f"cdpr.training.algorithms.{name}"
+
+
+from .temp_shim import shim
+
+STAGES = shim(STAGES)
