@@ -3,7 +3,7 @@ PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 
   $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && command -v $$p; done))
 BIN := .venv/bin
 
-.PHONY: env verl reproduce test lint ui bench local-llm verl-cpu verl-cpu-demo clean-state
+.PHONY: env verl reproduce test lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
 
 env: .venv/.installed
 
@@ -56,6 +56,11 @@ verl-cpu: verl
 # GRPO and CDPR of the demo by both engines, and a figure of how their learning curves agree.
 verl-cpu-demo: verl
 	$(BIN)/snakemake --cores all engines
+
+# The cluster profile on a real Slurm of one machine (Debian's, installed as root where it is missing).
+slurm-local: env
+	@command -v slurmctld >/dev/null || { apt-get update -qq && apt-get install -y -qq slurm-wlm munge; }
+	CDPR_SLURM=1 $(BIN)/python -m pytest -k real_slurm tests/workflow/test_cluster.py
 
 clean-state: env
 	$(BIN)/snakemake --cores 1 clean_state

@@ -6,67 +6,24 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import zipfile
-from pathlib import Path
 
 import pytest
+from project import PARTS, RESULTS, ROOT, Project
 
-ROOT = Path(__file__).parents[2]
-PARTS = ("Snakefile", "config.yaml", "config", "rules", "profiles", "workflow", "envs", "src")
-RESULTS = "results/ci"
-TABLES = ("main_results", "ablations", "dynamic_vs_static", "sample_case")
-FIGURES = ("training_efficiency", "learning_curves", "accuracy_cost", "cost_distribution", "sensitivity",
-           "further_sensitivity")  # fmt: skip
-REPORTS = {
-    "write_main_table", "write_ablations", "write_dynamic_vs_static", "write_sample_case", "write_claims",
-    *(f"plot_{name}" for name in FIGURES), "report_page", "index_runs", "reproduce_paper",
-}  # fmt: skip
-PAPER_TABLES = ("write_main_table", "write_ablations", "write_dynamic_vs_static", "write_sample_case")
-LAST = {"report_page": 1, "index_runs": 1, "reproduce_paper": 1}
+from cdpr.settings import load_settings
+from cdpr.workflow.plan import Plan
+
+MADE = Plan(load_settings(ROOT / "config.yaml", ROOT / "config/ci.yaml"))
+# What the report page shows, by the table of stages; whoever adds a table or figure need not come here.
+SHOWN = {stage: [path.removeprefix("<results>/") for path in MADE.outputs(stage)] for stage in MADE.on_page}
+TABLES = [path for stage in SHOWN if stage.startswith("write_") for path in SHOWN[stage] if "run.json" not in path]
+PICTURES = [path for paths in SHOWN.values() for path in paths if path.endswith(".png")]
+LAST = {"write_report": 1, "index_runs": 1, "reproduce_paper": 1}
+REPORTS = dict.fromkeys([*SHOWN, "write_claims"], 1) | LAST
 
 pytestmark = pytest.mark.workflow
-
-
-class Project:
-    """A copy of the project whose own sources are used."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        for part in PARTS:
-            source, ignored = ROOT / part, shutil.ignore_patterns("__pycache__", "*.egg-info")
-            if source.is_dir():
-                shutil.copytree(source, folder / part, ignore=ignored)
-            else:
-                shutil.copy(source, folder / part)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "PYTEST"))}
-        self.environment = {**kept, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-
-    def command(self, *arguments: str, overlay: str = "ci") -> list[str]:
-        snakemake = [sys.executable, "-m", "snakemake", *arguments, "--configfile", f"config/{overlay}.yaml"]
-        return [*snakemake, *(() if "--cores" in arguments else ("--cores", "2"))]
-
-    def snakemake(self, *arguments: str, more: tuple[str, ...] = ()) -> str:
-        done = subprocess.run([*self.command(*arguments), *more], cwd=self.folder, env=self.environment, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)  # fmt: skip
-        assert done.returncode == 0, done.stdout[-4000:]
-        return done.stdout
-
-    def would_run(self, *more: str) -> dict[str, int]:
-        """Jobs that the next run would do, by rule."""
-        text = self.snakemake("-n", more=more)
-        if "Nothing to be done" in text:
-            return {}
-        table = text.partition("Job stats:")[2].partition("total")[0]
-        return {name: int(count) for name, count in re.findall(r"^([a-z_]+) +(\d+)$", table, re.MULTILINE)}
-
-    def read(self, name: str) -> bytes:
-        return (self.folder / RESULTS / name).read_bytes()
-
-    def edit(self, name: str, change) -> None:
-        path = self.folder / name
-        path.write_text(change(path.read_text()))
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +35,11 @@ def project(tmp_path_factory) -> Project:
 
 
 def test_everything_that_was_promised_is_there(project):
-    wanted = [*(f"tables/{name}.{kind}" for name in TABLES for kind in ("csv", "md", "tex")),
-              *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "pdf")),
-              *(f"claims.{kind}" for kind in ("json", "md", "csv")), "figures/sensitivity.csv", "report.html",
-              "preflight.json", "mlflow.db", "training/cdpr-seed0/metrics.jsonl"]  # fmt: skip
-    assert [name for name in wanted if len(project.read(name)) < 100] == []
+    shown = [path for paths in SHOWN.values() for path in paths]
+    others = ["claims.json", "claims.md", "claims.csv", "report.html", "preflight.json", "mlflow.db",
+              "training/cdpr-seed0/metrics.jsonl"]  # fmt: skip
+    assert {"tables/main_results.csv", "figures/accuracy_cost.png", "figures/sensitivity.csv"} < set(shown)
+    assert [name for name in [*shown, *others] if len(project.read(name)) < 100] == []
     results = project.folder / RESULTS
     assert not list(results.rglob("*.partial*")) and not list(results.rglob(".partial*"))
     for folder in results.glob("evaluations/*/*.jsonl"):
@@ -101,37 +58,80 @@ def test_touching_and_rewording_rerun_nothing(project):
     assert project.would_run() == {}
 
 
+def runs_of(algorithm: str) -> int:
+    """How many training runs use an algorithm in the miniature."""
+    runs = {run for stage in MADE.on_page for run in trained_behind(stage)}
+    return sum(MADE.settings_of("train_policy", {"run": run})[0].training.algorithm == algorithm for run in runs)
+
+
+def trained_behind(stage: str) -> set[str]:
+    """Training runs that a table or figure is made of."""
+    found = MADE.evidence(stage)
+    return {*found.training, *(run for run, _ in found.evaluations if "-seed" in run)}
+
+
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
         ("src/cdpr/report/sensitivity.py", {"plot_sensitivity": 1, "plot_further_sensitivity": 1, **LAST}),
         ("src/cdpr/report/templates/style.html", LAST),
-        ("workflow/paper/text.csv", {"write_claims": 1, **dict.fromkeys(PAPER_TABLES, 1), **LAST}),
-        ("src/cdpr/training/algorithms/cdpr.py", {"train": 15, "evaluate": 15, **dict.fromkeys(REPORTS, 1)}),
+        ("workflow/paper/text.csv", {"write_claims": 1, **LAST,
+                                     **{stage: 1 for stage in SHOWN if stage.startswith("write_")}}),
+        ("src/cdpr/training/algorithms/cdpr.py", {"train_policy": runs_of("cdpr"), "evaluate_agent": None, **REPORTS}),
         ("src/cdpr/tracking/mlflow_index.py", {}),
     ],
-)
+)  # fmt: skip
 def test_an_edit_reruns_what_can_reach_it(project, file, expected):
     before = (project.folder / file).read_text()
     project.edit(file, lambda text: text + "\nEDITED = True\n")
     try:
-        assert project.would_run() == expected
+        jobs = project.would_run()
     finally:
         (project.folder / file).write_text(before)
+    assert jobs.keys() == expected.keys()
+    assert {name: count for name, count in jobs.items() if expected[name] is not None} == {
+        name: count for name, count in expected.items() if count is not None}  # fmt: skip
 
 
 def test_a_setting_reruns_what_reads_it(project):
-    jobs = project.would_run("--config", "evaluation={bootstrap: 50}")
-    assert jobs == dict.fromkeys(REPORTS, 1)
+    assert project.would_run("--config", "evaluation={bootstrap: 50}") == REPORTS
     jobs = project.would_run("--config", "credit={beta: 0.7}")
-    assert jobs["train"] == 15 and "warm_start" not in jobs
+    assert jobs["train_policy"] == runs_of("cdpr") and "warm_start_policy" not in jobs
 
 
-@pytest.mark.parametrize(("overlay", "runs"), [("paper", 46), ("small_gpu", 47)])
-def test_larger_tiers_can_be_planned_without_their_data(project, overlay, runs):
-    done = subprocess.run(project.command("-n", overlay=overlay), cwd=project.folder, env=project.environment,
-                          capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.returncode == 0 and re.search(rf"^train +{runs}$", done.stdout, re.MULTILINE), done.stdout + done.stderr
+def test_a_new_row_of_the_main_table_reruns_what_shows_rows(project):
+    line = '  another: {label: Another, group: open, why: "not run: for want of time"}\n'
+    project.edit("workflow/agents.yaml", lambda text: text + line)
+    try:
+        jobs = project.would_run()
+    finally:
+        project.edit("workflow/agents.yaml", lambda text: text.removesuffix(line))
+    assert "write_main_table" in jobs and not {"train_policy", "evaluate_agent"} & jobs.keys()
+
+
+@pytest.mark.parametrize("overlay", ["paper", "small_gpu"])
+def test_larger_tiers_can_be_planned_without_their_data(project, overlay):
+    done = project.run("-n", overlay=overlay)
+    plan = Plan(load_settings(ROOT / "config.yaml", ROOT / f"config/{overlay}.yaml"))
+    runs = len(
+        {run for stage in plan.on_page for run in plan.evidence(stage).training}
+        | {run for stage in plan.on_page for run, _ in plan.evidence(stage).evaluations if "-seed" in run}
+    )
+    assert runs > 20 and re.search(rf"^train_policy +{runs}$", done.stdout, re.MULTILINE), done.stdout[-3000:]
+    assert done.returncode == 0
+
+
+def test_a_mistyped_path_stops_a_run_before_its_first_job(project):
+    done = project.run("--config", "data={private: {path: no/such/folder}}")
+    assert done.returncode != 0 and "data.private.path: no/such/folder" in done.stdout
+    assert "rule ingest_dataset" not in done.stdout
+
+
+def test_planning_alone_writes_nothing(project):
+    before = {path for path in project.folder.rglob("*") if ".snakemake" not in path.parts}
+    project.would_run("--config", "credit={beta: 0.9}")
+    after = {path for path in project.folder.rglob("*") if ".snakemake" not in path.parts}
+    assert {path.name for path in after - before} <= {"digests.json"}
 
 
 @pytest.mark.parametrize(
@@ -142,13 +142,12 @@ def test_larger_tiers_can_be_planned_without_their_data(project, overlay, runs):
         ("claims.json", {"write_claims", *LAST}),
         (
             "evaluations/grpo-seed0/private.jsonl",
-            {"evaluate", *REPORTS} - {"write_ablations", "write_dynamic_vs_static"},
+            {"evaluate_agent", *REPORTS} - {"write_ablations", "write_dynamic_vs_static"},
         ),
     ],
 )
 def test_a_deleted_result_is_remade_byte_for_byte_with_what_depends_on_it(project, deleted, rules):
-    kept = ["claims.json", "claims.csv", *(f"tables/{name}.{kind}" for name in TABLES for kind in ("csv", "md", "tex")),
-            *(f"figures/{figure}.png" for figure in FIGURES), "report.html", deleted]  # fmt: skip
+    kept = ["claims.json", "claims.csv", *TABLES, *PICTURES, "report.html", deleted]
     before = {path: project.read(path) for path in kept}
     (project.folder / RESULTS / deleted).unlink()
     assert set() < set(project.would_run()) <= rules
@@ -163,7 +162,7 @@ def test_what_is_missing_is_a_labelled_hole_on_demand(project):
         project.folder / RESULTS / "evaluations/without_lambda_na-seed0",
     )
     moved = folder.rename(folder.with_name("elsewhere"))
-    project.snakemake("ablations", more=("--config", "evaluation={partial: true}"))
+    project.snakemake("ablations", "--config", "evaluation={partial: true}")
     text = project.read("tables/ablations.md").decode()
     assert "missing: evaluations/without_lambda_na-seed0/mimic_iv.jsonl" in text
     rows = [re.findall(r"^\| (.+?)(?: — \*missing.+?)? \|", whole, re.MULTILINE) for whole in (text, table.decode())]
@@ -181,8 +180,7 @@ def test_snakemakes_own_report_holds_everything_with_captions(project):
         files = {name for name in packed.namelist() if "/data/raw/" in name}
     found, categories = (json.loads(re.search(rf'<script id="{name}">\s*var {name} = (.*);\n', page)[1])
                          for name in ("results", "categories"))  # fmt: skip
-    wanted = {*(f"tables/{name}.md" for name in TABLES), *(f"figures/{name}.png" for name in FIGURES), "claims.md",
-              "report.html"}  # fmt: skip
+    wanted = {*(path for path in TABLES if path.endswith(".md")), *PICTURES, "claims.md", "report.html"}
     assert {f"{RESULTS}/{name}" for name in wanted} <= found.keys()
     assert all(len(entry["caption"]) > 60 and entry["labels"] for entry in found.values())
     assert {"Tables", "Figures", "Claims", "Report"} <= categories.keys()
@@ -191,9 +189,8 @@ def test_snakemakes_own_report_holds_everything_with_captions(project):
 
 
 def test_an_unknown_key_is_named(project):
-    done = subprocess.run([*project.command("-n"), "--config", "credit={betta: 1}"], cwd=project.folder,
-                          env=project.environment, capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.returncode != 0 and "did you mean 'credit.beta'" in done.stdout + done.stderr
+    done = project.run("-n", "--config", "credit={betta: 1}")
+    assert done.returncode != 0 and "did you mean 'credit.beta'" in done.stdout
 
 
 def test_a_killed_training_continues_to_the_same_table(project):

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_dag import RESULTS, Project
+from project import RESULTS, Project
 
-from cdpr.stages.catalogue import STAGES
+from cdpr.workflow.stages import STAGES
 
 pytestmark = pytest.mark.workflow
 
@@ -197,7 +197,7 @@ class Marked(Project):
             settings[section] |= values
         (folder / "config" / "marked.yaml").write_text(yaml.safe_dump(settings))
 
-    def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+    def watched(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         """Run a command; what it says ends up in a file that is watched."""
         done = subprocess.run(command, cwd=self.folder, env=self.environment, text=True, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
@@ -206,14 +206,16 @@ class Marked(Project):
         return done
 
     def reproduce(self) -> subprocess.CompletedProcess[str]:
-        return self.run(self.command("reproduce_paper", "credit_quality", overlay="marked"))
+        return self.watched(self.command("reproduce_paper", "credit_quality", overlay="marked"))
 
     def ingest(self, dataset: str) -> subprocess.CompletedProcess[str]:
         """Read a data set by hand."""
         outputs = [
-            part for name in STAGES["ingest"].outputs for part in (f"--{name}", f"{RESULTS}/records/x.{name}.json")
+            part
+            for name in STAGES["ingest_dataset"].outputs
+            for part in (f"--{name}", f"{RESULTS}/records/x.{name}.json")
         ]
-        return self.run([sys.executable, "-m", "cdpr.cli", "ingest", "--settings", "config.yaml", "config/marked.yaml",
+        return self.watched([sys.executable, "-m", "cdpr.cli", "ingest_dataset", "--settings", "config.yaml", "config/marked.yaml",
                          "--dataset", dataset, "--raw", str(self.raw / dataset), "--key", "0" * 16,
                          *outputs])  # fmt: skip
 
