@@ -1,5 +1,6 @@
 """The command line: light, teaching, and clear about problems."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from cdpr import cli
-from cdpr.stages.catalogue import STAGES
+from cdpr.settings import Settings
+from cdpr.tracking import mlflow_index
+from cdpr.workflow.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 LIGHT_ROOMS = ("settings", "cases", "hospital", "costs", "ingest", "llm", "environment", "agents", "credit")
@@ -27,7 +30,7 @@ def test_help_loads_nothing_heavy():
 
 
 def test_reading_the_workflow_loads_nothing_heavy():
-    assert imported_by("from cdpr.workflow import Plan\nPlan({}).current_keys()") == set()
+    assert imported_by("from cdpr.workflow.plan import Plan\nPlan({}).current_keys()") == set()
 
 
 def test_rooms_up_to_credit_import_without_learning_libraries():
@@ -43,8 +46,9 @@ def test_rooms_up_to_credit_import_without_learning_libraries():
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_every_stage_has_a_module_and_teaching_help(name, capsys):
-    __import__(f"cdpr.stages.{name}") if name in ("preflight", "init_tracking") else None
+def test_every_stage_has_a_function_and_teaching_help(name, capsys):
+    module, _, function = STAGES[name].target(Settings()).partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
     with pytest.raises(SystemExit) as stop:
         cli.main([name, "--help"])
     text = capsys.readouterr().out
@@ -66,16 +70,14 @@ def test_problems_of_the_user_are_one_message(tmp_path, capsys):
 
 def test_a_missing_input_is_a_message_and_leaves_nothing(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
-    done = cli.main(["preflight", "--warm_start", str(tmp_path / "no.jsonl"), "--immediate", str(tmp_path / "no.jsonl"),
-                     "--report", str(tmp_path / "out" / "p.json"), "--settings", str(tmp_path / "c.yaml")])  # fmt: skip
+    absent = str(tmp_path / "no.jsonl")
+    done = cli.main(["check_headroom", "--warm_start", absent, "--immediate", absent, "--report", str(tmp_path / "out" / "p.json"), "--settings", str(tmp_path / "c.yaml")])  # fmt: skip
     assert done == 2 and "no.jsonl" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_undeclared_settings_are_an_error(tmp_path, capsys, monkeypatch):
-    from cdpr.stages import init_tracking
-
-    monkeypatch.setattr(init_tracking, "run", lambda settings, job: settings.credit.beta)
+    monkeypatch.setattr(mlflow_index, "init_tracking", lambda settings, job: settings.credit.beta)
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
     arguments = ["init_tracking", "--ready", str(tmp_path / "ready"), "--settings", str(tmp_path / "c.yaml")]
     assert cli.main(arguments) == 2

@@ -4,7 +4,7 @@ import pytest
 
 from cdpr.run_key import DigestCache, code_digest, import_closure, run_key
 from cdpr.settings import Settings, merge, parse_settings, variants
-from cdpr.workflow import Plan
+from cdpr.workflow.plan import Plan
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def plan(tmp_path, **changes):
 def keys(of):
     """Keys of one job of every stage."""
     jobs = {
-        "make_hospital": {}, "ingest": {"dataset": "private"}, "map_costs": {"dataset": "mimic_iv"}, "warm_start": {},
-        "train": {"run": "cdpr-seed0"}, "evaluate": {"run": "cdpr-seed0", "dataset": "private"}, "main_table": {},
-        "plot_accuracy_cost": {}, "preflight": {},
+        "make_hospital": {}, "ingest_dataset": {"dataset": "private"}, "map_costs": {"dataset": "mimic_iv"},
+        "warm_start_policy": {}, "train_policy": {"run": "cdpr-seed0"}, "evaluate_agent": {"run": "cdpr-seed0", "dataset": "private"},
+        "write_main_table": {}, "plot_accuracy_cost": {}, "check_headroom": {},
     }  # fmt: skip
     return {stage: of.key(stage, **options) for stage, options in jobs.items()}
 
@@ -116,10 +116,11 @@ def keys(of):
     [
         ({"paths": {"results": "elsewhere"}}, set()),
         ({"training": {"save_every": 7}}, set()),
-        ({"evaluation": {"bootstrap": 7}}, {"main_table", "plot_accuracy_cost"}),
-        ({"credit": {"beta": 0.7}}, {"train", "evaluate", "main_table", "plot_accuracy_cost"}),
+        ({"evaluation": {"bootstrap": 7}}, {"write_main_table", "plot_accuracy_cost"}),
+        ({"credit": {"beta": 0.7}}, {"train_policy", "evaluate_agent", "write_main_table", "plot_accuracy_cost"}),
         ({"costs": {"fallback_usd": 6.0}},
-         {"map_costs", "warm_start", "train", "evaluate", "main_table", "plot_accuracy_cost", "preflight"}),
+         {"map_costs", "warm_start_policy", "train_policy", "evaluate_agent", "write_main_table", "plot_accuracy_cost",
+          "check_headroom"}),
     ],
 )  # fmt: skip
 def test_a_setting_concerns_the_stages_that_read_it_and_those_after(tmp_path, change, concerns):
@@ -129,16 +130,29 @@ def test_a_setting_concerns_the_stages_that_read_it_and_those_after(tmp_path, ch
 
 def test_the_process_reward_does_not_concern_grpo(tmp_path):
     before, after = plan(tmp_path), plan(tmp_path, credit={"beta": 0.7})
-    assert before.key("train", run="grpo-seed0") == after.key("train", run="grpo-seed0")
-    assert before.code("train", before.settings_of("train", {"run": "grpo-seed0"})[0]) != before.code(
-        "train", before.settings
-    )
+    assert before.key("train_policy", run="grpo-seed0") == after.key("train_policy", run="grpo-seed0")
+    codes = []
+    for run in ("grpo-seed0", "cdpr-seed0"):
+        settings, _ = before.settings_of("train_policy", {"run": run})
+        codes.append(before.code("train_policy", settings, {"run": run}))
+    assert codes[0] != codes[1]
     assert before.trained("cdpr", "without_process_reward", "grpo")[3:] == ["grpo-seed0", "grpo-seed1", "grpo-seed2"]
 
 
 def test_no_two_jobs_share_a_key(tmp_path):
     of = plan(tmp_path)
     runs = of.trained(*variants(of.settings))
-    pairs = {*of.evaluations({*of.main_runs(), *runs}), *of.leak_control_evaluations()}
-    others = ("warm_start", "smoke_real", "ingest")
+    pairs = {*of.evaluations({*of.agents, *runs}), *of.evidence("write_leak_control").evaluations}
+    others = ("warm_start_policy", "try_real_model", *of.datasets)
     assert len(of.current_keys()) == len(others) + len(runs) + len(pairs)
+
+
+def test_a_change_of_an_agent_concerns_its_own_evaluations_and_what_shows_agents(tmp_path):
+    mine = {"label": "Mine", "model": "models/mine"}
+    before = plan(tmp_path, agents={"mine": mine})
+    after = plan(tmp_path, agents={"mine": mine | {"model": "models/other"}})
+    one = {"dataset": "private"}
+    assert before.key("evaluate_agent", run="mine", **one) != after.key("evaluate_agent", run="mine", **one)
+    assert before.key("evaluate_agent", run="static", **one) == after.key("evaluate_agent", run="static", **one)
+    assert before.key("write_main_table") != after.key("write_main_table")
+    assert ("mine", "private") in before.evidence("write_main_table").evaluations

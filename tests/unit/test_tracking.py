@@ -13,7 +13,12 @@ def run_stage(folder, key="0" * 16, work=None, name="train", **more):
     """One small stage with an input, a file and a folder as outputs."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "input.txt").write_text("in")
-    more = {"options": {"run": "cdpr-seed0"}, "tags": {"variant": "cdpr"}, "seed": 0, **more}
+    more = {
+        "options": {"run": "cdpr-seed0"},
+        "tags": {"variant": "cdpr"},
+        "seed": 0,
+        "experiment": "cdpr/training",
+    } | more
     outputs = {"policy": folder / "policy", "metrics": folder / "metrics.jsonl"}
     with stage(name, {"training": {"steps": 2}}, {"cases": folder / "input.txt"}, outputs, key,
                record=folder / "run.json", state=folder / "state", **more) as job:  # fmt: skip

@@ -210,14 +210,19 @@ class Marked(Project):
 
     def ingest(self, dataset: str) -> subprocess.CompletedProcess[str]:
         """Read a data set by hand."""
-        outputs = [
-            part
-            for name in STAGES["ingest_dataset"].outputs
-            for part in (f"--{name}", f"{RESULTS}/records/x.{name}.json")
+        outputs = [part for name in STAGES["ingest_dataset"].outputs
+                   for part in (f"--{name}", f"{RESULTS}/records/x.{name}.json")]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "cdpr.cli",
+            "ingest_dataset",
+            "--settings",
+            "config.yaml",
+            "config/marked.yaml",
         ]
-        return self.watched([sys.executable, "-m", "cdpr.cli", "ingest_dataset", "--settings", "config.yaml", "config/marked.yaml",
-                         "--dataset", dataset, "--raw", str(self.raw / dataset), "--key", "0" * 16,
-                         *outputs])  # fmt: skip
+        return self.watched([*command, "--dataset", dataset, "--raw", str(self.raw / dataset), "--key", "0" * 16,
+                             *outputs])  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 from ..job import Job
 from ..report.report_page import write_report_page
 from ..settings import Settings
-from ..tracking.mlflow_index import EXPERIMENTS, KEY_TAG, OTHER_EXPERIMENT, run_name
+from ..tracking.mlflow_index import KEY_TAG, run_name
 
 
 def run(settings: Settings, job: Job) -> None:
@@ -20,4 +20,4 @@ def indexed(record: Mapping[str, Any]) -> tuple[str, str, str]:
     """Where MLflow lists the run of a ``run.json``: experiment, name, and the filter that finds it."""
     stage = str(record.get("stage", ""))
     query = f"tags.`{KEY_TAG}` = '{record.get('run_key', '')}'"
-    return EXPERIMENTS.get(stage, OTHER_EXPERIMENT), run_name(stage, record.get("options") or {}), query
+    return record.get("experiment", ""), run_name(stage, record.get("options") or {}), query
