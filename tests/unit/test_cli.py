@@ -71,7 +71,8 @@ def test_problems_of_the_user_are_one_message(tmp_path, capsys):
 def test_a_missing_input_is_a_message_and_leaves_nothing(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
     absent = str(tmp_path / "no.jsonl")
-    done = cli.main(["check_headroom", "--warm_start", absent, "--immediate", absent, "--report", str(tmp_path / "out" / "p.json"), "--settings", str(tmp_path / "c.yaml")])  # fmt: skip
+    files = ["--warm_start", absent, "--immediate", absent, "--report", str(tmp_path / "out" / "p.json")]
+    done = cli.main(["check_headroom", *files, "--settings", str(tmp_path / "c.yaml")])
     assert done == 2 and "no.jsonl" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -105,8 +105,9 @@ def keys(of):
     """Keys of one job of every stage."""
     jobs = {
         "make_hospital": {}, "ingest_dataset": {"dataset": "private"}, "map_costs": {"dataset": "mimic_iv"},
-        "warm_start_policy": {}, "train_policy": {"run": "cdpr-seed0"}, "evaluate_agent": {"run": "cdpr-seed0", "dataset": "private"},
-        "write_main_table": {}, "plot_accuracy_cost": {}, "check_headroom": {},
+        "warm_start_policy": {}, "train_policy": {"run": "cdpr-seed0"},
+        "evaluate_agent": {"run": "cdpr-seed0", "dataset": "private"}, "write_main_table": {},
+        "plot_accuracy_cost": {}, "check_headroom": {},
     }  # fmt: skip
     return {stage: of.key(stage, **options) for stage, options in jobs.items()}
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+_USUAL_CONF = Path("/etc/slurm/slurm.conf")
 _CONF = """\
 ClusterName=local
 SlurmctldHost={host}
@@ -49,13 +50,17 @@ def missing() -> list[str]:
 @contextlib.contextmanager
 def one_node(folder: Path) -> Iterator[dict[str, str]]:
     """Start a cluster whose only node is this machine; the environment that its clients need. Raises TimeoutError when
-    the node does not come up."""
+    the node does not come up, FileExistsError where the machine belongs to a cluster already."""
     (folder / "state").mkdir(parents=True)
     conf = folder / "slurm.conf"
+    # Jobs of the plugin forget SLURM_CONF: they look where Slurm always looks.
+    _USUAL_CONF.parent.mkdir(exist_ok=True)
+    _USUAL_CONF.symlink_to(conf)
     conf.write_text(_CONF.format(host=socket.gethostname(), control=_free_port(), daemon=_free_port(), folder=folder,
                                  cpus=os.cpu_count()))  # fmt: skip
     environment = {"SLURM_CONF": str(conf)}
     with contextlib.ExitStack() as running:
+        running.callback(_USUAL_CONF.unlink)
         if not Path("/run/munge/munge.socket.2").exists():
             Path("/run/munge").mkdir(exist_ok=True)
             shutil.chown("/run/munge", "munge", "munge")

@@ -201,7 +201,11 @@ class Plan:
 
     def begin(self) -> None:
         """Before the first job of a run: refuse paths that lead nowhere, keep others out, write the settings."""
-        if missing := missing_paths(self.settings):
+        models = {"policy.model": self.settings.policy.model} if isinstance(self.init_policy, Given) else {}
+        models |= {f"agents.{name}.model": entry.folder for name, entry in self.settings.agents.items()
+                   if entry.folder and not entry.why}
+        missing = [*missing_paths(self.settings), *(item for item in models.items() if not Path(item[1]).exists())]
+        if missing:
             told = "\n".join(f"  {key}: {path}" for key, path in missing)
             raise SettingsError(f"these paths of the configuration do not exist:\n{told}\n"
                                 "Correct them, or set a key to null to do without.")  # fmt: skip
