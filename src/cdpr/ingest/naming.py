@@ -11,7 +11,7 @@ from importlib import resources
 
 from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise
 from .sentences import LINE_END
-from .summary import one_line, says_something
+from .summary import CHINESE, one_line, says_something
 
 BLANK = "___"
 _QUALIFIER = re.compile(
@@ -27,7 +27,6 @@ _GENERAL = {
 }  # fmt: skip
 _NUMBER = re.compile(r"(?:^|\s)[#(]?\d{1,2}[.)]\s+")
 _CAUSE = re.compile(r"\b(?:due to|secondary to|caused by|2/2)\s+(.+)", re.IGNORECASE)
-_CJK = re.compile(r"[\u3400-\u9fff]")
 _WORD = re.compile(r"[^\W_]+(?:['’]s\b)?")
 # Words that stand for one another within a name.
 _SAME = (
@@ -164,15 +163,15 @@ def naming(diagnosis: str) -> re.Pattern[str]:
     Abbreviations of up to four capitals match as written, so that "pe" in a sentence is not "PE".
     """
     names = sorted(names_of(diagnosis), key=lambda n: (-len(n), n))
-    chinese = [_pattern(name) for name in names if _CJK.search(name)]
-    others = "|".join(_pattern(name) for name in names if not _CJK.search(name))
+    chinese = [_pattern(name) for name in names if CHINESE.search(name)]
+    others = "|".join(_pattern(name) for name in names if not CHINESE.search(name))
     # The place is asked before the names.
     return re.compile("|".join([*([rf"(?<!\w)(?:{others})"] if others else []), *chinese]) or r"(?!)")
 
 
 def _pattern(name: str) -> str:
     words, between = _WORD.findall(name), r"[\W_]+"
-    if _CJK.search(name):
+    if CHINESE.search(name):
         return between.join(map(re.escape, words))
     if len(name) <= 4 and name.isupper():
         return rf"{between.join(map(re.escape, words))}s?(?!\w)"

@@ -18,6 +18,7 @@ _REFERENCE = re.compile(
     r"(?:as (?:described |noted |stated )?above|see (?:above|findings|report|body))\W*", re.IGNORECASE
 )
 _BLANKED = re.compile(r"_{2,}")
+CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
 
 
 def one_line(text: str) -> str:

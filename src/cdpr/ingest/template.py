@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .funnel import IngestError
+from .error import IngestError
 from .private import CASE_COLUMNS, RESULT_COLUMNS
 
 _CASES: tuple[dict[str, Any], ...] = (

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_serializer, model_validator
 
 from .section import Section, key
-
 
 ADDRESSES = ("http://", "https://", "unix:")  # what begins so is a server; any other model is a folder
 
@@ -54,7 +53,7 @@ class AgreementSource(Source):
     under_agreement = True
 
 
-class StructurerSettings(Section):
+class Structurer(Section):
     model: str | None = key(
         None,
         "Language model that splits what regular expressions cannot: a Hugging Face folder, or the URL of an "
@@ -84,9 +83,7 @@ class MimicSource(AgreementSource):
         "among the examinations; `drop` leaves them out.",
         decision="D24",
     )
-    structurer: StructurerSettings = Field(
-        default_factory=StructurerSettings, description="Help for notes in free form."
-    )
+    structurer: Structurer = Field(default_factory=Structurer, description="Help for notes in free form.")
     memory_gb: float = key(4.0, "Memory of the table engine; what is larger goes to disk.", gt=0)
     threads: int = key(2, "Threads of the table engine; as many processes read notes.", gt=0)
 
