@@ -1,10 +1,13 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and tables that come with the package."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import os
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 
@@ -38,3 +41,9 @@ def with_suffix(stem: str | Path, suffix: str) -> Path:
     """``stem`` plus ``suffix``; dots in the stem stay."""
     stem = Path(stem)
     return stem.with_name(stem.name + suffix)
+
+
+def shipped_table(package: str, *path: str) -> list[dict[str, str]]:
+    """Rows of a CSV file that is part of a package, by column."""
+    text = resources.files(package).joinpath(*path).read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text)))

@@ -2,12 +2,12 @@
 
 import pytest
 
+from cdpr.cases import SECTIONS
 from cdpr.ingest import Attrition, AttritionReport, IngestError
 from cdpr.ingest.attrition import Leak, Step
 from cdpr.ingest.draft import Draft, Selection
 from cdpr.ingest.leaks import STRICT, control
 from cdpr.ingest.naming import diagnosis_in, mentions, names_of
-from cdpr.ingest.summary import SECTIONS
 from cdpr.ingest.told_results import before_emergency, tells_result
 from cdpr.settings.data import Leaks
 

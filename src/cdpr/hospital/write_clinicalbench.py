@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..cases import Analyte, diagnoses
+from ..cases import SECTIONS, Analyte, diagnoses
 from ..files import write_bytes
 from .mimic_notes import physical_text
 from .model import Hospital, Site
@@ -95,17 +95,9 @@ def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict,
         + [f"{name}: {entry['findings']}" for name, entry in imaging.items()]
     )
     sex = "Female" if patient.female else "Male"
-    order = (
-        "Chief Complaint",
-        "History of Present Illness",
-        "Past Medical History",
-        "Personal History",
-        "Family History",
-        "Allergy History",
-    )
     lines = [
         f"Patient Basic Information: {sex}, {patient.age} years old.",
-        *(f"{name}: {told[name]}" for name in order),
+        *(f"{name}: {told[name]}" for name in SECTIONS[1:]),
         f"Physical Examination:\n{physical}",
         f"Auxiliary Examination: {auxiliary}",
     ]

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..cases import CaseRecord, RecordError, iterate_records, write_records
+from ..cases import SECTIONS, CaseRecord, RecordError, iterate_records, write_records
 from ..files import write_text
 from ..job import Job
 from ..settings import Settings
 from .attrition import Attrition
 from .draft import tells_something
 from .leaks import STRICT, control
-from .summary import SECTIONS, build_summary
+from .summary import build_summary
 
 _BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import resources
 
 from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise
+from ..files import shipped_table
 from .sentences import LINE_END
 from .summary import CHINESE, one_line, says_something
 
@@ -99,8 +98,8 @@ class Mention:
 @functools.cache
 def _known() -> dict[str, list[Term]]:
     """Diseases by spelling: of the shared vocabulary, and of a table of common abbreviations that it does not have."""
-    with resources.files(__package__).joinpath("abbreviations.csv").open(encoding="utf-8", newline="") as lines:
-        short = Vocabulary(Term(r["name"], tuple(r["aliases"].split("|")), "") for r in csv.DictReader(lines))
+    rows = shipped_table("cdpr.ingest", "abbreviations.csv")
+    short = Vocabulary(Term(r["name"], tuple(r["aliases"].split("|")), "") for r in rows)
     found: dict[str, list[Term]] = {}
     for spelling, term in (*diagnoses().spellings.items(), *short.spellings.items()):
         found.setdefault(_spelt(spelling), []).append(term)

@@ -5,15 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-SECTIONS = (
-    "Patient Information",
-    "Chief Complaint",
-    "History of Present Illness",
-    "Past Medical History",
-    "Personal History",
-    "Family History",
-    "Allergy History",
-)
+from ..cases import SECTIONS
+
 _REFERENCE = re.compile(
     r"(?:as (?:described |noted |stated )?above|see (?:above|findings|report|body))\W*", re.IGNORECASE
 )
