@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gzip
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -35,6 +37,17 @@ def write_bytes(path: str | Path, content: bytes) -> Path:
 def write_text(path: str | Path, text: str) -> Path:
     """Write text as UTF-8; see :func:`write_bytes`."""
     return write_bytes(path, text.encode("utf-8"))
+
+
+def write_csv(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write a table, the same bytes every time, compressed where the name ends in ``.gz``; missing fields are empty,
+    unknown ones a ValueError. Returns the path."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    data = text.getvalue().encode("utf-8")
+    return write_bytes(path, gzip.compress(data, compresslevel=6, mtime=0) if Path(path).suffix == ".gz" else data)
 
 
 def with_suffix(stem: str | Path, suffix: str) -> Path:

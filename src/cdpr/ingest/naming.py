@@ -210,11 +210,6 @@ def mentions(text: str, diagnosis: str) -> list[Mention]:
     ]
 
 
-def diagnosis_in(text: str, diagnosis: str) -> str | None:
-    """The first words with which a text names the diagnosis, or None."""
-    return next((mention.words for mention in mentions(text, diagnosis)), None)
-
-
 def blanked(text: str, found: Iterable[Mention]) -> str:
     """The text with :data:`BLANK` in place of these mentions."""
     for mention in sorted(found, key=lambda m: -m.start):

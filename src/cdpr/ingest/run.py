@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import pkgutil
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 
 from ..cases import CaseRecord, split_by_subject, write_records
+from ..files import write_csv, write_text
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import DATASETS
-from .attrition import Attrition
+from .attrition import Attrition, Incident
 from .draft import Import, Importer, Selection
 from .error import IngestError
 
 SPLITS = ("train", "validation", "test")
-_INCIDENT = ("case", "what", "action", "place", "name")
 
 
 def ingest_dataset(settings: Settings, job: Job) -> None:
@@ -25,11 +25,8 @@ def ingest_dataset(settings: Settings, job: Job) -> None:
     records, attrition = ingest(job.options["dataset"], settings, job.inputs["raw"], job.state, job.tags)
     report = attrition.report()
     write_records(job.out["records"], records)
-    job.out["report"].write_text(report.text(), encoding="utf-8")
-    with job.out["findings"].open("w", encoding="utf-8", newline="") as out:
-        table = csv.DictWriter(out, _INCIDENT, lineterminator="\n")
-        table.writeheader()
-        table.writerows(attrition.rows())
+    write_text(job.out["report"], report.text())
+    write_csv(job.out["findings"], [column.name for column in fields(Incident)], attrition.rows())
     dropped = {f"dropped/{step.rule}": step.dropped for step in report.funnel}
     job.metrics.update(read=report.read, kept=report.kept, **dropped)
     print(f"{report.dataset}: kept {report.kept} of {report.read} cases {report.splits}")
