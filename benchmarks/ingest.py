@@ -38,7 +38,7 @@ def ingest(folder: Path, out: Path) -> int:
 
     source = {"path": str(folder), "credentialed": False, "hours_before_admission": DAY, "hours_after_admission": 0.0}
     settings = parse_settings({"data": {"mimic_iv": source, "train_cases": 10_000_000}})
-    records, _ = ingest("mimic_iv", settings, folder, settings.data.mimic_iv.threads)
+    records, _ = ingest("mimic_iv", settings, folder)
     return write_records(out, records)
 
 

@@ -1,11 +1,16 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and tables that come with the package."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import gzip
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -34,7 +39,24 @@ def write_text(path: str | Path, text: str) -> Path:
     return write_bytes(path, text.encode("utf-8"))
 
 
+def write_csv(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write a table, the same bytes every time, compressed where the name ends in ``.gz``; missing fields are empty,
+    unknown ones a ValueError. Returns the path."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    data = text.getvalue().encode("utf-8")
+    return write_bytes(path, gzip.compress(data, compresslevel=6, mtime=0) if Path(path).suffix == ".gz" else data)
+
+
 def with_suffix(stem: str | Path, suffix: str) -> Path:
     """``stem`` plus ``suffix``; dots in the stem stay."""
     stem = Path(stem)
     return stem.with_name(stem.name + suffix)
+
+
+def shipped_table(package: str, *path: str) -> list[dict[str, str]]:
+    """Rows of a CSV file that is part of a package, by column."""
+    text = resources.files(package).joinpath(*path).read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text)))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from cdpr.cases import CaseRecord, read_records, write_records
 from cdpr.costs import charge
 from cdpr.evaluation.metrics import EvaluationError
+from cdpr.ingest.attrition import RULES, Attrition
 from cdpr.ingest.controlled import controlled, parse_summary
-from cdpr.ingest.funnel import RULES, Funnel
 from cdpr.ingest.summary import SECTIONS, build_summary
 from cdpr.job import Job
 from cdpr.report.data_card import (
@@ -40,7 +40,8 @@ def changed(case: CaseRecord, **fields) -> CaseRecord:
 def write_inputs(folder: Path, cases: list[CaseRecord], **report) -> Job:
     """The job of a data card over cases of the split ``test``."""
     write_records(folder / "cases.jsonl", cases)
-    told = Funnel("private", read=len(cases), kept=len(cases), splits={"test": len(cases)}).report() | report
+    plain = Attrition("private", read=len(cases), kept=len(cases), splits={"test": len(cases)}).report()
+    told = plain.model_dump() | report
     (folder / "report.json").write_text(json.dumps(told))
     columns = ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how", "confidence")
     rows = [("Lipase", len(cases), "Lipase", "83690", 6.89, "name", "exact"),
@@ -71,12 +72,12 @@ def hospital(case) -> list[CaseRecord]:
 
 
 @given(st.lists(st.sampled_from(RULES), max_size=40), st.integers(0, 5))
-def test_the_funnel_adds_up(tmp_path_factory, dropped, kept):
-    funnel = Funnel("private", read=len(dropped) + kept, kept=kept)
+def test_the_attrition_adds_up(tmp_path_factory, dropped, kept):
+    attrition = Attrition("private", read=len(dropped) + kept, kept=kept)
     for number, rule in enumerate(dropped):
-        funnel.drop(rule, f"case {number}")
+        attrition.drop(rule, f"case {number}")
     path = tmp_path_factory.mktemp("report") / "report.json"
-    path.write_text(json.dumps(funnel.report()))
+    path.write_text(attrition.report().text())
     told = read_report(path)
     assert told["read"] - sum(step["dropped"] for step in told["funnel"]) == told["kept"] == kept
     found = {row["leak"]: row["found"] for row in leak_rows(told)}
@@ -188,8 +189,8 @@ def test_a_planted_leak_is_gone_from_the_variant_and_prices_still_fit(tmp_path, 
 
 
 def test_controlling_twice_changes_nothing_more(case):
-    once = controlled(changed(case, split="test"), Funnel("private"))
-    assert controlled(once, Funnel("private")) == once
+    once = controlled(changed(case, split="test"), Attrition("private"))
+    assert controlled(once, Attrition("private")) == once
 
 
 def test_benchmark_and_variant_are_compared_on_the_cases_in_both(tmp_path):

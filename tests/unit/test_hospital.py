@@ -25,8 +25,8 @@ from cdpr.hospital.sample import (
     write_presentation,
     write_report,
 )
-from cdpr.hospital.write import DATASETS, write_hospital
-from cdpr.hospital.write_clinicalbench import _print as print_clinicalbench
+from cdpr.hospital.write import WRITTEN, write_hospital
+from cdpr.hospital.write_clinicalbench import print_analyte
 from cdpr.settings import parse_settings
 from cdpr.settings.schema import HospitalSettings
 
@@ -49,7 +49,7 @@ def result_text(exam, site, patient) -> str:
         return physical_text(exam, site, patient)
     analytes = write_analytes(exam, site, patient)
     if site.name == "clinicalbench":
-        return "; ".join(map(print_clinicalbench, analytes))
+        return "; ".join(map(print_analyte, analytes))
     return format_analytes(analytes)
 
 
@@ -144,7 +144,7 @@ def test_posterior_and_planning_equal_enumeration():
     assert doctor.update(prior, "Unknown Scan", "A: Value: 24") is prior
 
 
-@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("dataset", WRITTEN)
 def test_reading_inverts_writing(dataset):
     hospital = load_hospital()
     site = hospital.site(dataset)

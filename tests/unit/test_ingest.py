@@ -17,9 +17,12 @@ DEMO = Path(__file__).parents[3] / "shared" / "data" / "mimic_iv_demo_2.2"
 
 def test_mimic_notes_and_events_become_records(tmp_path):
     real = {"path": "real", "hours_after_admission": 24, "credentialed": True}
-    records, funnel = ingest("mimic_iv", settings(mimic_iv=real), write_mimic(tmp_path))
-    assert funnel.dropped == {"note of no known admission": ["9-DS-1"], "diagnosis stated in the summary": ["2-DS-1"]}
-    assert [step[2] for step in funnel.steps()] == [3, 2] and funnel.read == 4
+    records, attrition = ingest("mimic_iv", settings(mimic_iv=real), write_mimic(tmp_path))
+    assert attrition.dropped == {
+        "note of no known admission": ["9-DS-1"],
+        "diagnosis stated in the summary": ["2-DS-1"],
+    }
+    assert [step.left for step in attrition.steps()] == [3, 2] and attrition.read == 4
     first, second = records
     assert first.case_summary.splitlines()[:3] == [
         "- Patient Information: 52 year old female",
@@ -43,20 +46,34 @@ def test_mimic_notes_and_events_become_records(tmp_path):
     assert "Hypertension" in first.final_diagnosis and first.credentialed
     assert {k for k in second.key_pertinent_results_dict if not is_physical(k)} == {
         "Urine Analysis", "Complete Blood Count"}  # fmt: skip
-    assert funnel.events == {
+    assert attrition.events == {
         "laboratory rows": 9, "laboratory rows in no case's window": 1, "laboratory rows without a result": 1,
         "laboratory rows repeated later": 1, "laboratory rows used": 6,
         "microbiology rows": 3, "microbiology rows of cancelled tests": 1, "microbiology rows used": 2,
         "radiology reports": 1, "radiology reports used": 1}  # fmt: skip
 
 
-def test_help_with_notes_in_free_form_reaches_the_records(tmp_path):
-    def improve(notes):
-        assert all("Brief Hospital Course" in text for _, text in notes)
-        return [replace(note, primary_diagnosis="Gout") for note, _ in notes]
+def test_help_with_notes_in_free_form_reaches_the_records(tmp_path, monkeypatch):
+    class Gout:
+        """Finds gout in every note."""
 
-    records, _ = ingest("mimic_iv", settings(train_cases=9), write_mimic(tmp_path), improve=improve)
-    assert [record.diagnosis_results for record in records] == ["Gout"] * 3
+        def __init__(self, source, governance, credentialed, state, dataset):
+            assert credentialed and dataset == "mimic_iv"
+            self.counters = Counter(asked=4)
+
+        def improve_all(self, notes):
+            assert all("Brief Hospital Course" in text for _, text in notes)
+            return [replace(note, primary_diagnosis="Gout") for note, _ in notes]
+
+        def tags(self):
+            return {"host": "here"}
+
+    monkeypatch.setattr("cdpr.ingest.structurer.Structurer", Gout)
+    helped = settings(mimic_iv={"path": "real", "structurer": {"model": "m"}}, train_cases=9)
+    tags = {}
+    records, attrition = ingest("mimic_iv", helped, write_mimic(tmp_path), tags=tags)
+    assert [record.diagnosis_results for record in records] == ["Gout"] * len(records) and records
+    assert attrition.events["asked"] == 4 and tags == {"host": "here"}
 
 
 def test_order_of_rows_and_columns_does_not_matter(tmp_path):
@@ -76,17 +93,17 @@ def test_splits_share_no_patient_and_the_test_set_does_not_depend_on_the_trainin
     for name, (columns, table) in rows.items():
         write_table(tmp_path / f"{name}.csv.gz", columns, table)
     small, _ = ingest("mimic_iv", settings(train_cases=4, validation_cases=2, test_cases=10), tmp_path)
-    large, funnel = ingest("mimic_iv", settings(train_cases=20, validation_cases=6, test_cases=10), tmp_path)
+    large, attrition = ingest("mimic_iv", settings(train_cases=20, validation_cases=6, test_cases=10), tmp_path)
     for records in (small, large):
         sides = {(r.subject_key, r.split) for r in records}
         assert len(sides) == len({subject for subject, _ in sides}) > 3
     test = [[r.note_id for r in records if r.split == "test"] for records in (small, large)]
     assert test[0] == test[1] and len(test[0]) == 10
-    assert funnel.splits == {"train": 20, "validation": 6, "test": 10}
+    assert attrition.splits == {"train": 20, "validation": 6, "test": 10}
     with pytest.raises(IngestError, match=r"40 usable cases .* raise hospital\.mimic_patients"):
         ingest("mimic_iv", settings(mimic_iv={}, train_cases=100), tmp_path)
-    fewer, funnel = ingest("mimic_iv", settings(train_cases=150, test_cases=50), tmp_path)
-    assert len(fewer) == 40 and funnel.splits["test"] == 10 and "40 usable cases" in funnel.warnings[0]
+    fewer, attrition = ingest("mimic_iv", settings(train_cases=150, test_cases=50), tmp_path)
+    assert len(fewer) == 40 and attrition.splits["test"] == 10 and "40 usable cases" in attrition.warnings[0]
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +129,11 @@ def demo(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("after", [0, 24])
 def test_every_row_of_the_real_demo_tables_is_accounted_for(demo, after):
     wanted = {"path": "real", "hours_after_admission": after}
-    records, funnel = ingest("mimic_iv", settings(mimic_iv=wanted, train_cases=200, test_cases=75), demo)
-    assert funnel.read == 275 == len(records) + sum(map(len, funnel.dropped.values()))
+    records, attrition = ingest("mimic_iv", settings(mimic_iv=wanted, train_cases=200, test_cases=75), demo)
+    assert attrition.read == 275 == len(records) + sum(map(len, attrition.dropped.values()))
     assert len(records) >= (200 if after else 100)
     for what, rows in (("laboratory rows", 107_727), ("microbiology rows", 2_899), ("radiology reports", 92)):
-        assert funnel.events[what] == rows == sum(n for k, n in funnel.events.items() if k.startswith(f"{what} "))
+        assert attrition.events[what] == rows == sum(n for k, n in attrition.events.items() if k.startswith(f"{what} "))
     found = Counter(key for r in records for key in r.key_pertinent_results_dict)
     assert min(found["Complete Blood Count"], found["Kidney Function Tests"], found["Urine Analysis"]) > 10
     for record in records:

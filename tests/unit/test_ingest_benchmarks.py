@@ -1,14 +1,12 @@
 """Importers of the benchmarks: ClinicalBench, the private format, AgentClinic."""
 
 import csv
-import functools
 import gzip
 import io
 import json
 import random
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,16 +15,17 @@ from hypothesis import strategies as st
 from cdpr.cases import is_physical, parse_analytes
 from cdpr.costs import CatalogueError, load_catalogue
 from cdpr.ingest import IngestError, ingest
+from cdpr.ingest.attrition import Attrition, Leak
 from cdpr.ingest.check import check
 from cdpr.ingest.clinicalbench import NOTICE, read_clinicalbench, repair_backslashes
-from cdpr.ingest.draft import finish
+from cdpr.ingest.draft import Import, Selection
 from cdpr.ingest.flat_files import LONGEST_NAME, LONGEST_TEXT, is_absent
-from cdpr.ingest.funnel import Funnel
 from cdpr.ingest.leaks import STRICT
 from cdpr.ingest.template import write_template
 from cdpr.settings import Settings, parse_settings
 
 AGENTCLINIC = Path(__file__).parents[3] / "shared" / "data" / "agentclinic" / "agentclinic_medqa.jsonl"
+FREE = parse_settings({"data": {"private": {"credentialed": False}}})
 CREDENTIALED = parse_settings({"data": {"private": {"credentialed": True}}})
 ClinicalBench = type(Settings().data.clinicalbench)
 FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -55,7 +54,7 @@ def ingest_json(folder: Path, cases, **source):
 def test_clinicalbench_is_repaired_cut_and_reshaped(tmp_path):
     file = tmp_path / "sample.json"
     file.write_text(json.dumps(bench()).replace("#2", r"\#2").replace("15", r"15\%"))
-    (record,), funnel = ingest("clinicalbench", Settings(), tmp_path)
+    (record,), attrition = ingest("clinicalbench", Settings(), tmp_path)
     assert record.case_summary.splitlines() == [
         "- Patient Information: Female, 40 years.", "- Chief Complaint: Belly pain #2.",
         "- History of Present Illness: Since noon."]  # fmt: skip
@@ -63,7 +62,7 @@ def test_clinicalbench_is_repaired_cut_and_reshaped(tmp_path):
         "Abdomen (Physical Examination)": "Tender.", "Skin (Physical Examination)": "Warm.",
         "Routine blood test": "WBC 15%",
         "Plain computed tomography scan + Echocardiogram": "Swollen pancreas."}  # fmt: skip
-    assert funnel.warnings == []
+    assert attrition.warnings == []
 
 
 @pytest.mark.parametrize(
@@ -86,13 +85,13 @@ def test_clinicalbench_cases_that_lack_something_are_listed_whatever_their_order
              bench(id=1, clinical_case_summary="nothing headed"), bench(id=3, principal_diagnosis=None),
              bench(id=2, laboratory_examination="WBC 9", imageological_examination="Not available.")]  # fmt: skip
     for order in (cases, cases[::-1]):
-        (record,), funnel = ingest_json(tmp_path, order, path="mine")
+        (record,), attrition = ingest_json(tmp_path, order, path="mine")
         assert record.key_pertinent_results_dict["Laboratory Tests"] == "WBC 9"
-        assert funnel.dropped == {
+        assert attrition.dropped == {
             "same case twice": ["clinicalbench-en-2"],
             "no headed sections in the case summary": ["clinicalbench-en-1"],
             "no diagnosis": ["clinicalbench-en-3"]}  # fmt: skip
-        assert NOTICE in funnel.report()["warnings"]
+        assert NOTICE in attrition.report().warnings
 
 
 def test_clinicalbench_keeps_every_result_and_ends_it_with_the_impression(tmp_path):
@@ -101,16 +100,16 @@ def test_clinicalbench_keeps_every_result_and_ends_it_with_the_impression(tmp_pa
                  imageological_examination={"ct": {"impression": "Stone.", "findings": "Bright spot."},
                                             "mri": {"impression": "Cyst."}},
                  pathological_examination={"biopsy": "Fat."})  # fmt: skip
-    (record,), funnel = ingest_json(tmp_path, [case])
+    (record,), attrition = ingest_json(tmp_path, [case])
     results = {k: v for k, v in record.key_pertinent_results_dict.items() if not is_physical(k)}
     assert results == {"Blood": "Na 140 K 4", "X": "value: 3 unit: g", "Ct": "Bright spot. Impression: Stone.",
                        "Mri": "Impression: Cyst.", "Biopsy": "Fat."}  # fmt: skip
-    assert funnel.events == {"laboratory_examination entries without a result": 1}
+    assert attrition.events == {"laboratory_examination entries without a result": 1}
     (tmp_path / "cases.json").write_text(json.dumps([case]))
     without = parse_settings({"data": {"leaks": {"impression": "drop"}}})
-    (record,), funnel = ingest("clinicalbench", without, tmp_path)
+    (record,), attrition = ingest("clinicalbench", without, tmp_path)
     assert record.key_pertinent_results_dict["Ct"] == "Bright spot." and "Mri" not in record.key_pertinent_results_dict
-    assert funnel.report()["leaks"] == [{"leak": "impression of a report", "action": "removed", "cases": 1}]
+    assert attrition.leaks() == [Leak(leak="impression of a report", action="removed", cases=1)]
 
 
 def test_chinese_clinicalbench_is_cut_at_its_own_headings(tmp_path):
@@ -127,12 +126,12 @@ def test_chinese_clinicalbench_is_cut_at_its_own_headings(tmp_path):
         "General Appearance (Physical Examination)": "腹部压痛。", "Routine blood test": "WBC 15",
         "CT": "胰腺肿大 印象：胰腺炎"}  # fmt: skip
     for language, kept in (("en", 1), ("zh", 2), ("both", 3)):
-        funnel = Funnel("clinicalbench")
-        complete = functools.partial(finish, dataset="clinicalbench", credentialed=False, leaks=STRICT)
-        source = SimpleNamespace(path=None, language=language)
-        assert len(list(read_clinicalbench(source, tmp_path, complete, funnel))) == kept
-        assert funnel.read == kept and funnel.events.total() == 3 - kept
-        assert len(funnel.findings) == (language != "en")  # the impression
+        attrition = Attrition("clinicalbench")
+        selection = Selection("clinicalbench", False, STRICT)
+        work = Import(tmp_path, tmp_path, selection, Settings().governance, attrition)
+        assert len(list(read_clinicalbench(ClinicalBench(language=language), work))) == kept
+        assert attrition.read == kept and attrition.events.total() == 3 - kept
+        assert len(attrition.incidents) == (language != "en")  # the impression
 
 
 @pytest.mark.parametrize(
@@ -183,13 +182,13 @@ def write_objects(folder: Path, cases: list[dict]) -> Path:
 
 
 def test_private_files_become_records(tmp_path):
-    records, funnel = ingest("private", Settings(), write_private(tmp_path))
+    records, attrition = ingest("private", Settings(), write_private(tmp_path))
     assert [r.note_id for r in records] == ["K1", "K2"]
     results = records[0].key_pertinent_results_dict
     assert list(results) == ["FBC", "Skin (Physical Examination)"]
     assert [(a.label, a.number, a.level, a.flag) for a in parse_analytes(results["FBC"])] == [
         ("WBC", 15, "high", "abnormal"), ("Hb", 90, "low", "abnormal")]  # fmt: skip
-    assert funnel.events == {"result rows": 7, "result rows without a result": 1, "repeated items": 1,
+    assert attrition.events == {"result rows": 7, "result rows without a result": 1, "repeated items": 1,
                              "result rows of unknown cases": 1}  # fmt: skip
 
 
@@ -264,7 +263,7 @@ def test_private_errors_name_file_line_and_field(tmp_path, file, change, line, f
         ingest("private", Settings(), tmp_path)
     assert (error.value.path.name, error.value.line, error.value.field) == (f"{file}.csv", line, field)
     assert len(str(error.value)) < 500
-    report = check(Settings(), tmp_path)
+    report = check(FREE, tmp_path)
     assert not report.ok and str(error.value) in map(str, report.problems)
 
 
@@ -290,7 +289,7 @@ def test_a_file_that_cannot_be_read_is_one_problem_and_nothing_else(tmp_path, na
     (tmp_path / name.removesuffix(".gz")).unlink()
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    report = check(Settings(), tmp_path)
+    report = check(FREE, tmp_path)
     (problem,) = report.problems
     assert (problem.path.name, problem.line) == (name, line)
     assert re.search(said, str(problem)), problem
@@ -301,7 +300,7 @@ def test_a_file_that_cannot_be_read_is_one_problem_and_nothing_else(tmp_path, na
 def test_the_remedy_of_a_missing_column_is_true(tmp_path, column):
     names = [name for name in table("cases.csv")[0] if name != column]
     (write_private(tmp_path) / "cases.csv").write_text(",".join(names) + "\n")
-    (problem,) = check(Settings(), tmp_path).problems
+    (problem,) = check(FREE, tmp_path).problems
     assert (problem.field, problem.line) == (column, 1)
     assert problem.remedy == "add this column" + ("; it may be empty" if column in ("age", "family_history") else "")
 
@@ -312,7 +311,7 @@ def test_a_file_that_stands_there_twice_is_an_error(tmp_path):
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(PRIVATE[name].encode()))
         with pytest.raises(IngestError, match=f"holds {name} and {name}.gz; keep the one that is right"):
             ingest("private", Settings(), tmp_path)
-        assert not check(Settings(), tmp_path).ok
+        assert not check(FREE, tmp_path).ok
         (tmp_path / f"{name}.gz").unlink()
 
 
@@ -352,7 +351,7 @@ def test_a_file_that_stands_there_twice_is_an_error(tmp_path):
     ],
 )
 def test_what_reads_like_a_slip_is_shown_but_not_refused(tmp_path, file, change, line, field, remedy):
-    report = check(Settings(), write_private(tmp_path, **{file: change}))
+    report = check(FREE, write_private(tmp_path, **{file: change}))
     assert report.ok, report.text()
     told = [(p.path.name, p.line, p.field, p.remedy) for p in report.doubts]
     assert told == ([(f"{file}.csv", line, field, remedy)] if field else [])
@@ -373,21 +372,23 @@ def test_every_row_of_a_case_that_is_not_listed_is_told_and_counted(tmp_path):
     write_private(tmp_path)
     with (tmp_path / "results.csv").open("a") as out:
         out.write(more)
-    report = check(Settings(), tmp_path)
-    assert len(report.unknown) == report.funnel.events["result rows of unknown cases"] == 19
+    report = check(FREE, tmp_path)
+    assert len(report.unknown) == report.attrition.events["result rows of unknown cases"] == 19
     (tmp_path / "cases.csv").write_text(PRIVATE["cases.csv"].replace("K1,P1,", "K1,"))
-    report = check(Settings(), tmp_path)
-    assert not report.unknown and "result rows of unknown cases" not in report.funnel.events
+    report = check(FREE, tmp_path)
+    assert not report.unknown and "result rows of unknown cases" not in report.attrition.events
 
 
 def test_check_prices_as_map_costs_does(tmp_path):
     own = tmp_path / "own.csv"
     own.write_text("examination,price_usd\nChest Flm,12\n")
     write_private(tmp_path, results=("Chest Film", "Chest Flm"))
-    chosen = parse_settings({"data": {"price_overrides": str(own)}, "costs": {"fallback_usd": 6}})
+    chosen = parse_settings(
+        {"data": {"price_overrides": str(own), "private": {"credentialed": False}}, "costs": {"fallback_usd": 6}}
+    )
     text = check(chosen, tmp_path).text()
     assert "2 of 2 names have one" in text and "1 name, from data.price_overrides" in text and "fallback" not in text
-    text = check(Settings(), write_private(tmp_path, results=("Chest Film", "胸部正侧位"))).text()
+    text = check(FREE, write_private(tmp_path, results=("Chest Film", "胸部正侧位"))).text()
     assert "'胸部正侧位' (1 case)\n" in f"{text}\n" and "nearest" not in text
     own.write_text("examination,price_usd\nChest Flm,much\n")
     with pytest.raises(CatalogueError, match=r"own\.csv:2: field 'price_usd'"):
@@ -412,7 +413,7 @@ def test_files_that_cannot_be_read_say_why(tmp_path):
             (tmp_path / name).write_bytes(content)
         with pytest.raises(IngestError, match=message):
             ingest("private", Settings(), tmp_path)
-        assert not check(Settings(), tmp_path).ok
+        assert not check(FREE, tmp_path).ok
     for text, message in (('{"case_id": "K1", "case_id": "K2"}', "stands twice"), ('{"age": NaN}', "NaN is no number"),
                           ("[" * 5000, "nested too deeply"), ('{"case_id": "K1"', "not JSON"), ("7", "no object"),
                           ('{"case_id": {}}', "found dict"), ('{"results": [7]}', "no object")):  # fmt: skip
@@ -444,7 +445,7 @@ def test_hostile_texts_stay_on_their_line_and_in_their_place(tmp_path):
 
 def test_check_collects_every_problem_and_withholds_values(tmp_path):
     write_private(tmp_path, cases=("K1,P1,40", "K1,P1,SECRET"), results=("lab,FBC", "SECRET'\"x,FBC"))
-    report = check(Settings(), tmp_path)
+    report = check(FREE, tmp_path)
     assert [(p.path.name, p.line, p.field) for p in report.problems] == [
         ("results.csv", 3, "category"), ("results.csv", 2, "category"), ("cases.csv", 3, "age")]  # fmt: skip
     text = report.text()
@@ -452,23 +453,24 @@ def test_check_collects_every_problem_and_withholds_values(tmp_path):
     assert "2 read, 2 kept" in text
     quiet = check(CREDENTIALED, tmp_path)
     assert "SECRET" not in quiet.text() and "SECRET" in quiet.text(show_values=True)
+    assert "SECRET" not in check(Settings(), tmp_path).text(), "free is what the settings call so"
     with pytest.raises(IngestError) as error:
         ingest("private", CREDENTIALED, tmp_path)
     assert "SECRET" not in str(error.value) and "(withheld)" in str(error.value)
 
 
 def test_check_tells_what_would_be_ingested(tmp_path):
-    text = check(Settings(), write_private(tmp_path, results=("Chest Film", "Chest Flm"))).text()
+    text = check(FREE, write_private(tmp_path, results=("Chest Film", "Chest Flm"))).text()
     assert "can be ingested" in text and "results of cases that are not listed, left out: results.csv, lines 8" in text
     assert "'Chest Flm' (1 case); nearest known name: Chest X-ray" in text and "1 of 2 names" in text
     assert "Chest Flm" not in check(CREDENTIALED, tmp_path).text()
-    assert not check(Settings(), tmp_path / "nowhere").ok
+    assert not check(FREE, tmp_path / "nowhere").ok
 
 
 def test_the_template_passes_the_check_and_overwrites_nothing(tmp_path):
     written = write_template(tmp_path / "new")
     for folder in (tmp_path / "new", tmp_path / "new" / "jsonl"):
-        report = check(Settings(), folder)
+        report = check(FREE, folder)
         assert report.ok and len(report.cases) == 2 and "fallback" not in report.text(), report.text()
     tables, objects = (ingest("private", Settings(), path.parent)[0] for path in (written[0], written[2]))
     assert tables == objects
@@ -496,7 +498,7 @@ def test_agentclinic_names_are_flattened_gathered_and_brought_to_the_vocabulary(
     file = tmp_path / "cases.jsonl"
     cases = (osce(), osce(), osce(Correct_Diagnosis="Cough"), osce(Correct_Diagnosis=None))
     file.write_text("\n".join(map(json.dumps, cases)))
-    (record,), funnel = ingest("agentclinic", Settings(), tmp_path)
+    (record,), attrition = ingest("agentclinic", Settings(), tmp_path)
     assert record.key_pertinent_results_dict == {
         "Vital Signs (Physical Examination)": "Temperature: 39; Pulse: 100; Vital Signs at Presentation: Pulse: 100",
         "Respiratory (Physical Examination)": "dull", "Chest X-ray": "Opacity.; Effusion.",
@@ -506,9 +508,9 @@ def test_agentclinic_names_are_flattened_gathered_and_brought_to_the_vocabulary(
         "Kidney Function Tests": "Cr: 1", "Urine Analysis": "Glucose: None"}  # fmt: skip
     assert "- History of Present Illness: Unwell. Secondary Symptoms: Fever, Chills." in record.case_summary
     assert "Personal History" not in record.case_summary
-    assert {rule: len(ids) for rule, ids in funnel.dropped.items()} == {
+    assert {rule: len(ids) for rule, ids in attrition.dropped.items()} == {
         "same case twice": 1, "no diagnosis": 1, "diagnosis stated in the summary": 1}  # fmt: skip
-    assert funnel.events == {"results": 4 * 14, "entries without a result": 4 * 2}
+    assert attrition.events == {"results": 4 * 14, "entries without a result": 4 * 2}
     for broken, field in ((osce(Test_Results=None), "OSCE_Examination.Test_Results"), ([], "OSCE_Examination")):
         file.write_text(json.dumps(osce()) + "\n" + json.dumps(broken))
         with pytest.raises(IngestError) as error:
@@ -529,8 +531,8 @@ def test_what_tells_of_no_result_is_told_from_results():
     not AGENTCLINIC.exists(), reason="AgentClinic's cases are not beside the repository (../shared/data)"
 )
 def test_all_real_agentclinic_cases_are_accounted_for():
-    records, funnel = ingest("agentclinic", Settings(), AGENTCLINIC)
-    assert funnel.read == 107 == len(records) + sum(map(len, funnel.dropped.values()))
+    records, attrition = ingest("agentclinic", Settings(), AGENTCLINIC)
+    assert attrition.read == 107 == len(records) + sum(map(len, attrition.dropped.values()))
     assert len(records) >= 100
     assert all(r.case_summary.startswith("- Patient Information: ") for r in records)
 
@@ -539,7 +541,7 @@ def test_all_real_agentclinic_cases_are_accounted_for():
 
     cases = [json.loads(line)["OSCE_Examination"] for line in AGENTCLINIC.read_text().splitlines()]
     there = sum(leaves(c["Test_Results"]) + leaves(c["Physical_Examination_Findings"]) for c in cases)
-    assert funnel.events["results"] + funnel.events["entries without a result"] == there
+    assert attrition.events["results"] + attrition.events["entries without a result"] == there
     keys = [k for r in records for k in r.key_pertinent_results_dict if not is_physical(k)]
     assert sum(load_catalogue().find(key) is not None for key in keys) / len(keys) > 0.85
 
@@ -564,10 +566,10 @@ def test_damaged_files_are_an_error_or_fully_accounted_for(tmp_path, seed, datas
             )
         (tmp_path / name).write_bytes(data)
     try:
-        records, funnel = ingest(dataset, Settings(), tmp_path)
+        records, attrition = ingest(dataset, Settings(), tmp_path)
     except IngestError as error:
         assert len(str(error)) < 2000
         return
-    assert funnel.read == len(records) + sum(map(len, funnel.dropped.values()))
+    assert attrition.read == len(records) + sum(map(len, attrition.dropped.values()))
     assert [r.model_dump() for r in ingest(dataset, Settings(), tmp_path)[0]] == [r.model_dump() for r in records]
     assert all(json.dumps(r.model_dump(), ensure_ascii=False).encode() for r in records)

@@ -37,38 +37,39 @@ def test_damaged_tables_are_errors_with_file_line_and_field(tmp_path, table, dam
     path = write_mimic(tmp_path) / f"{table}.csv.gz"
     damage(path)
     with pytest.raises(IngestError, match=said) as error:
-        ingest("mimic_iv", settings(), tmp_path)
+        ingest("mimic_iv", settings(mimic_iv={"path": "real", "credentialed": False}), tmp_path)
     assert (error.value.path, error.value.line, error.value.field) == (path, line, field)
     assert error.value.remedy
 
 
 def test_damage_in_credentialed_tables_is_told_without_their_words(tmp_path):
     replaced(",60,", ",sixtyish,")(write_mimic(tmp_path) / "hosp/patients.csv.gz")
-    for credentialed in (False, True):
+    for credentialed in (False, None, True):
         real = {"path": "real", "credentialed": credentialed}
         with pytest.raises(IngestError, match="whole number") as error:
             ingest("mimic_iv", settings(mimic_iv=real), tmp_path)
-        assert ("sixtyish" in str(error.value)) != credentialed and error.value.line == 3
+        assert ("sixtyish" in str(error.value)) == (credentialed is False) and error.value.line == 3
 
 
 def test_parquet_tables_and_worker_processes_give_the_same_records(tmp_path):
     import duckdb
 
-    plain, funnel = ingest("mimic_iv", settings(), write_mimic(tmp_path / "csv"))
+    plain, attrition = ingest("mimic_iv", settings(), write_mimic(tmp_path / "csv"))
     for name in mimic_tables():
         target = tmp_path / "parquet" / f"{name}.parquet"
         target.parent.mkdir(parents=True, exist_ok=True)
         source = f"read_csv('{tmp_path}/csv/{name}.csv.gz', all_varchar=true)"
         duckdb.sql(f"COPY (SELECT * FROM {source}) TO '{target}' (FORMAT parquet)")
     other, told = ingest("mimic_iv", settings(), tmp_path / "parquet")
-    assert (other, told.report()) == (plain, funnel.report())
+    assert (other, told.report()) == (plain, attrition.report())
 
 
 def test_worker_processes_change_nothing(tmp_path, monkeypatch):
     from cdpr.ingest import mimic_iv
 
-    monkeypatch.setattr(mimic_iv, "_CHUNK", 1)
-    told = [ingest("mimic_iv", settings(), write_mimic(tmp_path), processes) for processes in (1, 2)]
+    monkeypatch.setattr(mimic_iv, "CHUNK", 1)
+    sources = [{"path": "real", "hours_after_admission": 24, "threads": processes} for processes in (1, 2)]
+    told = [ingest("mimic_iv", settings(mimic_iv=source), write_mimic(tmp_path)) for source in sources]
     assert told[0][0] == told[1][0] and told[0][1].report() == told[1][1].report()
 
 
@@ -98,11 +99,11 @@ def test_hostile_values_are_records_or_listed_rejections(tmp_path):
             for n, (columns, rows) in hostile.items():
                 write_table(tmp_path / f"{n}.csv.gz", columns, rows)
             try:
-                records, funnel = ingest("mimic_iv", settings(train_cases=9, test_cases=9), tmp_path)
+                records, attrition = ingest("mimic_iv", settings(train_cases=9, test_cases=9), tmp_path)
             except IngestError as error:
                 assert "no usable case among 4" in str(error), (name, column, value)
             else:
-                assert funnel.read == 4 == len(records) + sum(map(len, funnel.dropped.values()))
+                assert attrition.read == 4 == len(records) + sum(map(len, attrition.dropped.values()))
 
 
 def test_repeated_absurd_and_huge_notes_are_counted(tmp_path):
@@ -117,10 +118,10 @@ def test_repeated_absurd_and_huge_notes_are_counted(tmp_path):
         for name, (columns, rows) in tables.items():
             write_table(tmp_path / f"{name}.csv.gz", columns, rows[::order])
         told.append(ingest("mimic_iv", settings(train_cases=9, test_cases=9), tmp_path))
-    (records, funnel), (again, _) = told
+    (records, attrition), (again, _) = told
     assert [r.note_id for r in records] == ["1-DS-1", "1-DS-2"] and records == again
     assert len(records[0].case_summary) > 10_000_000
-    assert {rule: len(ids) for rule, ids in funnel.dropped.items()} == {
+    assert {rule: len(ids) for rule, ids in attrition.dropped.items()} == {
         "note_id missing or repeated": 2, "note of no known admission": 1,
         "another note of the same admission": 1}  # fmt: skip
-    assert funnel.events["laboratory rows without a readable time"] == 1
+    assert attrition.events["laboratory rows without a readable time"] == 1

@@ -2,11 +2,12 @@
 
 import pytest
 
-from cdpr.ingest import Funnel, IngestError
-from cdpr.ingest.draft import Draft, finish
+from cdpr.cases import SECTIONS
+from cdpr.ingest import Attrition, AttritionReport, IngestError
+from cdpr.ingest.attrition import Leak, Step
+from cdpr.ingest.draft import Draft, Selection
 from cdpr.ingest.leaks import STRICT, control
-from cdpr.ingest.naming import diagnosis_in, mentions, names_of
-from cdpr.ingest.summary import SECTIONS
+from cdpr.ingest.naming import mentions, names_of
 from cdpr.ingest.told_results import before_emergency, tells_result
 from cdpr.settings.data import Leaks
 
@@ -61,8 +62,7 @@ KEPT = {name: "keep" for name in Leaks.model_fields}
     ],
 )
 def test_a_diagnosis_is_found_under_its_names(text, diagnosis):
-    assert diagnosis_in(text, diagnosis)
-    assert not mentions(text, diagnosis)[0].relative
+    assert [mention.relative for mention in mentions(text, diagnosis)][:1] == [False]
 
 
 @pytest.mark.parametrize(
@@ -161,10 +161,10 @@ def test_names_end_in_known_diseases_and_no_name_is_too_general():
     ],
 )  # fmt: skip
 def test_the_present_illness_ends_where_the_emergency_department_begins(text, left):
-    funnel = Funnel("private")
-    cleared = control("c", "Gout", {HPI: text}, {"Pulse": "80"}, Leaks(), funnel)
+    attrition = Attrition("private")
+    cleared = control("c", "Gout", {HPI: text}, {"Pulse": "80"}, Leaks(), attrition)
     assert cleared[0][HPI] == left
-    assert "emergency department's findings in the history" in [finding.what for finding in funnel.findings]
+    assert "emergency department's findings in the history" in [finding.what for finding in attrition.incidents]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_sentence_that_only_mentions_an_examination_is_not(sentence):
     assert not tells_result(sentence)
 
 
-def cleared(leaks: Leaks) -> tuple[dict, dict, Funnel]:
+def cleared(leaks: Leaks) -> tuple[dict, dict, Attrition]:
     """One case that leaks in every way; None for history and results when the case is dropped."""
     history = {"Past Medical History": "Sepsis last year. No septic shock.",
                HPI: "Chills.\nCT showed a mass. In the ED, WBC 15. Sepsis likely.",
@@ -246,27 +246,27 @@ def cleared(leaks: Leaks) -> tuple[dict, dict, Funnel]:
         "ECG": "Conclusion: Sinus.",
         "Pus": "No sepsis.",
     }
-    funnel = Funnel("private")
-    return *(control("c", "Severe sepsis", history, results, leaks, funnel) or (None, None)), funnel
+    attrition = Attrition("private")
+    return *(control("c", "Severe sepsis", history, results, leaks, attrition) or (None, None)), attrition
 
 
 def test_leaks_are_dropped_blanked_or_kept_as_the_settings_say():
-    history, results, funnel = cleared(Leaks(**KEPT))
+    history, results, attrition = cleared(Leaks(**KEPT))
     assert history[HPI].endswith("Sepsis likely.") and results["ECG"]
-    assert {f.action for f in funnel.findings} == {"kept"} and len(funnel.rows()) == 5
+    assert {f.action for f in attrition.incidents} == {"kept"} and len(attrition.rows()) == 5
     for key, rule in (("pre_established", "diagnosis established before"),
                       ("family_history", "diagnosis of a relative"),
                       ("diagnosis_in_summary", "diagnosis stated in the summary")):  # fmt: skip
-        history, _, funnel = cleared(Leaks(**{**KEPT, key: "drop"}))
-        assert history is None and list(funnel.dropped) == [rule]
-        assert not [f for f in funnel.findings if "case kept" in f.what]
-    masked, _, funnel = cleared(Leaks(**KEPT | {"family_history": "mask"}))
+        history, _, attrition = cleared(Leaks(**{**KEPT, key: "drop"}))
+        assert history is None and list(attrition.dropped) == [rule]
+        assert not [f for f in attrition.incidents if "case kept" in f.what]
+    masked, _, attrition = cleared(Leaks(**KEPT | {"family_history": "mask"}))
     assert masked["Family History"] == "Father with ___." and masked["Past Medical History"].startswith("Sepsis")
-    assert ("diagnosis of a relative (case kept)", "masked") in {(f.what, f.action) for f in funnel.findings}
+    assert ("diagnosis of a relative (case kept)", "masked") in {(f.what, f.action) for f in attrition.incidents}
     assert cleared(Leaks(**KEPT | {"results_in_history": "emergency"}))[0][HPI] == "Chills.\nCT showed a mass."
     assert cleared(Leaks(**KEPT | {"impression": "mask"}))[1]["Chest X-ray"] == "Opacity, sepsis? Impression: ___."
     assert set(cleared(Leaks(**KEPT | {"diagnosis_in_results": "drop"}))[1]) == {"ECG", "Pus"}
-    history, results, funnel = cleared(STRICT)
+    history, results, attrition = cleared(STRICT)
     assert history == {"Past Medical History": "___ last year. No septic shock.", HPI: "Chills.",
                        "Family History": "Father with ___."}  # fmt: skip
     assert results == {"Chest X-ray": "Opacity, ___?", "Pus": "No sepsis."}
@@ -277,27 +277,27 @@ def test_every_section_is_searched(section):
     what = {"Past Medical History": "diagnosis established before", "Personal History": "diagnosis established before",
             "Family History": "diagnosis of a relative"}.get(section, "diagnosis stated in the summary")  # fmt: skip
     drop = Leaks(pre_established="drop", family_history="drop", diagnosis_in_summary="drop")
-    assert control("c", "Gout", {section: "Gout"}, {"Pulse": "80"}, drop, funnel := Funnel("private")) is None
-    assert [(f.what, f.place, f.name) for f in funnel.findings] == [(what, section, "Gout")]
+    assert control("c", "Gout", {section: "Gout"}, {"Pulse": "80"}, drop, attrition := Attrition("private")) is None
+    assert [(f.what, f.place, f.name) for f in attrition.incidents] == [(what, section, "Gout")]
 
 
 def test_a_title_ends_no_sentence():
     told = {HPI: "Chills. Ms. A and Mr. B had a CT that showed stones. She told us that Dr. C was away."}
-    history, _ = control("c", "Gout", told, {"Pulse": "80"}, STRICT, Funnel("private"))
+    history, _ = control("c", "Gout", told, {"Pulse": "80"}, STRICT, Attrition("private"))
     assert history[HPI].split("\n") == ["Chills.", "She told us that Dr. C was away."]
 
 
 def test_a_relative_costs_no_case_unless_the_settings_say_so():
     history = {"Chief Complaint": "Pain", "Past Medical History": "Gout in his father.", "Family History": "Gout"}
-    masked, _ = control("c", "Gout", history, {"Pulse": "80"}, Leaks(), funnel := Funnel("private"))
+    masked, _ = control("c", "Gout", history, {"Pulse": "80"}, Leaks(), attrition := Attrition("private"))
     assert masked == history | {"Past Medical History": "___ in his father.", "Family History": "___"}
-    assert {(f.what, f.action) for f in funnel.findings} == {("diagnosis of a relative (case kept)", "masked")}
+    assert {(f.what, f.action) for f in attrition.incidents} == {("diagnosis of a relative (case kept)", "masked")}
 
 
 def test_line_ends_last_until_leaks_are_controlled():
     history = {HPI: "  Pain in the right flank  with fever\n\nBP was 80/40 in the ED\n", "Chief Complaint": "Pain"}
     draft = Draft("1", "s", history, {"Lipase": "30"}, "Gout")
-    record = finish(draft, Funnel("private"), dataset="private", credentialed=False, leaks=Leaks())
+    record = Selection("private", False, Leaks()).record(draft, Attrition("private"))
     assert record.case_summary.split("\n") == [
         "- Chief Complaint: Pain",
         f"- {HPI}: Pain in the right flank with fever",
@@ -305,19 +305,24 @@ def test_line_ends_last_until_leaks_are_controlled():
 
 
 def test_counts_hold_no_words_of_the_cases_and_the_list_beside_the_records_does():
-    _, _, funnel = cleared(STRICT)
-    assert "sepsis" not in str(funnel.report()).casefold() and "sepsis" in str(funnel.rows()).casefold()
+    _, _, attrition = cleared(STRICT)
+    assert "sepsis" not in str(attrition.report()).casefold() and "sepsis" in str(attrition.rows()).casefold()
     with pytest.raises(ValueError, match="not in RULES"):
-        funnel.drop("a rule of my own", "c")
+        attrition.drop("a rule of my own", "c")
 
 
 def test_every_finding_is_listed_and_every_case_counted_once():
-    funnel = Funnel("mimic_iv", read=3)
+    attrition = Attrition("mimic_iv", read=3)
     for _ in range(3):
-        funnel.drop("note_id missing or repeated", "(none or repeated)")
-        funnel.leak("impression of a report", "kept", "c", "ECG")
-    assert funnel.steps() == [("note_id missing or repeated", 3, 0)] and len(funnel.rows()) == 6
-    assert funnel.report()["leaks"] == [{"leak": "impression of a report", "action": "kept", "cases": 1}]
+        attrition.drop("note_id missing or repeated", "(none or repeated)")
+        attrition.leak("impression of a report", "kept", "c", "ECG")
+    report = AttritionReport.model_validate_json(attrition.report().text())
+    assert report.funnel == (Step(rule="note_id missing or repeated", dropped=3, left=0),)
+    assert report.leaks == (Leak(leak="impression of a report", action="kept", cases=1),)
+    assert len(attrition.rows()) == 6
+    attrition.kept = 1
+    with pytest.raises(ValueError, match="3 cases read less those dropped are 0, not 1"):
+        attrition.report()
 
 
 @pytest.mark.parametrize("value", ["O'Brien", 'the "big" one', "Smith", "both ' and \""])

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -12,18 +11,17 @@ import pytest
 from mimic_tables import lab, mimic_tables, settings, write_mimic, write_table
 
 from cdpr.ingest import IngestError, ingest
-from cdpr.ingest.mimic_iv import _end_with_parent
 
 ADMIT = {"11": "2150-03-02 08:00:00", "12": "2150-03-03 20:00:00", "13": "2150-03-05 08:00:00"}
 
 
 def ingested(folder: Path, changes: dict[str, list[dict]], **source):
-    """Records by note and the funnel, of the tables with these rows instead of their own."""
+    """Records by note and the attrition, of the tables with these rows instead of their own."""
     for name, (columns, rows) in mimic_tables().items():
         write_table(folder / f"{name}.csv.gz", columns, changes.get(name, rows))
-    wanted = {"path": "real", "hours_before_admission": 24, "hours_after_admission": 0, **source}
-    records, funnel = ingest("mimic_iv", settings(mimic_iv=wanted, train_cases=9, test_cases=9), folder)
-    return {record.note_id: record for record in records}, funnel
+    wanted = {"path": "real", "credentialed": False, "hours_before_admission": 24, "hours_after_admission": 0, **source}
+    records, attrition = ingest("mimic_iv", settings(mimic_iv=wanted, train_cases=9, test_cases=9), folder)
+    return {record.note_id: record for record in records}, attrition
 
 
 def zonulin(record) -> str | None:
@@ -48,15 +46,15 @@ def zonulin(record) -> str | None:
 )
 def test_an_event_belongs_to_the_stay_that_it_names_or_that_is_nearest(tmp_path, hadm, time, owner):
     stays = [{"subject_id": "1", "hadm_id": stay, "admittime": at} for stay, at in ADMIT.items()]
-    records, funnel = ingested(
+    records, attrition = ingested(
         tmp_path, {"hosp/admissions": stays, "hosp/labevents": [lab(1, hadm, "50999", time, "3")]}
     )
     got = {stay: zonulin(records.get(note)) for stay, note in (("11", "1-DS-1"), ("12", "1-DS-2"))}
     assert got == {stay: "Zonulin: Value: 3" if stay == owner else None for stay in got}
     assert (
-        funnel.events["laboratory rows"]
+        attrition.events["laboratory rows"]
         == 1
-        == (funnel.events["laboratory rows used"] + funnel.events["laboratory rows in no case's window"])
+        == (attrition.events["laboratory rows used"] + attrition.events["laboratory rows in no case's window"])
     )
 
 
@@ -89,10 +87,12 @@ def micro(hadm="11", specimen="SPUTUM", test="GRAM STAIN", time="2150-03-02 05:0
     ],
 )  # fmt: skip
 def test_microbiology_by_test_and_specimen(tmp_path, rows, results, counted):
-    records, funnel = ingested(tmp_path, {"hosp/microbiologyevents": rows, "hosp/labevents": []})
+    records, attrition = ingested(tmp_path, {"hosp/microbiologyevents": rows, "hosp/labevents": []})
     found = records["1-DS-1"].key_pertinent_results_dict
     assert {key: text for key, text in found.items() if "Culture" in key or "STAIN" in key} == results
-    told = {k.removeprefix("microbiology rows "): n for k, n in funnel.events.items() if k.startswith("microbiology ")}
+    told = {
+        k.removeprefix("microbiology rows "): n for k, n in attrition.events.items() if k.startswith("microbiology ")
+    }
     assert told.pop("microbiology rows") == len(rows) and {k: n for k, n in told.items() if n} == counted
 
 
@@ -105,7 +105,7 @@ def detail(number, name, value, place="1"):
 
 
 def test_radiology_by_its_examination_names_with_addenda(tmp_path):
-    records, funnel = ingested(tmp_path, {
+    records, attrition = ingested(tmp_path, {
         "note/radiology": [report("1-RR-1", "FINDINGS: Clear."), report("1-RR-2", "FINDINGS: Nodule.", "2150-03-09"),
                            report("1-RR-3", "EXAMINATION: KUB\n\nFINDINGS: Gas."), report("1-RR-4", "FINDINGS: Lost."),
                            report("1-RR-5", "EXAMINATION: KUB\n\nFINDINGS: More gas.", "2150-03-02 07:30:00"),
@@ -116,7 +116,7 @@ def test_radiology_by_its_examination_names_with_addenda(tmp_path):
     found = records["1-DS-1"].key_pertinent_results_dict
     assert found["YY"] == found["ZZ"] == "Clear. Addendum: A nodule."
     assert [text for key, text in found.items() if "Gas" in text or "gas" in text] == ["Gas."]
-    assert {k: n for k, n in funnel.events.items() if k.startswith("radiology")} == {
+    assert {k: n for k, n in attrition.events.items() if k.startswith("radiology")} == {
         "radiology reports": 6, "radiology reports in no case's window": 1, "radiology reports used": 2,
         "radiology reports repeated later": 1, "radiology reports without a name": 1,
         "radiology reports that are addenda": 1}  # fmt: skip
@@ -126,24 +126,24 @@ def test_radiology_by_its_examination_names_with_addenda(tmp_path):
 def test_specimens_that_nobody_examined_are_left_out_on_demand(tmp_path, held):
     items = [("1", "Blue Top Hold"), ("2", "HELD"), ("3", "H"), ("4", "EDTX1"), ("5", "Held Lactate"), ("6", "Holdase"),
              ("7", "Haptoglobin"), ("8", "PTH")]  # fmt: skip
-    records, funnel = ingested(tmp_path, {
+    records, attrition = ingested(tmp_path, {
         "hosp/d_labitems": [{"itemid": i, "label": label, "fluid": "Blood"} for i, label in items],
         "hosp/labevents": [lab(i, "11", i, ADMIT["11"], "1") for i, _ in items],
         "hosp/microbiologyevents": [], "note/radiology": [],
     }, held_specimens=held)  # fmt: skip
     found = {k for k in records["1-DS-1"].key_pertinent_results_dict if "Physical Examination" not in k}
     assert len(found) == (8 if held == "keep" else 3)
-    assert funnel.events["laboratory rows of held specimens"] == (0 if held == "keep" else 5)
+    assert attrition.events["laboratory rows of held specimens"] == (0 if held == "keep" else 5)
 
 
 def test_the_first_note_by_number_counts_and_one_of_another_patient_does_not(tmp_path):
     notes = {row["note_id"]: row for row in mimic_tables()["note/discharge"][1]}
     mine, other = notes["1-DS-1"], notes["1-DS-2"]
-    records, funnel = ingested(tmp_path, {"note/discharge": [
+    records, attrition = ingested(tmp_path, {"note/discharge": [
         mine | {"note_id": "1-DS-21"}, mine | {"note_id": "1-DS-9"}, mine | {"note_id": "1-AD-1"},
         other | {"note_id": "2-DS-1", "subject_id": "2"}, other]})  # fmt: skip
     assert set(records) == {"1-DS-9", "1-DS-2"}
-    assert funnel.dropped == {"note of no known admission": ["2-DS-1"],
+    assert attrition.dropped == {"note of no known admission": ["2-DS-1"],
                               "another note of the same admission": ["1-AD-1", "1-DS-21"]}  # fmt: skip
 
 
@@ -163,14 +163,14 @@ def test_rows_that_stand_twice_count_once_unless_they_disagree(tmp_path):
 
 def test_an_impossible_age_is_counted_and_not_told(tmp_path):
     young = [{"subject_id": "1", "gender": "F", "anchor_age": "0", "anchor_year": "2151"}]
-    records, funnel = ingested(tmp_path, {"hosp/patients": young})
+    records, attrition = ingested(tmp_path, {"hosp/patients": young})
     assert records["1-DS-1"].case_summary.startswith("- Patient Information: female\n")
     # both stays of the patient; of the second patient's, whose row is missing, no age is known at all
-    assert funnel.events["admissions at an impossible age, left out of the summary"] == 2
+    assert attrition.events["admissions at an impossible age, left out of the summary"] == 2
 
 
 def test_whole_numbers_that_pandas_wrote_as_floats_are_the_same_numbers(tmp_path):
-    plain, funnel = ingest("mimic_iv", settings(), write_mimic(tmp_path / "csv"))
+    plain, attrition = ingest("mimic_iv", settings(), write_mimic(tmp_path / "csv"))
     for name in mimic_tables():
         target = tmp_path / "floats" / f"{name}.parquet"
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -179,31 +179,30 @@ def test_whole_numbers_that_pandas_wrote_as_floats_are_the_same_numbers(tmp_path
             frame[column] = frame[column].astype(float)
         frame.to_parquet(target)
     again, told = ingest("mimic_iv", settings(), tmp_path / "floats")
-    assert (again, told.report()) == (plain, funnel.report())
+    assert (again, told.report()) == (plain, attrition.report())
 
 
 def test_linked_tables_lie_where_they_are_told_to_and_do_not_stay(tmp_path):
     left = tmp_path / "state" / "tables" / "tables.duckdb"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"what a killed import left")
-    ingest("mimic_iv", settings(), write_mimic(tmp_path / "raw"), scratch=left.parent)
+    ingest("mimic_iv", settings(), write_mimic(tmp_path / "raw"), state=left.parent.parent)
     assert not left.parent.exists() and left.parent.parent.exists()
 
 
-def _wait(go) -> None:
-    _end_with_parent()
+PARENT = """
+import multiprocessing, time
+from cdpr.ingest.workers import end_with_parent
+
+def wait(go):
+    end_with_parent()
     go.set()
     time.sleep(600)
 
-
-_PARENT = """
-import multiprocessing, sys
-sys.path.insert(0, {folder!r})
-from test_mimic_events import _wait
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")
     go = context.Event()
-    worker = context.Process(target=_wait, args=(go,))
+    worker = context.Process(target=wait, args=(go,))
     worker.start()
     go.wait(60)
     print(worker.pid, flush=True)
@@ -214,7 +213,7 @@ if __name__ == "__main__":
 def test_workers_end_when_their_parent_is_killed(tmp_path):
     """Otherwise they would hold the pipe of a killed import open, and whoever reads it would wait for ever."""
     script = tmp_path / "parent.py"
-    script.write_text(_PARENT.format(folder=str(Path(__file__).parent)))
+    script.write_text(PARENT)
     parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
     worker = int(parent.stdout.readline())
     os.kill(worker, 0)

@@ -2,13 +2,14 @@
 
 from .imaging import imaging_words
 from .io import RecordError, iterate_records, read_records, write_records
-from .record import PHYSICAL_SUFFIX, CaseRecord, is_physical
+from .record import PHYSICAL_SUFFIX, SECTIONS, CaseRecord, is_physical
 from .results import Analyte, format_analytes, parse_analytes
 from .split import split_by_subject
 from .vocabulary import Term, Vocabulary, diagnoses, examinations, leading_disease, normalise
 
 __all__ = [
     "PHYSICAL_SUFFIX",
+    "SECTIONS",
     "Analyte",
     "CaseRecord",
     "RecordError",

@@ -7,7 +7,15 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 PHYSICAL_SUFFIX = " (Physical Examination)"
-SCHEMA_VERSION = 1
+SECTIONS = (  # of a case summary, in order
+    "Patient Information",
+    "Chief Complaint",
+    "History of Present Illness",
+    "Past Medical History",
+    "Personal History",
+    "Family History",
+    "Allergy History",
+)
 
 
 def is_physical(exam_key: str) -> bool:
@@ -25,7 +33,7 @@ class CaseRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     note_id: str = Field(min_length=1)
     case_summary: str = Field(min_length=1)
     key_pertinent_results_dict: dict[str, str]

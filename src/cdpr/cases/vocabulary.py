@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
+
+from ..files import shipped_table
 
 # What follows adds complications or details to the disease named first.
 _DETAIL = re.compile(
@@ -63,9 +63,7 @@ class Vocabulary:
 
 
 def _load(name: str) -> Vocabulary:
-    source = resources.files(__package__).joinpath("data", name)
-    with source.open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines))
+    rows = shipped_table("cdpr.cases", "data", name)
     return Vocabulary(Term(r["name"], tuple(a for a in r["aliases"].split("|") if a), r["kind"]) for r in rows)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..settings.datasets import IN_DOMAIN
 from .model import load_hospital
 from .posterior import Diagnostician
 from .sample import Patient, sample_patient
@@ -110,7 +111,7 @@ def main(argv: list[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=1000)
-    parser.add_argument("--dataset", default="mimic_iv")
+    parser.add_argument("--dataset", default=IN_DOMAIN)
     parser.add_argument("--cost-unit-usd", type=float, default=7.0)
     args = parser.parse_args(argv)
     hospital = load_hospital()

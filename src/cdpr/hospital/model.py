@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..cases import diagnoses, examinations
+from ..settings.datasets import IN_DOMAIN
 
 KINDS = ("laboratory", "microbiology", "imaging", "procedure", "physical")
 _SMALL_WORDS = frozenset(["a", "an", "the", "is", "are", "in", "of", "at", "to", "on", "and", "with"])
@@ -133,7 +134,7 @@ class Hospital:
 
     def site(self, dataset: str) -> Site:
         """The hospital behind a data set; cases from elsewhere are read like in-domain ones."""
-        return self.sites.get(dataset, self.sites["mimic_iv"])
+        return self.sites.get(dataset, self.sites[IN_DOMAIN])
 
 
 @functools.cache

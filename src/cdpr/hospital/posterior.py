@@ -7,6 +7,7 @@ import functools
 import numpy as np
 
 from ..cases import PHYSICAL_SUFFIX, examinations
+from ..settings.datasets import IN_DOMAIN
 from .interpret import Interpreter
 from .model import Examination, Hospital, load_hospital
 from .sample import AGES, age_table
@@ -18,7 +19,7 @@ class Diagnostician:
     All distributions are arrays over ``diseases`` (canonical names), shape [D].
     """
 
-    def __init__(self, hospital: Hospital | None = None, dataset: str = "mimic_iv"):
+    def __init__(self, hospital: Hospital | None = None, dataset: str = IN_DOMAIN):
         self.hospital = hospital or load_hospital()
         self.site = self.hospital.site(dataset)
         self.diseases = [d.name for d in self.hospital.diseases]

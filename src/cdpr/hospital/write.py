@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import pkgutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ..job import Job
+from ..settings import Settings
+from ..settings.datasets import DATASETS
 from ..settings.schema import HospitalSettings
-from .model import load_hospital
+from .model import Hospital, load_hospital
 
-DATASETS = ("mimic_iv", "clinicalbench", "private")
+WRITTEN = tuple(name for name, entry in DATASETS.items() if entry.writer)
+# The model, the folder to write to, how many patients or cases, the seed.
+Writer = Callable[[Hospital, Path, int, int], None]
 
 
-def write_hospital(settings: HospitalSettings, out_dir: str | Path, datasets: Iterable[str] = DATASETS) -> None:
-    """Write ``mimic_iv/{hosp,note}/*.csv.gz``, ``clinicalbench/clinicalbench.json`` and
-    ``private/{cases,results}.csv`` below ``out_dir``, or only some of them. Raises ValueError for another name."""
-    from .write_clinicalbench import write_clinicalbench
-    from .write_mimic import write_mimic
-    from .write_private import write_private
+def make_hospital(settings: Settings, job: Job) -> None:
+    """Write the raw files of each data set that is asked for, in its native format."""
+    for dataset, folder in job.out.items():
+        write_hospital(settings.hospital, folder.parent, [dataset])
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        job.metrics[f"bytes/{dataset}"] = size
+        print(f"{dataset}: {size / 1e6:.1f} MB of raw files")
 
-    hospital, out = load_hospital(), Path(out_dir)
+
+def write_hospital(settings: HospitalSettings, out_dir: str | Path, datasets: Iterable[str] = WRITTEN) -> None:
+    """Write a folder of each data set below ``out_dir``. Raises ValueError for one that the hospital does not write."""
     for dataset in datasets:
-        if dataset == "mimic_iv":
-            write_mimic(hospital, out / dataset, settings.mimic_patients, settings.seed)
-        elif dataset == "clinicalbench":
-            write_clinicalbench(hospital, out / dataset, settings.clinicalbench_cases, settings.seed)
-        elif dataset == "private":
-            write_private(hospital, out / dataset, settings.private_cases, settings.seed)
-        else:
-            raise ValueError(f"data set {dataset!r}: the hospital writes {', '.join(DATASETS)}")
+        if dataset not in WRITTEN:
+            raise ValueError(f"data set {dataset!r}: the hospital writes {', '.join(WRITTEN)}")
+        entry = DATASETS[dataset]
+        write: Writer = pkgutil.resolve_name(entry.writer)
+        write(load_hospital(), Path(out_dir) / dataset, getattr(settings, entry.size), settings.seed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..cases import Analyte, diagnoses
+from ..cases import SECTIONS, Analyte, diagnoses
 from ..files import write_bytes
 from .mimic_notes import physical_text
 from .model import Hospital, Site
@@ -68,7 +68,7 @@ def _results(hospital: Hospital, site: Site, patient: Patient) -> tuple[dict, di
         if exam.kind == "laboratory":
             analytes = write_analytes(exam, site, patient)
             odd = "; ".join(f"{a.label} {a.value}" for a in analytes if a.flag)
-            laboratory[called] = {"result": "; ".join(map(_print, analytes)), "abnormal": odd or "None"}
+            laboratory[called] = {"result": "; ".join(map(print_analyte, analytes)), "abnormal": odd or "None"}
         elif exam.kind == "microbiology":
             laboratory[called] = {"result": write_report(exam, site, patient), "abnormal": "None"}
         else:
@@ -76,7 +76,7 @@ def _results(hospital: Hospital, site: Site, patient: Patient) -> tuple[dict, di
     return laboratory, imaging, ""
 
 
-def _print(analyte: Analyte) -> str:
+def print_analyte(analyte: Analyte) -> str:
     """``Serum sodium 128 mmol/L (135-145)``."""
     unit = f" {analyte.units}" if analyte.units else ""
     bounds = f" ({analyte.low:g}-{analyte.high:g})" if analyte.low is not None else ""
@@ -95,17 +95,9 @@ def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict,
         + [f"{name}: {entry['findings']}" for name, entry in imaging.items()]
     )
     sex = "Female" if patient.female else "Male"
-    order = (
-        "Chief Complaint",
-        "History of Present Illness",
-        "Past Medical History",
-        "Personal History",
-        "Family History",
-        "Allergy History",
-    )
     lines = [
         f"Patient Basic Information: {sex}, {patient.age} years old.",
-        *(f"{name}: {told[name]}" for name in order),
+        *(f"{name}: {told[name]}" for name in SECTIONS[1:]),
         f"Physical Examination:\n{physical}",
         f"Auxiliary Examination: {auxiliary}",
     ]

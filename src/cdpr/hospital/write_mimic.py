@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..cases import Analyte
-from .files import write_csv
+from ..files import write_csv
 from .mimic_notes import discharge_note, radiology_note
 from .model import Examination, Hospital, Site
 from .sample import Patient, sample_patient, write_analytes, write_measure, write_report

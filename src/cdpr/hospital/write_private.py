@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..cases import Analyte, diagnoses
-from .files import write_csv
+from ..files import write_csv
 from .model import Examination, Hospital, Site
 from .sample import Patient, sample_patient, write_analytes, write_presentation, write_report
 

@@ -1,6 +1,7 @@
 """From raw clinical files to case records, split by patient."""
 
-from .funnel import Funnel, IngestError
-from .run import IMPORTERS, ingest
+from .attrition import Attrition, AttritionReport
+from .error import IngestError
+from .run import ingest
 
-__all__ = ["IMPORTERS", "Funnel", "IngestError", "ingest"]
+__all__ = ["Attrition", "AttritionReport", "IngestError", "ingest"]

@@ -18,9 +18,10 @@ from typing import Any
 
 from ..cases import CaseRecord, Term, examinations, normalise
 from ..settings.datasets import Source
-from .draft import Draft, Finish
-from .flat_files import examination_name, is_absent, json_lines
-from .funnel import Funnel, IngestError
+from .attrition import Attrition
+from .draft import Draft, Import
+from .error import IngestError
+from .flat_files import examination_name, files_at, is_absent, json_lines
 from .names import physical_key
 from .panels import panels
 from .summary import one_line
@@ -56,29 +57,25 @@ _FIELDS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results", "Co
 _AS_PUBLISHED = "use the data set as published"
 
 
-def read_agentclinic(source: Source, path: Path, finish: Finish, funnel: Funnel) -> Iterator[CaseRecord]:
+def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
     """Records of all usable cases of a ``.jsonl`` file (or the one such file of a folder).
 
     Cases have no number of their own: theirs is a digest of their content. Raises IngestError.
     """
-    file, seen = _file(path), set()
+    files = files_at(work.path, ".jsonl")
+    if len(files) != 1:
+        raise IngestError(work.path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")
+    yield from work.records(_drafts(files[0], work.attrition))
+
+
+def _drafts(file: Path, attrition: Attrition) -> Iterator[Draft]:
+    seen: set[str] = set()
     for line, value in json_lines(file):
-        draft = _draft(_case(file, line, value), funnel)
+        draft = _draft(_case(file, line, value), attrition)
         if draft.note_id in seen:
             draft.rejected = "same case twice"
         seen.add(draft.note_id)
-        record = finish(draft, funnel)
-        if record is not None:
-            yield record
-
-
-def _file(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    files = sorted(f for f in path.iterdir() if f.name.endswith((".jsonl", ".jsonl.gz")) and f.name[0] != ".")
-    if len(files) != 1:
-        raise IngestError(path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")
-    return files[0]
+        yield draft
 
 
 def _case(path: Path, line: int, value: Any) -> dict[str, Any]:
@@ -93,7 +90,7 @@ def _case(path: Path, line: int, value: Any) -> dict[str, Any]:
     return case
 
 
-def _draft(case: Mapping[str, Any], funnel: Funnel) -> Draft:
+def _draft(case: Mapping[str, Any], attrition: Attrition) -> Draft:
     # Texts under one key follow one another, each once.
     physical: dict[str, dict[str, None]] = {}
     results: dict[str, dict[str, None]] = {}
@@ -106,7 +103,7 @@ def _draft(case: Mapping[str, Any], funnel: Funnel) -> Draft:
         place, key = (physical, physical_key(key)) if key == "Vital Signs" else (results, key)
         place.setdefault(key, {})[text] = None
     for what, number in told.items():
-        funnel.count(what, number)
+        attrition.count(what, number)
     number = "agentclinic-" + hashlib.sha256(json.dumps(case, sort_keys=True).encode()).hexdigest()[:10]
     return Draft(
         note_id=number,

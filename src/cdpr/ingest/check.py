@@ -12,10 +12,12 @@ from statistics import median
 from ..cases import CaseRecord, is_physical
 from ..costs import Catalogue, load_catalogue, nearest, price_of, with_overrides
 from ..settings import Settings
+from ..settings.schema import Costs
+from .attrition import Attrition
 from .doubts import doubts
-from .draft import finish
+from .draft import Selection
+from .error import IngestError
 from .flat_files import quoted
-from .funnel import Funnel, IngestError
 from .private import CASE_COLUMNS, CATEGORIES, RESULT_COLUMNS, drafts, read_export
 
 _SHOWN = 20  # problems of one kind, and names
@@ -40,11 +42,12 @@ class Report:
     worth a look but would be ingested."""
 
     path: Path
-    settings: Settings
+    credentialed: bool
+    costs: Costs
     catalogue: Catalogue
     problems: list[IngestError] = field(default_factory=list)
     doubts: list[IngestError] = field(default_factory=list)
-    funnel: Funnel = field(default_factory=lambda: Funnel("private"))
+    attrition: Attrition = field(default_factory=lambda: Attrition("private"))
     cases: list[CaseRecord] = field(default_factory=list)
     ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
     unknown: list[tuple[str, int]] = field(default_factory=list)
@@ -56,18 +59,18 @@ class Report:
 
     def text(self, show_values: bool = False) -> str:
         """The report for a terminal. Of a credentialed source it quotes no value unless asked to."""
-        quiet = self.settings.data.private.credentialed and not show_values
+        quiet = self.credentialed and not show_values
         problems, doubtful = ([problem.without_text() if quiet else problem for problem in found]
                               for found in (self.problems, self.doubts))  # fmt: skip
         verdict = "can be ingested" if self.ok else f"would be refused: {_many(len(problems), 'problem')}"
         lines = [f"{self.path}: {verdict}", *_told(problems), *self._ignored()]
         if doubtful:
             lines += ["\nworth a look (no reason to refuse)", *_told(doubtful)]
-        if self.funnel.read:
+        if self.attrition.read:
             title = "what would be ingested" if self.ok else "what the readable part would give"
             lines += ["", title, *self._kept(quiet), *self._prices(quiet)]
         if quiet:
-            lines += ["", "Values are withheld because data.private.credentialed is on; --show-values shows them."]
+            lines += ["", "Values are withheld unless data.private.credentialed is false; --show-values shows them."]
         return "\n".join(lines)
 
     def _ignored(self) -> Iterator[str]:
@@ -81,8 +84,8 @@ class Report:
             yield f"\nresults of cases that are not listed, left out: {self.unknown[0][0]}, lines {lines}{more}"
 
     def _kept(self, quiet: bool) -> Iterator[str]:
-        yield f"  cases             {self.funnel.read} read, {len(self.cases)} kept"
-        for rule, dropped in self.funnel.dropped.items():
+        yield f"  cases             {self.attrition.read} read, {len(self.cases)} kept"
+        for rule, dropped in self.attrition.dropped.items():
             shown = ", ".join(map(quoted, dropped[:_SHOWN])) + (", ..." if len(dropped) > _SHOWN else "")
             yield f"    dropped         {len(dropped)}: {rule}" + ("" if quiet else f" ({shown})")
         if not self.cases:
@@ -91,14 +94,14 @@ class Report:
         free = [sum(is_physical(key) for key in case.key_pertinent_results_dict) for case in self.cases]
         for name, counts in (("examinations", charged), ("physical items", free)):
             yield f"  {name:17} {min(counts)} to {max(counts)} a case, median {median(counts):g}"
-        for leak in self.funnel.report()["leaks"]:
-            yield f"  leak              {leak['leak']}: {leak['action']}, {_many(leak['cases'], 'case')}"
-        for event, count in sorted(self.funnel.events.items()):
+        for leak in self.attrition.leaks():
+            yield f"  leak              {leak.leak}: {leak.action}, {_many(leak.cases, 'case')}"
+        for event, count in sorted(self.attrition.events.items()):
             yield f"  counted           {count} {event}"
 
     def _prices(self, quiet: bool) -> Iterator[str]:
         keys = (key for case in self.cases for key in case.key_pertinent_results_dict if not is_physical(key))
-        names, costs = Counter(keys), self.settings.costs
+        names, costs = Counter(keys), self.costs
         if not names:
             return
         how = {name: price_of(name, costs, self.catalogue).how for name in names}
@@ -128,24 +131,26 @@ def check(settings: Settings, path: str | Path) -> Report:
 
     Raises CatalogueError for ``data.price_overrides`` that cannot be used.
     """
-    source, own, folder = settings.data.private, settings.data.price_overrides, Path(path)
-    report = Report(folder, settings, with_overrides(load_catalogue(), own) if own else load_catalogue())
+    own, folder = settings.data.price_overrides, Path(path)
+    given = settings.data.private.model_dump() | {"path": str(folder)}
+    selection = Selection("private", type(settings.data.private)(**given).credentialed, settings.data.leaks)
+    catalogue = with_overrides(load_catalogue(), own) if own else load_catalogue()
+    report = Report(folder, selection.credentialed, settings.costs, catalogue)
     tell = report.problems.append
     if not folder.is_dir():
         what = "no such folder" if not folder.exists() else "not a folder"
         tell(IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl"))
         return report
     export = read_export(folder, tell)
-    for draft in drafts(export, report.funnel, tell):
-        record = finish(draft, report.funnel, dataset="private", credentialed=source.credentialed,
-                        leaks=settings.data.leaks)  # fmt: skip
+    for draft in drafts(export, report.attrition, tell):
+        record = selection.record(draft, report.attrition)
         if record is not None:
             report.cases.append(record)
     report.ignored = export.ignored
     report.unknown = [(row.path.name, row.line) for row in export.unlisted()]
     report.doubts = list(doubts(export))
     if not report.problems and not report.cases:
-        tell(IngestError(folder, f"no usable case among {report.funnel.read}", "see below what was dropped"))
+        tell(IngestError(folder, f"no usable case among {report.attrition.read}", "see below what was dropped"))
     return report
 
 

@@ -8,18 +8,19 @@ results; what follows under "Auxiliary Examination" repeats the results dictiona
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..cases import CaseRecord
 from ..settings.datasets import ClinicalBenchSource
-from .draft import Draft, Finish
-from .flat_files import LONGEST_NAME, examination_name, is_absent, parse_json, quoted, read_text
-from .funnel import Funnel, IngestError
+from .attrition import Attrition
+from .draft import Draft, Import
+from .error import IngestError
+from .flat_files import LONGEST_NAME, examination_name, files_at, is_absent, parse_json, quoted, read_text
 from .names import add_text
 from .physical import physical_results
-from .summary import one_line, only_refers, says_something
+from .summary import CHINESE, one_line, only_refers, says_something
 
 NOTICE = (
     "Evaluated using ClinicalBench (https://github.com/WeixiangYAN/ClinicalLab, arXiv 2406.13890). Its licence allows "
@@ -45,7 +46,6 @@ _HEADING = re.compile(
 )
 _LANGUAGES = {"en": "en", "english": "en", "zh": "zh", "cn": "zh", "zh-cn": "zh", "chinese": "zh", "中文": "zh"}
 _NONE = re.compile(r"(?:none|nil|无)\W*", re.IGNORECASE)
-_CJK = re.compile(r"[\u3400-\u9fff]")
 _BLOCKS = {
     "laboratory_examination": "Laboratory Tests",
     "imageological_examination": "Imaging",
@@ -62,45 +62,40 @@ def repair_backslashes(text: str) -> str:
     return _BACKSLASH.sub(lambda match: match["valid"] or match["mark"] or r"\\", text)
 
 
-def read_clinicalbench(source: ClinicalBenchSource, path: Path, finish: Finish, funnel: Funnel) -> Iterator[CaseRecord]:
+def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[CaseRecord]:
     """Records of all usable cases of a file, or of all ``*.json`` files of a folder, in the language asked for.
 
     What breaks the structure is an IngestError with number of the case and field; a case that only lacks something,
     or stands twice word for word, is dropped and counted.
     """
+    files = files_at(work.path, ".json")
+    if not files:
+        raise IngestError(work.path, "no *.json file in this folder", "point data.clinicalbench.path at the data set")
     if source.path is not None:
-        funnel.warnings.append(NOTICE)
-    wanted = source.language
+        work.attrition.warnings.append(NOTICE)
+    yield from work.records(_drafts(files, source.language, work.attrition))
+    if not work.attrition.read and work.attrition.events:
+        raise IngestError(work.path, f"no case in the language {source.language}", "set data.clinicalbench.language")
+
+
+def _drafts(files: Sequence[Path], wanted: str, attrition: Attrition) -> Iterator[Draft]:
     seen: dict[str, Any] = {}
-    for file in _files(path):
+    for file in files:
         cases = parse_json(file, repair_backslashes(read_text(file)))
         for index, case in enumerate(cases if isinstance(cases, list) else [cases]):
             _check(file, index, case)
             language = _language(case)
             if wanted not in ("both", language):
-                funnel.count(f"cases in another language ({language})")
+                attrition.count(f"cases in another language ({language})")
                 continue
-            draft = _draft(case, language, funnel)
+            draft = _draft(case, language, attrition)
             if draft.note_id in seen:
                 if case != seen[draft.note_id]:
                     raise IngestError(file, f"{quoted(str(case['id']))} names two different cases",
                                       "give every case its own number", field=f"[{index}].id")  # fmt: skip
                 draft.rejected = "same case twice"
             seen[draft.note_id] = case
-            record = finish(draft, funnel)
-            if record is not None:
-                yield record
-    if not seen and funnel.events:
-        raise IngestError(path, f"no case in the language {wanted}", "set data.clinicalbench.language")
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    files = sorted(f for f in path.iterdir() if f.name.endswith((".json", ".json.gz")) and f.name[0] != ".")
-    if not files:
-        raise IngestError(path, "no *.json file in this folder", "point data.clinicalbench.path at the data set")
-    return files
+            yield draft
 
 
 def _check(path: Path, index: int, case: Any) -> None:
@@ -127,15 +122,15 @@ def _check(path: Path, index: int, case: Any) -> None:
 def _language(case: Mapping[str, Any]) -> str:
     """What the case says of its language, else what its summary is written in."""
     named = _LANGUAGES.get(str(case.get("language")).strip().casefold())
-    return named or ("zh" if _CJK.search(case.get("clinical_case_summary") or "") else "en")
+    return named or ("zh" if CHINESE.search(case.get("clinical_case_summary") or "") else "en")
 
 
-def _draft(case: Mapping[str, Any], language: str, funnel: Funnel) -> Draft:
-    sections = _sections(case.get("clinical_case_summary") or "", funnel)
+def _draft(case: Mapping[str, Any], language: str, attrition: Attrition) -> Draft:
+    sections = _sections(case.get("clinical_case_summary") or "", attrition)
     physical = physical_results(sections.pop("physical", ""))
     results: dict[str, str] = {}
     for name in _BLOCKS:
-        _add_examinations(results, case.get(name), name, language, funnel)
+        _add_examinations(results, case.get(name), name, language, attrition)
     number = one_line(str(case["id"]))
     return Draft(
         note_id=f"clinicalbench-{language}-{number}",
@@ -150,12 +145,12 @@ def _draft(case: Mapping[str, Any], language: str, funnel: Funnel) -> Draft:
     )
 
 
-def _sections(text: str, funnel: Funnel) -> dict[str, str]:
+def _sections(text: str, attrition: Attrition) -> dict[str, str]:
     """Text by section, up to the auxiliary examinations; a section named twice keeps both texts."""
     names = list(_HEADINGS)
     matches = list(_HEADING.finditer(text))
     if matches and says_something(text[: matches[0].start()]):
-        funnel.count("summaries with text before the first heading")
+        attrition.count("summaries with text before the first heading")
     found: dict[str, str] = {}
     for match, following in zip(matches, [*matches[1:], None], strict=False):
         name = names[int(match.lastgroup[1:])]
@@ -168,13 +163,13 @@ def _sections(text: str, funnel: Funnel) -> dict[str, str]:
     return found
 
 
-def _add_examinations(results: dict[str, str], block: Any, kind: str, language: str, funnel: Funnel) -> None:
+def _add_examinations(results: dict[str, str], block: Any, kind: str, language: str, attrition: Attrition) -> None:
     """Add the results of a dictionary of examinations, or of the text that stands for one."""
     if block is None or (isinstance(block, str) and not _text(block)):
         return
     if isinstance(block, str):
         if kind != "pathological_examination":
-            funnel.count(f"{kind} given as text")
+            attrition.count(f"{kind} given as text")
         add_text(results, _BLOCKS[kind], one_line(block))
         return
     for name, content in block.items():
@@ -182,7 +177,7 @@ def _add_examinations(results: dict[str, str], block: Any, kind: str, language: 
         if text:
             add_text(results, readable(name) or _BLOCKS[kind], text)
         else:
-            funnel.count(f"{kind} entries without a result")
+            attrition.count(f"{kind} entries without a result")
 
 
 def readable(name: str) -> str:

@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
-from ..cases import CaseRecord, RecordError
+from ..cases import SECTIONS, CaseRecord, RecordError, iterate_records, write_records
+from ..files import write_text
+from ..job import Job
+from ..settings import Settings
+from .attrition import Attrition
 from .draft import tells_something
-from .funnel import Funnel
 from .leaks import STRICT, control
-from .summary import SECTIONS, build_summary
+from .summary import build_summary
 
 _BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
+
+
+def remove_leaks(settings: Settings, job: Job) -> None:
+    """Write the leak-controlled test cases of a benchmark, and the report of what was taken out, in numbers."""
+    attrition = Attrition(job.options["dataset"])
+    attrition.splits = {"test": write_records(job.out["controlled"], _test_cases(job.inputs["cases"], attrition))}
+    report = attrition.report()
+    write_text(job.out["report"], report.text())
+    job.metrics.update(read=report.read, kept=report.kept)
+    print(f"{report.dataset}, leak-controlled: kept {report.kept} of {report.read} test cases")
+    for leak in report.leaks:
+        print(f"  {leak.leak}: {leak.action} in {leak.cases}")
+
+
+def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
+    for line, record in enumerate(iterate_records(path), 1):
+        try:
+            case = controlled(record, attrition) if record.split == "test" else None
+        except RecordError as error:
+            raise RecordError(f"{path}:{line}: {error}") from None
+        if case is not None:
+            yield case
 
 
 def parse_summary(summary: str) -> dict[str, str]:
@@ -28,24 +55,24 @@ def parse_summary(summary: str) -> dict[str, str]:
     return sections
 
 
-def controlled(record: CaseRecord, funnel: Funnel) -> CaseRecord | None:
+def controlled(record: CaseRecord, attrition: Attrition) -> CaseRecord | None:
     """The record under the strictest leak control, or None when no examination, or neither complaint nor present
-    illness, is left of it (told to the funnel).
+    illness, is left of it (counted in ``attrition``).
 
     What remains keeps its price, that of its whole billing group included: benchmark and variant differ in what they
     tell, not in what it costs. Raises RecordError for a summary that is not in the unified format.
     """
-    funnel.read += 1
+    attrition.read += 1
     results = record.key_pertinent_results_dict
     cleared = control(
-        record.note_id, record.diagnosis_results, parse_summary(record.case_summary), results, STRICT, funnel
+        record.note_id, record.diagnosis_results, parse_summary(record.case_summary), results, STRICT, attrition
     )
     history, results = cleared or ({}, {})
     if not tells_something(history):
-        return funnel.drop("no complaint and no present illness", record.note_id)
+        return attrition.drop("no complaint and no present illness", record.note_id)
     if not results:
-        return funnel.drop("no examination", record.note_id)
-    funnel.kept += 1
+        return attrition.drop("no examination", record.note_id)
+    attrition.kept += 1
     return record.model_copy(update={
         "case_summary": build_summary(history),
         "key_pertinent_results_dict": results,

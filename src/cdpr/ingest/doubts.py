@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .flat_files import Row, quoted
-from .funnel import IngestError
+from .error import IngestError
+from .flat_files import RawRow, quoted
 from .private import Export
 
 _SPREADSHEET_ERROR = re.compile(r"#(?:DIV/0!|N/A|NAME\?|NULL!|NUM!|REF!|VALUE!|#+)", re.IGNORECASE)
@@ -30,7 +30,7 @@ def doubts(export: Export) -> Iterator[IngestError]:
     yield from _same_sequence(export)
 
 
-def _diagnosis(row: Row) -> Iterator[IngestError]:
+def _diagnosis(row: RawRow) -> Iterator[IngestError]:
     text = row["discharge_diagnosis"]
     if _CODE.fullmatch(text):
         yield row.problem("discharge_diagnosis", f"{quoted(text)} looks like a code", "write the name of the disease")
@@ -39,7 +39,7 @@ def _diagnosis(row: Row) -> Iterator[IngestError]:
         yield row.problem("discharge_diagnosis", problem, "keep the primary diagnosis alone")
 
 
-def _value(row: Row) -> Iterator[IngestError]:
+def _value(row: RawRow) -> Iterator[IngestError]:
     text = row["value"]
     if _DECIMAL_COMMA.fullmatch(text):
         yield row.problem("value", f"{quoted(text)} has a comma", "write decimals with a point")

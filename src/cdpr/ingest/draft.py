@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from ..cases import CaseRecord
-from ..settings.data import Leaks
-from .funnel import Funnel
+from ..settings.data import Governance, Leaks
+from .attrition import Attrition
 from .leaks import control
 from .summary import build_summary, one_line, says_something
 
@@ -33,37 +35,71 @@ class Draft:
     physical: dict[str, str] = field(default_factory=dict)
 
 
-Finish = Callable[[Draft, Funnel], CaseRecord | None]
+@dataclass(frozen=True)
+class Selection:
+    """Which drafts of a data set become case records, and what is taken out of these."""
+
+    dataset: str
+    credentialed: bool
+    leaks: Leaks
+
+    def record(self, draft: Draft, attrition: Attrition) -> CaseRecord | None:
+        """The record of a usable case, in split ``test`` until it is split; None when a rule drops it (counted in
+        ``attrition``)."""
+        attrition.read += 1
+        rule = draft.rejected or _missing(draft)
+        if rule is not None:
+            return attrition.drop(rule, draft.note_id)
+        results = draft.physical | draft.results
+        history = {name: _lines(text) for name, text in draft.history.items()}
+        cleared = control(draft.note_id, draft.diagnosis, history, results, self.leaks, attrition)
+        if cleared is None:
+            return None
+        history, results = cleared
+        if not tells_something(history):
+            return attrition.drop("no complaint and no present illness", draft.note_id)
+        if not (results if not draft.needs_physical else set(results) - set(draft.physical)):
+            return attrition.drop("no examination", draft.note_id)
+        return CaseRecord(
+            note_id=draft.note_id,
+            case_summary=build_summary(history),
+            key_pertinent_results_dict=results,
+            final_diagnosis=draft.final_diagnosis or draft.diagnosis,
+            diagnosis_results=draft.diagnosis,
+            dataset=self.dataset,
+            split="test",
+            language=draft.language,
+            subject_key=draft.subject_key,
+            credentialed=self.credentialed,
+        )
 
 
-def finish(draft: Draft, funnel: Funnel, *, dataset: str, credentialed: bool, leaks: Leaks) -> CaseRecord | None:
-    """The record of a usable case, in split ``test`` until it is split; None when a rule drops it (see ``funnel``)."""
-    funnel.read += 1
-    rule = draft.rejected or _missing(draft)
-    if rule is not None:
-        return funnel.drop(rule, draft.note_id)
-    results = draft.physical | draft.results
-    history = {name: _lines(text) for name, text in draft.history.items()}
-    cleared = control(draft.note_id, draft.diagnosis, history, results, leaks, funnel)
-    if cleared is None:
-        return None
-    history, results = cleared
-    if not tells_something(history):
-        return funnel.drop("no complaint and no present illness", draft.note_id)
-    if not (results if not draft.needs_physical else set(results) - set(draft.physical)):
-        return funnel.drop("no examination", draft.note_id)
-    return CaseRecord(
-        note_id=draft.note_id,
-        case_summary=build_summary(history),
-        key_pertinent_results_dict=results,
-        final_diagnosis=draft.final_diagnosis or draft.diagnosis,
-        diagnosis_results=draft.diagnosis,
-        dataset=dataset,
-        split="test",
-        language=draft.language,
-        subject_key=draft.subject_key,
-        credentialed=credentialed,
-    )
+@dataclass
+class Import:
+    """One import: what an importer is handed beside the settings of its data set.
+
+    ``path`` is the file or folder with the raw data, ``state`` a folder for work that survives a kill. ``selection``
+    can be sent to other processes, which then count in an attrition of their own. ``governance`` says what may be sent
+    to a model; ``tags`` end up in ``run.json``.
+    """
+
+    path: Path
+    state: Path
+    selection: Selection
+    governance: Governance
+    attrition: Attrition
+    tags: dict[str, str] = field(default_factory=dict)
+
+    def records(self, drafts: Iterable[Draft]) -> Iterator[CaseRecord]:
+        """The drafts that become records."""
+        for draft in drafts:
+            record = self.selection.record(draft, self.attrition)
+            if record is not None:
+                yield record
+
+
+# The settings of the data set (a `Source`), the import -> its records in any order. Raises IngestError.
+Importer = Callable[[Any, Import], Iterator[CaseRecord]]
 
 
 def _lines(text: str) -> str:

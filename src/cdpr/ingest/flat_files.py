@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..cases import PHYSICAL_SUFFIX
-from .funnel import IngestError
+from .error import IngestError
 from .summary import one_line
 from .tables import open_text
 
@@ -41,6 +41,13 @@ _ABSENT = re.compile(
     r"(?!.*\bbut\b).{0,80}|n/?a(?:\s+(?:for|due|given)\b.{0,80})?|暂无.{0,4}|未(?:查|做|检))?\W*",
     re.IGNORECASE | re.DOTALL,
 )
+
+
+def files_at(path: Path, ending: str) -> list[Path]:
+    """The file itself, or those files of a folder that end so, compressed (``.gz``) ones included."""
+    if not path.is_dir():
+        return [path]
+    return sorted(f for f in path.iterdir() if f.name.endswith((ending, f"{ending}.gz")) and f.name[0] != ".")
 
 
 def stop(problem: IngestError) -> NoReturn:
@@ -73,7 +80,7 @@ def examination_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class RawRow:
     """Fields of a table's row, or of an object in JSON (``within`` says where that stands in its line)."""
 
     path: Path
@@ -89,7 +96,7 @@ class Row:
         return IngestError(self.path, what, remedy, line=self.line, field=self.within + name)
 
 
-def csv_rows(path: Path, columns: Sequence[str], tell: Tell = stop, filled: Collection[str] = ()) -> Iterator[Row]:
+def csv_rows(path: Path, columns: Sequence[str], tell: Tell = stop, filled: Collection[str] = ()) -> Iterator[RawRow]:
     """Rows of a table whose header has these columns, in any order and among others; fields are stripped.
 
     ``filled`` are the columns that cannot be empty, for the remedy of one that is missing.
@@ -109,7 +116,7 @@ def csv_rows(path: Path, columns: Sequence[str], tell: Tell = stop, filled: Coll
             problem = f"{len(fields)} fields, the header has {len(names)}"
             tell(IngestError(path, problem, "put fields with commas in double quotes", line=line))
         else:
-            yield Row(path, line, dict(zip(names, fields, strict=True)))
+            yield RawRow(path, line, dict(zip(names, fields, strict=True)))
 
 
 def _csv_lines(path: Path, tell: Tell) -> Iterator[tuple[int, list[str]]]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ..settings.data import Leaks
-from .funnel import Funnel
+from .attrition import Attrition
 from .naming import Mention, blanked, mentions
 from .sentences import spans
 from .summary import says_something
@@ -37,22 +37,22 @@ def control(
     history: Mapping[str, str],
     results: Mapping[str, str],
     leaks: Leaks,
-    funnel: Funnel,
+    attrition: Attrition,
 ) -> tuple[dict[str, str], dict[str, str]] | None:
-    """History and results without what ``leaks`` takes out, or None for a case that it costs; all is told to the
-    funnel. A section or result of which nothing is left is absent."""
+    """History and results without what ``leaks`` takes out, or None for a case that it costs; all is counted in
+    ``attrition``. A section or result of which nothing is left is absent."""
     history, results = dict(history), dict(results)
-    _cut_results_in_history(case, history, leaks, funnel)
+    _cut_results_in_history(case, history, leaks, attrition)
     found = list(_named_by_history(history, diagnosis, leaks))
     for section, what, action, named in found:
         if action == "drop":
-            return funnel.drop(what, case, section, named[0].words)
+            return attrition.drop(what, case, section, named[0].words)
     for section, what, action, named in found:
-        funnel.leak(f"{what} (case kept)", "masked" if action == "mask" else "kept", case, section, named[0].words)
+        attrition.leak(f"{what} (case kept)", "masked" if action == "mask" else "kept", case, section, named[0].words)
     for section in {section for section, *_ in found}:
         masked = [m for place, _, action, named in found if place == section and action == "mask" for m in named]
         history[section] = blanked(history[section], masked)
-    cleared = {exam: _cleared_result(case, exam, text, diagnosis, leaks, funnel) for exam, text in results.items()}
+    cleared = {exam: _cleared_result(case, exam, text, diagnosis, leaks, attrition) for exam, text in results.items()}
     return history, {exam: text for exam, text in cleared.items() if says_something(text)}
 
 
@@ -72,34 +72,34 @@ def _named_by_history(
             yield section, *of_relative, relatives
 
 
-def _cut_results_in_history(case: str, history: dict[str, str], leaks: Leaks, funnel: Funnel) -> None:
+def _cut_results_in_history(case: str, history: dict[str, str], leaks: Leaks, attrition: Attrition) -> None:
     """Take results out of the present illness, in place."""
     section = "History of Present Illness"
     text = history.get(section, "")
     if leaks.results_in_history != "keep" and (before := before_emergency(text)) is not None:
-        funnel.leak("emergency department's findings in the history", "removed", case, section)
+        attrition.leak("emergency department's findings in the history", "removed", case, section)
         text = history[section] = before
     sentences = [text[start:end] for start, end in spans(text)]
     if not any(map(tells_result, sentences)):
         return
     removed = leaks.results_in_history == "all"
-    funnel.leak("results in the history", "removed" if removed else "kept", case, section)
+    attrition.leak("results in the history", "removed" if removed else "kept", case, section)
     if removed:
         history[section] = "\n".join(sentence for sentence in sentences if not tells_result(sentence))
 
 
-def _cleared_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, funnel: Funnel) -> str:
+def _cleared_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, attrition: Attrition) -> str:
     found = _IMPRESSION.search(text)
     if found is not None:
         if leaks.impression == "drop":
-            funnel.leak("impression of a report", "removed", case, exam)
+            attrition.leak("impression of a report", "removed", case, exam)
             text = text[: found.start()].rstrip()
         elif leaks.impression == "mask" and (named := mentions(found[0], diagnosis)):
-            funnel.leak("impression of a report", "masked", case, exam, named[0].words)
+            attrition.leak("impression of a report", "masked", case, exam, named[0].words)
             text = text[: found.start()] + blanked(found[0], named)
     named = mentions(text, diagnosis)
     if not named:
         return text
     action = {"drop": "removed", "mask": "masked", "keep": "kept"}[leaks.diagnosis_in_results]
-    funnel.leak("diagnosis named by a result", action, case, exam, named[0].words)
+    attrition.leak("diagnosis named by a result", action, case, exam, named[0].words)
     return {"removed": "", "masked": blanked(text, named), "kept": text}[action]

@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ..cases import Analyte, format_analytes
-from .funnel import Funnel
+from .attrition import Attrition
 from .names import exam_key
 from .panels import ANY_LABEL, panels
 from .radiology import examination_heading, report_text
@@ -71,11 +71,11 @@ def open_event_tables(tables: Tables) -> None:
     tables.add("note/radiology_detail", ["note_id", "field_name", "field_value", "field_ordinal"])
 
 
-def link_events(tables: Tables, funnel: Funnel, held: bool) -> None:
+def link_events(tables: Tables, attrition: Attrition, held: bool) -> None:
     """Tables ``lab``, ``micro`` and ``report``: rows in the windows of the table ``cases``, in one pass each. Without
     ``held`` specimens that nobody examined are left out.
 
-    Every row of the three sources is counted in ``funnel``: in a window or not, with a time and a result or not.
+    Every row of the three sources is counted in ``attrition``: in a window or not, with a time and a result or not.
     """
     for name, link in (
         ("laboratory", partial(_link_laboratory, held=held)),
@@ -83,11 +83,11 @@ def link_events(tables: Tables, funnel: Funnel, held: bool) -> None:
         ("radiology", _link_radiology),
     ):
         started = time.perf_counter()
-        link(tables, funnel)
+        link(tables, attrition)
         _log.info("linked %s rows to admissions in %.0f s", name, time.perf_counter() - started)
 
 
-def _link_laboratory(tables: Tables, funnel: Funnel, held: bool) -> None:
+def _link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
     """Of each item of an admission the first row with a result; ``items``: the examination of each item number."""
     no_result = f"({_BLANK.format('value')} AND valuenum IS NULL AND {_BLANK.format('comments')})"
     tables.run(f"""
@@ -128,16 +128,16 @@ def _link_laboratory(tables: Tables, funnel: Funnel, held: bool) -> None:
         FROM lab LEFT JOIN items USING (item)
     """)
     total, outside, untimed, empty, used, unexamined = (number or 0 for number in next(counts))
-    funnel.count("laboratory rows", total)
-    funnel.count("laboratory rows in no case's window", outside)
-    funnel.count("laboratory rows without a readable time", untimed)
-    funnel.count("laboratory rows without a result", empty)
-    funnel.count("laboratory rows repeated later", total - outside - untimed - empty - used - unexamined)
-    funnel.count("laboratory rows of held specimens", unexamined)
-    funnel.count("laboratory rows used", used)
+    attrition.count("laboratory rows", total)
+    attrition.count("laboratory rows in no case's window", outside)
+    attrition.count("laboratory rows without a readable time", untimed)
+    attrition.count("laboratory rows without a result", empty)
+    attrition.count("laboratory rows repeated later", total - outside - untimed - empty - used - unexamined)
+    attrition.count("laboratory rows of held specimens", unexamined)
+    attrition.count("laboratory rows used", used)
 
 
-def _link_microbiology(tables: Tables, funnel: Funnel) -> None:
+def _link_microbiology(tables: Tables, attrition: Attrition) -> None:
     """Where only the date is known, the event counts when that day touches the window."""
     linked = _LINKED.format(
         table="microbiologyevents",
@@ -146,11 +146,11 @@ def _link_microbiology(tables: Tables, funnel: Funnel) -> None:
     )
     tables.run(f"CREATE TABLE micro AS SELECT * FROM ({linked}) WHERE case_id IS NOT NULL ORDER BY subject_id")
     total, within = next(tables.rows("SELECT (SELECT count(*) FROM microbiologyevents), (SELECT count(*) FROM micro)"))
-    funnel.count("microbiology rows", total)
-    funnel.count("microbiology rows in no case's window", total - within)
+    attrition.count("microbiology rows", total)
+    attrition.count("microbiology rows in no case's window", total - within)
 
 
-def _link_radiology(tables: Tables, funnel: Funnel) -> None:
+def _link_radiology(tables: Tables, attrition: Attrition) -> None:
     """Reports with their names in the detail table, and the report that an addendum belongs to."""
     tables.run("""
         CREATE TABLE report_names AS
@@ -167,8 +167,8 @@ def _link_radiology(tables: Tables, funnel: Funnel) -> None:
         FROM ({linked}) l LEFT JOIN report_names n USING (note_id) ORDER BY 1
     """)
     total, outside = next(tables.rows("SELECT count(*), count(*) FILTER (case_id IS NULL) FROM report"))
-    funnel.count("radiology reports", total)
-    funnel.count("radiology reports in no case's window", outside)
+    attrition.count("radiology reports", total)
+    attrition.count("radiology reports in no case's window", outside)
 
 
 def events_of(tables: Tables, stays: Sequence[tuple[str | None, str | None]]) -> Events:
@@ -211,16 +211,16 @@ def _by_case(rows: Iterable[tuple]) -> dict[str, list[tuple]]:
     return dict(found)
 
 
-def results_of(case: str, events: Events, funnel: Funnel) -> dict[str, str]:
+def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str]:
     """All examinations of an admission: laboratory, microbiology, radiology; the first of each name counts."""
     results = {exam_key(name): text for name, text in _laboratory(events.laboratory.get(case, ()))}
     for what, found in (
-        ("microbiology rows", _microbiology(events.microbiology.get(case, ()), funnel)),
-        ("radiology reports", _radiology(events.radiology.get(case, ()), funnel)),
+        ("microbiology rows", _microbiology(events.microbiology.get(case, ()), attrition)),
+        ("radiology reports", _radiology(events.radiology.get(case, ()), attrition)),
     ):
         for names, text, rows in found:
             new = dict.fromkeys((key for name in names if (key := exam_key(name)) not in results), text)
-            funnel.count(f"{what} used" if new else f"{what} repeated later", rows)
+            attrition.count(f"{what} used" if new else f"{what} repeated later", rows)
             results |= new
     return results
 
@@ -237,22 +237,22 @@ def _analyte(label, value, units, low, high, flag, comments) -> Analyte:
     return Analyte(label, value, units, low, high, flag, comments)
 
 
-def _microbiology(rows: Iterable[tuple], funnel: Funnel) -> Iterator[tuple[list[str], str, int]]:
+def _microbiology(rows: Iterable[tuple], attrition: Attrition) -> Iterator[tuple[list[str], str, int]]:
     """Name, text and number of rows of cultures and other tests: organisms with their interpretations, else the
     comment; cancelled tests left out. Bottles of one draw are one test."""
     for (when, name, specimen), group in groupby(rows, key=lambda row: row[:3]):
         rows = [row[3:] for row in group]
         if when is None or name is None:
             missing = "readable time" if when is None else "test name"
-            funnel.count(f"microbiology rows without a {missing}", len(rows))
+            attrition.count(f"microbiology rows without a {missing}", len(rows))
             continue
         events = [row for row in rows if not any(_CANCELLED.match(text or "") for text in (row[0], row[4]))]
         if len(events) < len(rows):
-            funnel.count("microbiology rows of cancelled tests", len(rows) - len(events))
+            attrition.count("microbiology rows of cancelled tests", len(rows) - len(events))
         if text := _culture(events):
             yield [_with_specimen(name, specimen)], text, len(events)
         elif events:
-            funnel.count("microbiology rows without a result", len(events))
+            attrition.count("microbiology rows without a result", len(events))
 
 
 def _with_specimen(test: str, specimen: str | None) -> str:
@@ -284,7 +284,7 @@ def _distinct(items: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(item for item in items if item))
 
 
-def _radiology(rows: Sequence[tuple], funnel: Funnel) -> Iterator[tuple[list[str], str, int]]:
+def _radiology(rows: Sequence[tuple], attrition: Attrition) -> Iterator[tuple[list[str], str, int]]:
     """Reports by the names of the detail table, else by their own heading; addenda follow their reports."""
     addenda = defaultdict(list)
     for _, _, _, parent, text in rows:
@@ -293,11 +293,11 @@ def _radiology(rows: Sequence[tuple], funnel: Funnel) -> Iterator[tuple[list[str
     for when, number, names, parent, text in rows:
         text = text or ""
         if parent is not None:
-            funnel.count("radiology reports that are addenda")
+            attrition.count("radiology reports that are addenda")
             continue
         names, report = names or [examination_heading(text)], report_text(text)
         if when is None or not names[0] or not report:
             missing = "readable time" if when is None else "result" if names[0] else "name"
-            funnel.count(f"radiology reports without a {missing}")
+            attrition.count(f"radiology reports without a {missing}")
             continue
         yield names, " ".join([report, *addenda.pop(number, ())]), 1

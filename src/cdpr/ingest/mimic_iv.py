@@ -9,35 +9,32 @@ and read by worker processes. Nothing but the finished records is ever held whol
 
 from __future__ import annotations
 
+import importlib
 import logging
-import multiprocessing
-import multiprocessing.connection
-import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
 from ..cases import CaseRecord
 from ..settings.datasets import MimicSource
-from .draft import Draft, Finish
+from .attrition import Attrition
+from .draft import Draft, Import, Selection
+from .error import IngestError
 from .flat_files import quoted
-from .funnel import Funnel, IngestError
 from .mimic_events import Events, events_of, link_events, open_event_tables, results_of
 from .notes import DischargeNote, parse_discharge_note
 from .summary import patient_information
 from .tables import LONGEST_NOTE, Tables, line_of
+from .workers import in_processes
 
 Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 
 _log = logging.getLogger(__name__)
-_CHUNK = 500  # notes; also the smallest import for which worker processes pay
+CHUNK = 500  # notes; also the smallest import for which worker processes pay
 _OLDEST = 130  # years
 _NOTES = """
     SELECT n.note_id, n.subject_id, n.hadm_id, try_cast(a.admittime AS TIMESTAMP), p.gender, p.anchor_age,
@@ -63,29 +60,36 @@ class Note(NamedTuple):
     first: bool | None
 
 
-def read_mimic_iv(
-    source: MimicSource,
-    path: Path,
-    finish: Finish,
-    funnel: Funnel,
-    processes: int = 1,
-    improve: Improve | None = None,
-    scratch: Path | None = None,
-) -> Iterator[CaseRecord]:
-    """Records of all usable discharge summaries, read by this many processes; by this one alone where ``improve``
-    (see :mod:`cdpr.ingest.structurer`) helps with notes in free form.
+def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
+    """Records of all usable discharge summaries, read by ``source.threads`` processes; by this one alone where a
+    language model helps with notes in free form.
 
-    Raises IngestError for a missing table or column, a damaged file, or an unreadable age or admission time.
+    Raises IngestError for a missing table or column, a damaged file, or an unreadable age or admission time; and what
+    :class:`cdpr.ingest.structurer.Structurer` raises, before any note is read.
     """
-    with Tables(path, source.memory_gb, source.threads, scratch) as tables:
+    structurer = _structurer(source, work)
+    with Tables(work.path, work.state / "tables", source.memory_gb, source.threads) as tables:
         _open(tables)
-        _log.info("numbering notes and admissions in %s", path)
+        _log.info("numbering notes and admissions in %s", work.path)
         _index_notes(tables)
         _find_windows(tables, source)
-        link_events(tables, funnel, held=source.held_specimens == "keep")
-        for records, found in _read_chunks(tables, finish, 1 if improve else processes, improve):
-            funnel.add(found)
+        link_events(tables, work.attrition, held=source.held_specimens == "keep")
+        improve = structurer.improve_all if structurer else None
+        for records, found in _read_chunks(tables, work.selection, source.threads, improve):
+            work.attrition.add(found)
             yield from records
+    if structurer:
+        work.attrition.events += structurer.counters
+        work.tags.update(structurer.tags())
+
+
+def _structurer(source: MimicSource, work: Import) -> Any:
+    """The help that the settings ask for, or None. Imported by name: without it, ingestion does not depend on it."""
+    if source.structurer.model is None:
+        return None
+    module = importlib.import_module("cdpr.ingest.structurer")
+    dataset = work.selection.dataset
+    return module.Structurer(source.structurer, work.governance, source.credentialed, work.state, dataset)
 
 
 def _open(tables: Tables) -> None:
@@ -137,49 +141,23 @@ def _find_windows(tables: Tables, source: MimicSource) -> None:
 
 
 def _read_chunks(
-    tables: Tables, finish: Finish, processes: int, improve: Improve | None
-) -> Iterator[tuple[list[CaseRecord], Funnel]]:
+    tables: Tables, selection: Selection, processes: int, improve: Improve | None
+) -> Iterator[tuple[list[CaseRecord], Attrition]]:
     """What each chunk of notes gives, in worker processes where there are many."""
     (notes,) = next(tables.rows("SELECT count(*) FROM note_ids"))
     stream = _notes(tables)
     chunks = (
-        (chunk, events_of(tables, [(note.subject_id, note.hadm_id) for note in chunk]), finish)
-        for chunk in iter(lambda: list(islice(stream, _CHUNK)), [])
+        (chunk, events_of(tables, [(note.subject_id, note.hadm_id) for note in chunk]), selection)
+        for chunk in iter(lambda: list(islice(stream, CHUNK)), [])
     )
-    with ExitStack() as stack:
-        progress = stack.enter_context(_progress(notes))
-        if processes > 1 and notes > 2 * _CHUNK:
-            # Not forked: the table engine's threads would not come along.
-            context = multiprocessing.get_context("spawn")
-            pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent))
-            done = _ahead(pool, chunks, 2 * processes)
-        else:
-            done = (_read_chunk(*chunk, improve) for chunk in chunks)
+    if processes > 1 and notes > 2 * CHUNK and improve is None:
+        done = in_processes(_read_chunk, chunks, processes)
+    else:
+        done = (_read_chunk(*chunk, improve) for chunk in chunks)
+    with _progress(notes) as progress:
         for records, found in done:
             progress.update(found.read)
             yield records, found
-
-
-def _end_with_parent() -> None:
-    """Let a worker end when its parent is gone, however it went: it would hold the log open for ever."""
-    parent = multiprocessing.parent_process()
-
-    def wait() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def _ahead(pool: ProcessPoolExecutor, chunks: Iterator[tuple], depth: int) -> Iterator[tuple[list[CaseRecord], Funnel]]:
-    """Results in the order of the chunks, at most ``depth`` of which wait in memory."""
-    waiting = []
-    for chunk in chunks:
-        waiting.append(pool.submit(_read_chunk, *chunk))
-        if len(waiting) >= depth:
-            yield waiting.pop(0).result()
-    for future in waiting:
-        yield future.result()
 
 
 def _notes(tables: Tables) -> Iterator[Note]:
@@ -198,21 +176,21 @@ def _notes(tables: Tables) -> Iterator[Note]:
 
 
 def _read_chunk(
-    notes: Sequence[Note], events: Events, finish: Finish, improve: Improve | None = None
-) -> tuple[list[CaseRecord], Funnel]:
-    found = Funnel("mimic_iv")
+    notes: Sequence[Note], events: Events, selection: Selection, improve: Improve | None = None
+) -> tuple[list[CaseRecord], Attrition]:
+    found = Attrition(selection.dataset)
     parsed = [parse_discharge_note(note.text or "") for note in notes]
     if improve is not None:
         parsed = improve([(told, note.text or "") for told, note in zip(parsed, notes, strict=True)])
-    made = (finish(_draft(*pair, events, found), found) for pair in zip(notes, parsed, strict=True))
+    made = (selection.record(_draft(*pair, events, found), found) for pair in zip(notes, parsed, strict=True))
     return [record for record in made if record is not None], found
 
 
-def _draft(note: Note, parsed: DischargeNote, events: Events, funnel: Funnel) -> Draft:
+def _draft(note: Note, parsed: DischargeNote, events: Events, attrition: Attrition) -> Draft:
     # The anchor age holds in the anchor year; dates are shifted, intervals are not.
     years = int(note.age) + note.admit.year - int(note.year) if note.admit and note.age and note.year else None
     if years is not None and not 0 <= years <= _OLDEST:
-        funnel.count("admissions at an impossible age, left out of the summary")
+        attrition.count("admissions at an impossible age, left out of the summary")
         years = None
     rejected = _why_not(note)
     return Draft(
@@ -220,7 +198,7 @@ def _draft(note: Note, parsed: DischargeNote, events: Events, funnel: Funnel) ->
         subject_key=note.subject_id or "",
         history={"Patient Information": patient_information(years, note.gender or "")} | parsed.history,
         physical=parsed.physical,
-        results={} if rejected else results_of(note.hadm_id, events, funnel),
+        results={} if rejected else results_of(note.hadm_id, events, attrition),
         diagnosis=parsed.primary_diagnosis,
         final_diagnosis=parsed.final_diagnosis,
         rejected=rejected,
@@ -241,7 +219,7 @@ def _why_not(note: Note) -> str | None:
 def _progress(total: int) -> tqdm:
     """A bar; a line twice a minute where nobody looks on; nothing for a handful."""
     watched = sys.stderr.isatty()
-    return tqdm(total=total, unit=" notes", desc="reading notes", ncols=90, smoothing=0, disable=total <= 2 * _CHUNK,
+    return tqdm(total=total, unit=" notes", desc="reading notes", ncols=90, smoothing=0, disable=total <= 2 * CHUNK,
                 mininterval=0.1 if watched else 30)  # fmt: skip
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import resources
 
 from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise
+from ..files import shipped_table
 from .sentences import LINE_END
-from .summary import one_line, says_something
+from .summary import CHINESE, one_line, says_something
 
 BLANK = "___"
 _QUALIFIER = re.compile(
@@ -27,7 +26,6 @@ _GENERAL = {
 }  # fmt: skip
 _NUMBER = re.compile(r"(?:^|\s)[#(]?\d{1,2}[.)]\s+")
 _CAUSE = re.compile(r"\b(?:due to|secondary to|caused by|2/2)\s+(.+)", re.IGNORECASE)
-_CJK = re.compile(r"[\u3400-\u9fff]")
 _WORD = re.compile(r"[^\W_]+(?:['’]s\b)?")
 # Words that stand for one another within a name.
 _SAME = (
@@ -100,8 +98,8 @@ class Mention:
 @functools.cache
 def _known() -> dict[str, list[Term]]:
     """Diseases by spelling: of the shared vocabulary, and of a table of common abbreviations that it does not have."""
-    with resources.files(__package__).joinpath("abbreviations.csv").open(encoding="utf-8", newline="") as lines:
-        short = Vocabulary(Term(r["name"], tuple(r["aliases"].split("|")), "") for r in csv.DictReader(lines))
+    rows = shipped_table("cdpr.ingest", "abbreviations.csv")
+    short = Vocabulary(Term(r["name"], tuple(r["aliases"].split("|")), "") for r in rows)
     found: dict[str, list[Term]] = {}
     for spelling, term in (*diagnoses().spellings.items(), *short.spellings.items()):
         found.setdefault(_spelt(spelling), []).append(term)
@@ -164,15 +162,15 @@ def naming(diagnosis: str) -> re.Pattern[str]:
     Abbreviations of up to four capitals match as written, so that "pe" in a sentence is not "PE".
     """
     names = sorted(names_of(diagnosis), key=lambda n: (-len(n), n))
-    chinese = [_pattern(name) for name in names if _CJK.search(name)]
-    others = "|".join(_pattern(name) for name in names if not _CJK.search(name))
+    chinese = [_pattern(name) for name in names if CHINESE.search(name)]
+    others = "|".join(_pattern(name) for name in names if not CHINESE.search(name))
     # The place is asked before the names.
     return re.compile("|".join([*([rf"(?<!\w)(?:{others})"] if others else []), *chinese]) or r"(?!)")
 
 
 def _pattern(name: str) -> str:
     words, between = _WORD.findall(name), r"[\W_]+"
-    if _CJK.search(name):
+    if CHINESE.search(name):
         return between.join(map(re.escape, words))
     if len(name) <= 4 and name.isupper():
         return rf"{between.join(map(re.escape, words))}s?(?!\w)"
@@ -210,11 +208,6 @@ def mentions(text: str, diagnosis: str) -> list[Mention]:
         for found in naming(diagnosis).finditer(text)
         if not _false_friend(text, *found.span()) and not _negated(text, *found.span())
     ]
-
-
-def diagnosis_in(text: str, diagnosis: str) -> str | None:
-    """The first words with which a text names the diagnosis, or None."""
-    return next((mention.words for mention in mentions(text, diagnosis)), None)
 
 
 def blanked(text: str, found: Iterable[Mention]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-from importlib import resources
+
+from ..files import shipped_table
 
 ANY_LABEL = "*"
 
@@ -16,12 +16,10 @@ def panels() -> tuple[tuple[str, str, str, int, int], ...]:
 
     Raises ValueError when one analyte stands in two examinations.
     """
-    with resources.files(__package__).joinpath("panels.csv").open(encoding="utf-8", newline="") as lines:
-        table = list(csv.DictReader(lines))
     owner: dict[tuple[str, str], str] = {}
     first: dict[str, int] = {}
     rows = []
-    for place, row in enumerate(table):
+    for place, row in enumerate(shipped_table("cdpr.ingest", "panels.csv")):
         examination, label, fluid = row["examination"], row["label"], row["fluid"]
         if owner.setdefault((label, fluid), examination) != examination:
             raise ValueError(f"panels.csv: {label!r} ({fluid}) stands in {owner[label, fluid]!r} and {examination!r}")

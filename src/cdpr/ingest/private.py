@@ -16,10 +16,11 @@ from typing import Any
 
 from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, format_analytes, normalise
 from ..settings.datasets import Source
-from .draft import Draft, Finish
-from .flat_files import LONGEST_NAME, Row, Tell, csv_rows, json_lines, quoted, stop
-from .funnel import Funnel, IngestError
-from .summary import one_line, patient_information, says_something
+from .attrition import Attrition
+from .draft import Draft, Import
+from .error import IngestError
+from .flat_files import LONGEST_NAME, RawRow, Tell, csv_rows, json_lines, quoted, stop
+from .summary import CHINESE, one_line, patient_information, says_something
 
 CASE_COLUMNS = ("case_id", "patient_id", "age", "sex", "chief_complaint", "present_illness", "past_history",
                 "personal_history", "family_history", "allergy_history", "discharge_diagnosis")  # fmt: skip
@@ -39,7 +40,6 @@ _SEX = {"": "", "m": "M", "male": "M", "男": "M", "f": "F", "female": "F", "女
 _FLAGS = {"": "", "N": "", "H": "abnormal", "L": "abnormal", "A": "abnormal", "↑": "abnormal", "↓": "abnormal"}
 _OLDEST = 129  # years
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d{1,2})?")
-_CJK = re.compile(r"[\u3400-\u9fff]")
 
 
 @dataclass
@@ -49,24 +49,20 @@ class Export:
     ``whole`` tells whether every row of ``cases.csv`` could be read.
     """
 
-    cases: list[Row] = field(default_factory=list)
-    results: list[Row] = field(default_factory=list)
+    cases: list[RawRow] = field(default_factory=list)
+    results: list[RawRow] = field(default_factory=list)
     ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
     whole: bool = True
 
-    def unlisted(self) -> list[Row]:
+    def unlisted(self) -> list[RawRow]:
         """Results of cases that ``cases.csv`` does not list; none when it could not be read whole."""
         listed = {row["case_id"] for row in self.cases} | {""}
         return [row for row in self.results if row["case_id"] not in listed] if self.whole else []
 
 
-def read_private(source: Source, path: Path, finish: Finish, funnel: Funnel) -> Iterator[CaseRecord]:
+def read_private(source: Source, work: Import) -> Iterator[CaseRecord]:
     """Records of all usable cases. Raises IngestError."""
-    export = read_export(path)
-    for draft in drafts(export, funnel):
-        record = finish(draft, funnel)
-        if record is not None:
-            yield record
+    yield from work.records(drafts(read_export(work.path), work.attrition))
 
 
 def read_export(folder: Path, tell: Tell = stop) -> Export:
@@ -125,10 +121,10 @@ def _read_objects(path: Path, export: Export, tell: Tell) -> None:
 
 def _object_row(
     path: Path, line: int, values: Mapping[str, Any], columns: Sequence[str], within: str, export: Export, tell: Tell
-) -> Row:
+) -> RawRow:
     """The fields of an object as text; absent and null are empty."""
     fields = dict.fromkeys(columns, "")
-    row = Row(path, line, fields, within)
+    row = RawRow(path, line, fields, within)
     export.ignored.update((path.name, name) for name in values if name not in columns)
     for name in columns:
         value = values.get(name)
@@ -139,12 +135,12 @@ def _object_row(
     return row
 
 
-def drafts(export: Export, funnel: Funnel, tell: Tell = stop) -> Iterator[Draft]:
+def drafts(export: Export, attrition: Attrition, tell: Tell = stop) -> Iterator[Draft]:
     """The cases of an export, in its order. A row with a problem is told and left out, a field with one is empty."""
     ignored = sum(export.ignored.values())
     if ignored:
-        funnel.count("fields that the layout does not know", ignored)
-    results = _examinations(export.results, funnel, tell)
+        attrition.count("fields that the layout does not know", ignored)
+    results = _examinations(export.results, attrition, tell)
     seen: set[str] = set()
     for row in export.cases:
         number = _identifier(row, "case_id", tell)
@@ -155,19 +151,20 @@ def drafts(export: Export, funnel: Funnel, tell: Tell = stop) -> Iterator[Draft]
         seen.add(number)
         found = {key: exam.text() for key, exam in results.pop(number, {}).items()}
         history = _history(row, tell)
+        chinese = CHINESE.search(history["Chief Complaint"] + history["History of Present Illness"])
         yield Draft(
             note_id=number,
             subject_key=_identifier(row, "patient_id", tell) or number,
             history=history,
             results={key: text for key, text in found.items() if text},
             diagnosis=one_line(row["discharge_diagnosis"]),
-            language="zh" if _CJK.search(history["Chief Complaint"] + history["History of Present Illness"]) else "en",
+            language="zh" if chinese else "en",
         )
     if unlisted := len(export.unlisted()):
-        funnel.count("result rows of unknown cases", unlisted)
+        attrition.count("result rows of unknown cases", unlisted)
 
 
-def _identifier(row: Row, name: str, tell: Tell) -> str:
+def _identifier(row: RawRow, name: str, tell: Tell) -> str:
     """A number that can stand in tables; empty, and told, when it cannot. A patient may have none."""
     text = row[name]
     if not text:
@@ -181,7 +178,7 @@ def _identifier(row: Row, name: str, tell: Tell) -> str:
     return ""
 
 
-def _history(row: Row, tell: Tell) -> dict[str, str]:
+def _history(row: RawRow, tell: Tell) -> dict[str, str]:
     age, sex = row["age"], _SEX.get(row["sex"].casefold())
     if age and not (age.isdecimal() and len(age) <= 3 and int(age) <= _OLDEST):
         tell(row.problem("age", f"{quoted(age)} is not an age in whole years", "correct it or leave it empty"))
@@ -205,14 +202,14 @@ class _Examination:
         return "; ".join(part for part in parts if part)
 
 
-def _examinations(rows: Sequence[Row], funnel: Funnel, tell: Tell) -> dict[str, dict[str, _Examination]]:
+def _examinations(rows: Sequence[RawRow], attrition: Attrition, tell: Tell) -> dict[str, dict[str, _Examination]]:
     """Examinations by case and key, whatever the order of the rows; spellings that differ in case only are one."""
     placed = [(row["case_id"], _number(row, "sequence", tell), sorted(row.fields.items()), row) for row in rows]
     placed.sort(key=lambda entry: (entry[0], math.inf if entry[1] is None else entry[1], entry[2]))
     results: dict[str, dict[str, _Examination]] = {}
     spelled: dict[tuple[str, str], str] = {}
     for case, sequence, _, row in placed:
-        funnel.count("result rows")
+        attrition.count("result rows")
         if not row["sequence"]:
             tell(row.problem("sequence", "is empty", "number the rows of each case"))
         key = _key(row, tell)
@@ -222,24 +219,24 @@ def _examinations(rows: Sequence[Row], funnel: Funnel, tell: Tell) -> dict[str, 
             continue
         report, measured = one_line(row["report"]), says_something(row["value"])
         if not measured and not says_something(report):
-            funnel.count("result rows without a result")
+            attrition.count("result rows without a result")
             continue
         key = spelled.setdefault((case, normalise(key) or key), key)
         exam = results.setdefault(case, {}).setdefault(key, _Examination())
         if measured:
             analyte = _analyte(row, tell)
             if exam.analytes.setdefault(analyte.label, analyte) is not analyte:
-                funnel.count("repeated items")
+                attrition.count("repeated items")
             continue
         report = f"{one_line(row['item'])}: {report}" if row["item"] else report
         if report in exam.reports:
-            funnel.count("repeated reports")
+            attrition.count("repeated reports")
         else:
             exam.reports.append(report)
     return results
 
 
-def _key(row: Row, tell: Tell) -> str | None:
+def _key(row: RawRow, tell: Tell) -> str | None:
     """Key of the row's examination; None, and told, for a category or a name that cannot be used."""
     category, name = row["category"].casefold(), one_line(row["examination"])
     if category not in CATEGORIES:
@@ -260,7 +257,7 @@ def _key(row: Row, tell: Tell) -> str | None:
     return None
 
 
-def _analyte(row: Row, tell: Tell) -> Analyte:
+def _analyte(row: RawRow, tell: Tell) -> Analyte:
     flag = _FLAGS.get(row["flag"].upper())
     if flag is None:
         tell(row.problem("flag", f"{quoted(row['flag'])} is no flag", "use H, L, A or leave it empty"))
@@ -291,7 +288,7 @@ def _plain(value: str) -> str:
     return f"{Decimal(value):f}" if "E" in value.upper() and _NUMBER.fullmatch(value) else value
 
 
-def _number(row: Row, name: str, tell: Tell) -> float | None:
+def _number(row: RawRow, name: str, tell: Tell) -> float | None:
     text = row[name]
     if not text:
         return None

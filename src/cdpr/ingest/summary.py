@@ -5,19 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-SECTIONS = (
-    "Patient Information",
-    "Chief Complaint",
-    "History of Present Illness",
-    "Past Medical History",
-    "Personal History",
-    "Family History",
-    "Allergy History",
-)
+from ..cases import SECTIONS
+
 _REFERENCE = re.compile(
     r"(?:as (?:described |noted |stated )?above|see (?:above|findings|report|body))\W*", re.IGNORECASE
 )
 _BLANKED = re.compile(r"_{2,}")
+CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
 
 
 def one_line(text: str) -> str:

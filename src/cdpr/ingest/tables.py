@@ -7,13 +7,12 @@ import gzip
 import io
 import re
 import shutil
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .funnel import IngestError
+from .error import IngestError
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,14 +30,13 @@ _FETCH = 2048  # rows in memory at a time; the engine's own batch
 class Tables:
     """Views over the tables of a folder; all columns are text, empty fields are NULL."""
 
-    def __init__(self, folder: Path, memory_gb: float = 4.0, threads: int = 2, scratch: Path | None = None):
-        """``scratch``: where linked tables lie meanwhile; what a killed import left there goes first. Left out: a
-        folder of its own under ``TMPDIR``."""
+    def __init__(self, folder: Path, scratch: Path, memory_gb: float = 4.0, threads: int = 2):
+        """``scratch``: where linked tables lie meanwhile; what a killed import left there goes first."""
         import duckdb
 
         self.folder = folder
         # On disk, readable by nobody else: what is linked may be larger than memory, and is patients' data.
-        self._scratch = scratch or Path(tempfile.mkdtemp(prefix="cdpr-ingest-"))
+        self._scratch = scratch
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir(mode=0o700, parents=True)
         self.connection: duckdb.DuckDBPyConnection = duckdb.connect(str(self._scratch / "tables.duckdb"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
 
-from .funnel import IngestError
+from ..files import write_csv
+from .error import IngestError
 from .private import CASE_COLUMNS, RESULT_COLUMNS
 
 _CASES: tuple[dict[str, Any], ...] = (
@@ -67,19 +67,12 @@ def write_template(folder: str | Path) -> list[Path]:
         if path.exists():
             raise IngestError(path, "stands there already", "give a new folder")
     objects.parent.mkdir(parents=True, exist_ok=True)
-    _write_csv(cases, CASE_COLUMNS, [{name: case.get(name, "") for name in CASE_COLUMNS} for case in _CASES])
+    write_csv(cases, CASE_COLUMNS, [{name: case.get(name, "") for name in CASE_COLUMNS} for case in _CASES])
     rows = [
         {"case_id": case["case_id"], "sequence": number} | result
         for case in _CASES
         for number, result in enumerate(case["results"], 1)
     ]
-    _write_csv(results, RESULT_COLUMNS, rows)
+    write_csv(results, RESULT_COLUMNS, rows)
     objects.write_text("".join(json.dumps(case, ensure_ascii=False) + "\n" for case in _CASES), encoding="utf-8")
     return [cases, results, objects]
-
-
-def _write_csv(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)

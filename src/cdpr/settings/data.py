@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, create_model
 
 from .datasets import DATASETS, Source, benchmark_of
 from .section import Section, key
+
+if TYPE_CHECKING:
+    from .schema import Settings
 
 
 class Leaks(Section):
@@ -54,6 +58,12 @@ class FeeSchedules(Section):
         None, "US dollars per relative value unit; empty: the one printed in the file.", gt=0
     )
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that are given, by their key."""
+        named = {name: getattr(self, name) for name in ("clfs", "pfs", "opps_cap", "gpci", "opps")}
+        return {name: path for name, path in named.items() if path}
+
 
 class _Data(Section):
     leaks: Leaks = Field(default_factory=Leaks, description="What may give the diagnosis away.")
@@ -80,6 +90,16 @@ class _Data(Section):
         """Whether any of the data sets is under a data use agreement."""
         return any(self.source(name).credentialed for name in DATASETS)
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """Every file and folder of the user's own, by its key in the settings."""
+        found = {f"data.fee_schedules.{name}": path for name, path in self.fee_schedules.files.items()}
+        if self.price_overrides:
+            found["data.price_overrides"] = self.price_overrides
+        for name in DATASETS:
+            found |= {f"data.{name}.{key}": path for key, path in self.source(name).paths.items()}
+        return found
+
 
 Data: Any = create_model(
     "Data",
@@ -99,5 +119,6 @@ class Governance(Section):
     )
 
 
-def missing_paths(settings: Any) -> list[tuple[str, str]]:
-    return []
+def missing_paths(settings: Settings) -> list[tuple[str, str]]:
+    """Key and path of all data that the settings name and that are not there."""
+    return [(key, path) for key, path in settings.data.paths.items() if not Path(path).exists()]

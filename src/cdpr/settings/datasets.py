@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_serializer, model_validator
 
 from .section import Section, key
+
+ADDRESSES = ("http://", "https://", "unix:")  # what begins so is a server; any other model is a folder
 
 
 class Source(Section):
@@ -27,12 +29,22 @@ class Source(Section):
 
     under_agreement: ClassVar[bool] = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _as_the_licence_asks(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("credentialed") is None:
-            return data | {"credentialed": cls.under_agreement and data.get("path") is not None}
-        return data
+    @model_validator(mode="after")
+    def _as_the_licence_asks(self) -> Source:
+        if self.credentialed is None:
+            self.__dict__["credentialed"] = self.under_agreement and self.path is not None
+            self.model_fields_set.discard("credentialed")
+        return self
+
+    @field_serializer("credentialed")
+    def _as_given(self, value: bool | None) -> bool | None:
+        """What was left to the licence stays so when the settings are written, and a path is given later."""
+        return value if "credentialed" in self.model_fields_set else None
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Files and folders that these settings name, by the key that names them."""
+        return {} if self.path is None else {"path": self.path}
 
 
 class AgreementSource(Source):
@@ -75,6 +87,12 @@ class MimicSource(AgreementSource):
     memory_gb: float = key(4.0, "Memory of the table engine; what is larger goes to disk.", gt=0)
     threads: int = key(2, "Threads of the table engine; as many processes read notes.", gt=0)
 
+    @property
+    def paths(self) -> dict[str, str]:
+        model = self.structurer.model
+        folder = model if model and not model.startswith(ADDRESSES) else None
+        return super().paths | ({"structurer.model": folder} if folder else {})
+
 
 class ClinicalBenchSource(Source):
     language: Literal["en", "zh", "both"] = key(
@@ -92,11 +110,12 @@ class DataSet:
 
     ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain`` benchmark
     is for testing alone, and both stand in the main table; ``further`` cases are imported and described where a path
-    is given. ``averaged`` data sets make up Table 1's average, which no other entry changes. ``importer`` and
-    ``writer`` (the synthetic hospital's, for a data set without a path) are ``module:function``. ``what``, ``licence``,
-    ``conditions`` and ``links`` are for cards; ``open`` tells whether anyone may see the cases: of others, a card names
-    nothing that few patients have. ``short`` is the
-    label in tables, where it differs.
+    is given. ``averaged`` data sets make up Table 1's average, which no other entry changes. ``importer`` reads the
+    data (a :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those of the synthetic hospital for a data set
+    without a path (a :data:`cdpr.hospital.write.Writer`), as many as the key ``size`` of ``hospital`` says; both are
+    ``module:function``. ``what``, ``licence``, ``conditions`` and ``links`` are for cards; ``open`` tells whether
+    anyone may see the cases: of others, a card names nothing that few patients have. ``short`` is the label in tables,
+    where it differs.
     """
 
     label: str
@@ -110,6 +129,7 @@ class DataSet:
     open: bool = False
     averaged: bool = False
     writer: str = ""
+    size: str = ""
     short: str = ""
     settings: type[Source] = Source
 
@@ -143,6 +163,7 @@ DATASETS: Mapping[str, DataSet] = {
         ("https://physionet.org/content/mimiciv/", "https://physionet.org/content/mimic-iv-note/"),
         averaged=True,
         writer="cdpr.hospital.write_mimic:write_mimic",
+        size="mimic_patients",
         settings=MimicSource,
     ),
     "clinicalbench": DataSet(
@@ -158,6 +179,7 @@ DATASETS: Mapping[str, DataSet] = {
         ("https://github.com/WeixiangYAN/ClinicalLab", "https://arxiv.org/abs/2406.13890"),
         averaged=True,
         writer="cdpr.hospital.write_clinicalbench:write_clinicalbench",
+        size="clinicalbench_cases",
         settings=ClinicalBenchSource,
     ),
     "private": DataSet(
@@ -170,6 +192,7 @@ DATASETS: Mapping[str, DataSet] = {
         ("The hospital decides who may see the cases and what may be reported.", _KEPT_HERE),
         averaged=True,
         writer="cdpr.hospital.write_private:write_private",
+        size="private_cases",
         short="Private",
         settings=AgreementSource,
     ),
@@ -194,7 +217,7 @@ def named(role: str) -> tuple[str, ...]:
     return tuple(name for name, entry in DATASETS.items() if entry.role == role)
 
 
-IN_DOMAIN = named("in_domain")[0]
+(IN_DOMAIN,) = named("in_domain")
 BENCHMARKS = (IN_DOMAIN, *named("out_of_domain"))
 AVERAGED = tuple(name for name, entry in DATASETS.items() if entry.averaged)
 

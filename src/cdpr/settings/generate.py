@@ -94,6 +94,7 @@ def keys(model: type[BaseModel] = Settings, at: tuple[str, ...] = ()) -> Iterato
 
 
 def _keys(model: type[BaseModel], demo: BaseModel, faithful: BaseModel, at: tuple[str, ...]) -> Iterator[Key]:
+    written, own_values = demo.model_dump(), faithful.model_dump()
     for name, field in model.model_fields.items():
         value, own = getattr(demo, name), getattr(faithful, name)
         section = isinstance(value, BaseModel)
@@ -101,7 +102,8 @@ def _keys(model: type[BaseModel], demo: BaseModel, faithful: BaseModel, at: tupl
         if "file" in extra:  # it has one of its own
             continue
         yield Key(
-            (*at, name), field.description or "", None if section else value, None if section else own,
+            (*at, name), field.description or "", None if section else written[name],
+            None if section else own_values[name],
             _kind(field.annotation), str(extra.get("paper", "")), str(extra.get("decision", "")), section,
         )  # fmt: skip
         if section:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 def key(default: Any, description: str, *, paper: str = "", decision: str = "", **bounds: Any) -> Any:
     """A documented setting; ``paper`` is the sentence or section that it comes from."""
-    extra = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
+    extra: Any = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
     if isinstance(default, (dict, list)):
         return Field(
             default_factory=lambda: type(default)(default),

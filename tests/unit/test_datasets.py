@@ -1,0 +1,95 @@
+"""The registry of data sets: who reads them, what their licence asks, and what is not where the settings say."""
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cdpr.ingest import ingest
+from cdpr.ingest.draft import Draft
+from cdpr.settings import Settings, merge, parse_settings
+from cdpr.settings.data import missing_paths
+from cdpr.settings.datasets import AVERAGED, DATASETS, IN_DOMAIN
+from cdpr.settings.restrict import restrict
+
+CONFIG = yaml.safe_load((Path(__file__).resolve().parents[2] / "config.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("base", [{}, CONFIG, Settings().model_dump(mode="json")], ids=["empty", "config", "dump"])
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_a_path_brings_the_licence_along_and_only_a_word_takes_it_away(base, dataset):
+    def credentialed(**source) -> bool:
+        settings = parse_settings(merge(base, {"data": {dataset: source}}))
+        again = parse_settings(settings.model_dump(mode="json"))
+        assert again.data.source(dataset) == settings.data.source(dataset)
+        assert again.data.credentialed == settings.data.source(dataset).credentialed
+        return settings.data.source(dataset).credentialed
+
+    under_agreement = dataset in ("mimic_iv", "private")
+    assert credentialed() is False and credentialed(path="mine") is under_agreement
+    assert credentialed(path="mine", credentialed=None) is under_agreement
+    assert credentialed(path="mine", credentialed=False) is False and credentialed(credentialed=True) is True
+
+
+def test_a_stage_that_sees_no_path_still_knows_the_mark():
+    settings = parse_settings({"data": {"mimic_iv": {"path": "mine"}}})
+    seen = restrict(settings, {"data.mimic_iv.credentialed"})
+    assert seen.data.mimic_iv.credentialed is True
+    with pytest.raises(AttributeError):
+        _ = seen.data.mimic_iv.path
+
+
+def test_no_neighbouring_folder_decides_what_the_workflow_reads():
+    assert not Settings().data.paths and not parse_settings(CONFIG).data.paths
+
+
+def test_every_mistyped_path_is_found(tmp_path):
+    (tmp_path / "here").mkdir()
+    here, gone = str(tmp_path / "here"), str(tmp_path / "gone")
+    every = {
+        "fee_schedules": dict.fromkeys(("clfs", "pfs", "opps_cap", "gpci", "opps"), gone), "price_overrides": gone,
+        "mimic_iv": {"path": gone, "structurer": {"model": gone}}, "clinicalbench": {"path": gone},
+        "private": {"path": gone}, "agentclinic": {"path": gone},
+    }  # fmt: skip
+    assert missing_paths(parse_settings({"data": every})) == [
+        *((f"data.fee_schedules.{name}", gone) for name in every["fee_schedules"]), ("data.price_overrides", gone),
+        ("data.mimic_iv.path", gone), ("data.mimic_iv.structurer.model", gone), ("data.clinicalbench.path", gone),
+        ("data.private.path", gone), ("data.agentclinic.path", gone),
+    ]  # fmt: skip
+    served = {"path": here, "structurer": {"model": "http://127.0.0.1:1/v1", "name": "m"}}
+    there = {"mimic_iv": served, "private": {"path": here}, "price_overrides": here, "fee_schedules": {"clfs": here}}
+    assert missing_paths(parse_settings({"data": there})) == []
+
+
+def test_what_the_registry_names_can_be_called():
+    assert set(AVERAGED) == {"mimic_iv", "clinicalbench", "private"}
+    for entry in DATASETS.values():
+        for name in filter(None, (entry.importer, entry.writer)):
+            module, _, function = name.partition(":")
+            assert callable(getattr(importlib.import_module(module), function))
+        assert not entry.writer or getattr(Settings().hospital, entry.size) > 0
+
+
+def read_elsewhere(source, work):
+    """An importer from outside the package, of one word a case."""
+    assert work.selection.credentialed is source.credentialed
+    yield from work.records(
+        Draft(word, word, {"Chief Complaint": "Cough"}, {"Lipase": "30"}, word)
+        for word in work.path.read_text().split()
+    )
+
+
+@pytest.mark.parametrize("role", ["in_domain", "out_of_domain", "further"])
+def test_an_entry_and_a_function_are_an_importer_and_the_role_decides_the_split(tmp_path, monkeypatch, role):
+    entry = replace(DATASETS["clinicalbench"], importer=f"{__name__}:read_elsewhere", role=role)
+    monkeypatch.setitem(DATASETS, "clinicalbench", entry)
+    (tmp_path / "words").write_text("Gout Stroke Sepsis")
+    settings = parse_settings({"data": {"train_cases": 1, "validation_cases": 1, "test_cases": 1}})
+    records, attrition = ingest("clinicalbench", settings, tmp_path / "words")
+    assert [record.note_id for record in records] == ["Gout", "Sepsis", "Stroke"]
+    split = (
+        {"train": 1, "validation": 1, "test": 1} if role == "in_domain" else {"train": 0, "validation": 0, "test": 3}
+    )
+    assert attrition.splits == split and IN_DOMAIN == "mimic_iv"
