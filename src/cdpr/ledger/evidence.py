@@ -18,6 +18,7 @@ from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic
 from ..results.paper import read_paper
 from ..results.results import Hole, Results
 from ..settings import Settings, shown, sweeps, variants
+from ..settings.datasets import AVERAGED
 from .verdict import Effect, NotMeasured
 
 # Figures as the paper prints them: accuracy in %.
@@ -75,7 +76,7 @@ class SideBySide:
         if len(self.cases) == 1:
             (counted,), (n,) = self.right, self.cases
             k = " : ".join("+".join(map(str, counts)) for counts in counted) if self.metric == "accuracy" else ""
-        return {"k": k, "n": n, "seeds": seeds_of_runs(self.runs), "runs": self.runs, "unit": unit}
+        return {"k": k, "n": n, "seeds": training_seeds(self.runs), "runs": self.runs, "unit": unit}
 
 
 class Evidence:
@@ -186,7 +187,7 @@ class Evidence:
                                       "cases; evaluate both again")  # fmt: skip
 
 
-def seeds_of_runs(runs: Iterable[str]) -> tuple[int, ...]:
+def training_seeds(runs: Iterable[str]) -> tuple[int, ...]:
     """Training seeds of runs, sorted; none of agents that are not trained with seeds."""
     return tuple(sorted({int(run.rpartition("-seed")[2]) for run in runs if "-seed" in run}))
 
@@ -198,7 +199,7 @@ def _found(asked: Any) -> Any:
 
 
 def _datasets(on: str) -> list[str]:
-    return list(DATASETS) if on == "average" else [on]
+    return list(AVERAGED) if on == "average" else [on]
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

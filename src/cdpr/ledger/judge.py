@@ -10,7 +10,7 @@ from ..evaluation.statistics import percentile_interval, wilson_interval
 from ..results.methods import DATASETS
 from ..settings import sweeps
 from .claims import Claim, ComparisonClaim, FigureClaim, OpenClaim, SuperlativeClaim
-from .evidence import FACTOR, Evidence, SideBySide, seeds_of_runs
+from .evidence import FACTOR, Evidence, SideBySide, training_seeds
 from .setup import compare_setup
 from .training import compare_training
 from .verdict import DEVIATES, NOT_RUN, REPRODUCED, Effect, NotMeasured, Verdict, directional
@@ -59,7 +59,7 @@ def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence
     (curve,) = evidence.curves(names, "accuracy")
     value, cases = float((100 * curve.values["accuracy"][:, -1]).mean()), evidence.settings.data.validation_cases
     low, high = wilson_interval(round(value * cases / 100), cases)
-    behind = {"runs": curve.runs, "seeds": seeds_of_runs(curve.runs), "unit": "%", "n": cases}
+    behind = {"runs": curve.runs, "seeds": training_seeds(curve.runs), "unit": "%", "n": cases}
     return Effect(value, 100 * low, 100 * high), behind
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..results.curves import Curves
 from .claims import TrainingClaim
-from .evidence import Evidence, seeds_of_runs
+from .evidence import Evidence, training_seeds
 from .verdict import Effect, NotMeasured, Verdict, directional
 
 # What is compared, its unit, its decimals and what to know of it.
@@ -25,7 +25,7 @@ def compare_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
     verdict, why = directional(effect, evidence.unfit("mimic_iv"))
     runs = tuple(dict.fromkeys(run for curve in curves for run in curve.runs))
     return Verdict(verdict, f"{told}: {why}", found.value, found.low, found.high, unit, effect.clear,
-                   seeds=seeds_of_runs(runs), runs=runs)  # fmt: skip
+                   seeds=training_seeds(runs), runs=runs)  # fmt: skip
 
 
 def over_seeds(values: np.ndarray) -> Effect:
