@@ -1,15 +1,17 @@
 """The audit of the paper against itself: what it must find, what must not trouble it, and that it notices changes."""
 
+import operator
 import re
 import shutil
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-import yaml
 
-from cdpr.ledger.audit import audit_paper, evaluate, shown, span
-from cdpr.results.paper import PaperFactsError, Printed, facts_folder, read_paper
+from cdpr.ledger.audit import audit_paper
+from cdpr.ledger.recompute import Facts, Recomputed, first, holds, span
+from cdpr.results.paper import PaperFactsError, facts_folder, read_paper
 
 PAPER = Path(__file__).resolve().parents[3] / "shared" / "paper" / "cdpr.tex"
 
@@ -77,12 +79,10 @@ def test_what_checks_out_is_not_blamed(findings):
     assert findings["private.sixteenth"].recomputed == "15.87"
 
 
-def test_findings_are_plain_data(findings):
-    data = findings["static.reduction"].as_dict()
-    assert list(data) == ["id", "place", "says", "printed", "recomputed", "agrees", "note"]
+def test_findings_are_whole(findings):
     for finding in findings.values():
         assert finding.place and finding.says and finding.printed and finding.recomputed
-        assert "{" not in "".join(map(str, finding.as_dict().values())), finding.id
+        assert "{" not in "".join(map(str, asdict(finding).values())), finding.id
 
 
 def test_a_changed_figure_is_noticed(findings, folder):
@@ -99,19 +99,22 @@ def test_a_changed_figure_is_noticed(findings, folder):
 
 
 @pytest.mark.parametrize(
-    "check, message",
+    "old, new, message",
     [
-        ({"kind": "guess"}, "check x: KeyError: 'guess'"),
-        ({"kind": "holds", "that": "1 < 2", "whatever": 1}, "check x: TypeError: .*whatever"),
-        ({"kind": "holds", "that": "[main:GPT-9:average.acc] > 0"}, "check x: KeyError: 'main:GPT-9:average.acc'"),
-        ({"kind": "holds", "that": "__import__('os').getcwd() == 1"}, "check x: ValueError: not allowed"),
-        ({"kind": "holds", "that": "1 <"}, "check x: SyntaxError"),
-        ({"kind": "rank", "of": "1", "row": "GPT-5.4", "order": "best"}, "check x: KeyError: 'best'"),
-        ({"kind": "count", "where": "1 < 2", "printed": 1, "among": ["GPT-9"]}, "no rows of main: GPT-9"),
+        ("id: batch,", "id: batches,", r"audit\.yaml: only here or only in ledger/checks\.py: batch, batches"),
+        ("id: batch,", "id: batch, whatever: 1,", r"audit\.yaml: no list of statements: (.|\n)*whatever"),
+        (
+            "main:GPT-5.4:average.acc",
+            "main:GPT-9:average.acc",
+            r"results1: KeyError: 'main:GPT-9:average.acc'",
+        ),
+        ("within: '0.5'", "within: half", r"statement private.points: ValueError: .*half"),
+        ("id: batch,", "id: micro_batch,", r"only here or only in ledger/checks\.py: batch"),
+        ("each: [aen, aec]", "each: [aen, aen]", r"the same id twice: ablation\.rise\.aen"),
     ],
 )
-def test_malformed_checks_name_themselves(folder, check, message):
-    (folder / "audit.yaml").write_text(yaml.safe_dump({"checks": [{"id": "x", "place": "y", "says": "z"} | check]}))
+def test_malformed_statements_name_themselves(folder, old, new, message):
+    change(folder / "audit.yaml", old, new)
     with pytest.raises(PaperFactsError, match=message):
         audit_paper(folder)
 
@@ -123,19 +126,31 @@ def test_malformed_facts_name_file_and_line(folder):
     change(folder / "ablation.csv", "47,33", "about 47")
     with pytest.raises(PaperFactsError, match=r"ablation\.csv:3: ValueError"):
         audit_paper(folder)
-    (folder / "audit.yaml").write_text("checks: [")
-    with pytest.raises(PaperFactsError, match=r"audit\.yaml: no list of checks"):
+    (folder / "audit.yaml").write_text("- [")
+    with pytest.raises(PaperFactsError, match=r"audit\.yaml: no list of statements"):
         audit_paper(folder)
 
 
-def test_expressions_are_exact_and_know_their_rounding():
-    facts = read_paper()
-    assert evaluate("[dynamic:CDPR:aec] / [dynamic:Static diagnosis:aec]", facts) == Fraction(3665, 39540)
-    low, high = span("[ablation:CDPR:aen] - [ablation:w/o lambda_test:aen]", facts)
-    assert (low, high) == (Fraction("-2.01"), Fraction("-1.99"))
-    assert span("[text:K] * 2", facts) == (8, 8)  # settings are exact
-    assert shown("[ablation:CDPR:aen] + 0.05 < 3 and 1 <= [text:K]", facts) == "2.15 < 3 and 1 ≤ 4"
-    assert Printed.of("2.10").half == Fraction(1, 200)
+def test_calculations_are_exact_and_know_their_rounding():
+    facts = Facts(read_paper())
+    ours, without = facts["ablation:CDPR:aen"], facts["ablation:w/o lambda_test:aen"]
+    assert ours.half == Fraction(1, 200) and ours.text == "2.10"
+    assert facts["dynamic:CDPR:aec"] / facts["dynamic:Static diagnosis:aec"] == Fraction(3665, 39540)
+    assert span(operator.sub, ours, without) == (Fraction("-2.01"), Fraction("-1.99"))
+    assert span(lambda k: k * 2, facts["text:K"]) == (8, 8)  # settings are exact
+    told = holds(ours + Fraction("0.05"), "<", 3, "≤", facts["text:K"])
+    assert (told.text, told.agrees) == ("2.15 < 3 ≤ 4: true", True)
+    assert holds(ours, ">", without) == Recomputed("2.10 > 4.10: false", False)
+    with pytest.raises(KeyError):
+        holds(ours, "==", without)
+
+
+def test_the_first_of_a_column_is_found_either_way():
+    column = Facts(read_paper()).column("aen", table="ablation")
+    assert first(column, "CDPR", "least").agrees and not first(column, "CDPR", "greatest").agrees
+    assert first(column, "w/o R_proc", "least") == Recomputed(
+        "3 of 5 (2.55)", False, "Before it: CDPR (2.1), w/o lambda_cost (2.2).", printed="1 of 5"
+    )
 
 
 def test_attainable_accuracies_by_trying_all(folder, findings):

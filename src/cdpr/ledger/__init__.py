@@ -1,6 +1,1 @@
-"""The paper's claims as facts, and what the results at hand say of each."""
-
-from .page import write_claims
-from .schema import ClaimsError, read_claims
-
-__all__ = ["ClaimsError", "read_claims", "write_claims"]
+"""What the paper claims, what the results at hand say of it, and the paper audited against itself."""

@@ -1,4 +1,4 @@
-"""Claims about the setup: whether the configuration, the workflow and its prices are as the paper states."""
+"""Claims about the setup: whether the configuration, the workflow and its prices are as the paper says."""
 
 from __future__ import annotations
 
@@ -6,21 +6,42 @@ import math
 from typing import Any
 
 from ..results.methods import AGENTS, DATASETS
-from ..results.results import Hole
 from ..settings import job_of, shown, sweeps, value_at
-from .measure import Evidence
-from .outcome import OTHERWISE, STATED, Outcome, not_run
-from .schema import BilledTogether, Cases, Number, Price, SameJob, Setting
+from .claims import SetupClaim
+from .evidence import Evidence
+from .verdict import OTHERWISE, STATED, NotMeasured, Verdict
 
 
-def setting(claim: Setting, evidence: Evidence) -> Outcome:
-    held = {name: value_at(evidence.settings, name) for name in claim.settings}
-    other = [name for name, wanted in claim.settings.items() if not _same(held[name], wanted)]
-    shown = other or claim.settings
-    return Outcome(OTHERWISE if other else STATED, ", ".join(f"{name} = {_plain(held[name])}" for name in shown))
+def compare_setup(claim: SetupClaim, evidence: Evidence) -> Verdict:
+    """`as stated` where what is held here is the claim's value, else `set otherwise`."""
+    if claim.what == "cases":
+        return _cases(claim, evidence)
+    held, why = _HELD.get(claim.what, _number)(claim, evidence)
+    return Verdict(STATED if _same(held, claim.value) else OTHERWISE, why)
 
 
-def number(claim: Number, evidence: Evidence) -> Outcome:
+def _cases(claim: SetupClaim, evidence: Evidence) -> Verdict:
+    """How many test cases the untrained policy was evaluated on."""
+    (on,) = claim.names
+    if other := evidence.other_cases(on):
+        raise NotMeasured(other.replace("figure is", "number is"))
+    found = evidence.summary(evidence.method("warm_start"), on).cases
+    return Verdict(STATED if found == claim.value else OTHERWISE, f"{found} test cases were evaluated", n=found)
+
+
+# Each returns what is held here, and the same in words.
+
+
+def _settings(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
+    """Settings by dotted name; in words only those that differ, if any do."""
+    wanted: dict[str, Any] = claim.value  # type: ignore[assignment]
+    held = {name: value_at(evidence.settings, name) for name in wanted}
+    other = [name for name in wanted if not _same(held[name], wanted[name])]
+    return held, ", ".join(f"{name} = {_plain(held[name])}" for name in other or wanted)
+
+
+def _number(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
+    """How many of something this workflow has."""
     settings, methods = evidence.settings, evidence.results.methods
     found = {
         "benchmarks": lambda: len(DATASETS), "out_of_domain": lambda: len(DATASETS) - 1,
@@ -30,49 +51,41 @@ def number(claim: Number, evidence: Evidence) -> Outcome:
         "schemes": lambda: len(shown(settings, "training_efficiency")),
         "sweeps": lambda: len(sweeps(settings, "sensitivity")),
     }[claim.what]()  # fmt: skip
-    return Outcome(STATED if found == claim.value else OTHERWISE, f"this workflow has {found}")
+    return found, f"this workflow has {found}"
 
 
-def cases(claim: Cases, evidence: Evidence) -> Outcome:
-    if other := evidence.other_cases(claim.on):
-        return not_run(other.replace("figure is", "number is"))
-    found = evidence.cases(claim.on)
-    if isinstance(found, Hole):
-        return not_run(found)
-    return Outcome(STATED if found == claim.value else OTHERWISE, f"{found} test cases were evaluated", n=found)
+def _same_training(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
+    """Whether variants come to one training."""
+    jobs = dict.fromkeys(job_of(evidence.settings, evidence.method(name).name) for name in claim.names)
+    return len(jobs) == 1, f"trained as {' and '.join(jobs)}"
 
 
-def same_job(claim: SameJob, evidence: Evidence) -> Outcome:
-    known = [evidence.method(name) for name in (claim.of, claim.than)]
-    holes = [one for one in known if isinstance(one, Hole)]
-    if holes:
-        return not_run(holes[0])
-    jobs = [job_of(evidence.settings, name) for name in (claim.of, claim.than)]
-    same = jobs[0] == jobs[1]
-    return Outcome(STATED if same else OTHERWISE, f"trained as {' and '.join(dict.fromkeys(jobs))}")
-
-
-def price(claim: Price, evidence: Evidence) -> Outcome:
+def _price(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
+    """What an examination is charged here, USD."""
     from ..costs.catalogue import load_catalogue
     from ..costs.price import price_of
 
-    found = price_of(claim.examination, evidence.settings.costs, load_catalogue())
+    found = price_of(claim.names[0], evidence.settings.costs, load_catalogue())
     code = f" {found.hcpcs}" if found.hcpcs else ""
-    why = f"{found.usd:.2f} USD, from {found.source}{code}"
-    return Outcome(STATED if abs(found.usd - claim.usd) < 0.005 else OTHERWISE, why)
+    return round(found.usd, 2), f"{found.usd:.2f} USD, from {found.source}{code}"
 
 
-def billed_together(claim: BilledTogether, evidence: Evidence) -> Outcome:
+def _billed_together(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
+    """Whether examinations are one billing event."""
     from ..costs.catalogue import load_catalogue
 
-    found = {name: load_catalogue().find(name) for name in claim.examinations}
+    found = {name: load_catalogue().find(name) for name in claim.names}
     groups = {name: price.group if price else None for name, price in found.items()}
     one = len(set(groups.values())) == 1 and None not in groups.values()
-    why = f"billed as {next(iter(groups.values()))}" if one else f"billed as {groups}"
-    return Outcome(STATED if one else OTHERWISE, why)
+    return one, f"billed as {next(iter(groups.values())) if one else groups}"
+
+
+_HELD = {"settings": _settings, "same_training": _same_training, "price": _price, "billed_together": _billed_together}
 
 
 def _same(held: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return all(_same(held[name], value) for name, value in wanted.items())
     numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (held, wanted))
     return math.isclose(held, wanted, rel_tol=1e-9, abs_tol=1e-12) if numbers else held == wanted
 

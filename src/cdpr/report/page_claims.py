@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..ledger.audit import Finding
+from ..ledger.audit import AuditFinding
+from ..ledger.page import counted_as
+from ..ledger.verdict import COUNTED
 from ..results.provenance import ProvenanceError, check_tier, read_record
 from ..results.table import interval
 from ..settings import Settings
-
-# In the order of telling; the last two are of the configuration, no results.
-VERDICTS = ("reproduced", "same direction", "not supported", "deviates", "not run", "as stated", "set otherwise")
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claims:
-    """The ledger: how many claims have each verdict (in the order of VERDICTS), the claims, the findings."""
+    """The ledger: how many claims count as what, the claims, the findings."""
 
     counts: Sequence[tuple[str, str, int]]
     claims: Sequence[Claim]
-    audit: Sequence[Finding]
+    audit: Sequence[AuditFinding]
 
     @property
     def headlines(self) -> list[Claim]:
@@ -48,7 +47,7 @@ class Claims:
         return [claim for claim in self.claims if claim.headline]
 
     @property
-    def disagreements(self) -> list[Finding]:
+    def disagreements(self) -> list[AuditFinding]:
         """The findings that do not agree."""
         return [finding for finding in self.audit if not finding.agrees]
 
@@ -60,17 +59,19 @@ def read_claims(settings: Settings, path: Path, anchor_of: Callable[[str], str])
         return None
     content = read_record(path)
     check_tier(settings, path, content)
-    claims = [_claim(path, entry, anchor_of) for entry in _entries(path, content, "claims")]
-    counted = {name: 0 for name in VERDICTS}
-    for claim in claims:
-        counted[claim.verdict] = counted.get(claim.verdict, 0) + 1
+    entries = _entries(path, content, "claims")
+    claims = [_claim(path, entry, anchor_of) for entry in entries]
+    counted = dict.fromkeys(COUNTED, 0)
+    for claim, entry in zip(claims, entries, strict=True):
+        name = counted_as(entry | {"verdict": claim.verdict})
+        counted[name] = counted.get(name, 0) + 1
     audit = [_finding(entry) for entry in _entries(path, content, "audit")]
     return Claims([(name, slug(name), count) for name, count in counted.items()], claims, audit)
 
 
 def slug(verdict: str) -> str:
     """A verdict as a class name; one that is not known looks like `not run`."""
-    return (verdict if verdict in VERDICTS else "not run").replace(" ", "-")
+    return (verdict if verdict in COUNTED else "not run").replace(" ", "-")
 
 
 def _entries(path: Path, content: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
@@ -97,9 +98,9 @@ def _claim(path: Path, entry: Mapping[str, Any], anchor_of: Callable[[str], str]
     )  # fmt: skip
 
 
-def _finding(entry: Mapping[str, Any]) -> Finding:
+def _finding(entry: Mapping[str, Any]) -> AuditFinding:
     texts = {name: _text(entry.get(name)) for name in ("id", "place", "says", "printed", "recomputed", "note")}
-    return Finding(**texts, agrees=bool(entry.get("agrees")))
+    return AuditFinding(**texts, agrees=bool(entry.get("agrees")))
 
 
 def _measured(entry: Mapping[str, Any]) -> str:

@@ -10,20 +10,19 @@ import csv
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from ..results.methods import DATASETS
 from ..results.paper import facts_folder, sample_prices
 from ..settings.experiments import Value, shipped_experiments
 from ..settings.section import Section
 
-Metric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
 On = Literal["mimic_iv", "clinicalbench", "private", "average"]
+Metric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
 Side = Literal["above", "below"]
-Axis = Literal["seconds", "tokens"]
 PLACES = {**DATASETS, "average": "the average"}
 _COLUMNS = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 _NAMED = {"accuracy": "accuracy (%)", "aen": "examinations per case", "aec": "cost per case (USD)"}
@@ -44,14 +43,14 @@ class _Claim(Section):
     headline: bool = False
 
 
-class Figure(_Claim):
-    """A printed number. ``statistic`` relates ``of`` to ``than`` (``reduction``: by how many % it is lower);
-    ``value`` is the number where the print is none (``1/16``); ``within`` is its half width, by default half a unit of
-    the last printed place."""
+class FigureClaim(_Claim):
+    """A printed number: ``metric`` of ``of``, on test cases or at the end of training (``final_accuracy``).
+    ``statistic`` relates ``of`` to ``than`` (``reduction``: by how many % it is lower); ``value`` is the number where
+    the print is none (``1/16``); ``within`` is its half width, by default half a unit of the last printed place."""
 
     kind: Literal["figure"]
     of: str
-    metric: Metric
+    metric: Metric | Literal["final_accuracy"]
     on: On
     statistic: Literal["mean", "difference", "ratio", "reduction"] = "mean"
     than: str = ""
@@ -59,164 +58,115 @@ class Figure(_Claim):
     within: float | None = None
 
     @model_validator(mode="after")
-    def _is_a_number(self) -> Figure:
+    def _is_a_number(self) -> FigureClaim:
         if (self.statistic == "mean") != (not self.than):
             raise ValueError("`than` goes with a statistic of two, and only with it")
-        return _one_number(self)
+        if len(self.printed) != 1:
+            raise ValueError(f"field 'printed': one number, got {len(self.printed)}")
+        if self.value is None:
+            float(self.printed[0])
+        return self
+
+    def number(self) -> tuple[float, float]:
+        """The printed number, and how far from it the true one may lie by rounding."""
+        text = self.printed[0]
+        value = float(text) if self.value is None else self.value
+        return value, self.within if self.within is not None else 0.5 * 10.0 ** -len(text.partition(".")[2])
 
 
-class Greater(_Claim):
-    """``of`` above (or below) ``than`` by more than ``margin`` (as printed: points, tests, USD; negative: no more than
-    that on the other side), or more than ``times`` as much (below: less than ``times`` as much)."""
+class _Directed(_Claim):
+    """A direction (``side``), or equivalence (``within`` so much of each other); one of the two."""
 
-    kind: Literal["greater"]
+    side: Side | None = None
+    within: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _goes_somewhere(self) -> _Directed:
+        if (self.side is None) == (self.within is None):
+            raise ValueError("field 'side': either `side` or `within`")
+        return self
+
+
+class ComparisonClaim(_Directed):
+    """On test cases ``of`` stands above (or below) ``than`` by more than ``margin`` (as printed: points, tests, USD;
+    negative: no more than that on the other side), or more than ``times`` as much (below: less than ``times`` as
+    much); or they differ by less than ``within``."""
+
+    kind: Literal["compare"]
     of: str
     than: str
     metric: Metric
     on: On
-    side: Side
     margin: float = 0.0
     times: float = Field(1.0, gt=0)
 
 
-class Best(_Claim):
-    """``of`` above (or below) every other row: those named, or every row of the paper's Table 1."""
+class TrainingClaim(_Directed):
+    """Training of ``of`` beside that of ``than``, ``by`` wall-clock ``seconds`` or generated ``tokens`` until
+    validation accuracy reaches ``share`` of its final value (``share: null``: until the last iteration), or by
+    ``final_accuracy``. ``nearer_to``: the difference from this variant is compared instead, and ``side`` below means
+    that ``of`` is nearer. ``by: probes``: tokens of next-action probes against ``times`` those of continuations, in
+    one and the same training."""
 
-    kind: Literal["best"]
-    of: str
-    metric: Metric
-    on: On
-    side: Side
-    among: tuple[str, ...] = ()
-
-
-class Close(_Claim):
-    """``of`` and ``than`` differ by less than ``margin``."""
-
-    kind: Literal["close"]
-    of: str
-    than: str
-    metric: Metric
-    on: On
-    margin: float = Field(gt=0)
-
-
-class Hardest(_Claim):
-    """``of`` is less accurate on this data set than on each of the others."""
-
-    kind: Literal["hardest"]
-    of: str
-    on: On
-
-
-class Peak(_Claim):
-    """In-domain accuracy over a sweep is best at ``value``."""
-
-    kind: Literal["peak"]
-    sweep: str
-    value: float
-
-
-class Slower(_Claim):
-    """Training of ``of`` takes more (or less) than that of ``than``, ``by`` wall-clock seconds or generated tokens:
-    until validation accuracy reaches ``share`` of its final value, or (``share: null``) until the last iteration.
-    ``nearer_to``: the difference from this variant is compared instead; then ``side`` below means that ``of`` is
-    nearer."""
-
-    kind: Literal["slower"]
-    of: str
-    than: str
-    side: Side
-    share: float | None = Field(0.95, gt=0, le=1)
-    by: Axis = "seconds"
-    nearer_to: str = ""
-
-
-class Plateau(_Claim):
-    """Final validation accuracy of ``of``: a printed number, above or below that of ``than``, or within ``margin``."""
-
-    kind: Literal["plateau"]
+    kind: Literal["training"]
     of: str
     than: str = ""
-    side: Side = "above"
-    margin: float | None = Field(None, gt=0)
-    value: float | None = None
-    within: float | None = None
+    by: Literal["seconds", "tokens", "final_accuracy", "probes"]
+    share: float | None = Field(0.95, gt=0, le=1)
+    nearer_to: str = ""
+    times: float = Field(0.0, ge=0)
 
     @model_validator(mode="after")
-    def _is_a_number(self) -> Plateau:
-        return self if self.than else _one_number(self)
+    def _has_a_yardstick(self) -> TrainingClaim:
+        if (self.by == "probes") != (not self.than) or (self.by == "probes") != (self.times > 0):
+            raise ValueError("field 'by': `probes` goes with `times`, everything else with `than`")
+        return self
 
 
-class Lightweight(_Claim):
-    """In the training of ``of`` next-action probes take less than ``times`` as many tokens as continuations."""
+class SuperlativeClaim(_Claim):
+    """``of`` stands above (or below) every other: ``among`` the rows named, by default all of the paper's Table 1;
+    among the data sets (``on`` against the others); or the point ``value`` among the points of a ``sweep``."""
 
-    kind: Literal["lightweight"]
-    of: str
-    times: float = Field(gt=0)
-
-
-class Setting(_Claim):
-    """The configuration at hand holds these values."""
-
-    kind: Literal["setting"]
-    settings: dict[str, Value] = Field(min_length=1)
-
-
-class Number(_Claim):
-    """How many of something this workflow has."""
-
-    kind: Literal["number"]
-    what: Literal["benchmarks", "out_of_domain", "groups", "agents", "ablations", "schemes", "sweeps"]
-    value: int
-
-
-class Cases(_Claim):
-    """How many test cases of a data set were evaluated."""
-
-    kind: Literal["cases"]
+    kind: Literal["best"]
+    side: Side
+    metric: Metric
     on: On
-    value: int
+    of: str = ""
+    among: tuple[str, ...] | Literal["data_sets"] = ()
+    sweep: str = ""
+    value: float | None = None
+
+    @model_validator(mode="after")
+    def _is_of_something(self) -> SuperlativeClaim:
+        if bool(self.of) == bool(self.sweep) or bool(self.sweep) != (self.value is not None):
+            raise ValueError("field 'of': either `of`, or `sweep` with `value`")
+        return self
 
 
-class SameJob(_Claim):
-    """``of`` and ``than`` come to the same training."""
+class SetupClaim(_Claim):
+    """The configuration, the workflow or its prices are as the paper says: ``what`` names a function of
+    :mod:`.setup`, which is asked about ``names`` and should find ``value``."""
 
-    kind: Literal["same_job"]
-    of: str
-    than: str
-
-
-class Price(_Claim):
-    """What the paper's sample record charges for an examination."""
-
-    kind: Literal["price"]
-    examination: str
-    usd: float
+    kind: Literal["setup"]
+    what: Literal["settings", "benchmarks", "out_of_domain", "groups", "agents", "ablations", "schemes", "sweeps",
+                  "cases", "same_training", "price", "billed_together"]  # fmt: skip
+    names: tuple[str, ...] = ()
+    value: Value | dict[str, Value]
 
 
-class BilledTogether(_Claim):
-    """The examinations are charged as one."""
+class OpenClaim(_Claim):
+    """What no run of this pipeline tells, with why. ``undecidable``: no result could ever tell, whoever had it; these
+    are definitions, arguments and facts of the authors' own setup."""
 
-    kind: Literal["billed_together"]
-    examinations: tuple[str, ...] = Field(min_length=2)
-
-
-class NotRun(_Claim):
-    """What no run of this pipeline can tell, with why."""
-
-    kind: Literal["not_run"]
+    kind: Literal["not_run", "undecidable"]
     why: str = Field(min_length=1)
 
 
-Claim = (
-    Figure | Greater | Best | Close | Hardest | Peak | Slower | Plateau | Lightweight | Setting | Number | Cases
-    | SameJob | Price | BilledTogether | NotRun
-)  # fmt: skip
-KINDS = {kind.model_fields["kind"].annotation.__args__[0]: kind for kind in get_args(Claim)}  # type: ignore[union-attr]
+Claim = FigureClaim | ComparisonClaim | TrainingClaim | SuperlativeClaim | SetupClaim | OpenClaim
+_KINDS = {kind: claim for claim in get_args(Claim) for kind in get_args(claim.model_fields["kind"].annotation)}
 
 
-class Printed(Section):
+class PrintedTable(Section):
     """A table of the paper in a CSV file; ``rows`` names our counterpart of a printed row, others stand for
     themselves."""
 
@@ -227,7 +177,7 @@ class Printed(Section):
 
 
 class _Ledger(Section):
-    tables: list[Printed] = Field(default_factory=list)
+    tables: list[PrintedTable] = Field(default_factory=list)
     sample_prices: str = ""
     claims: list[dict[str, Any]]
 
@@ -254,14 +204,13 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
 
 
 def _typed(path: Path, entry: Mapping[str, Any]) -> Claim:
-    kind = entry.get("kind")
-    if kind not in KINDS:
-        raise ClaimsError(f"{path}: claim {entry.get('id')!r}: field 'kind': expected one of {', '.join(KINDS)}, "
-                          f"got {kind!r}")  # fmt: skip
+    where, kind = f"{path}: claim {entry.get('id')!r}", entry.get("kind")
+    if kind not in _KINDS:
+        raise ClaimsError(f"{where}: field 'kind': expected one of {', '.join(_KINDS)}, got {kind!r}")
     try:
-        return TypeAdapter(Annotated[KINDS[kind], Field()]).validate_python(entry)
+        return _KINDS[kind].model_validate(entry)
     except ValidationError as error:
-        raise ClaimsError(f"{path}: claim {entry.get('id')!r}: {_first(error)}") from error
+        raise ClaimsError(f"{where}: {_first(error)}") from error
 
 
 def _spelled_out(path: Path, entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -288,7 +237,7 @@ def _label(name: str) -> str:
     return PLACES.get(name, variant.label if variant else name)
 
 
-def _rows_of(path: Path, table: Printed) -> Iterator[dict[str, Any]]:
+def _rows_of(path: Path, table: PrintedTable) -> Iterator[dict[str, Any]]:
     source = path.parent / table.file
     try:
         rows = list(csv.DictReader(source.read_text(encoding="utf-8").splitlines()))
@@ -312,24 +261,9 @@ def _rows_of(path: Path, table: Printed) -> Iterator[dict[str, Any]]:
 def _sample_prices(place: str) -> Iterator[dict[str, Any]]:
     for name, usd in sample_prices().items():
         yield {
-            "id": f"price.{name}".replace(" ", "_"), "place": place, "kind": "price", "printed": [f"{usd:.2f}"],
-            "says": f"{name} is charged at this price (USD).", "examination": name, "usd": usd,
+            "id": f"price.{name}".replace(" ", "_"), "place": place, "kind": "setup", "printed": [f"{usd:.2f}"],
+            "says": f"{name} is charged at this price (USD).", "what": "price", "names": [name], "value": usd,
         }  # fmt: skip
-
-
-def _one_number(claim: Any) -> Any:
-    if len(claim.printed) != 1:
-        raise ValueError(f"field 'printed': one number, got {len(claim.printed)}")
-    if claim.value is None:
-        float(claim.printed[0])
-    return claim
-
-
-def printed_number(claim: Figure | Plateau) -> tuple[float, float]:
-    """A printed number and how far from it the true one may lie by rounding."""
-    text = claim.printed[0]
-    value = float(text) if claim.value is None else claim.value
-    return value, claim.within if claim.within is not None else 0.5 * 10.0 ** -len(text.partition(".")[2])
 
 
 def _first(error: ValidationError) -> str:

@@ -1,0 +1,211 @@
+"""What was measured, in the form that claims ask for: methods side by side on the same resampled cases, and the
+training curves behind them. What is missing raises NotMeasured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..evaluation.metrics import METRICS, EvaluationError, Summary
+from ..evaluation.statistics import percentile_interval
+from ..results.curves import Curves, diverged_at, read_curves
+from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
+from ..results.paper import read_paper
+from ..results.results import Hole, Results
+from ..settings import Settings, shown, sweeps, variants
+from ..settings.datasets import AVERAGED
+from .verdict import Effect, NotMeasured
+
+# Figures as the paper prints them: accuracy in %.
+FACTOR = {"accuracy": 100.0}
+BACKBONE = "Qwen3-4B-Instruct-2507"
+_DECIMALS = {"utility": 3}
+_STATISTICS = {
+    "mean": lambda at: at[..., 0],
+    "difference": lambda at: at[..., 0] - at[..., 1],
+    "ratio": lambda at: _share(at[..., 0], at[..., 1]),
+    "reduction": lambda at: 100 * (1 - _share(at[..., 0], at[..., 1])),
+}
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Several methods at one place: ``means`` [methods] and bootstrap ``draws`` [resamples, methods] of a metric in
+    printed units, from the same resampled cases. ``right`` [data sets, methods, runs] counts right diagnoses and
+    ``cases`` [data sets] test cases: the average weighs data sets alike, so counts over all of them would be of
+    another figure."""
+
+    metric: str
+    methods: tuple[Method, ...]
+    means: np.ndarray
+    draws: np.ndarray
+    right: tuple[tuple[tuple[int, ...], ...], ...]
+    cases: tuple[int, ...]
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """All runs of all methods, each once."""
+        return tuple(dict.fromkeys(run for method in self.methods for run in method.runs))
+
+    def statistic(self, name: str) -> Effect:
+        """``mean`` of the first method; ``difference``, ``ratio`` or ``reduction`` (in %) of the first two."""
+        relate = _STATISTICS[name]
+        return Effect(float(relate(self.means)), *percentile_interval(relate(self.draws)))
+
+    def weighed(self, *weights: float, offset: float = 0.0) -> Effect:
+        """The methods' values, each times its weight, summed."""
+        low, high = percentile_interval(self.draws @ np.array(weights) + offset)
+        return Effect(float(self.means @ np.array(weights) + offset), low, high)
+
+    def told(self) -> str:
+        """``CDPR 53.07 against GRPO 47.33``."""
+        decimals = _DECIMALS.get(self.metric, 2)
+        pairs = zip(self.methods, self.means, strict=True)
+        return " against ".join(f"{method.label} {value:.{decimals}f}" for method, value in pairs)
+
+    def behind(self, statistic: str) -> dict[str, Any]:
+        """What stands behind a statistic, as fields of a verdict."""
+        unit = {"accuracy": "%" if statistic == "mean" else "points", "aec": "USD"}.get(self.metric, "")
+        unit = {"ratio": "ratio", "reduction": "%"}.get(statistic, unit)
+        k, n = "", "+".join(map(str, self.cases))
+        if len(self.cases) == 1:
+            (counted,), (n,) = self.right, self.cases
+            k = " : ".join("+".join(map(str, counts)) for counts in counted) if self.metric == "accuracy" else ""
+        return {"k": k, "n": n, "seeds": training_seeds(self.runs), "runs": self.runs, "unit": unit}
+
+
+class Evidence:
+    """Evaluations and training metrics under a results folder. Raises ProvenanceError as tables do."""
+
+    def __init__(self, settings: Settings, results: str | Path):
+        methods = {method.name: method for method in main_methods(settings)}
+        swept = {name for at in sweeps(settings, "sensitivity").values() for name in at.values()}
+        fed = {name for where in ("ablations", "training_efficiency") for name in shown(settings, where)}
+        for name in variants(settings):
+            if name in swept | fed and name not in methods:
+                methods[name] = trained(settings, name)
+        self.settings = settings
+        self.decoding = settings.evaluation.decodings[0]
+        self.results = Results(settings, results, list(methods.values()))
+        self._curves = cache(self._read_curves)
+        self._diverged_at = cache(lambda run: diverged_at(self.results.folder, run))
+
+    def method(self, name: str) -> Method:
+        """The row or variant of this name."""
+        try:
+            return self.results.method(name)
+        except KeyError:
+            raise NotMeasured(f"this configuration has no agent or variant {name!r}") from None
+
+    def paper_rows(self) -> list[str]:
+        """Names of the rows that stand for those of the paper's Table 1."""
+        return [method.name for method in self.results.methods if method.paper]
+
+    def diverged(self, runs: Iterable[str]) -> str:
+        """Which of these runs broke off in training, and where; empty where none did."""
+        found = {run: at for run in runs if (at := self._diverged_at(run)) is not None}
+        return ", ".join(f"{run} diverged at step {at}" for run, at in found.items())
+
+    def unfit(self, on: str) -> str:
+        """Why figures of this place cannot be held against the paper's; empty where they can."""
+        if other := self.other_cases(on):
+            return other
+        backbone = Path(self.settings.policy.model).name
+        return "" if backbone == BACKBONE else f"backbone {backbone}; the figure is of {BACKBONE}"
+
+    def other_cases(self, on: str) -> str:
+        """Why the cases of this place are not the paper's; empty where they are. The private ones nobody else has."""
+        label = "the three data sets" if on == "average" else DATASETS[on]
+        if any(synthetic(self.settings, d) for d in _datasets(on)):
+            return f"synthetic cases; the figure is of {label}"
+        if on in ("private", "average"):
+            return "not the authors' cases: their private data set is theirs alone; the figure is of it"
+        return "" if self.settings.tier == "paper" else f"tier {self.settings.tier}; the figure is of the paper's scale"
+
+    def other_count(self, on: str, cases: int) -> str:
+        """Why a printed figure cannot be compared on so many cases; empty where the paper states as many."""
+        stated = _stated_cases(on)
+        return "" if cases == stated else f"{cases} cases were evaluated; the figure is of {stated}"
+
+    def summary(self, method: Method, dataset: str) -> Summary:
+        """A method on a data set, with the decoding of the tables."""
+        return _found(self.results.summary(method, dataset, self.decoding))
+
+    def side_by_side(self, names: Sequence[str], metric: str, on: str) -> SideBySide:
+        """The methods on the same cases. Trained ones are taken with the seeds that all of them have; others have one
+        run. Raises EvaluationError when they were not evaluated on the same cases."""
+        methods = self._same_seeds(names)
+        parts = []
+        for dataset in _datasets(on):
+            parts.append([self.summary(method, dataset) for method in methods])
+            self._check_cases(methods, dataset)
+        scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
+        means = np.mean([[s.estimates[metric].mean for s in part] for part in parts], axis=0) * scale
+        draws = np.mean([np.stack([s.draws[:, column] for s in part], axis=1) for part in parts], axis=0) * scale
+        right = tuple(tuple(tuple(map(int, s.correct)) for s in part) for part in parts)
+        return SideBySide(metric, tuple(methods), means, draws, right, tuple(part[0].cases for part in parts))
+
+    def curves(self, names: Sequence[str], *metrics: str, prefix: str = "validation/") -> list[Curves]:
+        """Metrics of variants over training, with the seeds that all of them have. Not measured where one of these
+        runs diverged or ended elsewhere than the others: its end is not that of a training."""
+        methods = self._same_seeds(names)
+        if broken := self.diverged(dict.fromkeys(run for method in methods for run in method.runs)):
+            raise NotMeasured(f"{broken}: nothing can be said of the end of training")
+        curves = [self._curves(method, metrics, prefix) for method in methods]
+        missing = ", ".join(dict.fromkeys(name for curve in curves for name in curve.missing))
+        if missing:
+            raise NotMeasured(f"missing: {missing}")
+        ends = {
+            run: float(self._curves(replace(method, runs=(run,)), metrics, prefix).axes["step"][0, -1])
+            for method in methods for run in method.runs
+        }  # fmt: skip
+        last = max(ends.values())
+        early = ", ".join(f"{run} ends at step {end:g}" for run, end in ends.items() if end < last)
+        if early:
+            raise NotMeasured(f"{early}, not at {last:g}: nothing can be said of the end of training")
+        return curves
+
+    def _same_seeds(self, names: Sequence[str]) -> list[Method]:
+        """The methods, trained ones cut to the seeds that all of them have (variants train with the first few)."""
+        methods = [self.method(name) for name in names]
+        fewest = min((len(m.runs) for m in methods if m.group == TRAINED and m.runs), default=0)
+        return [replace(m, runs=m.runs[:fewest]) if m.group == TRAINED and m.runs else m for m in methods]
+
+    def _read_curves(self, method: Method, metrics: tuple[str, ...], prefix: str) -> Curves:
+        return read_curves(self.results.folder, method, metrics, prefix)
+
+    def _check_cases(self, methods: Sequence[Method], dataset: str) -> None:
+        first, *others = (_found(self.results.evaluations(method, dataset, self.decoding)) for method in methods)
+        for other in others:
+            if first[0].note_ids != other[0].note_ids:
+                raise EvaluationError(f"{dataset}: {first[0].run} and {other[0].run} were not evaluated on the same "
+                                      "cases; evaluate both again")  # fmt: skip
+
+
+def training_seeds(runs: Iterable[str]) -> tuple[int, ...]:
+    """Training seeds of runs, sorted; none of agents that are not trained with seeds."""
+    return tuple(sorted({int(run.rpartition("-seed")[2]) for run in runs if "-seed" in run}))
+
+
+def _found(asked: Any) -> Any:
+    if isinstance(asked, Hole):
+        raise NotMeasured(asked.reason)
+    return asked
+
+
+def _datasets(on: str) -> list[str]:
+    return list(AVERAGED) if on == "average" else [on]
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.full(np.shape(whole), np.inf), where=np.asarray(whole) != 0)
+
+
+@cache
+def _stated_cases(on: str) -> int:
+    return int(read_paper().numbers[f"text:cases.{on}"].value)

@@ -1,0 +1,165 @@
+"""What the results at hand say of a claim: one function ``(claim, evidence) -> Verdict`` per kind of claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..evaluation.statistics import percentile_interval, wilson_interval
+from ..results.methods import DATASETS
+from ..settings import sweeps
+from .claims import Claim, ComparisonClaim, FigureClaim, OpenClaim, SuperlativeClaim
+from .evidence import FACTOR, Evidence, SideBySide, training_seeds
+from .setup import compare_setup
+from .training import compare_training
+from .verdict import DEVIATES, NOT_RUN, REPRODUCED, Effect, NotMeasured, Verdict, directional
+
+
+def judge(claim: Claim, evidence: Evidence) -> Verdict:
+    """The verdict on a claim, with the runs behind it that diverged. Raises EvaluationError or CurveError for results
+    that cannot be used."""
+    try:
+        verdict = _JUDGES[claim.kind](claim, evidence)
+    except NotMeasured as error:
+        return Verdict(NOT_RUN, str(error))
+    broken = evidence.diverged(verdict.runs)
+    return replace(verdict, why=f"{verdict.why}; {broken} (evaluated with the weights before)") if broken else verdict
+
+
+def compare_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
+    """A printed number against its 95% interval here; the verdict needs the paper's cases and backbone."""
+    names = [claim.of, claim.than] if claim.than else [claim.of]
+    for method in map(evidence.method, names):
+        if not method.runs:
+            raise NotMeasured(method.why)
+    if unfit := evidence.unfit(claim.on):
+        raise NotMeasured(unfit)
+    found, behind = (_final_accuracy if claim.metric == "final_accuracy" else _on_cases)(claim, names, evidence)
+    printed, half = claim.number()
+    inside = found.low - half <= printed <= found.high + half
+    why = f"the printed figure lies {'in' if inside else 'outside'} the 95% interval"
+    return Verdict(REPRODUCED if inside else DEVIATES, why, found.value, found.low, found.high, clear=True, **behind)
+
+
+def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> tuple[Effect, dict[str, Any]]:
+    """Of test cases: as many as the paper's, with Wilson's interval where the tables have it."""
+    found = evidence.side_by_side(names, claim.metric, claim.on)
+    if other := evidence.other_count(claim.on, *found.cases):
+        raise NotMeasured(other)
+    if claim.than:
+        return found.statistic(claim.statistic), found.behind(claim.statistic)
+    at = evidence.summary(found.methods[0], claim.on).estimates[claim.metric]
+    scale = FACTOR.get(claim.metric, 1.0)
+    return Effect(at.mean * scale, at.low * scale, at.high * scale), found.behind("mean")
+
+
+def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> tuple[Effect, dict[str, Any]]:
+    """Of the last validation, in %, with Wilson's interval over the validation cases."""
+    (curve,) = evidence.curves(names, "accuracy")
+    value, cases = float((100 * curve.values["accuracy"][:, -1]).mean()), evidence.settings.data.validation_cases
+    low, high = wilson_interval(round(value * cases / 100), cases)
+    behind = {"runs": curve.runs, "seeds": training_seeds(curve.runs), "unit": "%", "n": cases}
+    return Effect(value, 100 * low, 100 * high), behind
+
+
+def compare_methods(claim: ComparisonClaim, evidence: Evidence) -> Verdict:
+    """Two methods on the same test cases: one above or below the other, or both close together."""
+    found = evidence.side_by_side([claim.of, claim.than], claim.metric, claim.on)
+    if claim.within:
+        effect, wanted = found.statistic("difference").inside(claim.within), f", to lie within {claim.within:g}"
+    else:
+        sign = 1.0 if claim.side == "above" else -1.0
+        effect = found.weighed(sign, -sign * claim.times, offset=-claim.margin)
+        wanted = "" if claim.times == 1 else f", to be {claim.side} {claim.times:g} times"
+        wanted += f", with a margin of {claim.margin:g}" if claim.margin else ""
+    verdict, why = directional(effect, evidence.unfit(claim.on))
+    statistic = "difference" if claim.times == 1 else "ratio"
+    return _shown(verdict, f"{found.told()}{wanted}: {why}", found, effect, statistic)
+
+
+def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
+    """One against all others of its field: rows, points of a sweep, or data sets."""
+    if claim.among == "data_sets":
+        return _of_data_sets(claim, evidence)
+    if not claim.sweep:
+        rivals = [name for name in claim.among or evidence.paper_rows() if name != claim.of]
+        return _ahead_of_all(claim, claim.of, rivals, "rows", evidence)
+    points = sweeps(evidence.settings, "sensitivity").get(claim.sweep, {})
+    peak = next((name for value, name in points.items() if value == claim.value), None)
+    if peak is None:
+        raise NotMeasured(f"the sweep {claim.sweep!r} has no point {claim.value:g}")
+    rivals = [name for name in points.values() if name != peak]
+    verdict = _ahead_of_all(claim, peak, rivals, "points of our grid", evidence)
+    return replace(verdict, why=f"{verdict.why}; the paper does not print its grid")
+
+
+def _ahead_of_all(claim: SuperlativeClaim, of: str, rivals: Sequence[str], what: str, evidence: Evidence) -> Verdict:
+    """One method against each of the others: all must stand on the claimed side, one clearly on the other refutes.
+    What was not run may yet refute it, so that only with all of them a lead is clear."""
+    sign = 1.0 if claim.side == "above" else -1.0
+    evidence.side_by_side([of], claim.metric, claim.on)
+    run = []
+    for name in rivals:
+        try:
+            run.append(evidence.side_by_side([of, name], claim.metric, claim.on))
+        except NotMeasured:
+            continue
+    if not run:
+        raise NotMeasured(f"none of the {len(rivals)} other {what} was run")
+    effects = [pair.weighed(sign, -sign) for pair in run]
+    at, weakest = _weakest(effects)
+    counted, whole_field = f"{len(run) + 1} of {len(rivals) + 1} {what} were run", len(run) == len(rivals)
+    verdict, why = directional(weakest, evidence.unfit(claim.on), "" if whole_field else counted)
+    clearly = sum(effect.refuted for effect in effects)
+    told = [f"ahead of {sum(effect.value > 0 for effect in effects)} of {len(run)}"]
+    told += [f"clearly behind {clearly}"] if clearly else []
+    told += [f"closest: {run[at].told()}", why, "" if counted in why else counted]
+    return replace(
+        _shown(verdict, "; ".join(part for part in told if part), run[at], weakest, "difference"),
+        clear=weakest.clear and (whole_field or weakest.refuted),
+        runs=tuple(dict.fromkeys(name for pair in run for name in pair.runs)),
+        scope="" if whole_field else f"of the {len(run) + 1} {what} run",
+    )
+
+
+def _of_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
+    """One method on one data set against the others. They hold different cases, resampled independently, so the
+    difference is not paired."""
+    found = {on: evidence.side_by_side([claim.of], claim.metric, on) for on in (claim.on, *DATASETS)}
+    here = found.pop(claim.on)
+    sign = 1.0 if claim.side == "above" else -1.0
+    effects = {}
+    for on, there in found.items():
+        low, high = percentile_interval(sign * (here.draws[:, 0] - there.draws[:, 0]))
+        effects[on] = Effect(sign * float(here.means[0] - there.means[0]), low, high)
+    at, weakest = _weakest(list(effects.values()))
+    on, shown = list(effects.items())[at]
+    verdict, why = directional(weakest, evidence.unfit("average"))
+    why = f"next: {DATASETS[on]} {found[on].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}: {why}"
+    behind = here.behind("difference")
+    return Verdict(verdict, why, shown.value, shown.low, shown.high, clear=weakest.clear, **behind)
+
+
+def _weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
+    """Which effect is least, and what holds of all of them: the least value, the least ends of the intervals."""
+    at = min(range(len(effects)), key=lambda i: effects[i].value)
+    low, high = (min(getattr(effect, end) for effect in effects) for end in ("low", "high"))
+    return at, Effect(effects[at].value, low, high)
+
+
+def _shown(verdict: str, why: str, found: SideBySide, effect: Effect, statistic: str) -> Verdict:
+    """The verdict on two methods, shown as their difference or ratio."""
+    at = found.statistic(statistic)
+    return Verdict(verdict, why, at.value, at.low, at.high, clear=effect.clear, **found.behind(statistic))
+
+
+def leave_open(claim: OpenClaim, evidence: Evidence) -> Verdict:
+    """Not run, for the reason that the ledger gives."""
+    raise NotMeasured(claim.why)
+
+
+_JUDGES: dict[str, Callable[[Any, Evidence], Verdict]] = {
+    "figure": compare_figure, "compare": compare_methods, "training": compare_training, "best": judge_superlative,
+    "setup": compare_setup, "not_run": leave_open, "undecidable": leave_open,
+}  # fmt: skip
