@@ -26,7 +26,7 @@ class RunRecord(BaseModel):
     """A ``run.json``. ``parameters`` are the settings that decide the outputs, by section; what an older record does
     not state is empty."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
     schema_version: int = SCHEMA_VERSION
     stage: str = ""

@@ -23,12 +23,12 @@ from ..results.rows import (
     interval_columns,
     line,
     long_table,
+    mcnemar_columns,
     method_rows,
     numbers,
     paper_numbers,
     paper_part,
     paper_title,
-    mcnemar_columns,
 )
 from ..results.table import Cell, Column, Sheet, Table, number
 from ..settings import Settings, job_of, shown, variants

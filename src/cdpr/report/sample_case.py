@@ -175,8 +175,12 @@ def workup_table(settings: Settings, workups: Sequence[Workup], show: Show) -> T
             continue
         row = workup.row
         runs = ((workup.run, IN_DOMAIN),)
-        told = {"diagnosis": show(row["diagnosis"]), "correct": "yes" if row["correct"] else "no",
-                "cost": float(row["cost_usd"]), **{name: row[name] for name in ("n_issued", "n_physical", "n_na")}}
+        told = {
+            "diagnosis": show(row["diagnosis"]),
+            "correct": "yes" if row["correct"] else "no",
+            "cost": float(row["cost_usd"]),
+            **{name: row[name] for name in ("n_issued", "n_physical", "n_na")},
+        }
         rows.append(Row(head | {name: Cell(value, runs=runs) for name, value in told.items()}))
     text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip

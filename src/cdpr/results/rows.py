@@ -3,7 +3,7 @@ the long form of plain numbers, and the paper's printed figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +126,9 @@ class Change:
             "cases": self.found.cases,
             **{m.name: m.cell(self.found.differences[m.name], self.runs, signed=True) for m in metrics},
             "seed_sd": Cell(None if deviation is None else 100 * deviation, runs=self.runs),
-            "discordant": Cell(", ".join(f"{t.only_first}:{t.only_second}" for t in self.found.mcnemar), runs=self.runs),
+            "discordant": Cell(
+                ", ".join(f"{t.only_first}:{t.only_second}" for t in self.found.mcnemar), runs=self.runs
+            ),
             "p": Cell(", ".join(p_value(test.p_value) for test in self.found.mcnemar), runs=self.runs),
             "p_holm": Cell(", ".join(map(p_value, self.after_holm)), runs=self.runs),
         }

@@ -142,7 +142,9 @@ def to_markdown(table: Table) -> str:
         if isinstance(row, Heading):
             body.append([f"***{_pipe(row.title)}***", *[""] * (len(heads) - 1)])
         elif row.hole:
-            body.append([f"{_pipe(table.shown(row, table.columns[0]))} — *{_pipe(row.hole)}*", *[EMPTY] * (len(heads) - 1)])
+            body.append(
+                [f"{_pipe(table.shown(row, table.columns[0]))} — *{_pipe(row.hole)}*", *[EMPTY] * (len(heads) - 1)]
+            )
         else:
             body.append([_marked(table, row, column, _pipe, _MARKDOWN) for column in table.columns])
     lines += ["| " + " | ".join(cells) + " |" for cells in body]
