@@ -1,5 +1,5 @@
-"""``run.json``: what a finished stage says of itself. Written by the frame around every stage, read again by tables, the
-page and the index of runs."""
+"""``run.json``: what a finished stage says of itself. The frame around every stage writes it; tables, the page and the
+index of runs read it again."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def plot_learning_curves(settings: Settings, job: Job) -> None:
 def curves_of(settings: Settings, folder: Path, variants: Iterable[str], metrics: Sequence[str]) -> list[Curves]:
     """Training curves of variants. One without metrics has no runs; a figure names it as missing.
 
-    Raises CurveError for a broken metrics file, ProvenanceError for training runs of another tier or on different cases.
+    Raises CurveError for a broken metrics file, ProvenanceError for training of another tier or on different cases.
     """
     methods = [trained(settings, name) for name in variants]
     check_training(settings, folder, list(dict.fromkeys(run for method in methods for run in method.runs)))

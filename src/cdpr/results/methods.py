@@ -1,4 +1,4 @@
-"""The rows of the main table: the agents of the registry and the trained variants, with the runs that they stand for."""
+"""The rows of the main table: agents of the registry and trained variants, with the runs that they stand for."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ class Hole:
 
 
 class Results:
-    """Evaluations under a results folder. ``methods`` are the rows that a table or figure shows; any method may be asked
-    for. A place is a data set or ``average``. Raises ProvenanceError when they do not belong together."""
+    """Evaluations under a results folder. ``methods`` are the rows that a table or figure shows; a place is a data set
+    or ``average``. Raises ProvenanceError when they do not belong together."""
 
     def __init__(self, settings: Settings, results: str | Path, methods: Sequence[Method]):
         self.settings, self.folder, self.methods = settings, Path(results), list(methods)

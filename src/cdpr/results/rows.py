@@ -1,5 +1,5 @@
-"""Projections of the frame that tables share: typed cells with the runs behind them, rows of methods, rows of differences,
-the long form of plain numbers, and the paper's printed figures."""
+"""Projections of the frame that tables share: typed cells with the runs behind them, rows of methods, rows of
+differences, the long form of plain numbers, and the paper's printed figures."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ ENDS = ("", "_low", "_high", "_seed_sd")
 def marked_cells(
     results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str]
 ) -> dict[str, dict[str, Cell] | Hole]:
-    """In-domain figures with intervals by method and metric; best and second best of the ``rivals`` are marked, where at
-    least two of them were measured: one alone is the best of nothing."""
+    """In-domain figures with intervals by method and metric; best and second best of the ``rivals`` are marked, where
+    at least two of them were measured: one alone is the best of nothing."""
     found = {m.name: results.summary(m, IN_DOMAIN, decoding) for m in results.methods}
     measured = {name: summary.estimates for name, summary in found.items() if not isinstance(summary, Hole)}
     rivals = [name for name in rivals if name in measured]

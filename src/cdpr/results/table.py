@@ -1,5 +1,5 @@
-"""One table of typed cells, its forms: CSV with plain values, Markdown to read, LaTeX (booktabs) to print; the HTML page
-reads the same cells (``report/templates/parts.html``).
+"""A table of typed cells and its forms: CSV with plain values, Markdown to read, LaTeX (booktabs) to print; the HTML
+page shows the same cells (``report/templates/parts.html``).
 
 Cells are addressed by column key, so a missing value leaves its own place empty and can shift nothing.
 """
@@ -121,6 +121,17 @@ class Sheet:
         return [write_text(with_suffix(stem, suffix), text) for suffix, text in forms.items()]
 
 
+@dataclass(frozen=True)
+class Warned:
+    """A paragraph that nobody may miss."""
+
+    text: str
+
+
+# What stands below a heading: a table, a paragraph, a list, a warning.
+Block = Table | str | Sequence[str] | Warned
+
+
 def to_csv(table: Table) -> str:
     """Values only: numbers rounded to the column's decimals, empty where there is none; headings are left out."""
     out = io.StringIO()
@@ -132,8 +143,17 @@ def to_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def to_markdown(table: Table) -> str:
-    """A pipe table, marks as **bold** and underline, notes as a list. A hole stands in the first cell."""
+def to_markdown(block: Block) -> str:
+    """A table as a pipe table, marks as **bold** and underline, notes as a list, a hole in the first cell; texts as they
+    are."""
+    if isinstance(block, Warned):
+        return f"**Warning:** {block.text}\n"
+    if isinstance(block, str):
+        return f"{block}\n" if block else ""
+    return _table_markdown(block) if isinstance(block, Table) else "".join(f"- {item}\n" for item in block)
+
+
+def _table_markdown(table: Table) -> str:
     lines = [table.caption, ""] if table.caption else []
     heads = [_pipe(" ".join(filter(None, (column.group, column.header)))) for column in table.columns]
     rules = [{"l": ":--", "c": ":-:", "r": "--:"}[column.align] for column in table.columns]
