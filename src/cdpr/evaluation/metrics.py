@@ -84,12 +84,18 @@ class Summary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """First method minus second on the same cases: differences with intervals, and McNemar's test per pair of
-    seeds (the i-th of one with the i-th of the other)."""
+    """First method minus second on the same cases: differences with intervals (and their ``draws``, as of
+    :class:`Summary`), and McNemar's test per pair of seeds (the i-th of one with the i-th of the other)."""
 
     cases: int
     differences: Mapping[str, Estimate]
     mcnemar: tuple[statistics.McNemar, ...]
+    draws: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def estimates(self) -> Mapping[str, Estimate]:
+        """The differences, as the figures of a :class:`Summary` are called."""
+        return self.differences
 
 
 def read_evaluation(path: str | Path) -> dict[str, Evaluation]:
@@ -143,13 +149,13 @@ def summarise(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> S
                    float(p90), draws)  # fmt: skip
 
 
-def average(summaries: Sequence[Summary]) -> dict[str, Estimate]:
+def average(parts: Sequence[Summary] | Sequence[Comparison]) -> dict[str, Estimate]:
     """Unweighted mean over data sets, as in the paper's "Average" columns; data sets are resampled independently.
 
     Raises ValueError when the methods' seeds differ in number.
     """
-    by_seed = np.mean([[s.estimates[name].by_seed for name in METRICS] for s in summaries], axis=0).T
-    return _estimates(by_seed, np.mean([s.draws for s in summaries], axis=0))
+    by_seed = np.mean([[part.estimates[name].by_seed for name in METRICS] for part in parts], axis=0).T
+    return _estimates(by_seed, np.mean([part.draws for part in parts], axis=0))
 
 
 def compare(first: Sequence[Evaluation], second: Sequence[Evaluation], resamples: int, seed: int) -> Comparison:
@@ -162,7 +168,7 @@ def compare(first: Sequence[Evaluation], second: Sequence[Evaluation], resamples
     table = np.stack([[one.metric(name) - two.metric(name) for name in METRICS] for one, two in pairs])
     draws = statistics.bootstrap_means(table.mean(axis=0).T, resamples, derive_seed(seed, first[0].dataset))
     tests = tuple(statistics.mcnemar_exact(one.metric("accuracy"), two.metric("accuracy")) for one, two in pairs)
-    return Comparison(len(first[0].note_ids), _estimates(table.mean(axis=2), draws), tests)
+    return Comparison(len(first[0].note_ids), _estimates(table.mean(axis=2), draws), tests, draws)
 
 
 def _estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Estimate]:

@@ -11,19 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-Alternative = Literal["two-sided", "greater", "less"]
-
 # Resamples drawn at a time: bounds memory to this many rows of one count per case.
 BLOCK = 256
-# Paired differences closer than this are ties: means over seeds or raters differ by rounding where they are equal.
-TIE_DECIMALS = 9
-# Up to this many differences the interval of the shift uses the exact distribution of the rank sum.
-EXACT_RANKS = 100
 
 
 @dataclass(frozen=True)
@@ -33,18 +26,6 @@ class McNemar:
     only_first: int
     only_second: int
     p_value: float
-
-
-@dataclass(frozen=True)
-class SignedRank:
-    """Wilcoxon signed-rank test: sums of the ranks in favour of the first and of the second, zeros, the p-value, and
-    the matched-pairs rank-biserial correlation, -1 (always the second) to 1 (always the first)."""
-
-    favours_first: float
-    favours_second: float
-    zeros: int
-    p_value: float
-    rank_biserial: float
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -61,32 +42,20 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
     return float(interval.low), float(interval.high)
 
 
-def bootstrap_means(values: ArrayLike, resamples: int, seed: int, clusters: Sequence[str] | None = None) -> np.ndarray:
+def bootstrap_means(values: ArrayLike, resamples: int, seed: int) -> np.ndarray:
     """Means of resampled cases.
 
     ``values`` is [cases] or [cases, metrics]; all metrics share the resampled cases, so their joint distribution is
-    kept. ``clusters`` names the cluster of each row (several rows per case): whole clusters are resampled and the
-    mean is the ratio of sums, so clusters may differ in size. Returns [resamples] or [resamples, metrics].
-    Source: Efron, Ann. Stat. 7 (1979); cluster bootstrap: Davison and Hinkley (1997), section 3.8.
-    Raises ValueError without cases or resamples, or when lengths differ.
+    kept. Returns [resamples] or [resamples, metrics]. Source: Efron, Ann. Stat. 7 (1979). Raises ValueError without
+    cases or resamples.
     """
     table = np.asarray(values, dtype=float)
     sums = table.reshape(len(table), -1)
-    sizes = np.ones(len(sums))
-    if clusters is not None:
-        if len(clusters) != len(sums):
-            raise ValueError(f"{len(clusters)} cluster names for {len(sums)} values")
-        _, code = np.unique(np.asarray(clusters), return_inverse=True)
-        sizes = np.bincount(code).astype(float)
-        sums = np.stack([np.bincount(code, weights=column) for column in sums.T], axis=1)
     if len(sums) == 0 or resamples <= 0:
         raise ValueError(f"cannot resample {len(sums)} cases {resamples} times: both must be positive")
     counts = _resample_counts(len(sums), resamples, seed)
-    blocks = []
-    for start in range(0, resamples, BLOCK):
-        weights = counts[start : start + BLOCK].astype(float)
-        blocks.append((weights @ sums) / (weights @ sizes)[:, None])
-    means = np.concatenate(blocks)
+    blocks = [counts[start : start + BLOCK].astype(float) @ sums for start in range(0, resamples, BLOCK)]
+    means = np.concatenate(blocks) / len(sums)
     return means[:, 0] if table.ndim == 1 else means
 
 
@@ -107,43 +76,6 @@ def percentile_interval(draws: np.ndarray, confidence: float = 0.95) -> tuple[fl
     tail = (1 - confidence) / 2
     low, high = np.quantile(draws, [tail, 1 - tail])
     return float(low), float(high)
-
-
-def case_means(values: ArrayLike) -> np.ndarray:
-    """Seeds averaged per case: [cases] or [seeds, cases] -> [cases]."""
-    table = np.asarray(values, dtype=float)
-    return table if table.ndim == 1 else table.mean(axis=0)
-
-
-def paired_bootstrap(
-    first: ArrayLike,
-    second: ArrayLike,
-    resamples: int,
-    seed: int,
-    confidence: float = 0.95,
-    clusters: Sequence[str] | None = None,
-) -> tuple[float, float, float]:
-    """Mean of first minus second with its interval, over the same cases.
-
-    Each is [cases] or [seeds, cases] (seeds are averaged per case, their numbers may differ); the per-case
-    differences are resampled. Where the rows are no independent cases (decision states, several to a case),
-    ``clusters`` names the case of each row and whole cases are resampled; rows keep equal weight.
-    Returns (difference, low, high). Raises ValueError when the rows differ in number.
-    """
-    difference = _differences(first, second)
-    low, high = percentile_interval(bootstrap_means(difference, resamples, seed, clusters), confidence)
-    return float(difference.mean()), low, high
-
-
-def _differences(first: ArrayLike, second: ArrayLike | None) -> np.ndarray:
-    """First minus second per case, seeds averaged before; ``first`` itself where there is no second."""
-    one = case_means(first)
-    two = np.zeros_like(one) if second is None else case_means(second)
-    if one.shape != two.shape:
-        raise ValueError(f"not the same cases: {one.shape[0]} against {two.shape[0]}")
-    if not len(one):
-        raise ValueError("no cases to compare")
-    return one - two
 
 
 def mcnemar_exact(first: ArrayLike, second: ArrayLike) -> McNemar:
@@ -202,62 +134,6 @@ def detectable_difference(cases: int, discordant: float, power: float = 0.8, alp
     if power_of_difference(cases, discordant, 0.0, alpha) >= power:
         return 0.0
     return float(brentq(lambda d: power_of_difference(cases, discordant, d, alpha) - power, 0, discordant, xtol=1e-7))
-
-
-def wilcoxon_signed_rank(
-    first: ArrayLike, second: ArrayLike | None = None, alternative: Alternative = "two-sided"
-) -> SignedRank:
-    """Whether first minus second is symmetric about zero, on the same cases; for ratings, numbers, and costs.
-
-    Zeros as in Pratt, JASA 54 (1959): they take the lowest ranks and count for neither side. The p-value is
-    ``scipy.stats.wilcoxon``'s: exact without ties and zeros up to 50 cases, by all changes of sign up to 13, else the
-    normal approximation. The rank-biserial correlation is (R+ - R-) / (R+ + R- + R0), the ranks of zeros in the
-    denominator (Kerby, Compr. Psychol. 3 (2014), with Pratt's ranks). ``greater``: the first is larger. Inputs as in
-    :func:`paired_bootstrap`; raises ValueError when the cases differ in number.
-    """
-    from scipy.stats import rankdata, wilcoxon
-
-    difference = np.round(_differences(first, second), TIE_DECIMALS)
-    ranks = rankdata(np.abs(difference))
-    positive, negative = float(ranks[difference > 0].sum()), float(ranks[difference < 0].sum())
-    zeros = int((difference == 0).sum())
-    everything_equal = zeros == len(difference)
-    test = None if everything_equal else wilcoxon(difference, zero_method="pratt", alternative=alternative)
-    p_value = 1.0 if test is None else float(test.pvalue)
-    return SignedRank(positive, negative, zeros, p_value, (positive - negative) / float(ranks.sum()))
-
-
-def hodges_lehmann(
-    first: ArrayLike, second: ArrayLike | None = None, confidence: float = 0.95
-) -> tuple[float, float, float]:
-    """Shift of first against second: the median of the means of all pairs of differences, with its interval.
-
-    The interval inverts the signed-rank test: the k-th smallest and the k-th largest of the n(n+1)/2 Walsh averages,
-    k from the exact distribution of the rank sum up to 100 cases, beyond from its normal approximation. It holds at
-    least the confidence asked for; with ties and zeros it is on the safe side. Where so few cases cannot give it,
-    the interval is infinite. Source: Hodges and Lehmann, Ann. Math. Stat. 34 (1963); interval: Tukey (1949), in
-    Hollander and Wolfe (1999), section 3.3. Returns (shift, low, high); raises as :func:`wilcoxon_signed_rank`.
-    """
-    difference = np.round(_differences(first, second), TIE_DECIMALS)
-    upper = np.triu_indices(len(difference))
-    walsh = np.sort((difference[upper[0]] + difference[upper[1]]) / 2)
-    k = _rank_sum_quantile(len(difference), (1 - confidence) / 2)
-    low, high = (walsh[k - 1], walsh[-k]) if k > 0 else (-math.inf, math.inf)
-    return float(np.median(walsh)), float(low), float(high)
-
-
-def _rank_sum_quantile(cases: int, tail: float) -> int:
-    """How many values of the rank sum, from zero on, have together at most the probability ``tail``."""
-    if cases > EXACT_RANKS:
-        from scipy.stats import norm
-
-        deviation = math.sqrt(cases * (cases + 1) * (2 * cases + 1) / 24)
-        return math.floor(cases * (cases + 1) / 4 + norm.ppf(tail) * deviation)
-    chance = np.ones(1)
-    for rank in range(1, cases + 1):
-        still = np.zeros(rank)
-        chance = (np.concatenate([chance, still]) + np.concatenate([still, chance])) / 2
-    return int(np.searchsorted(np.cumsum(chance), tail, side="right"))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -3,54 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..evaluation.metrics import Evaluation
-from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods
-from ..results.results import Hole, Results
+from ..job import Job
+from ..results.methods import DATASETS, Method, domain, main_methods
+from ..results.results import Hole, Results, results_folder
 from ..results.sources import notices
 from ..results.table import number
 from ..settings import Settings
 from . import style
-from .figures import cost_axis, folded, foot, missing_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def plot_cost_distribution(settings: Settings, results_dir: str | Path, out_stem: str | Path) -> list[Path]:
-    """Share of cases whose work-up costs at most so much, per data set, as ``out_stem`` + ``.png`` and ``.pdf``.
+def plot_cost_distribution(settings: Settings, job: Job) -> None:
+    """Share of cases whose work-up costs at most so much, per data set.
 
     One line per agent that was not told the disease model (main decoding, seeds pooled), its median marked; medians
     and the share of free work-ups stand beside. Costs are linear up to 10 USD and logarithmic beyond. What is missing
     is named. Raises ProvenanceError and EvaluationError as the main table does.
     """
     methods = learned_methods(settings)
-    results = Results(settings, results_dir, methods)
+    results = Results(settings, results_folder(settings, job), methods)
     decoding = settings.evaluation.decodings[0]
     found = {d: {m: results.evaluations(m, d, decoding) for m in methods} for d in DATASETS}
     with style.drawing():
         figure = style.new_figure(7.2, 5.4)
-        layout = [[IN_DOMAIN, d] for d in DATASETS if d != IN_DOMAIN] + [["table", "table"]]
-        panels = figure.subplot_mosaic(layout, width_ratios=[1.3, 1], height_ratios=[1, 1, 0.16 * (len(methods) + 2)])
-        _table(panels.pop("table"), methods, found)
+        layout = [*style.domains(), ["table", "table"]]
+        heights = [*[1] * (len(layout) - 1), 0.16 * (len(methods) + 2)]
+        panels = figure.subplot_mosaic(layout, width_ratios=[1.3, 1], height_ratios=heights)
+        _table(panels.pop("table"), settings, methods, found)
         spent = [costs(at) for of_dataset in found.values() for at in of_dataset.values()]
         highest = max((float(at[-1]) for at in spent if at is not None), default=0.0)
         for dataset, panel in panels.items():
-            cases = _draw_panel(panel, found[dataset])
-            domain = "in-domain" if dataset == IN_DOMAIN else "OOD"
-            panel.set_title(f"{DATASETS[dataset]} ({domain}, N = {cases})")
-            cost_axis(panel, highest, "cost of the work-up, at most (USD)")
+            cases = _draw_panel(panel, settings, found[dataset])
+            panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
+            style.cost_axis(panel, highest, "cost of the work-up, at most (USD)")
             panel.set_ylabel("cases (%)")
             panel.set_ylim(0, 1.02)
             panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
         lost = [f"{m.label} ({DATASETS[d]})" for d, at in found.items() for m, e in at.items() if isinstance(e, Hole)]
         said = f"{decoding} decoding; seeds pooled; mark: median; 90%: quantile; free: USD 0"
-        foot(figure, settings, [*notices(settings), missing_note(lost).strip(), *folded(results.divergences()), said])
-        return style.save(figure, out_stem)
+        style.foot(
+            figure, settings, [*notices(settings), style.missing_note(lost), *style.folded(results.divergences()), said]
+        )
+        style.save(figure, job.out["png"].with_suffix(""))
 
 
 def learned_methods(settings: Settings) -> list[Method]:
@@ -72,7 +73,7 @@ def share_at_most(sorted_costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([[-1.0], values, [1e6]]), np.concatenate([[0.0], shares, [1.0]])
 
 
-def _draw_panel(panel: Axes, found: Mapping[Method, Sequence[Evaluation] | Hole]) -> int:
+def _draw_panel(panel: Axes, settings: Settings, found: Mapping[Method, Sequence[Evaluation] | Hole]) -> int:
     """Draw the lines of a data set; returns its number of cases."""
     cases = 0
     panel.axhline(0.5, color=style.GREY, linewidth=0.6, zorder=1)
@@ -81,7 +82,7 @@ def _draw_panel(panel: Axes, found: Mapping[Method, Sequence[Evaluation] | Hole]
         if spent is None or isinstance(evaluations, Hole):
             continue
         cases = len(evaluations[0].note_ids)
-        look = style.look_of(method.name, position)
+        look = style.look_of(settings, method.name, position)
         own = method.name == "cdpr"
         panel.plot(*share_at_most(spent), drawstyle="steps-post", color=look.colour, linestyle=look.line,
                    linewidth=2.0 if own else 1.3, zorder=3 if own else 2)  # fmt: skip
@@ -92,13 +93,14 @@ def _draw_panel(panel: Axes, found: Mapping[Method, Sequence[Evaluation] | Hole]
     return cases
 
 
-def _table(axes: Axes, methods: Sequence[Method], found: Mapping[str, Mapping]) -> None:
+def _table(axes: Axes, settings: Settings, methods: Sequence[Method], found: Mapping[str, Mapping]) -> None:
     """Legend and numbers in one: a line per agent; by data set its median and 90th percentile of cost (USD) and its
     share of free work-ups."""
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(len(methods) + 1.6, -0.4)
-    ends = dict(zip(DATASETS, (0.56, 0.78, 1.0), strict=True))
+    width = 0.66 / len(DATASETS)  # the labels of the agents take the rest
+    ends = {dataset: 1 - width * (len(DATASETS) - 1 - place) for place, dataset in enumerate(DATASETS)}
     small = {"fontsize": 7, "ha": "right", "va": "center"}
     for dataset, end in ends.items():
         axes.text(end - 0.09, 0, f"{DATASETS[dataset]} (USD)", fontsize=7, ha="center", va="center", fontweight="bold")
@@ -107,7 +109,7 @@ def _table(axes: Axes, methods: Sequence[Method], found: Mapping[str, Mapping]) 
             axes.text(end - offset, 0.95, head, color=style.GREY, **small)
     for position, method in enumerate(methods):
         y = position + 2.0
-        look = style.look_of(method.name, position)
+        look = style.look_of(settings, method.name, position)
         axes.plot([0.0, 0.03, 0.06], [y] * 3, color=look.colour, linestyle=look.line, marker=look.marker,
                   markevery=[1], markersize=5, linewidth=1.4)  # fmt: skip
         axes.text(0.075, y, method.label, fontsize=7, va="center")

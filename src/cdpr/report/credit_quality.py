@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..job import Job
 from ..settings import Settings
 from . import style
 
@@ -42,13 +43,13 @@ BASELINES = {
 }
 
 
-def plot_credit_quality(settings: Settings, quality: Mapping[str, Any], out_stem: str | Path) -> list[Path]:
-    """Bias, variance and rank correlation by setting, RMSE and rank correlation by tokens per decision, as
-    ``out_stem`` + ``.png`` and ``.pdf``.
+def plot_credit_quality(settings: Settings, job: Job) -> None:
+    """Bias, variance and rank correlation by setting, RMSE and rank correlation by tokens per decision.
 
-    ``quality`` is what stage ``credit_quality`` wrote. Hollow points are the default settings, the band around the bias
-    is its standard error over cases.
+    Of what stage ``credit_quality`` wrote. Hollow points are the default settings, the band around the bias is its
+    standard error over cases.
     """
+    quality = json.loads(job.inputs["quality"].read_text(encoding="utf-8"))
     rows = quality["rows"]
     with style.drawing():
         figure = style.new_figure(7.2, 7.6)
@@ -75,7 +76,7 @@ def plot_credit_quality(settings: Settings, quality: Mapping[str, Any], out_stem
             f"{quality['truth_error_mean']:.3f} of a root mean square of {quality['truth_rms']:.3f}"
         )
         style.mark_tier(figure, settings, notes)
-        return style.save(figure, out_stem)
+        style.save(figure, job.out["png"].with_suffix(""))
 
 
 def _draw_sweep(panel: Axes, rows: Rows, measure: str, key: str) -> None:

@@ -1,278 +1,31 @@
-"""Data cards: what a data set holds, counted from its cases; numbers, and no name that few patients have."""
+"""Data cards: what a data set holds, as numbers, as a page and as a figure."""
 
 from __future__ import annotations
 
-import csv
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from ..cases import CaseRecord, diagnoses, examinations, is_physical, iterate_records, leading_disease
-from ..results.methods import synthetic
-from ..results.sources import source_of
+from ..files import write_text
+from ..job import Job
+from ..records import RunRecord
+from ..results.table import markdown_page, to_markdown
+from ..run_key import path_digest
 from ..settings import Settings
-
-SCHEMA_VERSION = 1
-KINDS = ("physical", "laboratory", "microbiology", "imaging", "other")
-SPLITS = ("train", "validation", "test")
-# A diagnosis of fewer patients might tell who they are.
-FEWEST_PATIENTS = 5
-SHOWN_DIAGNOSES = 12
-_ACTIONS = ("dropped", "masked", "removed", "kept")
-# Rules of the funnel that are leaks too.
-_LEAK_RULES = ("diagnosis established before", "diagnosis stated in the summary", "diagnosis of a relative")
-# Sections of the procedure codes, for examinations that the vocabulary does not know.
-_SECTIONS = (("87", "microbiology"), ("8", "laboratory"), ("7", "imaging"))
+from .card_counts import count_cases, data_card, read_coverage, read_report
+from .card_figure import draw_card
+from .card_page import card_parts, card_title
 
 
-class CardError(ValueError):
-    """Files that do not belong together or break a promise of the cases; the message names file and field."""
-
-
-@dataclass
-class Tally:
-    """What one reading of the cases leaves: counts by case, no text but diagnoses."""
-
-    cases: int = 0
-    credentialed: bool = False
-    languages: Counter[str] = field(default_factory=Counter)
-    splits: Counter[str] = field(default_factory=Counter)
-    sides: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    diagnosed: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    by_kind: dict[str, list[int]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
-    usd: list[float] = field(default_factory=list)
-    summary: list[int] = field(default_factory=list)
-    results: list[int] = field(default_factory=list)
-
-    def add(self, case: CaseRecord, kinds: Mapping[str, str]) -> None:
-        """Count one case; ``kinds`` are those of its examinations."""
-        self.cases += 1
-        self.credentialed |= case.credentialed
-        self.languages[case.language] += 1
-        self.splits[case.split] += 1
-        self.sides[case.subject_key].add(case.split)
-        self.diagnosed[diagnosis_name(case.diagnosis_results)].append(case.subject_key)
-        here = Counter(kinds[exam] for exam in case.key_pertinent_results_dict)
-        for kind in KINDS:
-            self.by_kind[kind].append(here[kind])
-        self.usd.append(whole_record_usd(case))
-        self.summary.append(len(case.case_summary))
-        self.results.append(sum(map(len, case.key_pertinent_results_dict.values())))
-
-
-def data_card(
-    settings: Settings,
-    dataset: str,
-    tally: Tally,
-    told: Mapping[str, Any],
-    prices: Sequence[Mapping[str, str]],
-    digests: Mapping[str, str],
-) -> dict[str, Any]:
-    """The card as JSON: source and licence, counts, splits, funnel, leaks, distributions, diagnoses, price coverage.
-
-    ``tally`` are the counted cases, ``told`` what `ingest` and ``prices`` what `map_costs` wrote beside them. Raises
-    CardError when cases and report disagree, or a patient stands in two splits.
-    """
-    _check(tally, told, dataset)
-    source = source_of(settings, dataset)
-    pooled = tally.credentialed or not source.open
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "dataset": dataset,
-        "tier": settings.tier,
-        "synthetic": synthetic(settings, dataset),
-        "credentialed": tally.credentialed,
-        "source": {"label": source.label, "what": source.what, "licence": source.licence,
-                   "conditions": list(source.conditions), "links": list(source.links)},
-        "warnings": [*_warnings(source.credentialed and not tally.credentialed, dataset), *told["warnings"]],
-        "counts": {"read": told["read"], "kept": told["kept"], "patients": len(tally.sides),
-                   "languages": dict(sorted(tally.languages.items()))},
-        "splits": [{"split": name, "patients": sum(name in sides for sides in tally.sides.values()),
-                    "cases": tally.splits[name]} for name in SPLITS if tally.splits[name]],
-        "funnel": told["funnel"],
-        "leaks": leak_rows(told),
-        "events": told["events"],
-        "distributions": distributions(tally),
-        "diagnoses": frequent_diagnoses(tally.diagnosed, pooled),
-        "prices": price_coverage(prices),
-        "digests": dict(digests),
-    }  # fmt: skip
-
-
-def diagnosis_name(text: str) -> str:
-    """The vocabulary's name of a diagnosis, or of the disease that it names first; else the text itself."""
-    term = diagnoses().find(text) or diagnoses().find(leading_disease(text))
-    return term.name if term else text
-
-
-def whole_record_usd(case: CaseRecord) -> float:
-    """US dollars for every examination of the record, each billing group charged once."""
-    charges = {
-        ("group", group) if (group := case.exam_billing_group.get(exam)) else ("examination", exam): usd
-        for exam, usd in case.exam_cost_map.items()
-    }
-    return sum(charges.values())
-
-
-def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
-    """One of :data:`KINDS`: by the vocabulary (of the key, or of the examination that priced it), else by the section
-    of its code; ``other`` are procedures and what neither knows."""
-    if is_physical(exam_key):
-        return "physical"
-    term = examinations().find(exam_key) or examinations().find(examination)
-    if term is not None:
-        return term.kind if term.kind in KINDS else "other"
-    return next((kind for start, kind in _SECTIONS if hcpcs.startswith(start)), "other")
-
-
-def count_cases(path: Path, prices: Sequence[Mapping[str, str]]) -> Tally:
-    """Read the cases once. Raises RecordError for a broken line, CardError for a file without cases or prices."""
-    kinds = {row["exam_key"]: kind_of(row["exam_key"], row["examination"], row["hcpcs"]) for row in prices}
-    tally = Tally()
-    for case in iterate_records(path):
-        for exam in case.key_pertinent_results_dict:
-            if exam not in kinds:
-                kinds[exam] = kind_of(exam)
-        if case.key_pertinent_results_dict and not case.exam_cost_map:
-            raise CardError(f"{path}:{tally.cases + 1}: field 'exam_cost_map' is empty; run the stage `map_costs`")
-        tally.add(case, kinds)
-    if not tally.cases:
-        raise CardError(f"{path}: holds no case; ingest the data set again")
-    return tally
-
-
-def read_report(path: Path) -> dict[str, Any]:
-    """The report of `ingest`. Raises CardError when it lacks a field or its funnel does not add up."""
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        lacking = {"read", "kept", "funnel", "leaks", "events", "splits", "warnings"} - set(told)
-    except (ValueError, TypeError) as error:
-        raise CardError(f"{path}: not the JSON of a report ({error}); ingest the data set again") from error
-    if lacking:
-        raise CardError(f"{path}: lacks {', '.join(sorted(lacking))}; ingest the data set again")
-    left = told["read"]
-    for step in told["funnel"]:
-        left -= step["dropped"]
-        if step["left"] != left:
-            raise CardError(f"{path}: rule {step['rule']!r} leaves {step['left']} cases where {left} remain")
-    if left != told["kept"]:
-        raise CardError(f"{path}: {told['read']} cases read less those dropped are {left}, not {told['kept']}")
-    return told
-
-
-def read_coverage(path: Path) -> list[dict[str, str]]:
-    """Rows of the coverage table, by column name; further columns may stand beside the known ones."""
-    known = ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how")
-    with path.open(encoding="utf-8", newline="") as lines:
-        reader = csv.DictReader(lines)
-        lacking = [name for name in known if name not in (reader.fieldnames or ())]
-        if lacking:
-            raise CardError(f"{path}:1: no column {lacking[0]!r}; run the stage `map_costs`")
-        return list(reader)
-
-
-def leak_rows(told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row per kind of leak: cases in which it was found and what was done, and their share of the cases read."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for step in told["funnel"]:
-        if step["rule"] in _LEAK_RULES:
-            found[step["rule"]]["dropped"] += step["dropped"]
-    for row in told["leaks"]:
-        found[row["leak"].removesuffix(" (case kept)")][row["action"]] += row["cases"]
-    return [
-        {"leak": leak, "found": sum(done.values()), **{action: done[action] for action in _ACTIONS},
-         "share": round(sum(done.values()) / told["read"], 4)}
-        for leak, done in sorted(found.items())
-    ]  # fmt: skip
-
-
-def distributions(tally: Tally) -> list[dict[str, Any]]:
-    """Minimum, quartiles, maximum and mean per case of each quantity."""
-    billed = np.sum([tally.by_kind[kind] for kind in KINDS if kind != "physical"], axis=0)
-    measured = {f"{kind} examinations": tally.by_kind[kind] for kind in KINDS} | {
-        "examinations but physical": billed,
-        "price of the whole record (USD)": tally.usd,
-        "summary (characters)": tally.summary,
-        "results (characters)": tally.results,
-    }
-    rows = []
-    for what, values in measured.items():
-        points = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
-        names = ("min", "q1", "median", "q3", "max")
-        figures = dict(zip(names, (round(float(point), 2) for point in points), strict=True))
-        rows.append({"what": what, **figures, "mean": round(float(np.mean(values)), 2)})
-    return rows
-
-
-def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
-    """The most frequent diagnoses with their cases, and how many others there are in how many cases.
-
-    ``diagnosed`` gives the patient of every case by diagnosis; ``pooled`` names only those that the vocabulary has and
-    :data:`FEWEST_PATIENTS` patients or more have.
-    """
-
-    def may_be_named(name: str) -> bool:
-        return not pooled or (diagnoses().find(name) is not None and len(set(diagnosed[name])) >= FEWEST_PATIENTS)
-
-    ranked = sorted(diagnosed, key=lambda name: (-len(diagnosed[name]), name))
-    named = list(filter(may_be_named, ranked))[:SHOWN_DIAGNOSES]
-    others = [len(diagnosed[name]) for name in ranked if name not in named]
-    return {
-        "distinct": len(ranked),
-        "named": [{"diagnosis": name, "cases": len(diagnosed[name])} for name in named],
-        "others": {"diagnoses": len(others), "cases": sum(others)},
-    }
-
-
-def price_coverage(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """What examinations (but physical) were priced by: names, occurrences and dollars with their shares, by the way
-    the name was found and by the confidence of its code, where the table tells. US dollars are those of the single
-    examinations, before the rule of billing groups."""
-    billed = [row for row in rows if row["how"] != "physical"]
-    printed = [row for row in billed if row.get("paper_usd")]
-    return {
-        "by_how": _shares(billed, "how"),
-        "by_confidence": _shares(billed, "confidence") if any(row.get("confidence") for row in billed) else [],
-        "paper": {
-            "names": len(printed),
-            "examinations": sum(int(row["cases"]) for row in printed),
-            "usd": round(sum(int(row["cases"]) * float(row["catalogue_usd"]) for row in printed), 2),
-            "paper_usd": round(sum(int(row["cases"]) * float(row["paper_usd"]) for row in printed), 2),
-        } if printed else None,
-    }  # fmt: skip
-
-
-def _shares(rows: Sequence[Mapping[str, str]], column: str) -> list[dict[str, Any]]:
-    names, counts, dollars = Counter(), Counter(), Counter()
-    for row in rows:
-        value = row.get(column) or "none"
-        names[value] += int(row.get("names") or 1)
-        counts[value] += int(row["cases"])
-        dollars[value] += int(row["cases"]) * float(row["price_usd"])
-    every, all_usd = max(1, sum(counts.values())), sum(dollars.values()) or 1.0
-    return [
-        {column: value, "names": names[value], "examinations": counts[value], "share": round(counts[value] / every, 4),
-         "usd": round(dollars[value], 2), "usd_share": round(dollars[value] / all_usd, 4)}
-        for value in sorted(counts, key=lambda value: (-counts[value], value))
-    ]  # fmt: skip
-
-
-def _warnings(unmarked: bool, dataset: str) -> Iterable[str]:
-    if unmarked:
-        yield f"The licence asks for data.{dataset}.credentialed: true, which is not set."
-
-
-def _check(tally: Tally, told: Mapping[str, Any], dataset: str) -> None:
-    """Raise CardError unless cases and report tell the same and every patient stands in one split."""
-    counted = {name: tally.splits[name] for name in SPLITS}
-    if tally.cases != told["kept"] or counted != {name: told["splits"].get(name, 0) for name in SPLITS}:
-        raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest` tells of "
-                        f"{told['splits']}; ingest and price the data set again")  # fmt: skip
-    torn = sum(len(sides) > 1 for sides in tally.sides.values())
-    if torn:
-        raise CardError(f"{dataset}: field 'split': {torn} patients stand in more than one split; ingest it again")
+def write_data_card(settings: Settings, job: Job) -> None:
+    """Count the cases and write the card. Raises CardError for files that do not belong together."""
+    told, prices = read_report(job.inputs["report"]), read_coverage(job.inputs["coverage"])
+    tally = count_cases(job.inputs["cases"], prices)
+    digests = {name: path_digest(job.inputs[name]) for name in ("cases", "report", "coverage")}
+    if "ingested" in job.inputs:
+        digests = {"raw": RunRecord.read(job.inputs["ingested"]).digest_of("raw"), **digests}
+    card = data_card(settings, job.options["dataset"], tally, told, prices, digests)
+    parts = [(title, "\n".join(map(to_markdown, blocks))) for title, blocks in card_parts(card)]
+    write_text(job.out["json"], json.dumps(card, indent=2, ensure_ascii=False) + "\n")
+    write_text(job.out["md"], markdown_page(card_title(card), parts))
+    draw_card(card, tally, job.out["png"].with_suffix(""))
+    job.metrics.update(cases=tally.cases, patients=card["counts"]["patients"])
+    print(f"{job.options['dataset']}: {tally.cases} of {told['read']} cases, {card['counts']['patients']} patients")

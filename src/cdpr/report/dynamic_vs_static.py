@@ -2,65 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from ..evaluation.metrics import Comparison, Estimate, Evaluation
+from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary
 from ..evaluation.statistics import bootstrap_means, percentile_interval
-from ..results.methods import IN_DOMAIN, main_methods, tier_mark
-from ..results.pairs import reading
-from ..results.results import Hole, Results
+from ..job import Job
+from ..results.methods import IN_DOMAIN, Method, agent, tier_mark, trained
+from ..results.results import Hole, Results, results_folder
 from ..results.rows import (
     ACCURACY,
     AEC,
+    COUNTS,
     UTILITY,
-    Figure,
-    adjusted,
+    Cells,
+    Change,
+    Metric,
+    change_rows,
+    changes,
     counts,
     in_domain_caption,
-    marked_cells,
-    mcnemar_cells,
-    number_columns,
+    interval_columns,
+    line,
+    long_table,
+    mcnemar_columns,
+    method_rows,
     numbers,
-    paired,
+    paper_numbers,
+    paper_part,
     paper_title,
-    printed,
-    printed_rows,
-    seeds_of_runs,
-    write_forms,
 )
-from ..results.table import Cell, Column, Row, Table
+from ..results.table import Cell, Column, Row, Sheet, Table
 from ..seeding import derive_seed
 from ..settings import Settings
 
 STATIC, DYNAMIC = "static", "cdpr"
-FIGURES = (ACCURACY, AEC)
+SHOWN = (ACCURACY, AEC)
 COMPARED = (ACCURACY, AEC, UTILITY)
-REDUCTION = Figure("aec_reduction", "AEC reduction (%)", 100.0, decimals=1)
-_PRINTED = ("acc", "aec", "aec_reduction_percent")
+REDUCTION = Metric("aec_reduction", "AEC reduction (%)", 100.0, decimals=1)
+_FILE, _PRINTED = "dynamic_vs_static.csv", ("acc", "aec", "aec_reduction_percent")
 _COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
 
 
-def write_dynamic_vs_static(settings: Settings, results_dir: str | Path, out_stem: str | Path) -> list[Path]:
-    """Write ``out_stem`` + ``.csv``, ``.md`` and ``.tex``. Missing evaluations become labelled holes.
+def write_dynamic_vs_static(settings: Settings, job: Job) -> None:
+    """Write the table as CSV, Markdown and LaTeX. Missing evaluations become labelled holes.
 
     Raises ProvenanceError for results that do not belong together, EvaluationError for a broken file.
     """
-    methods = {method.name: method for method in main_methods(settings)}
-    results = Results(settings, results_dir, [methods[STATIC], methods[DYNAMIC]])
-    decodings = list(dict.fromkeys(settings.evaluation.decodings))
-    sections = []
-    for decoding in decodings:
-        sections.append((f"{decoding.capitalize()} decoding", pair_table(results, decoding)))
-        sections.append((f"{_title(results)}, {decoding} decoding", change_table(results, decoding)))
-    sections.append((paper_title(settings), printed_table(results)))
-    title = f"Dynamic against static diagnosis ({tier_mark(settings)})"
-    return write_forms(out_stem, title, long_table(results, decodings), sections)
+    dynamic_sheet(settings, results_folder(settings, job)).write(job.out["csv"].with_suffix(""))
 
 
-def reduction(static: list[Evaluation], dynamic: list[Evaluation], resamples: int, seed: int) -> Estimate | Hole:
+def dynamic_sheet(settings: Settings, folder: Path) -> Sheet:
+    """Per decoding: both with how much cheaper CDPR is, and the change; then the paper's Table 3."""
+    results = Results(settings, folder, [agent(settings, STATIC), trained(settings, DYNAMIC)])
+    title = f"{results.method(DYNAMIC).label} against {results.method(STATIC).label}"
+    found = {decoding: _change(results, decoding) for decoding in results.decodings}
+    parts = []
+    for decoding, change in found.items():
+        parts += [(f"{decoding.capitalize()} decoding", _levels(results, decoding)),
+                  (f"{title}, {decoding} decoding", _changes(results, change, title, decoding))]  # fmt: skip
+    columns = [Column("acc", "Acc. (%)"), Column("aec", "AEC (USD)"),
+               Column("aec_reduction_percent", REDUCTION.header, decimals=1)]  # fmt: skip
+    labels = {name: results.method(of).label for name, of in _COUNTERPARTS.items()}
+    printed = paper_part(settings, _FILE, columns, lambda row: labels[row["method"]], "tab:paper_dynamic_vs_static")
+    parts.append((paper_title(settings), printed))
+    return Sheet(f"Dynamic against static diagnosis ({tier_mark(settings)})", parts, _long(results, found))
+
+
+def reduction(
+    static: Sequence[Evaluation], dynamic: Sequence[Evaluation], resamples: int, seed: int
+) -> Estimate | Hole:
     """By which share of the static cost the dynamic cost is lower; negative where it is higher.
 
     A ratio of means over the same cases: both are resampled together, seeds averaged per case (percentile bootstrap).
@@ -75,104 +89,69 @@ def reduction(static: list[Evaluation], dynamic: list[Evaluation], resamples: in
     return Estimate(float(np.mean(by_seed)), *percentile_interval(1 - draws[:, 1] / draws[:, 0]), by_seed)
 
 
-def pair_table(results: Results, decoding: str) -> Table:
+def _levels(results: Results, decoding: str) -> Table:
     """The paper's layout: static diagnosis, CDPR, and how much cheaper it is; with counts and 95% intervals."""
-    columns = [Column("method", "Method", align="l"), Column("seeds", "Seeds"), Column("k", "k / N")]
-    columns += [Column(figure.metric, f"{figure.header} [95%]") for figure in (*FIGURES, REDUCTION)]
-    found = {method.name: results.summary(method, IN_DOMAIN, decoding) for method in results.methods}
-    cells = marked_cells(found, found, FIGURES)
-    rows = []
-    for method in results.methods:
-        head, summary = {"method": method.label}, found[method.name]
-        if isinstance(summary, Hole):
-            rows.append(Row(head, summary.reason))
-            continue
-        # Of two rows the second best is the worst: only the best is marked, as in the paper.
-        own = {k: c if c.mark == "best" else Cell(c.value, "", c.text) for k, c in cells[method.name].items()}
-        head |= {"seeds": seeds_of_runs(method), "k": counts(summary.correct, summary.cases), **own}
-        rows.append(Row(head | (_reduction_cell(results, decoding) if method.name == DYNAMIC else {})))
+    columns = [Column("method", "Method", align="l"), *COUNTS, *interval_columns((*SHOWN, REDUCTION))]
+
+    def more(method: Method, summary: Summary) -> Cells:
+        return counts(method, summary) | (_reduction_cell(results, decoding) if method.name == DYNAMIC else {})
+
+    rows = method_rows(results, SHOWN, decoding, (STATIC, DYNAMIC), more)
     notes = [
         "AEC reduction: 1 - AEC of CDPR / AEC of static diagnosis; interval: both resampled over the same cases.",
         "Static diagnosis: the policy before reinforcement learning reads the whole record in one turn; its cost is "
         "that of every examination of the record, each billing group charged once. Best in bold.",
     ]
     text = f"Dynamic against static diagnosis. {in_domain_caption(results.settings, decoding)}"
-    return Table(columns, rows, text, [*results.divergences(), *notes], f"tab:dynamic_vs_static_{decoding}")
+    return Table(columns, [_best_alone(row) for row in rows], text, [*results.divergences(), *notes],
+                 f"tab:dynamic_vs_static_{decoding}")  # fmt: skip
 
 
-def change_table(results: Results, decoding: str) -> Table:
+def _best_alone(row: Row) -> Row:
+    """Of two rows the second best is the worst: only the best is marked, as in the paper."""
+    cells = {key: replace(cell, mark="") if isinstance(cell, Cell) and cell.mark == "second" else cell
+             for key, cell in row.cells.items()}  # fmt: skip
+    return replace(row, cells=cells)
+
+
+def _changes(results: Results, change: Change, title: str, decoding: str) -> Table:
     """CDPR minus static diagnosis on the same cases. Holm's family: the tests of the seeds."""
-    columns = [Column("cases", "N", align="l")]
-    columns += [Column(figure.metric, f"Δ {figure.header} [95%]") for figure in COMPARED]
-    columns += [Column("discordant", "only CDPR : only static right"), Column("p", "McNemar p by seed"),
-                Column("p_holm", "after Holm")]  # fmt: skip
-    change = _change(results, decoding)
+    columns = [Column("cases", "N", align="l"), *interval_columns(COMPARED, "Δ "),
+               *mcnemar_columns("only CDPR : only static right")]  # fmt: skip
     notes = ["Intervals: paired bootstrap over cases, seeds averaged per case. McNemar: exact, each seed of CDPR "
              "against the one run of static diagnosis."]  # fmt: skip
-    if isinstance(change, Hole):
-        row = Row({"cases": "—"}, change.reason)
-    else:
-        row = Row({
-            "cases": change.cases,
-            **{f.metric: printed(change.differences[f.metric], f, signed=True) for f in COMPARED},
-            **mcnemar_cells(change, adjusted({DYNAMIC: change})[DYNAMIC]),
-        })  # fmt: skip
-        notes.insert(0, reading(change, results.method(DYNAMIC).label, results.method(STATIC).label, COMPARED))
-    text = (f"{_title(results)}: first minus second on the same cases, {decoding} decoding "
-            f"({tier_mark(results.settings)}).")  # fmt: skip
-    return Table(columns, [row], text, notes, f"tab:dynamic_minus_static_{decoding}")
+    if isinstance(change.found, Comparison):
+        notes.insert(0, change.reading(COMPARED))
+    text = f"{title}: first minus second on the same cases, {decoding} decoding ({tier_mark(results.settings)})."
+    rows = change_rows([change], columns, COMPARED, lambda change: {"cases": None})
+    return Table(columns, rows, text, notes, f"tab:dynamic_minus_static_{decoding}")
 
 
-def printed_table(results: Results) -> Table:
-    """The paper's Table 3, without its marks; the last column names our counterpart."""
-    columns = [Column("method", "Method", align="l"), Column("acc", "Acc. (%)"), Column("aec", "AEC (USD)"),
-               Column("aec_reduction_percent", REDUCTION.header, decimals=1),
-               Column("ours", "Our counterpart", align="l")]  # fmt: skip
-    rows = [
-        Row({name: row[name] for name in ("method", *_PRINTED)}
-            | {"ours": results.method(_COUNTERPARTS[row["method"]]).label})
-        for row in printed_rows("dynamic_vs_static.csv", *_PRINTED)
-    ]  # fmt: skip
-    text = f"{paper_title(results.settings)}. Nothing here was measured by this pipeline."
-    return Table(columns, rows, text, label="tab:paper_dynamic_vs_static", wide=False)
-
-
-def long_table(results: Results, decodings: Iterable[str]) -> Table:
-    """One line per decoding and method, as plain numbers (accuracy and reduction as shares); ``change_*`` is CDPR
-    minus static, ``paper_*`` what the paper prints."""
-    names = ["tier", "cost_unit_usd", "decoding", "method", "label", "status", "seeds", "k", "n"]
-    metrics = [figure.metric for figure in COMPARED]
-    columns = [Column(name, name, decimals=None) for name in names]
-    columns += number_columns(*metrics, REDUCTION.metric, *(f"change_{metric}" for metric in metrics))
-    columns += [Column(f"paper_{name}", f"paper_{name}") for name in _PRINTED]
-    paper = {_COUNTERPARTS[row["method"]]: {f"paper_{name}": row[name] for name in _PRINTED}
-             for row in printed_rows("dynamic_vs_static.csv", *_PRINTED)}  # fmt: skip
-    settings = results.settings
-    common = {"tier": settings.tier, "cost_unit_usd": settings.utility.cost_unit_usd}
-    rows = []
-    for decoding in decodings:
-        change, less = _change(results, decoding), _reduction(results, decoding)
+def _long(results: Results, found: dict[str, Change]) -> Table:
+    """One line per decoding and method (accuracy and reduction as shares); ``change_*`` is CDPR minus static,
+    ``paper_*`` what the paper prints."""
+    metrics = [metric.name for metric in COMPARED]
+    paper = {_COUNTERPARTS[row["method"]]: printed for row, printed in paper_numbers(_FILE, _PRINTED)}
+    lines = []
+    for decoding, change in found.items():
+        less = _reduction(results, decoding)
         for method in results.methods:
-            summary = results.summary(method, IN_DOMAIN, decoding)
-            cells = common | {"decoding": decoding, "method": method.name, "label": method.label}
-            cells |= paper.get(method.name, {})
-            if isinstance(summary, Hole):
-                rows.append(Row(cells | {"status": summary.reason}))
-                continue
-            cells |= {"status": results.status(method), "seeds": len(method.runs), "n": summary.cases,
-                      "k": "+".join(map(str, summary.correct))}  # fmt: skip
-            for metric in metrics:
-                cells |= numbers(metric, summary.estimates[metric])
-                if method.name == DYNAMIC and not isinstance(change, Hole):
-                    cells |= numbers(f"change_{metric}", change.differences[metric])
-            if method.name == DYNAMIC and not isinstance(less, Hole):
-                cells |= numbers(REDUCTION.metric, less)
-            rows.append(Row(cells))
-    return Table(columns, rows)
+            cells = line(results, method, IN_DOMAIN, decoding) | paper.get(method.name, {})
+            # A row that is a hole itself shows no change either.
+            if method.name == DYNAMIC and "k" in cells:
+                differences = change.found.differences if isinstance(change.found, Comparison) else {}
+                for metric in metrics if differences else ():
+                    cells |= numbers(f"change_{metric}", differences[metric])
+                cells |= {} if isinstance(less, Hole) else numbers(REDUCTION.name, less)
+            lines.append(cells)
+    names = ("tier", "cost_unit_usd", "decoding", "method", "label", "status", "seeds", "k", "n")
+    estimates = (*metrics, REDUCTION.name, *(f"change_{metric}" for metric in metrics))
+    return long_table(lines, names, estimates, [f"paper_{name}" for name in _PRINTED])
 
 
-def _change(results: Results, decoding: str) -> Comparison | Hole:
-    return paired(results, results.method(DYNAMIC), results.method(STATIC), IN_DOMAIN, decoding)
+def _change(results: Results, decoding: str) -> Change:
+    (change,) = changes(results, [(results.method(DYNAMIC), results.method(STATIC), IN_DOMAIN)], decoding)
+    return change
 
 
 def _reduction(results: Results, decoding: str) -> Estimate | Hole:
@@ -183,11 +162,8 @@ def _reduction(results: Results, decoding: str) -> Estimate | Hole:
     return reduction(static, dynamic, results.settings.evaluation.bootstrap, results.settings.evaluation.seed)
 
 
-def _reduction_cell(results: Results, decoding: str) -> dict[str, Cell]:
+def _reduction_cell(results: Results, decoding: str) -> Cells:
     found = _reduction(results, decoding)
-    text = found.reason if isinstance(found, Hole) else printed(found, REDUCTION)
-    return {REDUCTION.metric: Cell(None if isinstance(found, Hole) else found.mean * REDUCTION.factor, text=text)}
-
-
-def _title(results: Results) -> str:
-    return f"{results.method(DYNAMIC).label} against {results.method(STATIC).label}"
+    if isinstance(found, Hole):
+        return {REDUCTION.name: Cell(text=found.reason)}
+    return {REDUCTION.name: REDUCTION.cell(found, results.behind(IN_DOMAIN, *results.methods))}

@@ -6,15 +6,15 @@ import csv
 import io
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 
 import numpy as np
 
-from ..files import with_suffix, write_text
-from ..results.curves import Curves, read_curves
-from ..results.methods import trained
+from ..files import write_text
+from ..job import Job
+from ..results.curves import Curves
+from ..results.results import results_folder
 from ..settings import Settings, parse_settings, resolve_variant, shown
-from .figures import LEARNT, plot_learning_curves
+from .learning_curves import LEARNT, curves_of, draw_learning_curves
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,19 @@ def _levels(curves: Curves, metric: str) -> dict[str, float]:
     return {run.rpartition("-")[2]: float(np.nanmean(row)) for run, row in zip(curves.runs, table, strict=True)}
 
 
-def plot_engines(settings: Settings, results_dir: str | Path, out_stem: str | Path) -> list[Path]:
-    """The figure as ``out_stem`` + ``.png`` and ``.pdf``, the comparison as ``.csv``. See
-    :func:`~cdpr.report.figures.plot_learning_curves` for what it raises."""
-    names = list(shown(settings, "engines"))
-    curves = {name: read_curves(results_dir, trained(settings, name), LEARNT) for name in names}
+def plot_engines(settings: Settings, job: Job) -> None:
+    """Learning curves of both engines, and the comparison as CSV. Raises as
+    :func:`~cdpr.report.learning_curves.curves_of`."""
+    curves = {
+        c.method.name: c for c in curves_of(settings, results_folder(settings, job), shown(settings, "engines"), LEARNT)
+    }
     rows = [row for name, other in twins(settings).items() for row in agreement(name, curves[name], curves[other])]
     judged = [row for row in rows if row.within != "unknown"]
     inside = sum(row.within == "yes" for row in judged)
     said = f"{inside} of {len(judged)} levels of verl's curves lie within the 95% prediction interval of torch seeds"
-    paths = plot_learning_curves(settings, results_dir, out_stem, names, said if judged else "")
+    draw_learning_curves(settings, list(curves.values()), job.out["png"].with_suffix(""), said if judged else "")
     out = io.StringIO()
     writer = csv.DictWriter(out, [field.name for field in fields(Agreement)], lineterminator="\n")
     writer.writeheader()
     writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in asdict(row).items()} for row in rows)
-    return [*paths, write_text(with_suffix(out_stem, ".csv"), out.getvalue())]
+    write_text(job.out["csv"], out.getvalue())

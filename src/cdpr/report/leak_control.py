@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ..evaluation.metrics import Comparison, Evaluation, EvaluationError, compare, read_evaluation
-from ..files import with_suffix, write_text
-from ..results.methods import DATASETS, OPEN, REFERENCE, Method, backbone, tier_mark, trained
+from ..job import Job
+from ..results.methods import DATASETS, Method, agent, tier_mark, trained
 from ..results.provenance import check_provenance
-from ..results.results import Hole, Results
+from ..results.results import Hole, Results, results_folder
+from ..results.rows import ACCURACY, AEC, Cells, line, long_table
 from ..results.sources import notices
-from ..results.table import Column, Row, Section, Table, interval, markdown_page, number, to_csv, to_latex, to_markdown
+from ..results.table import Cell, Column, Heading, Row, Sheet, Table, number
 from ..settings import Settings
 from ..settings.datasets import controlled_name
 
-# Metric, header, factor for printing, decimals.
-SHOWN = (("accuracy", "Acc. (%)", 100.0, 2), ("aec", "AEC (USD)", 1.0, 2))
-_LABELS = {"zero_test": "Zero-test", "all_tests": "All-tests", "grpo": "GRPO", "cdpr": "CDPR (ours)"}
+SHOWN = (ACCURACY, AEC)
 
 
 @dataclass(frozen=True)
@@ -34,33 +33,23 @@ class Paired:
     change: Comparison
 
 
-def write_leak_control(settings: Settings, results_dir: str | Path, out_stem: str | Path) -> list[Path]:
-    """Write ``out_stem`` + ``.csv``, ``.md`` and ``.tex``, one table per decoding. Missing evaluations become labelled
-    holes. Raises ProvenanceError or EvaluationError for results that do not belong together."""
-    methods = leak_methods(settings)
-    results = Results(settings, results_dir, methods)
-    variants = [_variant_path(results, run, dataset) for m in methods for run in m.runs for dataset in DATASETS]
+def write_leak_control(settings: Settings, job: Job) -> None:
+    """Write the table as CSV, Markdown and LaTeX. Missing evaluations become labelled holes. Raises ProvenanceError or
+    EvaluationError for results that do not belong together."""
+    leak_sheet(settings, results_folder(settings, job)).write(job.out["csv"].with_suffix(""))
+
+
+def leak_sheet(settings: Settings, folder: Path) -> Sheet:
+    """One table per decoding: the untrained policy, GRPO, CDPR, and the references with no and with all examinations."""
+    ours = [trained(settings, name) for name in ("grpo", "cdpr")]
+    methods = [agent(settings, "warm_start"), *ours, *(agent(settings, name) for name in ("zero_test", "all_tests"))]
+    results = Results(settings, folder, methods)
+    variants = [results.path(run, controlled_name(d)) for m in methods for run in m.runs for d in DATASETS]
     check_provenance(settings, sorted({path for path in variants if path.exists()}))
-    decodings = list(dict.fromkeys(settings.evaluation.decodings))
-    found = {(m.name, place, d): paired(results, m, place, d) for m in methods for place in DATASETS for d in decodings}
-    tables = {decoding: leak_table(results, found, decoding) for decoding in decodings}
-    sections = [(f"{decoding.capitalize()} decoding", to_markdown(table)) for decoding, table in tables.items()]
-    forms = {
-        ".csv": to_csv(long_table(results, found, decodings)),
-        ".md": markdown_page(f"Leak control ({tier_mark(settings)})", sections),
-        ".tex": "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, tables.values())),
-    }
-    return [write_text(with_suffix(out_stem, suffix), text) for suffix, text in forms.items()]
-
-
-def leak_methods(settings: Settings) -> list[Method]:
-    """The agents that are compared: the untrained policy, GRPO, CDPR, and the references without and with all
-    examinations."""
-    return [
-        Method("warm_start", backbone(settings), OPEN, ("warm_start",), learned=True),
-        *(trained(settings, name) for name in ("grpo", "cdpr")),
-        *(Method(name, _LABELS[name], REFERENCE, (name,), decodes=False) for name in ("zero_test", "all_tests")),
-    ]
+    found = {(m, place, d): paired(results, m, place, d) for d in results.decodings for m in methods
+             for place in DATASETS}  # fmt: skip
+    parts = [(f"{decoding.capitalize()} decoding", _table(results, found, decoding)) for decoding in results.decodings]
+    return Sheet(f"Leak control ({tier_mark(settings)})", parts, _long(results, found))
 
 
 def paired(results: Results, method: Method, dataset: str, decoding: str) -> Paired | Hole:
@@ -73,7 +62,7 @@ def paired(results: Results, method: Method, dataset: str, decoding: str) -> Pai
         return whole
     less, missing = [], []
     for evaluation in whole:
-        path = _variant_path(results, evaluation.run, dataset)
+        path = results.path(evaluation.run, controlled_name(dataset))
         found = read_evaluation(path).get(evaluation.decoding) if path.exists() else None
         if found is None:
             missing.append(path.relative_to(results.folder).as_posix())
@@ -84,26 +73,30 @@ def paired(results: Results, method: Method, dataset: str, decoding: str) -> Pai
     whole = [_among(one, other.note_ids) for one, other in zip(whole, less, strict=True)]
     plan = results.settings.evaluation
     change = compare(less, whole, plan.bootstrap, plan.seed)
-    means = [{name: float(np.mean([e.metric(name) for e in side])) for name, *_ in SHOWN} for side in (whole, less)]
+    means = [{m.name: float(np.mean([e.metric(m.name) for e in side])) for m in SHOWN} for side in (whole, less)]
     return Paired(change.cases, means[0], means[1], change)
 
 
-def leak_table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str) -> Table:
+def _table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str) -> Table:
     """A row per agent and data set: each metric on the benchmark, on its variant, and the change with its interval."""
     columns = [Column("method", "Method", align="l"), Column("cases", "N")]
-    for name, header, _, decimals in SHOWN:
-        columns += [Column(name, "benchmark", header, decimals), Column(f"{name}_controlled", "controlled", header,
-                    decimals), Column(f"{name}_change", "Δ [95%]", header)]  # fmt: skip
+    for metric in SHOWN:
+        columns += [Column(metric.name, "benchmark", metric.header),
+                    Column(f"{metric.name}_controlled", "controlled", metric.header),
+                    Column(f"{metric.name}_change", "Δ [95%]", metric.header)]  # fmt: skip
     columns += [Column("discordant", "only controlled : only benchmark right")]
-    rows: list[Row | Section] = []
+    rows: list[Row | Heading] = []
     notes = []
     for dataset, label in DATASETS.items():
-        rows.append(Section(label))
+        rows.append(Heading(label))
         notes += _taken_out(results, dataset, label)
         for method in results.methods:
-            pair = found[method.name, dataset, decoding]
+            pair = found[method, dataset, decoding]
             head = {"method": method.label}
-            rows.append(Row(head, pair.reason) if isinstance(pair, Hole) else Row(head | _cells(pair)))
+            if isinstance(pair, Hole):
+                rows.append(Row(head, pair.reason))
+            else:
+                rows.append(Row(head | _cells(pair, results, method, dataset)))
     notes.append(
         "Both figures are over the cases in both (N). Intervals: paired bootstrap over cases, seeds averaged per case. "
         "What is left in a controlled case keeps its price, so costs change only by what the agent does."
@@ -114,41 +107,36 @@ def leak_table(results: Results, found: Mapping[tuple, Paired | Hole], decoding:
                  f"tab:leak_control_{decoding}")  # fmt: skip
 
 
-def long_table(results: Results, found: Mapping[tuple, Paired | Hole], decodings: Iterable[str]) -> Table:
-    """The same figures as plain numbers, one line per decoding, agent and data set."""
-    names = ["tier", "decoding", "method", "dataset", "status", "seeds", "cases"]
+def _cells(pair: Paired, results: Results, method: Method, dataset: str) -> Cells:
+    whole, less = (results.behind(place, method) for place in (dataset, controlled_name(dataset)))
+    cells: Cells = {"cases": pair.cases}
+    for metric in SHOWN:
+        cells[metric.name] = Cell(pair.benchmark[metric.name] * metric.factor, runs=whole)
+        cells[f"{metric.name}_controlled"] = Cell(pair.variant[metric.name] * metric.factor, runs=less)
+        change = metric.cell(pair.change.differences[metric.name], (*less, *whole), signed=True)
+        cells[f"{metric.name}_change"] = change
+    discordant = ", ".join(f"{test.only_first}:{test.only_second}" for test in pair.change.mcnemar)
+    return cells | {"discordant": Cell(discordant, runs=(*less, *whole))}
+
+
+def _long(results: Results, found: Mapping[tuple, Paired | Hole]) -> Table:
+    """One line per decoding, agent and data set."""
+    lines = []
+    for (method, dataset, decoding), pair in found.items():
+        cells = line(results, method, dataset, decoding)
+        if isinstance(pair, Hole):
+            lines.append({name: cells[name] for name in ("tier", "decoding", "method", "dataset")}
+                         | {"status": pair.reason, "seeds": len(method.runs)})  # fmt: skip
+            continue
+        for metric in SHOWN:
+            at = pair.change.differences[metric.name]
+            means = {"": pair.benchmark[metric.name], "_controlled": pair.variant[metric.name]}
+            ends = means | {"_change": at.mean, "_change_low": at.low, "_change_high": at.high}
+            cells |= {f"{metric.name}{end}": value for end, value in ends.items()}
+        lines.append(cells | {"cases": pair.cases})
     ends = ("", "_controlled", "_change", "_change_low", "_change_high")
-    columns = [Column(name, name, decimals=None) for name in names]
-    columns += [Column(f"{metric}{end}", f"{metric}{end}", decimals=6) for metric, *_ in SHOWN for end in ends]
-    rows = []
-    for decoding in decodings:
-        for method in results.methods:
-            for dataset in DATASETS:
-                pair = found[method.name, dataset, decoding]
-                head = {"tier": results.settings.tier, "decoding": decoding if method.decodes else "greedy",
-                        "method": method.name, "dataset": dataset, "seeds": len(method.runs)}  # fmt: skip
-                if isinstance(pair, Hole):
-                    rows.append(Row(head | {"status": pair.reason}))
-                    continue
-                cells: dict = {"status": results.status(method), "cases": pair.cases}
-                for metric, *_ in SHOWN:
-                    at = pair.change.differences[metric]
-                    values = (pair.benchmark[metric], pair.variant[metric], at.mean, at.low, at.high)
-                    cells |= {f"{metric}{end}": value for end, value in zip(ends, values, strict=True)}
-                rows.append(Row(head | cells))
-    return Table(columns, rows)
-
-
-def _cells(pair: Paired) -> dict:
-    cells: dict = {"cases": pair.cases}
-    for metric, _, factor, decimals in SHOWN:
-        at = pair.change.differences[metric]
-        cells |= {
-            metric: pair.benchmark[metric] * factor,
-            f"{metric}_controlled": pair.variant[metric] * factor,
-            f"{metric}_change": interval(at.mean * factor, at.low * factor, at.high * factor, decimals, signed=True),
-        }
-    return cells | {"discordant": ", ".join(f"{t.only_first}:{t.only_second}" for t in pair.change.mcnemar)}
+    names = ("tier", "decoding", "method", "dataset", "status", "seeds", "cases")
+    return long_table(lines, names, more=[f"{metric.name}{end}" for metric in SHOWN for end in ends])
 
 
 def _among(evaluation: Evaluation, note_ids: tuple[str, ...]) -> Evaluation:
@@ -172,7 +160,3 @@ def _taken_out(results: Results, dataset: str, label: str) -> list[str]:
     done += [f"cases dropped: {step['rule']} ({step['dropped']})" for step in told["funnel"]]
     share = number(100 * told["kept"] / told["read"], 1) if told["read"] else "0.0"
     return [f"{label}: {told['kept']} of {told['read']} cases ({share}%); {'; '.join(done) or 'no leak was found'}."]
-
-
-def _variant_path(results: Results, run: str, dataset: str) -> Path:
-    return results.folder / "evaluations" / run / f"{controlled_name(dataset)}.jsonl"

@@ -2,133 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ..evaluation.metrics import METRICS, Estimate
-from ..results import pairs
-from ..results.methods import AGENTS, CLOSED, DATASETS, OPEN, TRAINED, Method, main_methods, tier_mark
+from ..evaluation.metrics import METRICS, Comparison, Estimate
+from ..job import Job
+from ..results.methods import AVERAGE, AVERAGED, DATASETS, GROUPS, Method, domain, main_methods, tier_mark
 from ..results.paper import PaperRow, read_main_results
-from ..results.results import Hole, Results
+from ..results.results import Hole, Results, results_folder
 from ..results.rows import (
     ACCURACY,
     AEC,
     AEN,
     UTILITY,
+    Cells,
+    Change,
+    change_rows,
+    changes,
     counts,
-    number_columns,
-    numbers,
+    interval_columns,
+    line,
+    long_table,
+    mcnemar_columns,
+    paper_table,
     paper_title,
-    printed,
-    write_forms,
 )
 from ..results.sources import notices
-from ..results.table import Cell, Column, Row, Section, Table, marks
+from ..results.table import Cell, Column, Heading, Row, Sheet, Table, marks, number
 from ..settings import Settings
 
-# Figures of a cell of Table 1: name, metric, header, factor for printing, whether more is better.
-FIGURES = (
-    ("acc", "accuracy", "Acc.", 100.0, True),
-    ("aen", "aen", "AEN", 1.0, False),
-    ("aec", "aec", "AEC", 1.0, False),
-    ("utility", "utility", "Utility", 1.0, True),
-)
-PLACES = {"mimic_iv": "MIMIC-IV (in-domain)", "clinicalbench": "ClinicalBench (OOD)", "private": "Private (OOD)",
-          "average": "Average"}  # fmt: skip
+# Metrics of a place; the utility stands with the average alone.
+SHOWN = (replace(ACCURACY, header="Acc."), AEN, replace(AEC, header="AEC"))
+COMPARED = (*SHOWN, UTILITY)
 DECIMALS = 2
 PAIRS = (("cdpr", "grpo"), ("cdpr", "utility_grpo"))
+_PRINTED = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 
-def write_main_results(settings: Settings, results_dir: str | Path, out_stem: str | Path) -> list[Path]:
-    """Write ``out_stem`` + ``.csv`` (one line per method, data set and decoding), ``.md`` and ``.tex``.
+def write_main_table(settings: Settings, job: Job) -> None:
+    """Write the table as CSV (one line per method, data set and decoding), Markdown and LaTeX.
 
     Missing evaluations become labelled holes. Raises ProvenanceError for results of another tier, utility or set of
     cases, EvaluationError for a broken file; nothing is written then.
     """
-    results = Results(settings, results_dir, main_methods(settings))
+    main_sheet(settings, results_folder(settings, job)).write(job.out["csv"].with_suffix(""))
+
+
+def main_sheet(settings: Settings, folder: Path) -> Sheet:
+    """Per decoding: the paper's layout and ours against its rivals; then what stands behind, and the paper's table."""
+    results = Results(settings, folder, main_methods(settings))
     paper = read_main_results()
-    decodings = list(dict.fromkeys(settings.evaluation.decodings))
-    sections = []
-    for place, decoding in enumerate(decodings):
-        wide = wide_table(results, decoding, absent=not place)
-        sections.append((f"{decoding.capitalize()} decoding{'' if place else ' (main)'}", wide))
-        sections += [(f"{pairs.title(results, *pair)}, {decoding} decoding",
-                      pairs.paired_table(results, *pair, decoding)) for pair in PAIRS]  # fmt: skip
-    sections += [(f"Counts, seeds and intervals, {d} decoding", interval_table(results, d)) for d in decodings]
-    sections.append((paper_title(settings), paper_table(settings, paper)))
-    plain = long_table(results, paper, decodings)
-    return write_forms(out_stem, f"Main results ({tier_mark(settings)})", plain, sections)
+    parts = []
+    for decoding in results.decodings:
+        main = decoding == results.decodings[0]
+        heading = f"{decoding.capitalize()} decoding{' (main)' if main else ''}"
+        parts.append((heading, _wide(results, decoding, absent=main)))
+        for first, second in PAIRS:
+            title = f"{results.method(first).label} against {results.method(second).label}"
+            paired = _paired(results, results.method(first), results.method(second), decoding, title)
+            parts.append((f"{title}, {decoding} decoding", paired))
+    parts += [(f"Counts, seeds and intervals, {d} decoding", _intervals(results, d)) for d in results.decodings]
+    parts.append((paper_title(settings), _printed(settings, paper, results.methods)))
+    return Sheet(f"Main results ({tier_mark(settings)})", parts, _long(results, paper))
 
 
-def wide_table(results: Results, decoding: str, absent: bool = True) -> Table:
+def places() -> dict[str, str]:
+    """Groups of columns: every benchmark, and the average."""
+    return {d: f"{label} ({domain(d)})" for d, label in DATASETS.items()} | {AVERAGE: "Average"}
+
+
+def _columns(metrics: Mapping[str, str]) -> list[Column]:
+    return [Column(f"{place}.{name}", header, group, DECIMALS)
+            for place, group in places().items() for name, header in metrics.items()]  # fmt: skip
+
+
+def _wide(results: Results, decoding: str, absent: bool) -> Table:
     """The paper's layout: a row per method, Acc/AEN/AEC per data set and on average, utility on average.
 
     ``absent`` shows the rows that cannot be run here too.
     """
     methods = [method for method in results.methods if method.runs or absent]
     columns = [Column("method", "Method", align="l"), Column("seeds", "Seeds", decimals=None)]
-    columns += [Column(f"{p}.{f[0]}", f[2], PLACES[p], DECIMALS) for p in PLACES for f in _shown(p)]
+    columns += _columns({metric.name: metric.header for metric in SHOWN})
+    columns.append(Column(f"{AVERAGE}.utility", UTILITY.header, places()[AVERAGE], DECIMALS))
     cells = {method: _wide_cells(results, method, decoding) for method in methods}
-    for column in columns[2:]:
-        figure = next(f for f in FIGURES if column.key.endswith(f".{f[0]}"))
-        values = {m.name: cells[m][column.key].value for m in methods if m.learned}
-        for name, mark in marks(values, DECIMALS, higher_is_better=figure[4]).items():
-            method = results.method(name)
-            cells[method][column.key] = Cell(cells[method][column.key].value, mark)
-    rows: list[Row | Section] = []
+    for metric in COMPARED:
+        for place in places() if metric in SHOWN else (AVERAGE,):
+            key = f"{place}.{metric.name}"
+            values = {m: cells[m][key].value for m in methods if m.learned}
+            for method, mark in marks(values, DECIMALS, higher_is_better=metric.higher_is_better).items():
+                cells[method][key] = replace(cells[method][key], mark=mark)
+    rows: list[Row | Heading] = []
     missing = []
     for group in dict.fromkeys(method.group for method in methods):
-        rows.append(Section(group))
+        rows.append(Heading(group))
         for method in (m for m in methods if m.group == group):
             rows.append(Row({"method": method.label, **cells[method]}, method.why))
             holes = (results.summary(method, dataset, decoding) for dataset in DATASETS)
             missing += [f"{method.label}, missing: {h.missing}" for h in holes if isinstance(h, Hole) and h.missing]
-    return Table(columns, rows, caption(results.settings, decoding), [*missing, *_legend(results)],
+    return Table(columns, rows, _caption(results.settings, decoding), [*missing, *_legend(results)],
                  f"tab:main_results_{decoding}")  # fmt: skip
-
-
-def _shown(place: str) -> tuple:
-    return FIGURES if place == "average" else FIGURES[:3]
 
 
 def _wide_cells(results: Results, method: Method, decoding: str) -> dict[str, Cell]:
     cells = {"seeds": Cell(len(method.runs) if method.learned else None)}
-    for place in PLACES:
-        found = _estimates(results, method, place, decoding)
-        for name, metric, _, factor, _ in _shown(place):
-            if isinstance(found, Hole):
-                cells[f"{place}.{name}"] = Cell(text="missing" if found.missing else None)
-            else:
-                cells[f"{place}.{name}"] = Cell(found[metric].mean * factor)
+    for place in places():
+        found, runs = results.estimates(method, place, decoding), results.behind(place, method)
+        for metric in COMPARED if place == AVERAGE else SHOWN:
+            hole = isinstance(found, Hole)
+            cells[f"{place}.{metric.name}"] = (
+                Cell(text="missing" if found.missing else None) if hole
+                else Cell(found[metric.name].mean * metric.factor, runs=runs)
+            )  # fmt: skip
     return cells
 
 
-def interval_table(results: Results, decoding: str) -> Table:
+def _paired(results: Results, first: Method, second: Method, decoding: str, title: str) -> Table:
+    """First minus second per data set. Holm's family: the McNemar tests of this table (data sets and seeds)."""
+    columns = [Column("dataset", "Data set", align="l"), Column("cases", "N"), *interval_columns(COMPARED, "Δ "),
+               Column("seed_sd", "seed SD of Δ Acc."), *mcnemar_columns("only first : only second right")]  # fmt: skip
+    found = changes(results, [(first, second, dataset) for dataset in DATASETS], decoding)
+
+    def head(change: Change) -> Cells:
+        return {"dataset": DATASETS[change.place]}
+
+    notes = [f"{DATASETS[one.place]}: {one.reading(COMPARED)}" for one in found if isinstance(one.found, Comparison)]
+    notes.append("Intervals: paired bootstrap over cases, seeds averaged per case; they hold for the seeds that were "
+                 "trained and do not cover training again. McNemar: exact, seed by seed.")  # fmt: skip
+    text = f"{title}, {decoding} decoding: first minus second on the same cases ({tier_mark(results.settings)})."
+    rows = change_rows(found, columns, COMPARED, head)
+    return Table(columns, rows, text, notes, f"tab:paired_{first.name}_{second.name}_{decoding}")
+
+
+def _intervals(results: Results, decoding: str) -> Table:
     """What stands behind each figure: counts, 95% intervals over cases, deviation between seeds."""
     columns = [
         Column("method", "Method", align="l"), Column("dataset", "Data set", align="l"), Column("k", "k / N"),
-        Column("acc", "Acc. [95%]"), Column("acc_sd", "seed SD"), Column("aen", "AEN [95%]"),
+        Column("accuracy", "Acc. [95%]"), Column("accuracy_sd", "seed SD"), Column("aen", "AEN [95%]"),
         Column("aec", "AEC [95%]"), Column("aec_sd", "seed SD"), Column("cost_median", "median"),
-        Column("cost_p90", "p90"), Column("utility", "Utility [95%]", decimals=3), Column("n_na", "N_na"),
+        Column("cost_p90", "p90"), Column("utility", "Utility [95%]"), Column("n_na", "N_na"),
         Column("aen_available", "available"), Column("physical", "physical"), Column("forced", "forced %"),
     ]  # fmt: skip
-    rows: list[Row | Section] = []
+    rows: list[Row | Heading] = []
     for method in (m for m in results.methods if m.runs):
         for dataset, label in DATASETS.items():
             found = results.summary(method, dataset, decoding)
-            head = {"method": method.label, "dataset": label}
             if isinstance(found, Hole):
                 rows.append(Row({"method": f"{method.label}, {label}"}, found.reason))
                 continue
-            at = found.estimates
-            rows.append(Row(head | {
-                "k": counts(found.correct, found.cases),
-                "acc": printed(at["accuracy"], ACCURACY), "acc_sd": _sd(at["accuracy"], 100),
-                "aen": printed(at["aen"], AEN), "aec": printed(at["aec"], AEC), "aec_sd": _sd(at["aec"]),
-                "cost_median": found.cost_median, "cost_p90": found.cost_p90,
-                "utility": printed(at["utility"], UTILITY), "n_na": at["n_na"].mean,
-                "aen_available": at["aen_available"].mean, "physical": at["physical"].mean,
-                "forced": 100 * at["forced"].mean,
+            at, runs = found.estimates, results.behind(dataset, method)
+            numbers = {"accuracy_sd": _sd(at["accuracy"], 100), "aec_sd": _sd(at["aec"]),
+                       "cost_median": found.cost_median, "cost_p90": found.cost_p90, "forced": 100 * at["forced"].mean,
+                       **{name: at[name].mean for name in ("n_na", "aen_available", "physical")}}  # fmt: skip
+            rows.append(Row({
+                "method": method.label, "dataset": label, "k": Cell(counts(method, found)["k"], runs=runs),
+                **{metric.name: metric.cell(at[metric.name], runs) for metric in COMPARED},
+                **{name: Cell(value, runs=runs) for name, value in numbers.items()},
             }))  # fmt: skip
     notes = (
         "k / N: right diagnoses per seed / cases.",
@@ -142,64 +172,42 @@ def interval_table(results: Results, decoding: str) -> Table:
     return Table(columns, rows, text, notes, f"tab:main_results_intervals_{decoding}")
 
 
-def long_table(results: Results, paper: Mapping[str, PaperRow], decodings: Iterable[str]) -> Table:
-    """One line per method, data set (and average) and decoding; ``paper_*`` holds what the paper prints."""
-    names = ["tier", "cost_unit_usd", "decoding", "group", "method", "label", "dataset", "status", "seeds", "k", "n"]
-    columns = [Column(name, name, decimals=None) for name in names] + number_columns(*METRICS)
-    columns += [Column(name, name, decimals=6) for name in ("cost_median", "cost_p90")]
-    columns += [Column("paper_method", "paper_method")]
-    columns += [Column(f"paper_{f[0]}", f"paper_{f[0]}") for f in FIGURES[:3]]
-    common = {"tier": results.settings.tier, "cost_unit_usd": results.settings.utility.cost_unit_usd}
-    rows = []
-    for place_of_decoding, decoding in enumerate(decodings):
+def _long(results: Results, paper: Mapping[str, PaperRow]) -> Table:
+    """One line per method, place and decoding; ``paper_*`` holds what the paper prints."""
+    lines = []
+    for decoding in results.decodings:
         for method in results.methods:
-            if place_of_decoding and not (method.runs and method.decodes):
-                continue
-            for place in PLACES:
-                head = common | {"decoding": decoding if method.decodes else "greedy", "group": method.group,
-                                 "method": method.name, "label": method.label, "dataset": place}  # fmt: skip
-                figures = _long_figures(results, method, place, decoding)
-                rows.append(Row(head | figures | _paper_figures(paper, method, place)))
-    return Table(columns, rows)
+            if decoding == results.decodings[0] or method.learned:
+                lines += [line(results, method, p, decoding) | _paper_numbers(paper, method, p) for p in places()]
+    names = ("tier", "cost_unit_usd", "decoding", "group", "method", "label", "dataset", "status", "seeds", "k", "n")
+    more = ("cost_median", "cost_p90", "paper_method", *(f"paper_{name}" for name in _PRINTED))
+    return long_table(lines, names, tuple(METRICS), more)
 
 
-def _long_figures(results: Results, method: Method, place: str, decoding: str) -> dict:
-    found = _estimates(results, method, place, decoding)
-    if isinstance(found, Hole):
-        return {"status": found.reason}
-    figures: dict = {"status": results.status(method), "seeds": len(method.runs)}
-    if place != "average":
-        summary = results.summary(method, place, decoding)
-        figures |= {"k": "+".join(map(str, summary.correct)), "n": summary.cases, "cost_median": summary.cost_median,
-                    "cost_p90": summary.cost_p90}  # fmt: skip
-    for metric, estimate in found.items():
-        figures |= numbers(metric, estimate)
-    return figures
-
-
-def _paper_figures(paper: Mapping[str, PaperRow], method: Method, place: str) -> dict:
+def _paper_numbers(paper: Mapping[str, PaperRow], method: Method, place: str) -> Cells:
     if not method.paper:
         return {}
-    return {"paper_method": method.paper} | {f"paper_{n}": v for n, v in paper[method.paper].figures[place].items()}
+    printed = paper[method.paper].figures.get(place, {})
+    return {"paper_method": method.paper} | {f"paper_{name}": number(value) for name, value in printed.items()}
 
 
-def paper_table(settings: Settings, paper: Mapping[str, PaperRow]) -> Table:
-    """Table 1 as printed, without the paper's marks; the last column names our counterpart."""
-    columns = [Column("method", "Method", align="l")]
-    columns += [Column(f"{p}.{f[0]}", f[2], PLACES[p], DECIMALS) for p in PLACES for f in FIGURES[:3]]
-    columns.append(Column("ours", "Our counterpart", align="l"))
-    ours = {method.paper: method.label for method in main_methods(settings) if method.paper and method.runs}
-    rows: list[Row | Section] = []
-    for group in (CLOSED, OPEN, AGENTS, TRAINED):
-        rows.append(Section(group))
-        for row in (r for r in paper.values() if r.group == group):
+def _printed(settings: Settings, paper: Mapping[str, PaperRow], methods: Sequence[Method]) -> Table:
+    """Table 1 as printed."""
+    ours = {method.paper: method.label for method in methods if method.paper and method.runs}
+    rows: list[Row | Heading] = []
+    for group in GROUPS.values():
+        of_group = [row for row in paper.values() if row.group == group]
+        rows += [Heading(group)] if of_group else []
+        for row in of_group:
             cells = {f"{place}.{name}": value for place, at in row.figures.items() for name, value in at.items()}
             rows.append(Row({"method": row.method, "ours": ours.get(row.method), **cells}))
-    text = f"{paper_title(settings)}. Nothing here was measured by this pipeline."
-    return Table(columns, rows, text, label="tab:paper_main_results")
+    headers = {metric.name: metric.header for metric in SHOWN}
+    columns = [column for column in _columns({name: headers[metric] for name, metric in _PRINTED.items()})
+               if column.key.partition(".")[0] in (*AVERAGED, AVERAGE)]  # fmt: skip
+    return paper_table(settings, columns, rows, "tab:paper_main_results")
 
 
-def caption(settings: Settings, decoding: str) -> str:
+def _caption(settings: Settings, decoding: str) -> str:
     """What a reader must know before comparing figures."""
     weights = settings.utility
     unit = f"{weights.cost_unit_usd:g}"
@@ -216,18 +224,13 @@ def caption(settings: Settings, decoding: str) -> str:
 
 def _legend(results: Results) -> list[str]:
     notes = []
-    if any(not method.decodes for method in results.methods):
+    if any(method.knows_hospital for method in results.methods):
         notes.append("Reference policies do not decode: their figures are the same for every decoding. They are told "
                      "the disease model that made the cases, which no learned row is.")  # fmt: skip
-    average = "Average: unweighted mean of the three data sets, as in the paper."
-    return [*results.divergences(), *notes, average, *notices(results.settings)]
-
-
-def _estimates(results: Results, method: Method, place: str, decoding: str) -> Mapping[str, Estimate] | Hole:
-    if place == "average":
-        return results.average(method, decoding)
-    found = results.summary(method, place, decoding)
-    return found if isinstance(found, Hole) else found.estimates
+    notes.append("Average: unweighted mean of the three data sets, as in the paper.")
+    if others := [label for dataset, label in DATASETS.items() if dataset not in AVERAGED]:
+        notes.append(f"No part of the average: {', '.join(others)}.")
+    return [*results.divergences(), *notes, *notices(results.settings)]
 
 
 def _sd(estimate: Estimate, factor: float = 1.0) -> float | None:

@@ -6,22 +6,20 @@ No date, duration, commit or absolute path is taken over: the same results give 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ..records import KEY_TAG
 from ..results.methods import DATASETS, Method, synthetic
-from ..results.provenance import check_tier, find_record, read_record
+from ..results.provenance import check_tier, find_record, read_record, stated_tier
+from ..results.table import Runs
 from ..settings import Settings
-
-# Where MLflow lists the run of a record: experiment, name, and the filter that finds it.
-Indexed = Callable[[Mapping[str, Any]], tuple[str, str, str]]
 
 
 @dataclass(frozen=True)
 class Made:
-    """How one file was made; ``key`` is empty where no ``run.json`` tells."""
+    """How one file was made, and how MLflow finds its run; ``key`` is empty where no ``run.json`` tells."""
 
     target: str
     command: str
@@ -31,72 +29,91 @@ class Made:
     seed: str = ""
     cases: str = ""
     experiment: str = ""
-    filter: str = ""
+    query: str = ""
 
 
 @dataclass(frozen=True)
-class Block:
-    """What stands behind the figures of a method on one data set: evaluations, each with the training of its policy
-    (None for a policy that was not trained). ``anchor`` is its place on the page."""
+class Evaluated:
+    """An evaluation, its place on the page, and the training of its policy (None for one that was not trained)."""
 
     anchor: str
-    title: str
-    runs: Sequence[tuple[Made, Made | None]]
+    made: Made
+    training: Made | None
 
 
 @dataclass(frozen=True)
 class Behind:
-    """What stands behind the figures of a method."""
+    """The runs of a method, by data set."""
 
     anchor: str
     title: str
-    blocks: Sequence[Block]
+    blocks: Mapping[str, Sequence[Evaluated]]
 
 
 class Records:
     """The ``run.json`` files below a results folder. Methods raise ProvenanceError for one that cannot be read or is of
     another tier than the settings."""
 
-    def __init__(self, settings: Settings, results: str | Path, indexed: Indexed):
-        self.settings, self.results, self.indexed = settings, Path(results), indexed
+    def __init__(self, settings: Settings, results: Path):
+        self.settings, self.results = settings, results
 
     def made(self, target: str, record: Path | None = None) -> Made:
-        """How ``target``, a path below the results, was made."""
+        """How ``target``, a path below the results, was made; ``record`` where it is not the ``run.json`` beside it."""
         root = self.settings.paths.results
         # An absolute folder is the reader's own matter: it would make the page another one on every machine.
         command = f"snakemake --cores all {'<results>' if Path(root).is_absolute() else root}/{target}"
-        if record is None or not record.exists():
+        place = record or (self.results / target).with_suffix(".run.json")
+        if not place.exists():
             return Made(target, command)
-        content = read_record(record)
-        check_tier(self.settings, record, content)
-        experiment, name, query = self.indexed(content)
-        seed = content.get("seed")
-        seed = (content.get("tags") or {}).get("seed", "") if seed is None else seed
-        cases = (content.get("inputs") or {}).get("cases") or {}
-        return Made(target, command, name, str(content.get("run_key", "")), str(content.get("code_digest", "")),
-                    str(seed), str(cases.get("sha256", ""))[:16], experiment, query)  # fmt: skip
+        told = read_record(place)
+        check_tier(self.settings, place, stated_tier(told))
+        seed = told.tags.get("seed", "") if told.seed is None else str(told.seed)
+        return Made(target, command, told.name, told.run_key, told.code_digest, seed,
+                    (told.digest_of("cases") or "")[:16], told.experiment,
+                    f"tags.`{KEY_TAG}` = '{told.run_key}'")  # fmt: skip
 
-    def behind(self, methods: Sequence[Method]) -> dict[str, Behind]:
-        """What stands behind every method with evaluations, by its name."""
-        found = {m.name: Behind(anchor(m.name), m.label, list(self._blocks(m))) for m in methods}
-        return {name: entry for name, entry in found.items() if entry.blocks}
+    def behind(self, methods: Iterable[Method]) -> list[Behind]:
+        """All evaluations that are there, each once: with the first of the methods that share it."""
+        found, known = [], set()
+        for method in methods:
+            blocks = {}
+            for dataset, label in DATASETS.items():
+                if method.knows_hospital and not synthetic(self.settings, dataset):
+                    continue
+                here = [self._evaluated(run, dataset) for run in method.runs if run not in known
+                        and (self.results / _path(run, dataset)).exists()]  # fmt: skip
+                blocks |= {label: here} if here else {}
+            known |= set(method.runs)
+            found += [Behind(anchor(method.name), method.label, blocks)] if blocks else []
+        return found
 
-    def _blocks(self, method: Method) -> Iterator[Block]:
-        for dataset, label in DATASETS.items():
-            paths = [f"evaluations/{run}/{dataset}.jsonl" for run in method.runs]
-            if not any((self.results / path).exists() for path in paths):
-                continue
-            if not method.decodes and not synthetic(self.settings, dataset):
-                continue
-            runs = [(self.made(path, find_record(self.results / path)), self._training(run))
-                    for run, path in zip(method.runs, paths, strict=True)]  # fmt: skip
-            yield Block(anchor(method.name, dataset), f"{method.label} on {label}", runs)
+    def _evaluated(self, run: str, dataset: str) -> Evaluated:
+        path, record = _path(run, dataset), self.results / "training" / run / "run.json"
+        training = self.made(f"training/{run}/metrics.jsonl", record) if record.exists() else None
+        return Evaluated(anchor(run, dataset), self.made(path, find_record(self.results / path)), training)
 
-    def _training(self, run: str) -> Made | None:
-        record = self.results / "training" / run / "run.json"
-        return self.made(f"training/{run}/metrics.jsonl", record) if record.exists() else None
+
+class Links:
+    """From the runs of a cell to their places on the page."""
+
+    def __init__(self, behind: Iterable[Behind]):
+        blocks = [block for method in behind for block in method.blocks.values()]
+        self._known = {one.anchor for block in blocks for one in block}
+
+    def anchors(self, runs: Runs) -> list[str]:
+        """Anchors of those runs that stand on the page."""
+        return [place for run, dataset in runs if (place := anchor(run, dataset)) in self._known]
+
+    def of_claim(self, run: str) -> list[str]:
+        """Anchors of a run such as ``cdpr-seed0`` on all data sets, or on one where it follows after a slash."""
+        name, _, dataset = run.partition("/")
+        return self.anchors([(name, d) for d in ([dataset] if dataset else DATASETS)])
 
 
 def anchor(name: str, dataset: str = "") -> str:
-    """Place on the page of what stands behind a method's figures."""
+    """Place on the page of an evaluation, or of a method."""
     return "-".join(["made", *(re.sub(r"\W", "-", part) for part in (name, dataset) if part)])
+
+
+def _path(run: str, dataset: str) -> str:
+    return f"evaluations/{run}/{dataset}.jsonl"

@@ -1,55 +1,68 @@
 """``report.html``: everything on one page that needs nothing else, the answer that a reader wants first on top.
 
-It shows what the other stages wrote (tables as Markdown, figures as PNG, the claims as JSON) and computes only the
-small table at its head. What is not there is a labelled hole. The same results give the same bytes.
+Tables are made of the same typed cells as their CSV, Markdown and LaTeX forms; figures are shown as they were drawn. What
+is not there is a labelled hole. The same results give the same bytes.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ..files import write_text
+from ..job import Job
 from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, synthetic, tier_mark, trained
-from ..results.results import Results
+from ..results.results import Results, results_folder
 from ..results.sources import notices
+from ..results.table import Block, Column, Sheet, Table
 from ..settings import Settings, variants
 from . import templates
-from .headline import ASKED, headline
-from .main_table import PLACES
-from .page_claims import Claims, read_claims
-from .page_markdown import Grid, Line, Part, parts
-from .page_runs import Behind, Indexed, Made, Records, anchor
+from .ablations import ablations_sheet
+from .card_page import card_parts
+from .dynamic_vs_static import dynamic_sheet
+from .headline import headline
+from .main_table import main_sheet
+from .page_claims import read_ledger
+from .page_runs import Links, Made, Records
+from .sample_case import CREDENTIALED, sample_sheet
 
 # Bytes of all images together; base64 makes them a third larger, and the page stays below 5 MB.
 IMAGE_BUDGET = 3_500_000
-_PLACE_OF = {label: place for place, label in (*PLACES.items(), *DATASETS.items())}
+
+
+def _sample(settings: Settings, folder: Path) -> Sheet:
+    return sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl")
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: which figures and which table it shows, and what they are, in a sentence each."""
+    """A section of the page: its figures with what each shows, or a table (its file and what makes it anew) of which
+    the first ``opened`` parts are not folded."""
 
     name: str
     title: str
     figures: Mapping[str, str] = field(default_factory=dict)
     table: str = ""
+    sheet: Callable[[Settings, Path], Sheet] | None = None
     says: str = ""
-    opened: int = 1  # parts of the table that are not folded
+    opened: int = 1
 
 
 SECTIONS = (
     Section("accuracy_cost", "Accuracy against cost", {
         "accuracy_cost": "Accuracy against average cost per case for every agent, one panel per data set; the line is "
                          "the best accuracy that a reference policy reaches for at most that cost."}),
-    Section("main_table", "Main table", table="main_results", opened=3,
-            says="Every agent on every benchmark. Each number leads to the runs that made it."),
-    Section("ablations", "Ablations", table="ablations", opened=2, says="CDPR without one of its parts, in-domain."),
-    Section("dynamic_vs_static", "Dynamic against static diagnosis", table="dynamic_vs_static", opened=2,
-            says="CDPR, which asks for one examination at a time, against a diagnosis from the whole record."),
+    Section("main_table", "Main table", {}, "main_results", main_sheet,
+            "Every agent on every benchmark. Each number leads to the runs that made it.", 3),
+    Section("ablations", "Ablations", {}, "ablations", ablations_sheet, "CDPR without one of its parts, in-domain.", 2),
+    Section("dynamic_vs_static", "Dynamic against static diagnosis", {}, "dynamic_vs_static", dynamic_sheet,
+            "CDPR, which asks for one examination at a time, against a diagnosis from the whole record.", 2),
     Section("efficiency", "Training efficiency", {
         "training_efficiency": "Validation accuracy, utility and cost during training, against wall-clock time and "
                                "against generated tokens; one line per method, a band over its seeds."}),
@@ -63,8 +76,8 @@ SECTIONS = (
                            "step; one line per method, a band over its seeds."}),
     Section("cost_distribution", "Distribution of costs", {
         "cost_distribution": "How the cost of a work-up is distributed over cases, per data set and agent."}),
-    Section("sample_case", "A sample case", table="sample_case",
-            says="One test case, chosen by a digest and not by hand: its examinations, and what each agent did."),
+    Section("sample_case", "A sample case", {}, "sample_case", _sample,
+            "One test case, chosen by a digest and not by hand: its examinations, and what each agent did."),
 )  # fmt: skip
 
 
@@ -85,46 +98,43 @@ class Shown:
 
     name: str
     title: str
-    says: str
+    says: str = ""
     pictures: Sequence[Picture] = ()
     made: Made | None = None
-    parts: Sequence[Part] = ()
+    parts: Sequence[tuple[str, Table | Sequence[Block]]] = ()
     opened: int = 1
     hole: str = ""
 
 
-def write_report_page(settings: Settings, results_dir: str | Path, out: str | Path, indexed: Indexed) -> Path:
-    """Write the page. ``indexed`` tells where MLflow lists the run of a ``run.json``.
+def write_report(settings: Settings, job: Job) -> None:
+    """Write the page.
 
     Missing files become labelled holes. Raises ProvenanceError for results of another tier, utility or set of cases
     and for JSON that cannot be read, EvaluationError for a broken evaluation; nothing is written then.
     """
-    folder = Path(results_dir)
+    folder = results_folder(settings, job)
     methods = all_methods(settings)
     results = Results(settings, folder, main_methods(settings))
-    records = Records(settings, folder, indexed)
+    records = Records(settings, folder)
     behind = records.behind(methods)
-    linker = Linker(methods, behind)
     images = Images(folder)
-    decoding = settings.evaluation.decodings[0]
-    answers, rows = headline(results, decoding)
+    answers, head = headline(results, results.decodings[0])
     page = {
         "mark": tier_mark(settings),
         "banner": banner(settings),
-        "decoding": decoding,
+        "decoding": results.decodings[0],
         "seeds": settings.seeds,
         "answers": answers,
-        "rows": rows,
-        "asked": [header for _, header, *_ in ASKED],
-        "linker": linker,
+        "head": head,
+        "links": Links(behind),
         "notices": notices(settings),
-        "sections": [_section(settings, s, records, linker, images) for s in SECTIONS],
-        "claims": _claims(settings, records, linker),
+        "sections": [_section(settings, section, records, images) for section in SECTIONS],
+        "claims": (read_ledger(settings, folder / "claims.json"), records.made("claims.json")),
         "cards": [_card(name, label, records, images) for name, label in DATASETS.items()],
-        "behind": list(behind.values()),
-        "shared": shared_runs(settings, methods),
+        "behind": behind,
+        "shared": shared_runs(methods),
     }
-    return write_text(out, _environment().get_template("report.html").render(page))
+    write_text(job.out["html"], _environment().get_template("report.html").render(page))
 
 
 def all_methods(settings: Settings) -> list[Method]:
@@ -135,15 +145,11 @@ def all_methods(settings: Settings) -> list[Method]:
     return [method for method in methods.values() if method.runs]
 
 
-def shared_runs(settings: Settings, methods: Sequence[Method]) -> list[tuple[str, str]]:
+def shared_runs(methods: Sequence[Method]) -> list[tuple[str, str]]:
     """Variants that are shown with the runs of another one, because both train the same thing."""
     first: dict[tuple[str, ...], str] = {}
-    found = []
-    for method in methods:
-        owner = first.setdefault(method.runs, method.label)
-        if owner != method.label:
-            found.append((method.label, owner))
-    return found
+    owners = [(method.label, first.setdefault(method.runs, method.label)) for method in methods]
+    return [(label, owner) for label, owner in owners if label != owner]
 
 
 def banner(settings: Settings) -> tuple[str, str]:
@@ -157,52 +163,6 @@ def banner(settings: Settings) -> tuple[str, str]:
     return what[0].upper() + what[1:], "shows the method, not the paper's numbers"
 
 
-class Linker:
-    """From a number in a table to the runs that made it."""
-
-    def __init__(self, methods: Sequence[Method], behind: Mapping[str, Behind]):
-        self.behind = behind
-        self._labels = {m.label: m.name for m in reversed(methods) if m.name in behind}
-        self._anchors = {block.anchor for entry in behind.values() for block in entry.blocks}
-        self._runs = {run: m.name for m in reversed(methods) if m.name in behind for run in m.runs}
-
-    def anchor(self, name: str, place: str = "") -> str:
-        """``#made-cdpr-mimic_iv``, of the whole method for averages, empty where nothing is known."""
-        exact = anchor(name, place)
-        if exact in self._anchors:
-            return f"#{exact}"
-        return f"#{anchor(name)}" if name in self.behind and place in ("", "average") else ""
-
-    def run(self, run: str) -> str:
-        """The anchor of a run such as ``cdpr-seed0``, with or without a data set after a slash."""
-        name, _, dataset = run.removeprefix("evaluations/").removesuffix(".jsonl").partition("/")
-        return self.anchor(self._runs[name], dataset) if name in self._runs else ""
-
-    def link(self, part: Part) -> Part:
-        """Give the numbers of a part's tables their anchors. What is printed in the paper was measured by no run."""
-        for grid in (block for block in part.blocks if isinstance(block, Grid)):
-            _group(grid)
-            if "printed in the paper" not in part.title.lower():
-                for line in (line for line in grid.lines if line.kind == "row"):
-                    self._link(grid, line, part.title)
-        return part
-
-    def _link(self, grid: Grid, line: Line, title: str) -> None:
-        texts = {head: cell.text for head, cell in zip(grid.heads, line.cells, strict=True)}
-        # "A against B, greedy decoding" by data set, or "Changes against B" with a row for every A
-        first, _, rival = (self._labels.get(text, text) for text in title.partition(", ")[0].partition(" against "))
-        name = self._labels.get(line.cells[0].text, first if first in self.behind else None)
-        row_place = _PLACE_OF.get(texts.get("Data set", ""), "")
-        for head, cell in list(zip(grid.heads, line.cells, strict=True))[1:]:
-            quoted = head == "N" or any(word in head.lower() for word in ("paper", "printed", "seeds", "data set"))
-            if name is None or quoted or not any(character.isdigit() for character in cell.text):
-                continue
-            column_place = next((place for label, place in _PLACE_OF.items() if head.startswith(f"{label} ")), "")
-            place = column_place or row_place or IN_DOMAIN
-            cell.href = self.anchor(name, place)
-            cell.also = self.anchor(rival, place) if rival != name else ""
-
-
 class Images:
     """Pictures as data addresses, as long as the page stays small."""
 
@@ -212,61 +172,57 @@ class Images:
     def picture(self, records: Records, path: str, alt: str) -> Picture:
         """The PNG at ``path`` below the results, or the hole in its place."""
         file = self.folder / path
-        made = records.made(path, file.with_suffix(".run.json"))
+        picture = Picture(path, alt, records.made(path))
         if not file.exists():
-            return Picture(path, alt, made, hole=f"missing: {path}")
+            return replace(picture, hole=f"missing: {path}")
         content = file.read_bytes()
         if not content.startswith(b"\x89PNG"):
-            return Picture(path, alt, made, hole=f"no PNG image: {path}")
+            return replace(picture, hole=f"no PNG image: {path}")
         if len(content) > self.left:
-            return Picture(path, alt, made, hole=f"left out, as the page would become too large: {path}")
+            return replace(picture, hole=f"left out, as the page would become too large: {path}")
         self.left -= len(content)
-        return Picture(path, alt, made, data=f"data:image/png;base64,{base64.b64encode(content).decode()}")
+        return replace(picture, data=f"data:image/png;base64,{base64.b64encode(content).decode()}")
 
 
-def _section(settings: Settings, section: Section, records: Records, linker: Linker, images: Images) -> Shown:
+def _section(settings: Settings, section: Section, records: Records, images: Images) -> Shown:
     pictures = [images.picture(records, f"figures/{name}.png", alt) for name, alt in section.figures.items()]
     shown = Shown(section.name, section.title, section.says, pictures, opened=section.opened)
-    if not section.table:
+    if section.sheet is None:
         return shown
     path = f"tables/{section.table}.md"
-    made = records.made(path, records.results / f"tables/{section.table}.run.json")
-    if section.name == "sample_case" and settings.data.mimic_iv.credentialed:
-        return replace(shown, hole="not shown: cases are credentialed")
-    file = records.results / path
-    if not file.exists():
-        return replace(shown, made=made, hole=f"missing: {path}")
-    return replace(shown, made=made, parts=[linker.link(part) for part in parts(file.read_text(encoding="utf-8"))])
+    shown = replace(shown, made=records.made(path))
+    if section.name == "sample_case" and settings.data.source(IN_DOMAIN).credentialed:
+        return replace(shown, made=None, hole=CREDENTIALED.reason)
+    if not (records.results / path).exists():
+        return replace(shown, hole=f"missing: {path}")
+    return replace(shown, parts=section.sheet(settings, records.results).parts)
 
 
 def _card(name: str, label: str, records: Records, images: Images) -> Shown:
-    path = f"cards/{name}.md"
-    made = records.made(path, records.results / f"cards/{name}.run.json")
+    path = f"cards/{name}.json"
+    shown = Shown(name, label, made=records.made(path))
     file = records.results / path
     if not file.exists():
-        return Shown(name, label, "", made=made, hole=f"missing: {path}")
+        return replace(shown, hole=f"missing: {path}")
     picture = images.picture(records, f"cards/{name}.png", f"Distributions over the cases of {label}, as in the card.")
-    return Shown(name, label, "", [picture], made, parts(file.read_text(encoding="utf-8")))
-
-
-def _claims(settings: Settings, records: Records, linker: Linker) -> tuple[Claims | None, Made]:
-    made = records.made("claims.json", records.results / "claims.run.json")
-    return read_claims(settings, records.results / "claims.json", linker.run), made
-
-
-def _group(grid: Grid) -> None:
-    """Neighbouring columns of one benchmark get a common header."""
-    labels = [next((p for p in PLACES.values() if head.startswith(f"{p} ")), "") for head in grid.heads]
-    for label in labels if any(labels) else ():
-        if grid.groups and grid.groups[-1][0] == label:
-            grid.groups[-1] = (label, grid.groups[-1][1] + 1)
-        else:
-            grid.groups.append((label, 1))
+    return replace(shown, pictures=[picture], parts=card_parts(json.loads(file.read_text(encoding="utf-8"))))
 
 
 def _environment() -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     folder = Path(templates.__file__).parent
-    return Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+    made = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                        lstrip_blocks=True, keep_trailing_newline=True)  # fmt: skip
+    made.filters |= {"groups": _groups, "unbroken": _unbroken}
+    return made
+
+
+def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
+    """Headers above neighbouring columns, each with its number of columns."""
+    return [(group, len(list(members))) for group, members in groupby(columns, key=lambda column: column.group)]
+
+
+def _unbroken(text: str) -> str:
+    """An interval holds together where a cell must break: 58.90 / [56.07, 61.83]."""
+    return re.sub(r"\[[-+\d.]+, [-+\d.]+\]", lambda found: found[0].replace(", ", ",\u00a0"), text)

@@ -15,11 +15,11 @@ from typing import Any
 from ..cases import CaseRecord, iterate_records
 from ..costs.billing import charge
 from ..evaluation.metrics import EvaluationError
-from ..files import with_suffix, write_text
+from ..job import Job
 from ..results.methods import IN_DOMAIN, Method, main_methods, tier_mark
-from ..results.results import Hole, Results
+from ..results.results import Hole, Results, results_folder
 from ..results.sources import source_of
-from ..results.table import Cell, Column, Row, Section, Table, escape, markdown_page, to_csv, to_latex, to_markdown
+from ..results.table import Cell, Column, Heading, Row, Sheet, Table, escape
 from ..seeding import derive_seed
 from ..settings import Settings
 
@@ -34,7 +34,7 @@ Show = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Workup:
     """What one run of an agent did on the case: its evaluation row, or why there is none. ``diverged`` says at which
     step its training broke off, if it did."""
 
@@ -50,51 +50,47 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Sample:
+class Chosen:
     """A case, and how many test cases it was chosen among."""
 
     case: CaseRecord
     among: int
 
 
-def write_sample_case(
-    settings: Settings, cases_path: str | Path, results_dir: str | Path, out_stem: str | Path
-) -> list[Path]:
-    """Write ``out_stem`` + ``.csv``, ``.md`` and ``.tex``. Missing evaluations become labelled holes.
+def write_sample_case(settings: Settings, job: Job) -> None:
+    """Write the tables as CSV, Markdown and LaTeX. Missing evaluations become labelled holes.
 
     Raises ValueError when the file holds no test case, RecordError for a broken one, ProvenanceError or EvaluationError
     for evaluations that do not belong to these cases.
     """
-    sample = choose_case(settings, cases_path)
+    sheet = sample_sheet(settings, results_folder(settings, job), job.inputs["cases"])
+    sheet.write(job.out["csv"].with_suffix(""))
+
+
+def sample_sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
+    """The case, its examinations, and what each agent did; one line where nobody may see it."""
+    chosen = choose_case(settings, cases)
     title = f"Sample case ({tier_mark(settings)})"
-    if isinstance(sample, Hole):
+    if isinstance(chosen, Hole):
         hole = Table([Column("field", "Field", align="l"), Column("text", "Case", align="l")],
-                     [Row({"field": "Sample case"}, sample.reason)], f"{title}.", label="tab:sample_case")  # fmt: skip
-        plain = _plain_table([{"part": "case", "name": "status", "text": sample.reason}])
-        pages, printable = [("The case", hole)], [hole]
-    else:
-        outcomes = list(outcomes_on(settings, sample.case, results_dir))
-        pages = [
-            ("The case", case_table(settings, sample, _one_line)),
-            ("Examinations", examination_table(settings, sample.case, _one_line)),
-            ("What each agent did", outcome_table(settings, outcomes, _one_line)),
-        ]
-        examinations = examination_table(settings, sample.case, _typeset)
-        printable = [
-            _wrapped(case_table(settings, sample, _typeset), text=0.75),
-            *(_wrapped(part, exam=0.22, result=0.5) for part in _parts(examinations)),
-            outcome_table(settings, outcomes, _typeset),
-        ]
-        plain = _plain_table(_plain_rows(sample, outcomes))
-    forms = {
-        ".csv": to_csv(plain),
-        ".md": markdown_page(title, [(heading, to_markdown(table)) for heading, table in pages]),
-        ".tex": "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printable)),
-    }
-    return [write_text(with_suffix(out_stem, suffix), text) for suffix, text in forms.items()]
+                     [Row({"field": "Sample case"}, chosen.reason)], f"{title}.", label="tab:sample_case")  # fmt: skip
+        return Sheet(title, [("The case", hole)], _plain([{"part": "case", "name": "status", "text": chosen.reason}]))
+    workups = list(workups_on(settings, chosen.case, folder))
+    parts = [
+        ("The case", case_table(settings, chosen, _one_line)),
+        ("Examinations", examination_table(settings, chosen.case, _one_line)),
+        ("What each agent did", workup_table(settings, workups, _one_line)),
+    ]
+    examinations = examination_table(settings, chosen.case, _typeset)
+    printed = [
+        _wrapped(case_table(settings, chosen, _typeset), text=0.75),
+        *(_wrapped(part, exam=0.22, result=0.5) for part in _parts(examinations)),
+        workup_table(settings, workups, _typeset),
+    ]
+    return Sheet(title, parts, _plain(_plain_rows(chosen, workups)), printed)
 
 
-def choose_case(settings: Settings, cases_path: str | Path) -> Sample | Hole:
+def choose_case(settings: Settings, cases_path: Path) -> Chosen | Hole:
     """The test case with the smallest digest of ``evaluation.seed`` and its id, whatever the order of the file.
 
     A hole as soon as one case is credentialed, or where the source is not open to everyone.
@@ -108,36 +104,35 @@ def choose_case(settings: Settings, cases_path: str | Path) -> Sample | Hole:
             best = min(best or case, case, key=lambda c: derive_seed(seed, c.note_id))
     if best is None:
         raise ValueError(f"{cases_path}: no case of split 'test'")
-    return Sample(best, among) if source_of(settings, IN_DOMAIN).open else NOT_OPEN
+    return Chosen(best, among) if source_of(settings, IN_DOMAIN).open else NOT_OPEN
 
 
-def outcomes_on(settings: Settings, case: CaseRecord, results_dir: str | Path) -> Iterator[Outcome]:
+def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Workup]:
     """What every agent of the main table did on the case with the main decoding, seed by seed."""
     decoding = settings.evaluation.decodings[0]
-    results = Results(settings, results_dir, [method for method in main_methods(settings) if method.runs])
+    results = Results(settings, folder, [method for method in main_methods(settings) if method.runs])
     for method in results.methods:
         for run in method.runs:
             alone = replace(method, runs=(run,))
             found = results.evaluations(alone, IN_DOMAIN, decoding)
             if isinstance(found, Hole):
-                yield Outcome(method, run, found)
+                yield Workup(method, run, found)
                 continue
-            path = results.folder / "evaluations" / run / f"{IN_DOMAIN}.jsonl"
-            diverged = results.status(alone).partition("; ")[2]
-            yield Outcome(method, run, _row_of(path, case, found[0].decoding), diverged)
+            row = _row_of(results.path(run, IN_DOMAIN), case, found[0].decoding)
+            yield Workup(method, run, row, "; ".join(results.diverged(alone)))
 
 
-def case_table(settings: Settings, sample: Sample, show: Show) -> Table:
+def case_table(settings: Settings, chosen: Chosen, show: Show) -> Table:
     """Who the patient is, what was found in the end, and how the case was chosen."""
-    case, keys = sample.case, list(sample.case.key_pertinent_results_dict)
-    rows: list[Row | Section] = [Row({"field": "Note", "text": show(case.note_id)})]
+    case, keys = chosen.case, list(chosen.case.key_pertinent_results_dict)
+    rows: list[Row | Heading] = [Row({"field": "Note", "text": show(case.note_id)})]
     rows += [Row({"field": show(field), "text": show(text)}) for field, text in _summary(case)]
     rows += [Row({"field": "Gold diagnosis", "text": show(case.diagnosis_results)})]
     if case.final_diagnosis != case.diagnosis_results:
         rows += [Row({"field": "Final diagnosis", "text": show(case.final_diagnosis)})]
     rows += [Row({"field": "Whole record", "text": f"{len(keys)} examinations, USD {_whole_cost(case):.2f}"})]
     notes = [
-        f"Chosen among {sample.among} test cases by the smallest digest of evaluation.seed "
+        f"Chosen among {chosen.among} test cases by the smallest digest of evaluation.seed "
         f"({settings.evaluation.seed}) and the note's id; nobody picked it.",
         "No case of the paper: the counterpart of its sample record, from this pipeline's data.",
     ]
@@ -160,33 +155,36 @@ def examination_table(settings: Settings, case: CaseRecord, show: Show) -> Table
     return Table(columns, rows, text, notes, "tab:sample_case_examinations")
 
 
-def outcome_table(settings: Settings, outcomes: Sequence[Outcome], show: Show) -> Table:
+def workup_table(settings: Settings, workups: Sequence[Workup], show: Show) -> Table:
     """One row per run: diagnosis, whether it is right, examinations and cost."""
     columns = [
         Column("method", "Agent", align="l"), Column("seed", "Seed"), Column("diagnosis", "Diagnosis", align="l"),
         Column("correct", "Correct", align="c"), Column("n_issued", "Examinations"),
         Column("n_physical", "Physical items"), Column("n_na", "N_na"), Column("cost", "Cost (USD)"),
     ]  # fmt: skip
-    rows: list[Row | Section] = []
+    rows: list[Row | Heading] = []
     group = ""
-    for outcome in outcomes:
-        if outcome.method.group != group:
-            group = outcome.method.group
-            rows.append(Section(group))
-        head = {"method": outcome.method.label, "seed": outcome.seed or None}
-        if isinstance(outcome.row, Hole):
-            seed = f", seed {outcome.seed}" if outcome.seed else ""
-            rows.append(Row({"method": f"{outcome.method.label}{seed}"}, outcome.row.reason))
+    for workup in workups:
+        if workup.method.group != group:
+            group = workup.method.group
+            rows.append(Heading(group))
+        head = {"method": workup.method.label, "seed": workup.seed or None}
+        if isinstance(workup.row, Hole):
+            seed = f", seed {workup.seed}" if workup.seed else ""
+            rows.append(Row({"method": f"{workup.method.label}{seed}"}, workup.row.reason))
             continue
-        row = outcome.row
-        rows.append(Row(head | {
-            "diagnosis": show(row["diagnosis"]), "correct": "yes" if row["correct"] else "no",
-            "n_issued": row["n_issued"], "n_physical": row["n_physical"], "n_na": row["n_na"],
-            "cost": Cell(float(row["cost_usd"])),
-        }))  # fmt: skip
+        row = workup.row
+        runs = ((workup.run, IN_DOMAIN),)
+        told = {
+            "diagnosis": show(row["diagnosis"]),
+            "correct": "yes" if row["correct"] else "no",
+            "cost": float(row["cost_usd"]),
+            **{name: row[name] for name in ("n_issued", "n_physical", "n_na")},
+        }
+        rows.append(Row(head | {name: Cell(value, runs=runs) for name, value in told.items()}))
     text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
-    broken = [f"{outcome.diverged}; it is shown with the weights before." for outcome in outcomes if outcome.diverged]
+    broken = [f"{workup.diverged}; it is shown with the weights before." for workup in workups if workup.diverged]
     notes = [*broken, "Agents that are not run stand in the main table."]
     return Table(columns, rows, text, notes, "tab:sample_case_agents")
 
@@ -215,11 +213,11 @@ def _whole_cost(case: CaseRecord) -> float:
     return sum(charge(case, keys[:place], key) for place, key in enumerate(keys))
 
 
-def _plain_rows(sample: Sample, outcomes: Iterable[Outcome]) -> Iterator[dict[str, Any]]:
-    case = sample.case
+def _plain_rows(chosen: Chosen, workups: Iterable[Workup]) -> Iterator[dict[str, Any]]:
+    case = chosen.case
     yield {"part": "case", "name": "status", "text": "shown"}
     yield {"part": "case", "name": "note_id", "text": case.note_id}
-    yield {"part": "case", "name": "test_cases", "text": str(sample.among)}
+    yield {"part": "case", "name": "test_cases", "text": str(chosen.among)}
     yield from ({"part": "summary", "name": field, "text": text} for field, text in _summary(case))
     yield {"part": "case", "name": "diagnosis_results", "text": case.diagnosis_results}
     yield {"part": "case", "name": "final_diagnosis", "text": case.final_diagnosis}
@@ -227,18 +225,18 @@ def _plain_rows(sample: Sample, outcomes: Iterable[Outcome]) -> Iterator[dict[st
     for exam, result in case.key_pertinent_results_dict.items():
         yield {"part": "examination", "name": exam, "text": result, "price_usd": case.exam_cost_map.get(exam),
                "billing_group": case.exam_billing_group.get(exam)}  # fmt: skip
-    for outcome in outcomes:
-        head = {"part": "agent", "name": outcome.method.name, "seed": outcome.seed}
-        if isinstance(outcome.row, Hole):
-            yield head | {"text": outcome.row.reason}
+    for workup in workups:
+        head = {"part": "agent", "name": workup.method.name, "seed": workup.seed}
+        if isinstance(workup.row, Hole):
+            yield head | {"text": workup.row.reason}
             continue
-        numbers = {name: outcome.row[name] for name in ("n_issued", "n_physical", "n_na", "cost_usd")}
-        yield head | {"text": outcome.row["diagnosis"], "correct": str(outcome.row["correct"]).lower()} | numbers
-        if outcome.diverged:
-            yield head | {"part": "status", "text": outcome.diverged}
+        numbers = {name: workup.row[name] for name in ("n_issued", "n_physical", "n_na", "cost_usd")}
+        yield head | {"text": workup.row["diagnosis"], "correct": str(workup.row["correct"]).lower()} | numbers
+        if workup.diverged:
+            yield head | {"part": "status", "text": workup.diverged}
 
 
-def _plain_table(rows: Iterable[dict[str, Any]]) -> Table:
+def _plain(rows: Iterable[dict[str, Any]]) -> Table:
     return Table([Column(name, name) for name in _PLAIN], [Row(row) for row in rows])
 
 
@@ -270,7 +268,7 @@ def _wrapped(table: Table, **widths: float) -> Table:
 
 def _parts(table: Table) -> list[Table]:
     """The table in pieces that fit on a page."""
-    pieces: list[list[Row | Section]] = [[]]
+    pieces: list[list[Row | Heading]] = [[]]
     used = 0
     for row in table.rows:
         lines = 1 + len(str(row.cells["result"])) // _CHARACTERS
@@ -282,7 +280,7 @@ def _parts(table: Table) -> list[Table]:
     return [_part(table, piece, place, len(pieces)) for place, piece in enumerate(pieces, 1)]
 
 
-def _part(table: Table, rows: Sequence[Row | Section], place: int, of: int) -> Table:
+def _part(table: Table, rows: Sequence[Row | Heading], place: int, of: int) -> Table:
     caption = f"{table.caption.removesuffix('.')} ({place} of {of})." if of > 1 else table.caption
     label = table.label if place == 1 else f"{table.label}_{place}"
     return replace(table, rows=rows, caption=caption, label=label, notes=table.notes if place == of else ())

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..evaluation.metrics import Estimate, Summary
-from ..files import with_suffix, write_text
-from ..results.methods import IN_DOMAIN, Method, trained
-from ..results.results import Hole, Results
-from ..results.table import Column, Row, Table, number, to_csv
+from ..files import write_text
+from ..job import Job
+from ..results.methods import IN_DOMAIN, OURS, Method, trained
+from ..results.results import Hole, Results, results_folder
+from ..results.rows import Cells, line, long_table
+from ..results.table import Table, number, to_csv
 from ..settings import Settings, Sweep, job_of, seeds_of, sweeps, value_at
 from . import style
-from .figures import folded, foot, missing_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +84,7 @@ class Panel:
 
 
 def read_panels(
-    settings: Settings, results_dir: str | Path, where: Literal["sensitivity", "further_sensitivity"]
+    settings: Settings, folder: Path, where: Literal["sensitivity", "further_sensitivity"]
 ) -> tuple[Results, list[Panel]]:
     """The sweeps of a figure, measured in-domain with the main decoding; a missing point holds a Hole.
 
@@ -95,7 +96,7 @@ def read_panels(
         seeds[name] = tuple(s for s in settings.seeds if all(s in seeds_of(settings, v) for v in points.values()))
         methods[name] = [_with_seeds(settings, variant, seeds[name]) for variant in points.values()]
     repeated = {name: _repeated_default(settings, name, where) for name in methods}
-    results = Results(settings, results_dir, [m for name in methods for m in (*methods[name], repeated[name])])
+    results = Results(settings, folder, [m for name in methods for m in (*methods[name], repeated[name])])
     decoding = settings.evaluation.decodings[0]
     panels = []
     for name, points in sweeps(settings, where).items():
@@ -121,19 +122,24 @@ def _repeated_default(settings: Settings, name: str, where: str) -> Method:
     return trained(settings, job_of(settings, default))
 
 
-def plot_sweeps(
-    settings: Settings,
-    results_dir: str | Path,
-    out_stem: str | Path,
-    where: Literal["sensitivity", "further_sensitivity"],
-) -> list[Path]:
-    """A panel per sweep as ``out_stem`` + ``.png`` and ``.pdf``, and its numbers as ``.csv``.
+def plot_sensitivity(settings: Settings, job: Job) -> None:
+    """The paper's figure: a panel for each of its six settings. See :func:`draw_sweeps`."""
+    draw_sweeps(settings, job, "sensitivity")
+
+
+def plot_further_sensitivity(settings: Settings, job: Job) -> None:
+    """A panel for each setting that the paper leaves open. See :func:`draw_sweeps`."""
+    draw_sweeps(settings, job, "further_sensitivity")
+
+
+def draw_sweeps(settings: Settings, job: Job, where: Literal["sensitivity", "further_sensitivity"]) -> None:
+    """A panel per sweep, and its numbers as CSV.
 
     Accuracy (%) by value with 95% intervals over cases, values evenly spaced; below it the cost (or what the swept
     weight puts a price on). The default is marked and so is the measured best, wherever it is. Only seeds that all
     points of a sweep share are compared. Raises as :func:`read_panels`.
     """
-    results, panels = read_panels(settings, results_dir, where)
+    results, panels = read_panels(settings, results_folder(settings, job), where)
     with style.drawing():
         rows = max(1, -(-len(panels) // COLUMNS))
         figure = style.new_figure(7.2, 0.75 + 2.3 * rows)
@@ -145,38 +151,46 @@ def plot_sweeps(
         for (above, below), panel in zip(pairs, panels, strict=False):
             _draw_panel(above, below, results, panel)
         _share_scales(pairs, panels)
-        figure.legend(handles=_legend(panels), loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4)
-        foot(figure, settings, _notes(results, panels))
-        written = style.save(figure, out_stem)
-    return [*written, write_text(with_suffix(out_stem, ".csv"), to_csv(sweep_table(results, panels)))]
+        figure.legend(
+            handles=_legend(settings, panels), loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4
+        )
+        style.foot(figure, settings, _notes(results, panels))
+        style.save(figure, job.out["png"].with_suffix(""))
+    write_text(job.out["csv"], to_csv(sweep_table(results, panels)))
 
 
 def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
     """One line per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases and
     seeds; ``seed_low`` and ``seed_high`` (on the default's line) are the range of the default's seeds. ``status``
     names the runs behind these figures that diverged."""
-    names = ["tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n"]
-    columns = [Column(name, name) for name in names]
-    columns += [Column(name, name, decimals=6) for name in _NUMBERS] + [Column("status", "status")]
-    head = {"tier": results.settings.tier, "decoding": results.settings.evaluation.decodings[0]}
-    rows = []
-    for panel in panels:
-        for point in panel.points:
-            place = {"sweep": panel.name, "symbol": panel.sweep.symbol, "value": point.shown,
-                     "default": "yes" if point.default else "no", "variant": point.variant}  # fmt: skip
-            rows.append(Row(head | place | _figures(results, panel, point)))
-    return Table(columns, rows)
+    names = (
+        "tier",
+        "decoding",
+        "sweep",
+        "symbol",
+        "value",
+        "default",
+        "variant",
+        "seeds",
+        "k",
+        "n",
+        *_NUMBERS,
+        "status",
+    )
+    lines = [_line(results, panel, point) for panel in panels for point in panel.points]
+    return long_table(lines, names)
 
 
-def _figures(results: Results, panel: Panel, point: Point) -> dict:
+def _line(results: Results, panel: Panel, point: Point) -> Cells:
+    cells = line(results, point.method, IN_DOMAIN, results.decodings[0]) | {
+        "sweep": panel.name, "symbol": panel.sweep.symbol, "value": point.shown, "variant": point.variant,
+        "default": "yes" if point.default else "no",
+    }  # fmt: skip
     spread = panel.spread("accuracy") if point.default else None
-    cells = dict(zip(("seed_low", "seed_high"), spread, strict=True)) if spread else {}
+    cells |= dict(zip(("seed_low", "seed_high"), spread, strict=True)) if spread else {}
     if isinstance(point.found, Hole):
-        return cells | {"status": point.found.reason}
-    at = point.found.estimates
-    cells |= {name: at[name].mean for name in ("accuracy", "aen", "aec", "n_na", "utility")}
-    cells |= {"low": at["accuracy"].low, "high": at["accuracy"].high, "seeds": len(panel.seeds),
-              "k": "+".join(map(str, point.found.correct)), "n": point.found.cases,
+        return cells
+    cells |= {"low": cells["accuracy_low"], "high": cells["accuracy_high"],
               "status": results.status(_behind(panel, point))}  # fmt: skip
     default = next(p for p in panel.points if p.default)
     difference = None if point.default else difference_of(results, point, default)
@@ -193,7 +207,7 @@ def _behind(panel: Panel, point: Point) -> Method:
 
 def difference_of(results: Results, first: Point, second: Point) -> Estimate | None:
     """Accuracy of the first point minus the second's, paired by case and seed; None where one is missing."""
-    found = results.compare(first.method, second.method, IN_DOMAIN, results.settings.evaluation.decodings[0])
+    found = results.compare(first.method, second.method, IN_DOMAIN, results.decodings[0])
     return None if isinstance(found, Hole) else found.differences["accuracy"]
 
 
@@ -221,7 +235,7 @@ def _percent(point: Point) -> str:
 
 
 def _draw_panel(above: Axes, below: Axes, results: Results, panel: Panel) -> None:
-    _draw_metric(above, panel, "accuracy", 100.0, style.LOOKS["cdpr"].colour)
+    _draw_metric(above, panel, "accuracy", 100.0, style.look_of(results.settings, OURS).colour)
     _draw_metric(below, panel, below_of(panel), 1.0, style.GREY)
     best = [(place, 100 * (point.accuracy or 0)) for place, point in enumerate(panel.points) if point in panel.best]
     if len(panel.measured) > 1:
@@ -303,11 +317,11 @@ def _share_scales(pairs: Sequence[tuple[Axes, Axes]], panels: Sequence[Panel]) -
                 axes.set_ylabel(LABELS[metric])
 
 
-def _legend(panels: Sequence[Panel]) -> list:
+def _legend(settings: Settings, panels: Sequence[Panel]) -> list:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    colour = style.LOOKS["cdpr"].colour
+    colour = style.look_of(settings, OURS).colour
     ring = {"markersize": 8, "markerfacecolor": "none", "markeredgecolor": style.VERMILION}
     handles: list = [
         Line2D([], [], color=colour, linewidth=1.2, marker="o", markersize=4.5, markerfacecolor="white",
@@ -335,10 +349,10 @@ def _notes(results: Results, panels: Sequence[Panel]) -> list[str]:
     if max(counts, default=1) > 1:
         band = f"grey: lowest to highest of the default's {max(counts)} seeds"
     behind = [_behind(panel, point) for panel in panels for point in panel.measured]
-    broken = dict.fromkeys(end for method in behind for end in results.status(method).split("; ")[1:])
+    broken = dict.fromkeys(end for method in behind for end in results.diverged(method))
     return [
-        missing_note(lost).strip(),
-        *folded([f"{'; '.join(broken)}: evaluated with the weights before"] if broken else []),
+        style.missing_note(lost),
+        *style.folded([f"{'; '.join(broken)}: evaluated with the weights before"] if broken else []),
         f"{settings.evaluation.decodings[0]} decoding, {f'{cases} ' if cases else ''}in-domain test cases; "
         "bars and brackets: 95% intervals over cases; values evenly spaced",
         f"points: seed{'s' if ',' in shown else ''} {shown}; {band}",

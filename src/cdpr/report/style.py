@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 from ..files import with_suffix, write_bytes
-from ..results.methods import tier_mark
-from ..settings import Settings
+from ..results.methods import DATASETS, IN_DOMAIN, tier_mark
+from ..settings import Look, Settings
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: eight colours told apart with any colour vision.
@@ -31,33 +32,20 @@ _PARAMETERS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Look:
-    """Colour, marker and line of one method: two of the three suffice to tell it apart."""
-
-    colour: str
-    marker: str
-    line: str = "-"
+# For what the registries give no look.
+_SPARE = (Look(colour=VERMILION, marker="d", line=":"), Look(colour=SKY, marker="h", line=(0, (5, 1))),
+          Look(colour=YELLOW, marker="p", line=(0, (3, 1, 1, 1))))  # fmt: skip
 
 
-LOOKS: Mapping[str, Look] = {
-    "warm_start": Look(GREY, "X"), "immediate": Look(GREY, "p"), "static": Look(PURPLE, "P"),
-    "grpo": Look(ORANGE, "s", "--"), "utility_grpo": Look(GREEN, "^", "-."), "cdpr": Look(BLUE, "o", "-"),
-    "without_selection": Look(PURPLE, "H", ":"), "without_cache": Look(VERMILION, "d", (0, (5, 1))),  # type: ignore[arg-type]
-    "cdpr_step": Look(SKY, "$S$", "--"), "vineppo": Look(PURPLE, "$V$", ":"), "gigpo": Look(VERMILION, "$G$", "-."),
-    # As their twins, hollow.
-    "grpo_verl": Look(VERMILION, "$\u25a1$", ":"), "cdpr_verl": Look(SKY, "$\u25cb$", (0, (5, 1))),  # type: ignore[arg-type]
-    "all_actions": Look(BLACK, "$A$", "-"),
-    "zero_test": Look(BLACK, "v"),
-    "random": Look(BLACK, "D"), "cheapest_first": Look(BLACK, "<"), "all_tests": Look(BLACK, ">"),
-    "value_of_information": Look(BLACK, "*"),
-}  # fmt: skip
-_SPARE = (Look(VERMILION, "d", ":"), Look(SKY, "h", (0, (5, 1))), Look(YELLOW, "p", (0, (3, 1, 1, 1))))  # type: ignore[arg-type]
+def look_of(settings: Settings, name: str, position: int = 0) -> Look:
+    """The look of an agent or variant in its registry; one without takes the spare look of its ``position``."""
+    entry = settings.experiments.variants.get(name) or settings.agents.get(name)
+    return (entry and entry.look) or _SPARE[position % len(_SPARE)]
 
 
-def look_of(name: str, position: int = 0) -> Look:
-    """The look of a method; one without its own takes the spare look of its ``position``."""
-    return LOOKS.get(name) or _SPARE[position % len(_SPARE)]
+def domains() -> list[list[str]]:
+    """Rows of panels: in-domain cases at the left over the whole height, the other benchmarks below each other."""
+    return [[IN_DOMAIN, dataset] for dataset in DATASETS if dataset != IN_DOMAIN]
 
 
 @contextmanager
@@ -102,3 +90,35 @@ def save(figure: Figure, stem: str | Path) -> list[Path]:
         figure.savefig(buffer, format=kind, metadata=entries)
         written.append(write_bytes(with_suffix(stem, f".{kind}"), buffer.getvalue()))
     return written
+
+
+def foot(figure: Figure, settings: Settings, lines: Iterable[str]) -> None:
+    """Mark the tier and set notes below a figure, a line each (empty ones are left out), with room for all."""
+    notes = [line for line in lines if line]
+    mark_tier(figure, settings, "\n".join(notes))
+    room = (0.1 + 0.125 * max(1, len(notes))) / figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, room, 1, 1 - room))  # type: ignore[union-attr]
+
+
+def folded(notes: Iterable[str]) -> list[str]:
+    """Notes in lines that a figure has room for."""
+    return [line for note in notes for line in wrap(note, 140)]
+
+
+def missing_note(names: Sequence[str]) -> str:
+    """A line that names what is missing; empty where nothing is."""
+    shown = [*names[:4], f"{len(names) - 4} more"] if len(names) > 5 else names
+    return f"missing: {', '.join(shown)}" if names else ""
+
+
+def cost_axis(panel: Axes, highest: float, label: str = "average cost per case (USD)") -> None:
+    """An axis of USD up to ``highest``: linear up to 10, where free work-ups are, and logarithmic beyond."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    show: Callable[[float, Any], str] = lambda value, _: f"{value:g}"  # noqa: E731
+    panel.set_xscale("symlog", linthresh=10, linscale=0.6)
+    panel.xaxis.set_major_locator(FixedLocator([0, 5, 10, 20, 50, 200, 1000, 5000]))
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.xaxis.set_major_formatter(FuncFormatter(show))
+    panel.set_xlim(-1.0, max(100.0, highest * 1.25))
+    panel.set_xlabel(label)

@@ -15,7 +15,10 @@ from statistics import median
 from typing import Any
 
 from ..files import write_text
+from ..job import Job
+from ..results.results import results_folder
 from ..results.table import Column, Row, Table, markdown_page, to_markdown
+from ..settings import Settings
 
 SLOWEST = 15
 _UNKNOWN = ("", "-", "NA")  # what Snakemake writes for a job too short to be measured
@@ -26,7 +29,7 @@ class TimingError(ValueError):
 
 
 @dataclass(frozen=True)
-class Job:
+class Timing:
     """One execution: wall-clock and processor seconds, largest resident memory in MiB (None: not measured)."""
 
     stage: str
@@ -36,18 +39,19 @@ class Job:
     memory_mb: float | None
 
 
-def write_timings(results_dir: str | Path, md: str | Path, as_json: str | Path) -> dict[str, Any]:
-    """Write the page and its numbers. Files that cannot be used are named on the page. Returns the numbers."""
-    jobs, unusable = read_timings(Path(results_dir) / "timings")
-    summary = summarise(jobs, unusable)
-    write_text(as_json, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-    write_text(md, page(summary))
-    return summary
+def write_timings(settings: Settings, job: Job) -> None:
+    """Write the page and its numbers. Files that cannot be used are named on the page."""
+    timed, unusable = read_timings(results_folder(settings, job) / "timings")
+    summary = summarise(timed, unusable)
+    write_text(job.out["json"], json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    write_text(job.out["md"], page(summary))
+    job.metrics.update(jobs=summary["jobs"], seconds=summary["seconds"])
+    print(f"{summary['jobs']} jobs, {len(summary['unusable'])} files that cannot be used")
 
 
-def read_timings(folder: Path) -> tuple[list[Job], list[str]]:
+def read_timings(folder: Path) -> tuple[list[Timing], list[str]]:
     """All executions below a folder, and what is wrong with the files that cannot be used."""
-    jobs: list[Job] = []
+    jobs: list[Timing] = []
     unusable = []
     for path in sorted(folder.rglob("*.tsv")):
         try:
@@ -57,7 +61,7 @@ def read_timings(folder: Path) -> tuple[list[Job], list[str]]:
     return jobs, unusable
 
 
-def read_jobs(path: Path, shown: Path) -> list[Job]:
+def read_jobs(path: Path, shown: Path) -> list[Timing]:
     """The executions in one file, ``<stage>.tsv`` or ``<stage>/<job>.tsv``. Raises :class:`TimingError`."""
     try:
         rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
@@ -73,11 +77,11 @@ def read_jobs(path: Path, shown: Path) -> list[Job]:
         if seconds is None:
             raise TimingError(f"{shown}:{line}: field 's': expected seconds, got {row.get('s')!r}")
         cpu, memory = _number(shown, line, row, "cpu_time"), _number(shown, line, row, "max_rss")
-        jobs.append(Job(stage, name, seconds, cpu, memory))
+        jobs.append(Timing(stage, name, seconds, cpu, memory))
     return jobs
 
 
-def summarise(jobs: Sequence[Job], unusable: Sequence[str] = ()) -> dict[str, Any]:
+def summarise(jobs: Sequence[Timing], unusable: Sequence[str] = ()) -> dict[str, Any]:
     """Sums by stage, the most expensive first; the slowest jobs; what all of it would take one after another."""
     total = sum(job.seconds for job in jobs)
     stages = []
@@ -145,7 +149,7 @@ def _slowest(summary: dict[str, Any]) -> Table:
     return Table(columns, [Row(entry) for entry in summary["slowest"]])
 
 
-def _resources(jobs: Sequence[Job]) -> dict[str, float | None]:
+def _resources(jobs: Sequence[Timing]) -> dict[str, float | None]:
     """Processor hours and largest memory of those jobs for which they were measured."""
     cpu = [job.cpu_seconds for job in jobs if job.cpu_seconds is not None]
     memory = [job.memory_mb for job in jobs if job.memory_mb is not None]

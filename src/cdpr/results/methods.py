@@ -1,4 +1,4 @@
-"""The rows of the main table: who they are, which runs they stand for, why some cannot be run here."""
+"""The rows of the main table: agents of the registry and trained variants, with the runs that they stand for."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from ..settings import Settings, datasets, job_of, seeds_of, shown, variants
 
 DATASETS = {name: datasets.DATASETS[name].column for name in datasets.BENCHMARKS}
 IN_DOMAIN = datasets.IN_DOMAIN
+# The data sets that make up the paper's average; a further benchmark is no part of it.
+AVERAGED = datasets.AVERAGED
+AVERAGE = "average"
 
-CLOSED, OPEN, AGENTS, TRAINED = (
-    "Closed-Source LLMs",
-    "Open-Source LLMs",
-    "Medical Agents",
-    "Reinforcement Variants",
-)
-REFERENCE = "Reference policies (they know the synthetic hospital's model)"
-_PAPER_ROWS = {"grpo": "GRPO-4B", "cdpr": "CDPR-4B"}
-_NEEDS_KEY = "not run: needs an API key"
-_NEEDS_SERVER = "not run: needs a model server"
-_NEEDS_WEIGHTS = "not run: needs its released weights on a model server"
+# The sections of the main table, by the group of the registry.
+GROUPS = {
+    "closed": "Closed-Source LLMs",
+    "open": "Open-Source LLMs",
+    "medical": "Medical Agents",
+    "trained": "Reinforcement Variants",
+    "reference": "Reference policies (they know the synthetic hospital's model)",
+}
+CLOSED, OPEN, AGENTS, TRAINED, REFERENCE = GROUPS.values()
+OURS = "cdpr"
 
 
 @dataclass(frozen=True)
 class Method:
-    """A row. ``runs`` are its evaluated runs, one per seed; without any, ``why`` says why it is not run.
-
-    ``paper`` names the row of the paper's Table 1 that it stands for. ``learned`` rows compete for the marks.
-    ``decodes`` is false for reference policies, which have one figure whatever the decoding.
-    """
+    """A row. ``runs`` are its evaluated runs, one per seed; without any, ``why`` says why it is not run. ``paper``
+    names the row of the paper's Table 1 that it stands for."""
 
     name: str
     label: str
@@ -37,43 +36,48 @@ class Method:
     runs: tuple[str, ...] = ()
     paper: str = ""
     why: str = ""
-    learned: bool = False
-    decodes: bool = True
+
+    @property
+    def knows_hospital(self) -> bool:
+        """Whether it reads cases by the synthetic hospital's model: real cases have none. Such a policy is
+        deterministic and has one figure whatever the decoding."""
+        return self.group == REFERENCE
+
+    @property
+    def learned(self) -> bool:
+        """Whether it is run and was not told the model that made the cases: such rows compete for the marks."""
+        return bool(self.runs) and not self.knows_hospital
+
+
+def main_methods(settings: Settings) -> list[Method]:
+    """All rows of the main table: agents in the order of the registry, group by group. Among the trained ones stand
+    ours, our own method last."""
+    fed = shown(settings, "main_table")
+    rows = []
+    for group, heading in GROUPS.items():
+        agents = [agent(settings, name) for name, entry in settings.agents.items() if entry.group == group]
+        if heading == TRAINED:
+            others, ours = ([trained(settings, v) for v in fed if (v == OURS) == own] for own in (False, True))
+            agents = [*others, *agents, *ours]
+        rows += agents
+    return rows
 
 
 def trained(settings: Settings, variant: str) -> Method:
     """A variant with one run per seed; variants that train the same thing share the runs of one job."""
-    job = job_of(settings, variant)
+    job, entry = job_of(settings, variant), variants(settings)[variant]
     runs = tuple(f"{job}-seed{seed}" for seed in seeds_of(settings, variant))
-    return Method(variant, variants(settings)[variant].label, TRAINED, runs, _PAPER_ROWS.get(variant, ""), learned=True)
+    return Method(variant, entry.label, TRAINED, runs, entry.paper)
 
 
-def main_methods(settings: Settings) -> list[Method]:
-    """All rows of the main table, in the paper's order, ours beside the paper's counterparts."""
-    reference = [
-        Method(name, label, REFERENCE, (name,), decodes=False)
-        for name, label in (
-            ("zero_test", "Zero-test"),
-            ("random", "Random"),
-            ("cheapest_first", "Cheapest-first"),
-            ("all_tests", "All-tests"),
-            ("value_of_information", "Value of information"),
-        )
-    ]
-    learners = shown(settings, "main_table")
-    return [
-        *_absent(CLOSED, _NEEDS_KEY, "GPT-5.4", "Claude-Sonnet-4.6", "Gemini-3.1-Flash", "DeepSeek-V4"),
-        Method("warm_start", backbone(settings), OPEN, ("warm_start",), "Qwen3-4B", learned=True),
-        Method("immediate", "Immediate diagnosis (no examination)", OPEN, ("immediate",), learned=True),
-        Method("static", "Static diagnosis (whole record)", OPEN, ("static",), learned=True),
-        *_absent(OPEN, _NEEDS_SERVER, "Qwen3-8B", "Qwen3-32B", "Ministral-3-8B", "Med-Gemma-27B", "Huatuo-o1-8B",
-                 "Baichuan-M1-32B"),
-        *_absent(AGENTS, _NEEDS_SERVER, "MedAgent", "MDAgent", "ToR"),
-        *(trained(settings, name) for name in learners if name != "cdpr"),
-        *_absent(TRAINED, _NEEDS_WEIGHTS, "DiagAgent-8B", "DiagAgent-14B"),
-        *(trained(settings, name) for name in learners if name == "cdpr"),
-        *reference,
-    ]  # fmt: skip
+def agent(settings: Settings, name: str) -> Method:
+    """An agent of the registry: one run of its name, or the reason why it is not run; such a row goes by the paper's
+    name."""
+    entry = settings.agents[name]
+    label = entry.label or backbone(settings)
+    if entry.why:
+        return Method(entry.paper or name, label, GROUPS[entry.group], (), entry.paper, entry.why)
+    return Method(name, label, GROUPS[entry.group], (name,), entry.paper)
 
 
 def backbone(settings: Settings) -> str:
@@ -87,13 +91,14 @@ def synthetic(settings: Settings, dataset: str) -> bool:
     return settings.data.source(dataset).path is None
 
 
+def domain(dataset: str) -> str:
+    """``in-domain`` or ``OOD``."""
+    return "in-domain" if dataset == IN_DOMAIN else "OOD"
+
+
 def tier_mark(settings: Settings) -> str:
     """What every table and figure must say about where its cases come from."""
     made_up = [label for name, label in DATASETS.items() if synthetic(settings, name)]
     if len(made_up) == len(DATASETS):
         return f"tier: {settings.tier} — synthetic hospital"
     return f"tier: {settings.tier}" + (f" — synthetic: {', '.join(made_up)}" if made_up else "")
-
-
-def _absent(group: str, why: str, *names: str) -> list[Method]:
-    return [Method(name, name, group, paper=name, why=why) for name in names]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 METRICS = ("acc", "aen", "aec")
 
@@ -84,6 +85,17 @@ def read_main_results(path: str | Path | None = None) -> dict[str, PaperRow]:
             entry = rows.setdefault(row["method"], PaperRow(row["method"], row["group"], {}))
             entry.figures[row["dataset"]] = {name: float(row[name]) for name in METRICS}
     return rows
+
+
+def printed_rows(file: str, *values: str) -> Iterator[dict[str, Any]]:
+    """Rows of a file below ``workflow/paper`` with the columns ``values`` as numbers (None where nothing is printed).
+
+    Raises :class:`PaperFactsError`.
+    """
+    for where, row in _lines(facts_folder() / file):
+        with _at(where):
+            read = {name: float(row[name]) if row[name] else None for name in values}
+        yield row | read
 
 
 def read_paper(folder: str | Path | None = None) -> PaperFacts:

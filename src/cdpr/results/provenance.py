@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..records import RunRecord
 from ..settings import Settings
 
 
@@ -21,24 +21,22 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     runs on one data set). What a ``run.json`` does not state, or one that is absent, is let pass. Raises
     :class:`ProvenanceError`.
     """
-    wanted = {"tier": settings.tier}
-    for section in ("utility", "costs"):
-        values = getattr(settings, section).model_dump(mode="json")
-        wanted |= {f"{section}.{name}": value for name, value in values.items()}
+    wanted = {"tier": settings.tier} | _flat({name: getattr(settings, name).model_dump(mode="json")
+                                              for name in ("utility", "costs")})  # fmt: skip
     cases: dict[str, tuple[str, Path]] = {}
     for path in evaluations:
-        record = find_record(path)
-        if record is None:
+        place = find_record(path)
+        if place is None:
             continue
-        content = read_record(record)
-        stated = _stated(content)
+        record = read_record(place)
+        stated = {"tier": stated_tier(record) or settings.tier} | _flat(record.parameters)
         for name, value in wanted.items():
             if name in stated and stated[name] != value:
                 raise ProvenanceError(
-                    f"{path}: was made with {name} = {stated[name]!r} (see {record}), but the configuration says "
+                    f"{path}: was made with {name} = {stated[name]!r} (see {place}), but the configuration says "
                     f"{value!r}; such figures do not share a table: evaluate it again or change the configuration"
                 )
-        digest = _cases_digest(content)
+        digest = record.digest_of("cases")
         if digest is not None:
             known, other = cases.setdefault(path.stem, (digest, path))
             if known != digest:
@@ -51,16 +49,16 @@ def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> No
     ``run.json`` does not state, or one that is absent, is let pass. Raises :class:`ProvenanceError`."""
     known: tuple[str, Path] | None = None
     for run in runs:
-        record = results / "training" / run / "run.json"
-        if not record.exists():
+        place = results / "training" / run / "run.json"
+        if not place.exists():
             continue
-        content = read_record(record)
-        check_tier(settings, record, content)
-        digest = _cases_digest(content)
+        record = read_record(place)
+        check_tier(settings, place, stated_tier(record))
+        digest = record.digest_of("cases")
         if digest is not None:
-            known = known or (digest, record)
+            known = known or (digest, place)
             if known[0] != digest:
-                raise ProvenanceError(f"{record} and {known[1]} are of training on different cases (their digests "
+                raise ProvenanceError(f"{place} and {known[1]} are of training on different cases (their digests "
                                       "differ); train both again")  # fmt: skip
 
 
@@ -69,16 +67,14 @@ def check_prices(results: Path, datasets: Iterable[str]) -> None:
     them. Raises :class:`ProvenanceError`."""
     known: tuple[Any, Path] | None = None
     for dataset in datasets:
-        record = results / "cases" / f"{dataset}.run.json"
-        if not record.exists():
+        place = results / "cases" / f"{dataset}.run.json"
+        if not place.exists():
             continue
-        content = read_record(record)
-        inputs = content.get("inputs") or {}
-        priced = [(content.get("parameters") or {}).get("costs")]
-        priced += [(inputs.get(name) or {}).get("sha256") for name in ("catalogue", "overrides")]
-        known = known or (priced, record)
+        record = read_record(place)
+        priced = [record.parameters.get("costs"), *map(record.digest_of, ("catalogue", "overrides"))]
+        known = known or (priced, place)
         if known[0] != priced:
-            raise ProvenanceError(f"{record} and {known[1]}: cases were priced by different catalogues, overrides or "
+            raise ProvenanceError(f"{place} and {known[1]}: cases were priced by different catalogues, overrides or "
                                   "cost settings; price both again")  # fmt: skip
 
 
@@ -88,37 +84,29 @@ def find_record(evaluation: Path) -> Path | None:
     return next((path for name in names if (path := evaluation.with_name(name)).exists()), None)
 
 
-def read_record(path: Path) -> Mapping[str, Any]:
-    """The object in a ``run.json`` or another file that a stage wrote. Raises :class:`ProvenanceError`."""
+def read_record(path: Path) -> RunRecord:
+    """A ``run.json``. Raises :class:`ProvenanceError` for one that cannot be read."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ProvenanceError(f"{path}: not JSON ({error}); delete it and run its stage again") from error
-    if not isinstance(content, dict):
-        raise ProvenanceError(f"{path}: expected an object, found {type(content).__name__}; make it again")
-    return content
+        return RunRecord.read(path)
+    except ValueError as error:
+        raise ProvenanceError(str(error)) from error
 
 
-def check_tier(settings: Settings, path: Path, content: Mapping[str, Any]) -> None:
-    """Refuse a record that states another tier than the settings. Raises :class:`ProvenanceError`."""
-    tier = _stated(content).get("tier", settings.tier)
-    if tier != settings.tier:
+def stated_tier(record: RunRecord) -> str | None:
+    """The tier under which it was made, None where it does not say."""
+    return record.tier or record.parameters.get("tier")
+
+
+def check_tier(settings: Settings, path: Path, tier: str | None) -> None:
+    """Refuse what was made under another tier than the settings'. Raises :class:`ProvenanceError`."""
+    if tier not in (None, settings.tier):
         raise ProvenanceError(
             f"{path}: was made with tier = {tier!r}, but the configuration says {settings.tier!r}; such results are "
             "not shown together: make it again or change the configuration"
         )
 
 
-def _stated(content: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = content.get("parameters") or {}
-    stated = {}
-    for section in ("utility", "costs"):
-        values = content.get(section) or parameters.get(section) or {}
-        stated |= {f"{section}.{name}": value for name, value in values.items()}
-    tier = content.get("tier", parameters.get("tier"))
-    return stated if tier is None else stated | {"tier": tier}
-
-
-def _cases_digest(content: Mapping[str, Any]) -> str | None:
-    cases = (content.get("inputs") or {}).get("cases")
-    return cases.get("sha256") if isinstance(cases, dict) else None
+def _flat(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """``utility.lambda_cost`` and the like of nested sections."""
+    return {f"{section}.{name}": value for section, values in sections.items() if isinstance(values, dict)
+            for name, value in values.items()}  # fmt: skip

@@ -1,17 +1,22 @@
-"""What was measured, asked for by method, data set and decoding; a gap is a labelled hole."""
+"""The frame of all results: run × data set × decoding × metric. Tables and figures are projections of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
+from ..job import Job
 from ..settings import Settings
 from .curves import diverged_at
-from .methods import DATASETS, Method, synthetic
+from .methods import AVERAGE, AVERAGED, DATASETS, Method, synthetic
 from .provenance import check_prices, check_provenance, check_training
+from .table import Runs
+
+_SEED = re.compile(r".*-seed(\d+)")
 
 
 @dataclass(frozen=True)
@@ -24,27 +29,39 @@ class Hole:
 
 
 class Results:
-    """Evaluations under a results folder. Raises ProvenanceError when they do not belong together."""
+    """Evaluations under a results folder. ``methods`` are the rows that a table or figure shows; a place is a data set
+    or ``average``. Raises ProvenanceError when they do not belong together."""
 
     def __init__(self, settings: Settings, results: str | Path, methods: Sequence[Method]):
         self.settings, self.folder, self.methods = settings, Path(results), list(methods)
-        paths = [self._path(run, d) for m in self.methods for run in m.runs for d in DATASETS]
+        paths = [self.path(run, d) for m in self.methods for run in m.runs for d in DATASETS]
         check_provenance(settings, sorted({path for path in paths if path.exists()}))
         check_training(settings, self.folder, dict.fromkeys(run for m in self.methods for run in m.runs))
         check_prices(self.folder, DATASETS)
         self._read = cache(read_evaluation)
         self.summary = cache(self._summary)
 
+    @property
+    def decodings(self) -> list[str]:
+        """The decodings, the main one first."""
+        return list(dict.fromkeys(self.settings.evaluation.decodings))
+
+    def method(self, name: str) -> Method:
+        """Raises KeyError for a name that no row has."""
+        return {method.name: method for method in self.methods}[name]
+
+    # Figures
+
     def evaluations(self, method: Method, dataset: str, decoding: str) -> list[Evaluation] | Hole:
         """One evaluation per seed, or why they cannot all be had: a mean over some of the seeds is no substitute."""
         if not method.runs:
             return Hole(method.why)
-        if not method.decodes and not synthetic(self.settings, dataset):
+        if method.knows_hospital and not synthetic(self.settings, dataset):
             return Hole("not run: real cases have no known model")
         found, missing = [], []
         for run in method.runs:
-            path = self._path(run, dataset)
-            wanted = decoding if method.decodes else "greedy"
+            path = self.path(run, dataset)
+            wanted = "greedy" if method.knows_hospital else decoding
             evaluation = self._read(path).get(wanted) if path.exists() else None
             if evaluation is None:
                 shown = path.relative_to(self.folder).as_posix()
@@ -62,40 +79,84 @@ class Results:
         return summarise(found, plan.bootstrap, plan.seed)
 
     def average(self, method: Method, decoding: str) -> dict[str, Estimate] | Hole:
-        """Over the three data sets; a hole when one of them is."""
-        parts = [self.summary(method, dataset, decoding) for dataset in DATASETS]
+        """Over the data sets of the paper's average; a hole when one of them is."""
+        parts = [self.summary(method, dataset, decoding) for dataset in AVERAGED]
         holes = list(dict.fromkeys(part for part in parts if isinstance(part, Hole)))
         if holes:
             return Hole("; ".join(h.reason for h in holes), ", ".join(h.missing for h in holes if h.missing))
         return average(parts)
 
-    def compare(self, first: Method, second: Method, dataset: str, decoding: str) -> Comparison | Hole:
-        """Paired comparison, first minus second."""
-        one, two = (self.evaluations(method, dataset, decoding) for method in (first, second))
-        for hole in (one, two):
-            if isinstance(hole, Hole):
-                return hole
-        return compare(one, two, self.settings.evaluation.bootstrap, self.settings.evaluation.seed)
+    def estimates(self, method: Method, place: str, decoding: str) -> Mapping[str, Estimate] | Hole:
+        """All metrics of a method at a place."""
+        if place == AVERAGE:
+            return self.average(method, decoding)
+        found = self.summary(method, place, decoding)
+        return found if isinstance(found, Hole) else found.estimates
+
+    def compare(self, first: Method, second: Method, place: str, decoding: str) -> Comparison | Hole:
+        """First minus second on the same cases, over the seeds that both have; the one run of an agent that is not
+        trained stands against every seed of the other. A hole when a run is missing or no seed is shared. Of the
+        average there are differences alone: its ``cases`` are those of all data sets, and no test pools them."""
+        if place == AVERAGE:
+            parts = [self.compare(first, second, dataset, decoding) for dataset in AVERAGED]
+            hole = next((part for part in parts if isinstance(part, Hole)), None)
+            return hole or Comparison(sum(part.cases for part in parts), average(parts), ())
+        sides = [self.evaluations(method, place, decoding) for method in (first, second)]
+        for side in sides:
+            if isinstance(side, Hole):
+                return side
+        pairs = _paired(*sides)
+        if not pairs:
+            return Hole(f"not compared: {first.label} and {second.label} share no seed")
+        plan = self.settings.evaluation
+        return compare(*zip(*pairs, strict=True), plan.bootstrap, plan.seed)
+
+    # What stands behind them
+
+    def behind(self, place: str, *methods: Method) -> Runs:
+        """The evaluations, as (run, data set), that figures of these methods at a place are made of."""
+        datasets = AVERAGED if place == AVERAGE else (place,)
+        return tuple((run, dataset) for dataset in datasets for method in methods for run in method.runs)
+
+    def diverged(self, *methods: Method) -> list[str]:
+        """``cdpr-seed1 diverged at step 20`` for every run that did not come to the end of its training."""
+        runs = dict.fromkeys(run for method in methods for run in method.runs)
+        ends = {run: diverged_at(self.folder, run) for run in runs}
+        return [f"{run} diverged at step {at}" for run, at in ends.items() if at is not None]
 
     def status(self, method: Method) -> str:
         """``measured``, and which of the method's runs diverged."""
-        return "; ".join(["measured", *(f"{run} diverged at step {at}" for run, at in self._diverged(method).items())])
+        return "; ".join(["measured", *self.diverged(method)])
 
     def divergences(self) -> list[str]:
         """A sentence for every method of which a run diverged; its figures count all seeds."""
         told = []
         for method in self.methods:
-            if broken := self._diverged(method):
-                runs = ", ".join(f"{run} at step {at}" for run, at in broken.items())
+            if broken := self.diverged(method):
+                runs = ", ".join(text.replace(" diverged at ", " at ") for text in broken)
                 told.append(f"{method.label}: training diverged ({runs}); evaluated with the weights before.")
         return told
 
-    def _diverged(self, method: Method) -> dict[str, int]:
-        return {run: at for run in method.runs if (at := diverged_at(self.folder, run)) is not None}
-
-    def method(self, name: str) -> Method:
-        """Raises KeyError for a name that no row has."""
-        return {method.name: method for method in self.methods}[name]
-
-    def _path(self, run: str, dataset: str) -> Path:
+    def path(self, run: str, dataset: str) -> Path:
+        """Where the evaluation of a run on a data set lies."""
         return self.folder / "evaluations" / run / f"{dataset}.jsonl"
+
+
+def results_folder(settings: Settings, job: Job) -> Path:
+    """The results that a job shows: those it was handed, else those of the configuration."""
+    return job.inputs.get("results") or Path(settings.paths.results)
+
+
+def seeds_of_runs(runs: Sequence[str]) -> list[int]:
+    """Training seeds of runs such as ``cdpr-seed0``; empty for what is not trained with seeds."""
+    return [int(match[1]) for run in runs if (match := _SEED.fullmatch(run))]
+
+
+def _paired(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> list[tuple[Evaluation, Evaluation]]:
+    """Evaluations side by side: by seed where both were trained, else the one run of the one against all others."""
+    one, two = (dict(zip(seeds_of_runs([e.run for e in side]), side, strict=False)) for side in (first, second))
+    if one and two:
+        return [(one[seed], two[seed]) for seed in one if seed in two]
+    most = max(len(first), len(second))
+    spread = [list(side) * (most if len(side) == 1 else 1) for side in (first, second)]
+    return list(zip(*spread, strict=True))

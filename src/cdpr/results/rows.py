@@ -1,88 +1,253 @@
-"""What result tables share: metrics as columns, cells with intervals and marks, changes against a base, plain numbers,
-and the paper's printed figures beside them."""
+"""Projections of the frame that tables share: typed cells with the runs behind them, rows of methods, rows of
+differences, the long form of plain numbers, and the paper's printed figures."""
 
 from __future__ import annotations
 
-import csv
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from ..evaluation.metrics import Comparison, Estimate, Summary
+from ..evaluation.metrics import METRICS, Comparison, Estimate, Summary
 from ..evaluation.statistics import holm
-from ..files import with_suffix, write_text
 from ..settings import Settings
-from .methods import Method, tier_mark
-from .paper import PaperFactsError, facts_folder
-from .results import Hole, Results
-from .table import EMPTY, Cell, Column, Table, interval, markdown_page, marks, number, to_csv, to_latex, to_markdown
+from .methods import AVERAGE, IN_DOMAIN, Method, tier_mark
+from .paper import printed_rows
+from .results import Hole, Results, seeds_of_runs
+from .table import EMPTY, Cell, Column, Heading, Row, Runs, Table, interval, marks, number
+
+Cells = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Figure:
+class Metric:
     """A metric as tables print it: ``factor`` brings it to the unit of the header."""
 
-    metric: str
+    name: str
     header: str
     factor: float = 1.0
     decimals: int = 2
     higher_is_better: bool = False
 
+    def cell(self, estimate: Estimate, runs: Runs = (), *, signed: bool = False) -> Cell:
+        """``58.90 [56.07, 61.83]``, in the printed unit."""
+        values = [value * self.factor for value in (estimate.mean, estimate.low, estimate.high)]
+        return Cell(values[0], text=interval(*values, self.decimals, signed=signed), runs=runs)
 
-ACCURACY = Figure("accuracy", "Acc. (%)", 100.0, higher_is_better=True)
-AEN = Figure("aen", "AEN")
-AEC = Figure("aec", "AEC (USD)")
-N_NA = Figure("n_na", "N_na")
-UTILITY = Figure("utility", "Utility", decimals=3, higher_is_better=True)
-IN_DOMAIN_FIGURES = (ACCURACY, AEN, AEC, N_NA, UTILITY)
+
+ACCURACY = Metric("accuracy", "Acc. (%)", 100.0, higher_is_better=True)
+AEN = Metric("aen", "AEN")
+AEC = Metric("aec", "AEC (USD)")
+N_NA = Metric("n_na", "N_na")
+UTILITY = Metric("utility", "Utility", decimals=3, higher_is_better=True)
+IN_DOMAIN_METRICS = (ACCURACY, AEN, AEC, N_NA, UTILITY)
 
 # What stands behind a mean in a CSV file, as endings of its column.
 ENDS = ("", "_low", "_high", "_seed_sd")
-_SEED = re.compile(r".*-seed(\d+)")
 
 
-# Cells
-
-
-def printed(estimate: Estimate, figure: Figure, *, signed: bool = False) -> str:
-    """``58.90 [56.07, 61.83]``, in the printed unit."""
-    values = (value * figure.factor for value in (estimate.mean, estimate.low, estimate.high))
-    return interval(*values, figure.decimals, signed=signed)
+# Rows of methods
 
 
 def marked_cells(
-    found: Mapping[str, Summary | Hole], competing: Iterable[str], figures: Sequence[Figure]
-) -> dict[str, dict[str, Cell]]:
-    """Cells with intervals by method and metric; best and second best of the ``competing`` methods are marked, where
+    results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str]
+) -> dict[str, dict[str, Cell] | Hole]:
+    """In-domain figures with intervals by method and metric; best and second best of the ``rivals`` are marked, where
     at least two of them were measured: one alone is the best of nothing."""
+    found = {m.name: results.summary(m, IN_DOMAIN, decoding) for m in results.methods}
     measured = {name: summary.estimates for name, summary in found.items() if not isinstance(summary, Hole)}
-    rivals = [name for name in competing if name in measured]
-    rivals = rivals if len(rivals) > 1 else []
-    cells: dict[str, dict[str, Cell]] = {name: {} for name in measured}
-    for figure in figures:
-        means = {name: at[figure.metric].mean * figure.factor for name, at in measured.items()}
-        best = marks({n: means[n] for n in rivals}, figure.decimals, higher_is_better=figure.higher_is_better)
+    rivals = [name for name in rivals if name in measured]
+    cells: dict[str, dict[str, Cell] | Hole] = {
+        name: summary if isinstance(summary, Hole) else {} for name, summary in found.items()
+    }
+    for metric in metrics:
+        means = {name: at[metric.name].mean * metric.factor for name, at in measured.items()}
+        places = {name: means[name] for name in rivals if len(rivals) > 1}
+        best = marks(places, metric.decimals, higher_is_better=metric.higher_is_better)
         for name, at in measured.items():
-            text = printed(at[figure.metric], figure)
-            cells[name][figure.metric] = Cell(means[name], best.get(name, ""), text)
+            cell = metric.cell(at[metric.name], results.behind(IN_DOMAIN, results.method(name)))
+            cells[name][metric.name] = Cell(cell.value, best.get(name, ""), cell.text, cell.runs)
     return cells
 
 
-def counts(correct: tuple[int, ...], cases: int) -> str:
-    """``583+590+577 / 3x1000``, or ``583 / 1000`` for one run."""
-    trials = str(cases) if len(correct) == 1 else f"{len(correct)}×{cases}"
-    return f"{'+'.join(map(str, correct))} / {trials}"
+def method_rows(
+    results: Results,
+    metrics: Sequence[Metric],
+    decoding: str,
+    rivals: Iterable[str],
+    more: Callable[[Method, Summary], Cells],
+) -> list[Row]:
+    """A row per method with its in-domain figures (:func:`marked_cells`) and ``more`` of it, or its hole."""
+    rows = []
+    cells = marked_cells(results, metrics, decoding, rivals)
+    for method in results.methods:
+        head, found = {"method": method.label}, cells[method.name]
+        if isinstance(found, Hole):
+            rows.append(Row(head, found.reason))
+        else:
+            rows.append(Row(head | found | more(method, results.summary(method, IN_DOMAIN, decoding))))
+    return rows
 
 
-def seeds_of_runs(method: Method) -> str:
-    """Training seeds behind a row: ``0, 1, 2``; a dash for what is not trained with seeds."""
-    return ", ".join(map(str, _by_seed(method))) or EMPTY
+def interval_columns(metrics: Sequence[Metric], prefix: str = "") -> list[Column]:
+    """A column with intervals per metric; of differences with the prefix ``Δ``."""
+    return [Column(metric.name, f"{prefix}{metric.header} [95%]") for metric in metrics]
+
+
+COUNTS = (Column("seeds", "Seeds"), Column("k", "k / N"))
+
+
+def counts(method: Method, summary: Summary) -> Cells:
+    """Seeds ``0, 1, 2`` (a dash for what is not trained with seeds), and right diagnoses ``583+590+577 / 3×1000``, or
+    ``583 / 1000`` of one run."""
+    seeds = ", ".join(map(str, seeds_of_runs(method.runs))) or EMPTY
+    trials = str(summary.cases) if len(summary.correct) == 1 else f"{len(summary.correct)}×{summary.cases}"
+    return {"seeds": seeds, "k": f"{'+'.join(map(str, summary.correct))} / {trials}"}
+
+
+# Rows of differences
+
+
+@dataclass(frozen=True)
+class Change:
+    """First minus second at a place, or why there is none. ``after_holm`` are McNemar's p-values by seed, adjusted for
+    the family of :func:`changes`."""
+
+    first: Method
+    second: Method
+    place: str
+    found: Comparison | Hole
+    after_holm: Sequence[float] = ()
+    runs: Runs = ()
+
+    def cells(self, metrics: Sequence[Metric]) -> Cells:
+        """Differences with intervals, cases, the deviation between seeds, and McNemar's tests seed by seed."""
+        deviation = self.found.differences["accuracy"].seed_sd
+        return {
+            "cases": self.found.cases,
+            **{m.name: m.cell(self.found.differences[m.name], self.runs, signed=True) for m in metrics},
+            "seed_sd": Cell(None if deviation is None else 100 * deviation, runs=self.runs),
+            "discordant": Cell(
+                ", ".join(f"{t.only_first}:{t.only_second}" for t in self.found.mcnemar), runs=self.runs
+            ),
+            "p": Cell(", ".join(p_value(test.p_value) for test in self.found.mcnemar), runs=self.runs),
+            "p_holm": Cell(", ".join(map(p_value, self.after_holm)), runs=self.runs),
+        }
+
+    def reading(self, metrics: Sequence[Metric]) -> str:
+        """The differences in words, whichever way they fall."""
+        return reading(self.found, self.first.label, self.second.label, metrics)
+
+    @property
+    def discordant_share(self) -> float:
+        """Share of cases that exactly one of the two got right, on average over seeds."""
+        found = [test.only_first + test.only_second for test in self.found.mcnemar]
+        return sum(found) / len(found) / self.found.cases
+
+
+def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decoding: str) -> list[Change]:
+    """Comparisons of (first, second, place). The family for Holm are all their tests."""
+    found = [(*pair, results.compare(*pair, decoding)) for pair in pairs]
+    values = iter(holm([t.p_value for *_, one in found if isinstance(one, Comparison) for t in one.mcnemar]))
+    return [
+        Change(first, second, place, one, [next(values) for _ in getattr(one, "mcnemar", ())],
+               results.behind(place, first, second))
+        for first, second, place, one in found
+    ]  # fmt: skip
+
+
+def change_rows(
+    changes: Sequence[Change],
+    columns: Sequence[Column],
+    metrics: Sequence[Metric],
+    head: Callable[[Change], Cells],
+    more: Callable[[Change], Cells] = lambda change: {},
+) -> list[Row]:
+    """A row per change with those of its cells that the columns show."""
+    rows, keys = [], {column.key for column in columns}
+    for change in changes:
+        if isinstance(change.found, Hole):
+            rows.append(Row(head(change), change.found.reason))
+        else:
+            cells = {key: cell for key, cell in change.cells(metrics).items() if key in keys}
+            rows.append(Row(head(change) | cells | more(change)))
+    return rows
+
+
+def mcnemar_columns(discordant: str) -> list[Column]:
+    """McNemar's tests; ``discordant`` heads the counts of cases that only one of the two got right."""
+    return [Column("discordant", discordant), Column("p", "McNemar p by seed"), Column("p_holm", "after Holm")]
+
+
+def reading(comparison: Comparison, first: str, second: str, metrics: Sequence[Metric]) -> str:
+    """A comparison in words: what the intervals of the metrics that a table shows tell, whichever way it falls."""
+    verdicts: dict[str, list[str]] = {"better": [], "worse": [], "": []}
+    for metric in metrics:
+        verdicts[favour(comparison.differences[metric.name], metric)].append(
+            metric.header.partition(" (")[0].rstrip(".")
+        )
+    parts = [f"{how} on {', '.join(verdicts[how])}" for how in ("better", "worse") if verdicts[how]]
+    parts += [f"no difference shown on {', '.join(verdicts[''])}"] if verdicts[""] else []
+    settled = verdicts["better"] or verdicts["worse"]
+    return f"{first} against {second}{' is' if settled else ':'} {'; '.join(parts)}."
+
+
+def favour(difference: Estimate, metric: Metric) -> str:
+    """What the interval of a difference shows: ``better``, ``worse``, or nothing where it holds zero."""
+    if difference.low <= 0 <= difference.high:
+        return ""
+    return "better" if (difference.low > 0) == metric.higher_is_better else "worse"
 
 
 def p_value(p: float) -> str:
     """A p-value with as many digits as it deserves."""
     return "<0.001" if p < 0.001 else number(p, 3)
+
+
+# The long form
+
+
+def long_table(
+    lines: Iterable[Cells], names: Sequence[str], estimates: Sequence[str] = (), more: Sequence[str] = ()
+) -> Table:
+    """Lines of the frame as plain numbers with six decimals: the columns ``names``, for each of the ``estimates`` its
+    mean, interval and seed deviation, then ``more``. A line may hold more than is shown."""
+    keys = [*names, *(f"{name}{end}" for name in estimates for end in ENDS), *more]
+    columns = [Column(key, key, decimals=6) for key in keys]
+    return Table(columns, [Row({key: line[key] for key in keys if key in line}) for line in lines])
+
+
+def line(results: Results, method: Method, place: str, decoding: str) -> Cells:
+    """A line of the frame: where it is from, how it stands and, where it was measured, its counts and all metrics."""
+    settings = results.settings
+    cells: Cells = {
+        "tier": settings.tier,
+        "cost_unit_usd": str(settings.utility.cost_unit_usd),
+        "decoding": "greedy" if method.knows_hospital else decoding,
+        "group": method.group,
+        "method": method.name,
+        "label": method.label,
+        "dataset": place,
+    }
+    found = results.estimates(method, place, decoding)
+    if isinstance(found, Hole):
+        return cells | {"status": found.reason}
+    cells |= {"status": results.status(method), "seeds": len(method.runs)}
+    if place != AVERAGE:
+        summary = results.summary(method, place, decoding)
+        cells |= {"k": "+".join(map(str, summary.correct)), "n": summary.cases, "cost_median": summary.cost_median,
+                  "cost_p90": summary.cost_p90}  # fmt: skip
+    for metric in METRICS:
+        cells |= numbers(metric, found[metric])
+    return cells
+
+
+def numbers(name: str, estimate: Estimate, factor: float = 1.0) -> Cells:
+    """An estimate as the columns that :func:`long_table` makes of it."""
+    values = (estimate.mean, estimate.low, estimate.high, estimate.seed_sd)
+    return {f"{name}{end}": None if v is None else v * factor for end, v in zip(ENDS, values, strict=True)}
+
+
+# Captions and the paper's own figures
 
 
 def in_domain_caption(settings: Settings, decoding: str) -> str:
@@ -94,101 +259,36 @@ def in_domain_caption(settings: Settings, decoding: str) -> str:
     )
 
 
-# Comparisons
-
-
-def paired(results: Results, first: Method, second: Method, dataset: str, decoding: str) -> Comparison | Hole:
-    """First minus second on the same cases, over the seeds that both have; the one run of an agent that is not trained
-    stands against every seed of the other. A hole when a run is missing or no seed is shared."""
-    for method in (first, second):
-        found = results.evaluations(method, dataset, decoding)
-        if isinstance(found, Hole):
-            return found
-    one, two = _by_seed(first), _by_seed(second)
-    if one and two:
-        common = [seed for seed in one if seed in two]
-        if not common:
-            return Hole(f"not compared: {first.label} and {second.label} share no seed")
-        runs = [tuple(side[seed] for seed in common) for side in (one, two)]
-    else:
-        most = max(len(first.runs), len(second.runs))
-        runs = [side.runs * (most if len(side.runs) == 1 else 1) for side in (first, second)]
-    return results.compare(replace(first, runs=runs[0]), replace(second, runs=runs[1]), dataset, decoding)
-
-
-def adjusted(comparisons: Mapping[str, Comparison | Hole]) -> dict[str, list[float]]:
-    """McNemar's p-values by row and seed after Holm; the family is all tests of these comparisons."""
-    measured = {name: c for name, c in comparisons.items() if not isinstance(c, Hole)}
-    values = iter(holm([test.p_value for c in measured.values() for test in c.mcnemar]))
-    return {name: [next(values) for _ in c.mcnemar] for name, c in measured.items()}
-
-
-def mcnemar_cells(comparison: Comparison, after_holm: Sequence[float]) -> dict[str, str]:
-    """Discordant cases and p-values, seed by seed."""
-    return {
-        "discordant": ", ".join(f"{test.only_first}:{test.only_second}" for test in comparison.mcnemar),
-        "p": ", ".join(p_value(test.p_value) for test in comparison.mcnemar),
-        "p_holm": ", ".join(map(p_value, after_holm)),
-    }
-
-
-def discordant_share(comparison: Comparison) -> float:
-    """Share of cases that exactly one of the two got right, on average over seeds."""
-    found = [test.only_first + test.only_second for test in comparison.mcnemar]
-    return sum(found) / len(found) / comparison.cases
-
-
-# Plain numbers
-
-
-def number_columns(*names: str) -> list[Column]:
-    """CSV columns of estimates."""
-    return [Column(f"{name}{end}", f"{name}{end}", decimals=6) for name in names for end in ENDS]
-
-
-def numbers(name: str, estimate: Estimate, factor: float = 1.0) -> dict[str, float | None]:
-    """Cells of an estimate for :func:`number_columns`."""
-    values = (estimate.mean, estimate.low, estimate.high, estimate.seed_sd)
-    return {f"{name}{end}": None if v is None else v * factor for end, v in zip(ENDS, values, strict=True)}
-
-
-# The paper's own figures
-
-
-def printed_rows(file: str, *values: str) -> Iterator[dict[str, str | float | None]]:
-    """Rows of a file below ``workflow/paper`` with the columns ``values`` as numbers (None where nothing is printed).
-
-    Raises PaperFactsError, which names file, line and field.
-    """
-    path = facts_folder() / file
-    with path.open(encoding="utf-8", newline="") as lines:
-        for line, row in enumerate(csv.DictReader(lines), 2):
-            try:
-                read = {name: float(row[name]) if row[name] else None for name in values}
-            except (KeyError, TypeError, ValueError) as error:
-                raise PaperFactsError(f"{path}:{line}: {type(error).__name__}: {error}") from error
-            yield row | read
-
-
 def paper_title(settings: Settings) -> str:
     """Heading of the paper's own figures."""
     warning = "" if settings.tier == "paper" else "; not comparable with the synthetic tier"
     return f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
 
 
-# Files
+def paper_table(
+    settings: Settings, columns: Sequence[Column], rows: Sequence[Row | Heading], label: str, wide: bool = True
+) -> Table:
+    """A table as the paper prints it, without its marks; the last column, ``ours``, names our counterpart."""
+    columns = [Column("method", "Method", align="l"), *columns, Column("ours", "Our counterpart", align="l")]
+    text = f"{paper_title(settings)}. Nothing here was measured by this pipeline."
+    return Table(columns, rows, text, label=label, wide=wide)
 
 
-def write_forms(out_stem: str | Path, title: str, plain: Table, sections: Sequence[tuple[str, Table]]) -> list[Path]:
-    """Write ``out_stem`` + ``.csv`` (the plain numbers), ``.md`` and ``.tex`` (all sections)."""
-    forms = {
-        ".csv": to_csv(plain),
-        ".md": markdown_page(title, [(heading, to_markdown(table)) for heading, table in sections]),
-        ".tex": "% needs \\usepackage{booktabs}\n" + "\n".join(to_latex(table) for _, table in sections),
-    }
-    return [write_text(with_suffix(out_stem, suffix), text) for suffix, text in forms.items()]
+def paper_part(
+    settings: Settings, file: str, columns: Sequence[Column], ours: Callable[[Cells], str | None], label: str
+) -> Table:
+    """:func:`paper_table` of a file below ``workflow/paper``; ``ours`` gives the counterpart of one of its rows."""
+    names = [column.key for column in columns]
+    rows = [
+        Row({name: row[name] for name in ("method", *names)} | {"ours": ours(row)})
+        for row in printed_rows(file, *names)
+    ]
+    return paper_table(settings, columns, rows, label, wide=False)
 
 
-def _by_seed(method: Method) -> dict[int, str]:
-    found = {_SEED.fullmatch(run): run for run in method.runs}
-    return {int(match[1]): run for match, run in found.items() if match}
+def paper_numbers(file: str, names: Sequence[str]) -> list[tuple[Cells, Cells]]:
+    """Every row of a file below ``workflow/paper``, and its figures as columns ``paper_*`` of the long form."""
+    return [
+        (row, {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names})
+        for row in printed_rows(file, *names)
+    ]

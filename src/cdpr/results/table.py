@@ -1,4 +1,5 @@
-"""One table, three forms: CSV with plain values, Markdown to read, LaTeX (booktabs) to print.
+"""A table of typed cells and its forms: CSV with plain values, Markdown to read, LaTeX (booktabs) to print; the HTML
+page shows the same cells (``report/templates/parts.html``).
 
 Cells are addressed by column key, so a missing value leaves its own place empty and can shift nothing.
 """
@@ -7,13 +8,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Literal
 
+from ..files import with_suffix, write_text
+
 Value = float | int | str | None
-Mark = Literal["", "best", "second"]
+# How a cell stands out: among the rows of its column, as a sum, or (on the page) in whose favour a difference is.
+Mark = Literal["", "best", "second", "total", "better", "worse"]
+# Evaluations, as (run, data set).
+Runs = tuple[tuple[str, str], ...]
 EMPTY = "—"
 
 
@@ -34,11 +41,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A value and how it stands out; ``text`` is shown in its place in Markdown and LaTeX."""
+    """A value, how it stands out, and the runs behind it; ``text`` is shown in its place but in CSV, ``note`` below it
+    on the page."""
 
     value: Value = None
     mark: Mark = ""
     text: str | None = None
+    runs: Runs = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Section:
+class Heading:
     """A heading between rows."""
 
     title: str
@@ -61,7 +71,7 @@ class Table:
     """A table. ``label`` is LaTeX's; ``notes`` stand below. Raises ValueError for a cell outside the columns."""
 
     columns: Sequence[Column]
-    rows: Sequence[Row | Section]
+    rows: Sequence[Row | Heading]
     caption: str = ""
     notes: Sequence[str] = ()
     label: str = ""
@@ -75,32 +85,88 @@ class Table:
             if isinstance(row, Row) and not set(row.cells) <= set(keys):
                 raise ValueError(f"table {self.label!r}: no column for {sorted(set(row.cells) - set(keys))}")
 
+    def cell(self, row: Row, column: Column) -> Cell:
+        """What stands in a row and column; an empty cell where nothing does."""
+        content = row.cells.get(column.key)
+        return content if isinstance(content, Cell) else Cell(content)
+
+    def shown(self, row: Row, column: Column) -> str:
+        """The text of a cell."""
+        cell = self.cell(row, column)
+        if cell.text is not None:
+            return cell.text
+        if cell.value is None:
+            return EMPTY
+        return number(cell.value, column.decimals, column.signed) if isinstance(cell.value, float) else str(cell.value)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Tables that are shown together, each below its heading, and the same figures as plain numbers. ``printed`` are
+    the tables in the form for print, where they differ."""
+
+    title: str
+    parts: Sequence[tuple[str, Table]]
+    plain: Table
+    printed: Sequence[Table] = ()
+
+    def write(self, stem: str | Path) -> list[Path]:
+        """Write ``stem`` + ``.csv`` (the plain numbers), ``.md`` and ``.tex``."""
+        printed = self.printed or [table for _, table in self.parts]
+        forms = {
+            ".csv": to_csv(self.plain),
+            ".md": markdown_page(self.title, [(heading, to_markdown(table)) for heading, table in self.parts]),
+            ".tex": "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printed)),
+        }
+        return [write_text(with_suffix(stem, suffix), text) for suffix, text in forms.items()]
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A paragraph that nobody may miss."""
+
+    text: str
+
+
+# What stands below a heading: a table, a paragraph, a list, a warning.
+Block = Table | str | Sequence[str] | Warned
+
 
 def to_csv(table: Table) -> str:
-    """Values only: numbers rounded to the column's decimals, empty where there is none; sections are left out."""
+    """Values only: numbers rounded to the column's decimals, empty where there is none; headings are left out."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
     for row in table.rows:
         if isinstance(row, Row):
-            writer.writerow([_plain(column, _cell(row, column).value) for column in table.columns])
+            writer.writerow([_plain(column, table.cell(row, column).value) for column in table.columns])
     return out.getvalue()
 
 
-def to_markdown(table: Table) -> str:
-    """A pipe table, marks as **bold** and underline, notes as a list. A hole stands in the first cell."""
+def to_markdown(block: Block) -> str:
+    """A table as a pipe table, marks as **bold** and underline, notes as a list, a hole in the first cell; texts as they
+    are."""
+    if isinstance(block, Warned):
+        return f"**Warning:** {block.text}\n"
+    if isinstance(block, str):
+        return f"{block}\n" if block else ""
+    return _table_markdown(block) if isinstance(block, Table) else "".join(f"- {item}\n" for item in block)
+
+
+def _table_markdown(table: Table) -> str:
     lines = [table.caption, ""] if table.caption else []
     heads = [_pipe(" ".join(filter(None, (column.group, column.header)))) for column in table.columns]
     rules = [{"l": ":--", "c": ":-:", "r": "--:"}[column.align] for column in table.columns]
     body = [heads, rules]
     for row in table.rows:
-        if isinstance(row, Section):
+        if isinstance(row, Heading):
             body.append([f"***{_pipe(row.title)}***", *[""] * (len(heads) - 1)])
         elif row.hole:
-            first = _shown(table.columns[0], _cell(row, table.columns[0]), EMPTY)
-            body.append([f"{_pipe(first)} — *{_pipe(row.hole)}*", *[EMPTY] * (len(heads) - 1)])
+            body.append(
+                [f"{_pipe(table.shown(row, table.columns[0]))} — *{_pipe(row.hole)}*", *[EMPTY] * (len(heads) - 1)]
+            )
         else:
-            body.append([_markdown(column, _cell(row, column)) for column in table.columns])
+            body.append([_marked(table, row, column, _pipe, _MARKDOWN) for column in table.columns])
     lines += ["| " + " | ".join(cells) + " |" for cells in body]
     if table.notes:
         lines += ["", *(f"- {note}" for note in table.notes)]
@@ -119,14 +185,14 @@ def to_latex(table: Table) -> str:
     lines.append("\\midrule")
     width = len(table.columns)
     for position, row in enumerate(table.rows):
-        if isinstance(row, Section):
+        if isinstance(row, Heading):
             lines += ["\\midrule"] if position else []
             lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\textit{{\\textbf{{{escape(row.title)}}}}}}} \\\\")
         elif row.hole:
-            first = escape(_shown(table.columns[0], _cell(row, table.columns[0]), EMPTY))
+            first = escape(table.shown(row, table.columns[0]))
             lines.append(f"{first} & \\multicolumn{{{width - 1}}}{{l}}{{\\textit{{{escape(row.hole)}}}}} \\\\")
         else:
-            lines.append(" & ".join(_latex(column, _cell(row, column)) for column in table.columns) + " \\\\")
+            lines.append(" & ".join(_marked(table, row, column, escape, _LATEX) for column in table.columns) + " \\\\")
     lines += ["\\bottomrule", "\\end{tabular}"]
     if table.notes:
         lines.append("\\par\\smallskip\\begin{minipage}{\\linewidth}\\raggedright\\scriptsize")
@@ -157,7 +223,7 @@ def escape(text: str) -> str:
     out = "".join(_SPECIAL.get(character, character) for character in text)
     strange = sorted({c for c in out if ord(c) > 126})
     if strange:
-        raise ValueError(f"no LaTeX form is known for {strange} in {text!r}; add it to report.table")
+        raise ValueError(f"no LaTeX form is known for {strange} in {text!r}; add it to results.table")
     return out
 
 
@@ -188,33 +254,19 @@ def markdown_page(title: str, parts: Iterable[tuple[str, str]]) -> str:
     return "\n".join([f"# {title}", "", *(f"## {heading}\n\n{text}" for heading, text in parts)])
 
 
-def _cell(row: Row, column: Column) -> Cell:
-    content = row.cells.get(column.key)
-    return content if isinstance(content, Cell) else Cell(content)
-
-
 def _plain(column: Column, value: Value) -> str:
     if value is None:
         return ""
     return number(value, column.decimals) if isinstance(value, float) else str(value)
 
 
-def _shown(column: Column, cell: Cell, empty: str) -> str:
-    if cell.text is not None:
-        return cell.text
-    if cell.value is None:
-        return empty
-    return number(cell.value, column.decimals, column.signed) if isinstance(cell.value, float) else str(cell.value)
+# Marks in each form; a mark that is not here changes nothing.
+_MARKDOWN = {"best": "**{}**", "total": "**{}**", "second": "<ins>{}</ins>"}
+_LATEX = {"best": "\\textbf{{{}}}", "total": "\\textbf{{{}}}", "second": "\\underline{{{}}}"}
 
 
-def _markdown(column: Column, cell: Cell) -> str:
-    text = _pipe(_shown(column, cell, EMPTY))
-    return {"": text, "best": f"**{text}**", "second": f"<ins>{text}</ins>"}[cell.mark]
-
-
-def _latex(column: Column, cell: Cell) -> str:
-    text = escape(_shown(column, cell, EMPTY))
-    return {"": text, "best": f"\\textbf{{{text}}}", "second": f"\\underline{{{text}}}"}[cell.mark]
+def _marked(table: Table, row: Row, column: Column, form: Callable[[str], str], marks: Mapping[str, str]) -> str:
+    return marks.get(table.cell(row, column).mark, "{}").format(form(table.shown(row, column)))
 
 
 def _latex_header(columns: Sequence[Column]) -> list[str]:

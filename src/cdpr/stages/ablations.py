@@ -1,12 +1,5 @@
-"""Stage ``ablations``: Table 2."""
+"""Stage ``ablations``."""
 
-from __future__ import annotations
+from ..report.ablations import write_ablations as run
 
-from ..job import Job
-from ..report.ablations import write_ablations
-from ..settings import Settings
-
-
-def run(settings: Settings, job: Job) -> None:
-    """Write the table as CSV, Markdown and LaTeX."""
-    write_ablations(settings, job.inputs["results"], job.out["csv"].with_suffix(""))
+__all__ = ["run"]

@@ -1,12 +1,5 @@
-"""Stage ``comparators``: ways to assign credit in one table."""
+"""Stage ``comparators``."""
 
-from __future__ import annotations
+from ..report.comparators import write_comparators as run
 
-from ..job import Job
-from ..report.comparators import write_comparators
-from ..settings import Settings
-
-
-def run(settings: Settings, job: Job) -> None:
-    """Write the table as CSV, Markdown and LaTeX."""
-    write_comparators(settings, job.inputs["results"], job.out["csv"].with_suffix(""))
+__all__ = ["run"]

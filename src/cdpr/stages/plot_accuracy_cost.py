@@ -1,12 +1,5 @@
-"""Stage ``plot_accuracy_cost``: one figure as PNG and PDF."""
+"""Stage ``plot_accuracy_cost``."""
 
-from __future__ import annotations
+from ..report.accuracy_cost import plot_accuracy_cost as run
 
-from ..job import Job
-from ..report.figures import plot_accuracy_cost
-from ..settings import Settings
-
-
-def run(settings: Settings, job: Job) -> None:
-    """Draw the figure."""
-    plot_accuracy_cost(settings, job.inputs["results"], job.out["png"].with_suffix(""))
+__all__ = ["run"]

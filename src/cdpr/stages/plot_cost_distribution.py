@@ -1,12 +1,5 @@
-"""Stage ``plot_cost_distribution``: one figure as PNG and PDF."""
+"""Stage ``plot_cost_distribution``."""
 
-from __future__ import annotations
+from ..report.cost_distribution import plot_cost_distribution as run
 
-from ..job import Job
-from ..report.cost_distribution import plot_cost_distribution
-from ..settings import Settings
-
-
-def run(settings: Settings, job: Job) -> None:
-    """Draw the figure."""
-    plot_cost_distribution(settings, job.inputs["results"], job.out["png"].with_suffix(""))
+__all__ = ["run"]

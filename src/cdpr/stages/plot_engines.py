@@ -1,12 +1,5 @@
-"""Stage ``plot_engines``: one figure as PNG and PDF, its numbers as CSV."""
+"""Stage ``plot_engines``."""
 
-from __future__ import annotations
+from ..report.engines import plot_engines as run
 
-from ..job import Job
-from ..report.engines import plot_engines
-from ..settings import Settings
-
-
-def run(settings: Settings, job: Job) -> None:
-    """Draw the figure and write its numbers."""
-    plot_engines(settings, job.inputs["results"], job.out["png"].with_suffix(""))
+__all__ = ["run"]

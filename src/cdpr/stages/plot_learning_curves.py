@@ -1,12 +1,5 @@
-"""Stage ``plot_learning_curves``: one figure as PNG and PDF."""
+"""Stage ``plot_learning_curves``."""
 
-from __future__ import annotations
+from ..report.learning_curves import plot_learning_curves as run
 
-from ..job import Job
-from ..report.figures import plot_learning_curves
-from ..settings import Settings
-
-
-def run(settings: Settings, job: Job) -> None:
-    """Draw the figure."""
-    plot_learning_curves(settings, job.inputs["results"], job.out["png"].with_suffix(""))
+__all__ = ["run"]

@@ -1,12 +1,5 @@
-"""Stage ``plot_training_efficiency``: one figure as PNG and PDF."""
+"""Stage ``plot_training_efficiency``."""
 
-from __future__ import annotations
+from ..report.training_efficiency import plot_training_efficiency as run
 
-from ..job import Job
-from ..report.figures import plot_training_efficiency
-from ..settings import Settings
-
-
-def run(settings: Settings, job: Job) -> None:
-    """Draw the figure."""
-    plot_training_efficiency(settings, job.inputs["results"], job.out["png"].with_suffix(""))
+__all__ = ["run"]

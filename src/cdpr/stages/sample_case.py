@@ -1,12 +1,5 @@
-"""Stage ``sample_case``: one test case with its prices, and what each agent did on it."""
+"""Stage ``sample_case``."""
 
-from __future__ import annotations
+from ..report.sample_case import write_sample_case as run
 
-from ..job import Job
-from ..report.sample_case import write_sample_case
-from ..settings import Settings
-
-
-def run(settings: Settings, job: Job) -> None:
-    """Write the table as CSV, Markdown and LaTeX."""
-    write_sample_case(settings, job.inputs["cases"], job.inputs["results"], job.out["csv"].with_suffix(""))
+__all__ = ["run"]

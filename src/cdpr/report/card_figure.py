@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import style
-from .data_card import FEWEST_PATIENTS, KINDS, Tally
-from .data_card_page import mark, others
+from .card_counts import FEWEST_PATIENTS, KINDS, Tally
+from .card_page import mark, others
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +20,8 @@ _COLOURS = {"physical": style.GREY, "laboratory": style.BLUE, "microbiology": st
             "other": style.PURPLE}  # fmt: skip
 
 
-def plot_card(card: Mapping[str, Any], tally: Tally, out_stem: str | Path) -> list[Path]:
-    """``out_stem`` + ``.png`` and ``.pdf``: the selection funnel, examinations per case by kind, the price of the
+def draw_card(card: Mapping[str, Any], tally: Tally, stem: Path) -> None:
+    """``stem`` + ``.png`` and ``.pdf``: the selection funnel, examinations per case by kind, the price of the
     whole record (logarithmic) and the most frequent diagnoses."""
     with style.drawing():
         figure = style.new_figure(7.2, 4.6 + 0.1 * len(card["funnel"]))
@@ -40,7 +40,7 @@ def plot_card(card: Mapping[str, Any], tally: Tally, out_stem: str | Path) -> li
         figure.text(0.005, 0.004, notes, ha="left", **small)
         figure.get_layout_engine().set(rect=(0, 0.045, 1, 0.905))
         _settle(figure)
-        return style.save(figure, out_stem)
+        style.save(figure, stem)
 
 
 def _settle(figure: Figure) -> None:

@@ -1,0 +1,73 @@
+"""``run.json``: what a finished stage says of itself. The frame around every stage writes it; tables, the page and the
+index of runs read it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+SCHEMA_VERSION = 1
+# How MLflow lists a run: the tag that holds its key, and the experiment of its stage.
+KEY_TAG = "cdpr.run_key"
+EXPERIMENTS = {"train": "cdpr/training", "evaluate": "cdpr/evaluation"}
+OTHER_EXPERIMENT = "cdpr/pipeline"
+
+
+class FileDigest(BaseModel):
+    """A file or folder and the SHA-256 of its contents."""
+
+    path: str = ""
+    sha256: str = ""
+
+
+class RunRecord(BaseModel):
+    """A ``run.json``. ``parameters`` are the settings that decide the outputs, by section; what an older record does
+    not state is empty."""
+
+    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+
+    schema_version: int = SCHEMA_VERSION
+    stage: str = ""
+    run_key: str = ""
+    status: str = "finished"
+    tier: str | None = None
+    seed: int | None = None
+    options: dict[str, str] = {}
+    tags: dict[str, str] = {}
+    parameters: dict[str, Any] = {}
+    metrics: dict[str, float] = {}
+    code_digest: str = ""
+    inputs: dict[str, FileDigest] = {}
+    outputs: dict[str, FileDigest] = {}
+    started: str = ""
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_memory_mb: float = 0.0
+    versions: dict[str, str] = {}
+    commit: str | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> RunRecord:
+        """Raises ValueError for a file that is no ``run.json``; the message names the file."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: no run.json ({error}); delete it and run its stage again") from error
+
+    def digest_of(self, name: str) -> str | None:
+        """SHA-256 of an input, None where the stage had no such input."""
+        found = self.inputs.get(name)
+        return found.sha256 if found else None
+
+    @property
+    def name(self) -> str:
+        """Its name in the index: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest/private``, ``main_table``."""
+        parts = [self.options[name] for name in ("run", "dataset") if name in self.options]
+        return "/".join(parts if "run" in self.options else [self.stage, *parts])
+
+    @property
+    def experiment(self) -> str:
+        """The experiment under which the index lists it."""
+        return EXPERIMENTS.get(self.stage, OTHER_EXPERIMENT)

@@ -1,0 +1,144 @@
+"""A data card as a page to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..results.table import Block, Cell, Column, Row, Table, Warned
+from .card_counts import FEWEST_PATIENTS
+
+# Key of a column, its header, and its decimals (None: text).
+Columns = Sequence[tuple[str, str, int | None]]
+
+
+def card_parts(card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
+    """The numbers of :func:`cdpr.report.card_counts.data_card`, to read, below their headings."""
+    digests = [{"input": name, "sha256": digest} for name, digest in card["digests"].items()]
+    return [
+        ("What it is", _about(card)),
+        ("Counts and splits", _splits(card)),
+        ("Selection", [_funnel(card)]),
+        ("What gave the diagnosis away", [_leaks(card)]),
+        ("Rows behind the examinations", [_events(card)]),
+        ("Distributions per case", [_distributions(card)]),
+        ("Most frequent diagnoses", _diagnoses(card)),
+        ("Price coverage", _prices(card)),
+        ("Digests of the inputs", [_table([("input", "Input", None), ("sha256", "SHA-256", None)], digests)]),
+    ]
+
+
+def card_title(card: Mapping[str, Any]) -> str:
+    """Which data set the card is of, and where its cases come from."""
+    return f"Data card: {card['source']['label']} ({mark(card)})"
+
+
+def mark(card: Mapping[str, Any]) -> str:
+    """Where the cases come from, for the corner of everything that shows them."""
+    return f"tier: {card['tier']}" + (" — synthetic hospital" if card["synthetic"] else "")
+
+
+def others(card: Mapping[str, Any]) -> str:
+    """The diagnoses that are not named, in words; empty without any."""
+    rest = card["diagnoses"]["others"]
+    return f"{rest['diagnoses']} others in {rest['cases']} cases" if rest["cases"] else ""
+
+
+def _about(card: Mapping[str, Any]) -> list[Block]:
+    source = card["source"]
+    see = [f"See {', '.join(source['links'])}"] if source["links"] else []
+    told = ("The cases are credentialed: this card holds numbers, and of diagnoses those names that are no words of the "
+            f"source, where {FEWEST_PATIENTS} patients or more have them.")  # fmt: skip
+    return [
+        source["what"],
+        f"Licence: {source['licence']}.",
+        [*source["conditions"], *see],
+        *([told] if card["credentialed"] else []),
+        *map(Warned, card["warnings"]),
+    ]
+
+
+def _splits(card: Mapping[str, Any]) -> list[Block]:
+    counts = card["counts"]
+    languages = ", ".join(f"{name} {number}" for name, number in counts["languages"].items())
+    text = (f"{counts['kept']} cases of {counts['patients']} patients, out of {counts['read']} cases read; "
+            f"by language: {languages}. No patient stands in two splits (checked).")  # fmt: skip
+    return [text, _table([("split", "Split", None), ("patients", "Patients", 0), ("cases", "Cases", 0)],
+                         card["splits"])]  # fmt: skip
+
+
+def _funnel(card: Mapping[str, Any]) -> Block:
+    read = card["counts"]["read"]
+    rows = [
+        {"rule": "cases read", "left": read},
+        *card["funnel"],
+        {"rule": Cell("kept", "total"), "left": card["counts"]["kept"]},
+    ]
+    rows = [row | {"share": _percent(row["left"] / read)} for row in rows]
+    columns = [("rule", "Rule, in the order applied", None), ("dropped", "Dropped", 0), ("left", "Left", 0),
+               ("share", "Left of those read", None)]  # fmt: skip
+    return _table(columns, rows)
+
+
+def _leaks(card: Mapping[str, Any]) -> Block:
+    if not card["leaks"]:
+        return "None was found."
+    rows = [row | {"share": _percent(row["share"])} for row in card["leaks"]]
+    columns = [("leak", "Leak", None), ("found", "Cases", 0), ("dropped", "Case dropped", 0), ("masked", "Masked", 0),
+               ("removed", "Removed", 0), ("kept", "Kept", 0), ("share", "Share of those read", None)]  # fmt: skip
+    return _table(columns, rows)
+
+
+def _events(card: Mapping[str, Any]) -> Block:
+    rows = [{"what": what, "number": number} for what, number in card["events"].items()]
+    return _table([("what", "What", None), ("number", "Number", 0)], rows) if rows else "Nothing to tell."
+
+
+def _distributions(card: Mapping[str, Any]) -> Block:
+    numbers = ("min", "q1", "median", "q3", "max", "mean")
+    rows = [{"what": row["what"], **{n: f"{row[n]:,.1f}".removesuffix(".0") for n in numbers}}
+            for row in card["distributions"]]  # fmt: skip
+    return _table([("what", "Per case", None), *((name, name, 0) for name in numbers)], rows)
+
+
+def _diagnoses(card: Mapping[str, Any]) -> list[Block]:
+    found, rest = card["diagnoses"], others(card)
+    text = f"{found['distinct']} distinct diagnoses{f'; not named here: {rest}' if rest else ''}."
+    columns = [("diagnosis", "Diagnosis", None), ("cases", "Cases", 0)]
+    return [text, _table(columns, found["named"])] if found["named"] else [text]
+
+
+def _prices(card: Mapping[str, Any]) -> list[Block]:
+    prices, printed = card["prices"], card["prices"]["paper"]
+    blocks: list[Block] = [
+        "Examinations but physical, each counted in every case that has it; dollars before the rule of billing groups."
+    ]
+    for key, header in (("by_how", "Name found"), ("by_confidence", "Confidence of the code")):
+        blocks += [_share_table(prices[key], header)] if prices[key] else []
+    told = "" if not printed else (
+        f"The paper prints prices for {printed['names']} of the names ({printed['examinations']} examinations): "
+        f"USD {printed['paper_usd']:,.0f} instead of {printed['usd']:,.0f}.")  # fmt: skip
+    return [*blocks, told]
+
+
+def _share_table(rows: Sequence[Mapping[str, Any]], header: str) -> Table:
+    first = next(iter(rows[0]))
+    columns = [(first, header, None), ("names", "Names", 0), ("examinations", "Examinations", 0),
+               ("share", "Share", None), ("usd", "USD", 0), ("usd_share", "Share of USD", None)]  # fmt: skip
+    shown = [{**row, "share": _percent(row["share"]), "usd": f"{row['usd']:,.0f}",
+              "usd_share": _percent(row["usd_share"])} for row in rows]  # fmt: skip
+    return _table(columns, shown)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def _table(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Text stands left, and so does a first column."""
+    keys = {key for key, *_ in columns}
+    made = [
+        Column(key, header, decimals=decimals, align="r" if place and key != "sha256" else "l")
+        for place, (key, header, decimals) in enumerate(columns)
+    ]
+    return Table(made, [Row({k: v for k, v in row.items() if k in keys}) for row in rows])
