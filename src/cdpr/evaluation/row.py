@@ -41,9 +41,7 @@ class EvaluationRow(BaseModel):
     @model_validator(mode="after")
     def _counts_agree(self) -> EvaluationRow:
         if self.n_na != self.n_unavailable + self.n_invalid:
-            raise ValueError(
-                f"n_na {self.n_na} is not n_unavailable {self.n_unavailable} + n_invalid {self.n_invalid}"
-            )
+            raise ValueError(f"n_na {self.n_na} is not n_unavailable {self.n_unavailable} + n_invalid {self.n_invalid}")
         return self
 
     def line(self) -> str:

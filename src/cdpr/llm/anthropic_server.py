@@ -30,9 +30,7 @@ class AnthropicServer(ServedModel):
         if key:
             request.headers["X-Api-Key"] = key
 
-    async def chat(
-        self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int
-    ) -> list[Completion]:
+    async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """See :class:`~cdpr.llm.types.Model`."""
         told: dict[str, Any] = {"temperature": sampling.temperature}
         told |= {"top_p": sampling.top_p} if sampling.top_p < 1 else {}

@@ -38,7 +38,9 @@ class OpenAIServer(ServedModel):
     def client(self, connection: httpx2.AsyncClient) -> Any:
         """See :class:`ServedModel`."""
         url = "http://localhost/v1" if unix_socket(self.address) else self.address
-        return self._sdk.AsyncOpenAI(api_key="unused", base_url=url, http_client=connection, max_retries=0, timeout=None)
+        return self._sdk.AsyncOpenAI(
+            api_key="unused", base_url=url, http_client=connection, max_retries=0, timeout=None
+        )
 
     def authorise(self, request: httpx2.Request, key: str | None) -> None:
         """As bearer."""
@@ -62,9 +64,7 @@ class OpenAIServer(ServedModel):
             self._continuation,
         )  # fmt: skip
 
-    async def chat(
-        self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int
-    ) -> list[Completion]:
+    async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """See :class:`~cdpr.llm.types.Model`."""
         cuts: dict[str, Any] = {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
         cuts |= {"extra_body": {"top_k": sampling.top_k}} if sampling.top_k else {}

@@ -113,9 +113,7 @@ class InProcessSampler(Model):
         self._pending.append((request, future))
         return await future
 
-    async def chat(
-        self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int
-    ) -> list[Completion]:
+    async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """See :class:`~cdpr.llm.types.Model`. Raises ModelFailure for a conversation that leaves no room to answer."""
         prompt_ids = self.tokenizer.opening(messages)
         if len(prompt_ids) + sampling.max_tokens > self.max_positions:

@@ -78,7 +78,9 @@ class ServedModel(Model):
                     return found
                 if isinstance(found, ModelFailure):
                     raise found
-        raise ModelUnavailable(f"{self._called}: {found}, {self.spec.retries + 1} times; see whether the server is well")
+        raise ModelUnavailable(
+            f"{self._called}: {found}, {self.spec.retries + 1} times; see whether the server is well"
+        )
 
     async def _try(
         self, client: Any, ask: Callable[[Any], Awaitable[Any]], read: Callable[[Any], Completion]

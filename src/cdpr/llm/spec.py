@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from ..settings import Settings, SettingsError
 from ..settings.agents import AgentEntry
 from ..settings.data import Governance
 from ..settings.datasets import Structurer
+from ..settings.schema import Policy
 from .types import Model
 
 if TYPE_CHECKING:
@@ -24,6 +24,18 @@ _KINDS = {
     "anthropic": "cdpr.llm.anthropic_server:AnthropicServer",
     "verl": "cdpr.llm.rollout_server:RolloutServer",
 }
+_SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
+_LONG_ANSWER = 600.0  # seconds for an agent that may think aloud
+
+
+def kind_of(where: str) -> str:
+    """The kind of model at ``where``: ``folder``, ``openai``, ``anthropic`` or ``verl``."""
+    return _SCHEMES.get(where.partition(":")[0], "folder")
+
+
+def module_of(where: str) -> str:
+    """The module that opens the model at ``where``: root of the code of a job that asks it."""
+    return _KINDS[kind_of(where)].partition(":")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,25 +53,17 @@ class ModelSpec:
     where: str
     credentialed: bool
     name: str = ""
-    governance: Governance = Governance()
+    governance: Governance = field(default_factory=Governance)
     timeout: float = 120.0
     retries: int = 3
     pause: float = 1.0
     at_once: int = 256
     device: str = "cpu"
 
-    @cached_property
+    @property
     def kind(self) -> str:
         """``folder``, ``openai``, ``anthropic`` or ``verl``."""
-        scheme = self.where.partition(":")[0]
-        return {"http": "openai", "https": "openai", "unix": "openai"}.get(
-            scheme, scheme if scheme in ("anthropic", "verl") else "folder"
-        )
-
-    @property
-    def code(self) -> str:
-        """The module that opens it, root of its code."""
-        return _KINDS[self.kind].partition(":")[0]
+        return kind_of(self.where)
 
     @property
     def address(self) -> str | None:
@@ -92,23 +96,27 @@ class ModelSpec:
     def of_agent(cls, entry: AgentEntry, settings: Settings, *, credentialed: bool) -> ModelSpec:
         """The model of an entry of ``workflow/agents.yaml`` that names a folder or an address."""
         where = str(entry.model)
-        spec = cls(where=where, name=entry.served_as or "", credentialed=credentialed)
-        if spec.kind == "folder":
-            return cls.of_folder(where, settings)
-        return cls(where=where, name=spec.name, credentialed=credentialed, governance=settings.governance, timeout=600.0)
+        if kind_of(where) == "folder":
+            return cls.of_folder(where, settings.policy.model_copy(update={"model": where}))
+        return cls(
+            where=where, name=entry.served_as or "", credentialed=credentialed, governance=settings.governance,
+            timeout=_LONG_ANSWER,
+        )  # fmt: skip
 
     @classmethod
-    def of_folder(cls, folder: str | Path, settings: Settings) -> ModelSpec:
-        """A policy's folder; text stays in this process, whatever it is."""
+    def of_folder(cls, folder: str | Path, policy: Policy) -> ModelSpec:
+        """A Hugging Face folder, on the device that ``policy`` asks for; text stays in this process, whatever it is."""
         from .device import device_of
 
-        return cls(where=str(folder), credentialed=True, device=device_of(settings.policy))
+        return cls(where=str(folder), credentialed=True, device=device_of(policy))
 
     @classmethod
     def of_structurer(cls, settings: Structurer, governance: Governance, *, credentialed: bool) -> ModelSpec:
         """The model that helps with notes in free form. Raises SettingsError where none is named."""
         if not settings.model:
-            raise SettingsError("no model is named: set the key `model` to a Hugging Face folder or the URL of a server")
+            raise SettingsError(
+                "no model is named: set the key `model` to a Hugging Face folder or the URL of a server"
+            )
         return cls(
             where=settings.model, name=settings.name or "", credentialed=credentialed, governance=governance,
             at_once=settings.at_once,

@@ -91,11 +91,11 @@ class Model(Protocol):
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
         """Completions of a prompt of token ids."""
-        raise SettingsError(f"{self!r} takes messages only; here a model that takes tokens is needed (a folder, or vLLM)")
+        raise SettingsError(
+            f"{self!r} takes messages only; here a model that takes tokens is needed (a folder, or vLLM)"
+        )
 
-    async def chat(
-        self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int
-    ) -> list[Completion]:
+    async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Answers to a conversation."""
         if self.tokenizer is None:
             raise SettingsError(f"{self!r} cannot answer messages: it has no tokenizer")
@@ -103,3 +103,4 @@ class Model(Protocol):
 
     def refresh(self) -> None:
         """Forget what was kept to be quick: what comes after shall not depend on it, to the last bit."""
+        return None

@@ -215,6 +215,7 @@ _ALL = (
     Stage(
         "evaluate", "Let an agent work up the test cases of a data set and judge it.",
         reads=("tier", "evaluation.decodings", "evaluation.seed", "costs", "training.temperature", *_DECISIONS),
+        runtime=("agents", "governance"),
         options={"run": _RUN, "dataset": _DATASET_OR_VARIANT},
         inputs={"cases": "priced cases", "policy": "policy folder (none for reference policies)"},
         optional=("policy",),
@@ -275,6 +276,7 @@ _ALL = (
         "smoke_real", "Let a small real language model work up a few real cases; says 'not run: why' without them.",
         reads=("smoke_real", "evaluation.decodings", "evaluation.seed", "costs", "data.agentclinic",
                "training.temperature", *_DECISIONS),
+        runtime=("agents", "governance"),
         inputs={"cases": "priced AgentClinic cases"},
         optional=("cases",),
         outputs={"evaluations": "folder with one file per agent", "summary": "the outcome as JSON", "md": "to read"},
