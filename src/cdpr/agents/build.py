@@ -1,29 +1,84 @@
-"""From the name of a run to the agent that acts in it."""
+"""From the name of a run to the agent that acts in it.
+
+Agents are found by name (``acts: module:Class``), so that the code of an evaluation holds its own agent and no other.
+"""
 
 from __future__ import annotations
 
+import importlib
+import re
 from pathlib import Path
+from typing import Protocol
 
-from ..environment import Agent, PromptBuilder
-from ..settings import Settings
-from .reference import REFERENCE_POLICIES
+from ..environment import Agent
+from ..llm import ModelSpec
+from ..llm.spec import module_of
+from ..settings import AgentEntry, Settings, SettingsError
+
+_TRAINED = re.compile(r".+-seed\d+")
 
 
-def build_agent(settings: Settings, run: str, policy_dir: Path | None, temperature: float, dataset: str) -> Agent:
-    """The agent of a run: a reference policy by its name, else the language model in ``policy_dir``,
-    in one shot for ``static``, without examinations for ``immediate``. Raises ValueError when a language
-    model has no folder."""
-    if run in REFERENCE_POLICIES:
-        return REFERENCE_POLICIES[run](settings, dataset)
-    if policy_dir is None:
-        raise ValueError(
-            f"run {run!r} is no reference policy ({', '.join(REFERENCE_POLICIES)}): name its policy folder"
+class RegisteredAgent(Agent, Protocol):
+    """What ``acts`` names: an agent that can be made from settings."""
+
+    @classmethod
+    def build(cls, settings: Settings, spec: ModelSpec | None, temperature: float, dataset: str) -> RegisteredAgent:
+        """The agent, its model (None: it has none) opened; see :func:`build_agent`."""
+        ...
+
+
+def agent_entry(settings: Settings, run: str) -> AgentEntry:
+    """What the registry says of a run; every trained one (``VARIANT-seedN``) examines step by step. Raises
+    SettingsError for a name that is neither."""
+    if _TRAINED.fullmatch(run):
+        return AgentEntry(model="policy", look=None)
+    if run not in settings.agents:
+        raise SettingsError(
+            f"run {run!r} is neither trained (VARIANT-seedN, for example cdpr-seed0) nor an agent of "
+            f"workflow/agents.yaml ({', '.join(settings.agents)})"
         )
-    from ..llm.device import device_of
-    from ..llm.sampler import InProcessSampler
-    from .policy import ImmediateAgent, PolicyAgent, StaticAgent
+    return settings.agents[run]
 
-    sampler = InProcessSampler.from_folder(policy_dir, device=device_of(settings.policy))
-    prompts = PromptBuilder(settings.environment.prompt, sampler.tokenizer, settings.policy.max_prompt_tokens)
-    kind = {"static": StaticAgent, "immediate": ImmediateAgent}.get(run, PolicyAgent)
-    return kind(sampler, prompts, settings.policy, temperature)
+
+def agent_class(entry: AgentEntry) -> type[RegisteredAgent]:
+    """The class that ``acts`` names; its attributes tell how it is evaluated. Raises SettingsError where there is
+    none of that name."""
+    module, _, name = entry.acts.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ModuleNotFoundError, AttributeError, ValueError):
+        raise SettingsError(f"agents: acts: {entry.acts!r} names no class; write module:Class") from None
+
+
+def agent_code(entry: AgentEntry) -> tuple[str, ...]:
+    """Roots of the code of an agent: the module that acts, and the one that opens its model."""
+    acts = entry.acts.partition(":")[0]
+    return (acts,) if entry.model is None else (acts, module_of("" if entry.own_policy else entry.model))
+
+
+def model_spec(
+    settings: Settings, entry: AgentEntry, policy: Path | None, *, credentialed: bool = True
+) -> ModelSpec | None:
+    """The model behind an agent: ``policy``, the folder of the run's own policy, or what the entry names; None for an
+    agent without one. Raises SettingsError where the folder is needed and not given."""
+    if entry.model is None:
+        return None
+    if not entry.own_policy:
+        return ModelSpec.of_agent(entry, settings, credentialed=credentialed)
+    if policy is None:
+        raise SettingsError("this run acts by a policy of its own: name its folder (--policy)")
+    return ModelSpec.of_folder(policy, settings.policy)
+
+
+def build_agent(
+    settings: Settings, run: str, policy: Path | None, temperature: float, dataset: str, *, credentialed: bool = True
+) -> RegisteredAgent:
+    """The agent of a run, its model opened; ``temperature`` 0 decodes greedily.
+
+    ``dataset`` names the hospital that reference policies know. ``credentialed`` says whether cases stand under a data
+    use agreement: their text goes to no other machine. Raises SettingsError and GovernanceError before any case is
+    shown.
+    """
+    entry = agent_entry(settings, run)
+    kind, spec = agent_class(entry), model_spec(settings, entry, policy, credentialed=credentialed)
+    return kind.build(settings, spec, temperature, dataset)

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..environment import FORCED_PREFIX, PromptBuilder, State, Turn
-from ..llm.types import ChatModel, Sampling
-from ..settings.schema import Policy
+from ..environment import FORCED_PREFIX, Policy, PromptBuilder, State, Turn
+from ..llm import Messages, Model, ModelSpec, Sampling, open_model
+from ..settings import Settings, SettingsError
+from ..settings.schema import Policy as PolicySettings
 
 
-class PolicyAgent:
+class PolicyAgent(Policy):
     """pi_theta: samples one reply at a state, or several to probe its action distribution.
 
-    ``temperature`` 0 decodes greedily.
+    It is shown token prompts where the model has a tokenizer, messages where it has none. ``temperature`` 0 decodes
+    greedily.
     """
 
-    def __init__(self, model: ChatModel, prompts: PromptBuilder, settings: Policy, temperature: float):
+    def __init__(self, model: Model, prompts: PromptBuilder, settings: PolicySettings, temperature: float):
         self.model = model
         self.prompts = prompts
         self.settings = settings
         self.temperature = temperature
+
+    @classmethod
+    def build(cls, settings: Settings, spec: ModelSpec | None, temperature: float, dataset: str = "") -> PolicyAgent:
+        """The agent with the model of ``spec``, opened. Raises SettingsError where there is none."""
+        if spec is None:
+            raise SettingsError(
+                f"{cls.__name__} acts by a language model: name its `model` (policy, a folder, a server)"
+            )
+        model = open_model(spec)
+        prompts = PromptBuilder(settings.environment.prompt, model.tokenizer, settings.policy.max_prompt_tokens)
+        return cls(model, prompts, settings.policy, temperature)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """One reply."""
@@ -27,10 +40,16 @@ class PolicyAgent:
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
         """Independent replies at one state, by their numbers: reply k of a seed is always the same."""
+        if self.model.tokenizer is None:
+            return await self._answers(self.prompts.messages(state, forced), numbers, seed)
         prompt = self.prompts.prompt_ids(state, forced)
         used = len(prompt) - len(self.prompts.context_ids(State(state.case)))
         room = max(1, self.settings.max_response_tokens - used)
         return await self._complete(prompt, numbers, min(self.settings.max_turn_tokens, room), forced, seed)
+
+    def refresh(self) -> None:
+        """See :class:`~cdpr.environment.Agent`."""
+        self.model.refresh()
 
     async def _complete(
         self, prompt: tuple[int, ...], numbers: Sequence[int], max_tokens: int, forced: bool, seed: int
@@ -38,6 +57,10 @@ class PolicyAgent:
         completions = await self.model.sample(prompt, numbers, Sampling(max_tokens, self.temperature), seed)
         prefix = FORCED_PREFIX[self.prompts.settings.style] if forced else ""
         return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
+
+    async def _answers(self, messages: Messages, numbers: Sequence[int], seed: int) -> list[Turn]:
+        sampling = Sampling(self.settings.max_turn_tokens, self.temperature)
+        return [Turn(c.text) for c in await self.model.chat(messages, numbers, sampling, seed)]
 
 
 class ImmediateAgent(PolicyAgent):
@@ -55,5 +78,7 @@ class StaticAgent(PolicyAgent):
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """The diagnosis."""
+        if self.model.tokenizer is None:
+            return (await self._answers(self.prompts.static_messages(state.case), (0,), seed))[0]
         prompt = self.prompts.static_ids(state.case)
         return (await self._complete(prompt, (0,), self.settings.max_turn_tokens, True, seed))[0]

@@ -8,14 +8,15 @@ fall back to the most frequent disease.
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable
 
 import numpy as np
+from cachetools import LRUCache, cachedmethod
 
 from ..costs import load_catalogue, price_of
-from ..environment import FinalDiagnosis, Observation, RequestTest, State, Turn, render_action
+from ..environment import Agent, FinalDiagnosis, RequestTest, State, Turn, render_action
 from ..hospital.posterior import Diagnostician, canonical_name
+from ..llm import ModelSpec
 from ..settings import Settings
 from ..settings.schema import Costs
 
@@ -37,18 +38,24 @@ def catalogue_price(costs: Costs) -> Price:
     return price
 
 
-class ReferenceAgent:
-    """Diagnoses the likeliest disease at once (`zero_test`); others override :meth:`choose`.
-
-    ``dataset`` names the hospital whose model it knows; ``price`` tells what an examination would cost in a
-    state, US dollars (default: the catalogue, each billing group charged once).
+class ReferenceAgent(Agent):
+    """Acts by the posterior; subclasses say what to order. ``dataset`` names the hospital whose model it knows;
+    ``price`` tells what an examination would cost in a state, US dollars (default: the catalogue, each billing group
+    charged once).
     """
+
+    one_decoding = True
 
     def __init__(self, settings: Settings, dataset: str = "mimic_iv", price: Price | None = None):
         self.doctor = doctor = Diagnostician(dataset=dataset)
         self.price = price or catalogue_price(settings.costs)
         self.physical = np.array([doctor.hospital.examinations[e].kind == "physical" for e in doctor.exams])
-        self._known: OrderedDict[tuple, np.ndarray] = OrderedDict()
+        self._known: LRUCache[tuple, np.ndarray] = LRUCache(_REMEMBERED)
+
+    @classmethod
+    def build(cls, settings: Settings, spec: ModelSpec | None, temperature: float, dataset: str) -> ReferenceAgent:
+        """The agent for a data set; it has no model and no temperature."""
+        return cls(settings, dataset)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """Request what :meth:`choose` says, or diagnose."""
@@ -59,27 +66,20 @@ class ReferenceAgent:
 
     def choose(self, state: State, seed: int) -> int | None:
         """Index of the examination to request, or None to diagnose."""
-        return None
+        raise NotImplementedError
 
     def diagnose(self, state: State, seed: int) -> str:
         """The likeliest disease."""
         return self.doctor.diseases[int(self.posterior(state).argmax())]
 
+    @cachedmethod(lambda self: self._known, key=lambda self, state: state.key)
     def posterior(self, state: State) -> np.ndarray:
         """P(disease | state), shape [D]; remembered, so that a step costs one update."""
-        p = self._known.get(state.key)
-        if p is None:
-            if state.history:
-                p = self.posterior(State(state.case, state.history[:-1]))
-                seen: Observation = state.history[-1].observation
-                if seen.kind == "result":
-                    p = self.doctor.update(p, seen.exam_key, seen.text)
-            else:
-                p = self.doctor.prior(state.presentation)
-            self._known[state.key] = p
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
-        return p
+        if not state.history:
+            return self.doctor.prior(state.presentation)
+        p = self.posterior(State(state.case, state.history[:-1]))
+        seen = state.history[-1].observation
+        return self.doctor.update(p, seen.exam_key or "", seen.text) if seen.kind == "result" else p
 
     def asked(self, state: State) -> np.ndarray:
         """Which examinations were requested already, shape [examinations] of bool."""
@@ -103,6 +103,14 @@ class ReferenceAgent:
                 for exam, free in zip(self.doctor.exams, self.physical, strict=True)
             ]
         )
+
+
+class ZeroTest(ReferenceAgent):
+    """Diagnoses the likeliest disease at once."""
+
+    def choose(self, state: State, seed: int) -> int | None:
+        """Nothing."""
+        return None
 
 
 class AllTests(ReferenceAgent):
@@ -161,12 +169,3 @@ class ValueOfInformation(ReferenceAgent):
         """The best one, if it is worth its price."""
         gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.asked(state))
         return int(gain.argmax()) if gain.max() > _NEGLIGIBLE else None
-
-
-REFERENCE_POLICIES: dict[str, type[ReferenceAgent]] = {
-    "zero_test": ReferenceAgent,
-    "all_tests": AllTests,
-    "random": RandomTests,
-    "cheapest_first": CheapestFirst,
-    "value_of_information": ValueOfInformation,
-}

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from ..agents.build import build_agent
+from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord, iterate_records
-from ..credit.rollouts import Policy
-from ..environment import DiagnosticEnvironment
+from ..environment import DiagnosticEnvironment, Policy
+from ..llm import ModelSpec
 from ..seeding import derive_seed
 from ..settings import Settings
 from .estimators import VINE_CONTINUATIONS, Replicate, replicate, sweeps
@@ -32,7 +32,9 @@ def credit_quality(settings: Settings, cases_path: Path, policy_dir: Path) -> di
     cases = list(islice(validation, settings.analysis.cases))
     if not cases:
         raise ValueError(f"{cases_path}: no case of split 'validation'")
-    policy = build_agent(settings, "warm_start", policy_dir, settings.training.temperature, cases[0].dataset)
+    policy = PolicyAgent.build(
+        settings, ModelSpec.of_folder(policy_dir, settings.policy), settings.training.temperature
+    )
     gc.disable()  # it would trace a million replies again and again, a third of the time
     try:
         return asyncio.run(assess(settings, policy, cases))

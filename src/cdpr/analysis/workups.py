@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 
 from ..cases import CaseRecord
-from ..credit.rollouts import Draws, Policy
+from ..credit.rollouts import Draws
 from ..credit.vine import step_advantages, whole_returns
-from ..environment import Agent, DiagnosticEnvironment, Trajectory, run_episode
+from ..environment import Agent, DiagnosticEnvironment, Policy, Trajectory, run_episode
 from ..environment.utility import Worth, utility
 from ..seeding import derive_seed
 from ..settings import Settings

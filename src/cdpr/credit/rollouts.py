@@ -11,19 +11,10 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, State, Step, Turn
-from ..llm.types import ModelFailure
+from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, State, Step
+from ..llm import ModelFailure
 from ..seeding import derive_seed
-
-
-class Policy(Protocol):
-    """A policy that can be asked for several replies at a state."""
-
-    async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Replies by number; reply k of a seed is always the same."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -72,10 +63,10 @@ class Draws:
         seed = derive_seed(self.seed, self.stream, state.key, forced)
         try:
             turns = await self.policy.sample(state, numbers, forced, seed)
+            steps = [await self.environment.respond(state, turn) for turn in turns]
         except (ModelFailure, TimeoutError):
             self.failed += len(numbers)
             return [None] * len(numbers)
-        steps = [self.environment.step(state, turn) for turn in turns]
         self.tokens += sum(len(turn.token_ids) for turn in turns)
         self.journal += [(state, step) for step in steps]
         return steps

@@ -1,10 +1,11 @@
 """The decision process: states, actions, transitions, prompts, episodes. Knows nothing of who acts."""
 
 from .action import parse_action, render_action
+from .agent import Agent, Policy
 from .environment import DiagnosticEnvironment
-from .episode import Agent, continue_episode, run_episode, run_episodes
-from .judge import AliasJudge
-from .matcher import ExamMatcher
+from .episode import WAVE, continue_episode, run_episode, run_episodes
+from .judge import Judge, TableJudge
+from .matcher import Matcher, TableMatcher
 from .prompt import FORCED_PREFIX, PromptBuilder
 from .state import (
     Action,
@@ -21,19 +22,23 @@ from .state import (
 
 __all__ = [
     "FORCED_PREFIX",
+    "WAVE",
     "Action",
     "Agent",
-    "AliasJudge",
     "DiagnosticEnvironment",
     "Effort",
-    "ExamMatcher",
     "FinalDiagnosis",
     "Invalid",
+    "Judge",
+    "Matcher",
     "Observation",
+    "Policy",
     "PromptBuilder",
     "RequestTest",
     "State",
     "Step",
+    "TableJudge",
+    "TableMatcher",
     "Trajectory",
     "Turn",
     "continue_episode",

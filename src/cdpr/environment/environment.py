@@ -8,21 +8,25 @@ from ..cases import CaseRecord
 from ..costs.billing import charge
 from ..settings.schema import Environment as EnvironmentSettings
 from .action import parse_action
-from .judge import AliasJudge
-from .matcher import ExamMatcher
+from .judge import Judge, TableJudge
+from .matcher import Matcher, TableMatcher
 from .state import Action, FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn
 
 
 class DiagnosticEnvironment:
     """T(s, a) of the decision process, with examination matching, charging, budget and turn cap.
 
-    ``calls`` counts what was asked of the ``matcher`` and of the ``judge``.
+    ``judge`` and ``matcher`` are those of tables of names unless others are given. What takes them time happens in
+    :meth:`respond`, once for every reply; everything after it is a function of what they found, and waits for nothing.
+    ``calls`` counts what was asked of each.
     """
 
-    def __init__(self, settings: EnvironmentSettings, judge: AliasJudge | None = None):
+    def __init__(
+        self, settings: EnvironmentSettings, judge: Judge | None = None, matcher: Matcher | None = None
+    ) -> None:
         self.settings = settings
-        self.matcher = ExamMatcher(settings.fuzzy_cutoff)
-        self.judge = judge or AliasJudge()
+        self.judge = judge or TableJudge()
+        self.matcher = matcher or TableMatcher(settings.fuzzy_cutoff)
         self.calls: Counter[str] = Counter()
 
     def initial(self, case: CaseRecord) -> State:
@@ -35,6 +39,15 @@ class DiagnosticEnvironment:
             return True
         free = self.settings.max_turns - (self.settings.forced_turn == "within")
         return len(state.history) >= free
+
+    async def respond(self, state: State, turn: Turn) -> Step:
+        """:meth:`step`, after judge or matcher had time to find what they will say of the reply."""
+        match parse_action(turn.text):
+            case RequestTest(name):
+                await self.matcher.prepare(name, state.case.key_pertinent_results_dict)
+            case FinalDiagnosis(text):
+                await self.judge.prepare(text, state.case.diagnosis_results)
+        return self.step(state, turn)
 
     def step(self, state: State, turn: Turn) -> Step:
         """Parse the reply and answer it; a diagnosis is answered by an empty observation of kind ``end``."""

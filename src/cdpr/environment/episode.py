@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from ..cases import CaseRecord
 from ..seeding import derive_seed
+from .agent import Agent
 from .environment import DiagnosticEnvironment
-from .state import FinalDiagnosis, State, Trajectory, Turn
+from .state import FinalDiagnosis, State, Trajectory
 
 # Cases worked up at the same time: enough to fill batches, few enough to show progress.
 WAVE = 256
-
-
-class Agent(Protocol):
-    """Anything that can work up a case. ``act`` depends on its arguments alone."""
-
-    async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """The next reply; with ``forced`` it has to be a diagnosis."""
-        ...
 
 
 async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int) -> Trajectory:
@@ -32,13 +24,12 @@ async def continue_episode(
     environment: DiagnosticEnvironment, agent: Agent, state: State, seed: int, horizon: int | None = None
 ) -> Trajectory:
     """Work on from a state; after ``horizon`` further decisions a diagnosis is forced."""
-    unlimited = getattr(agent, "unlimited_turns", False)
     decisions = 0
     while True:
         forced = horizon is not None and decisions >= horizon
-        forced = forced or (not unlimited and environment.must_diagnose(state))
+        forced = forced or (not agent.unlimited_turns and environment.must_diagnose(state))
         turn = await agent.act(state, forced, derive_seed(seed, len(state.history)))
-        step = environment.step(state, turn)
+        step = await environment.respond(state, turn)
         if forced or isinstance(step.action, FinalDiagnosis):
             return environment.finish(state, step, forced)
         state = state.after(step)
@@ -46,17 +37,12 @@ async def continue_episode(
 
 
 async def run_episodes(
-    environment: DiagnosticEnvironment,
-    agent: Agent,
-    cases: Sequence[CaseRecord],
-    seed: int,
-    advance: Callable[[int], object] = lambda done: None,
+    environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int
 ) -> list[Trajectory]:
-    """One trajectory per case, in the order of the cases; ``advance`` hears how many have ended since."""
+    """One trajectory per case, in the order of the cases."""
     finished: list[Trajectory] = []
     for start in range(0, len(cases), WAVE):
         wave = cases[start : start + WAVE]
         episodes = (run_episode(environment, agent, case, derive_seed(seed, "case", case.note_id)) for case in wave)
         finished += await asyncio.gather(*episodes)
-        advance(len(wave))
     return finished

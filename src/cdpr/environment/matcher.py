@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from typing import Protocol
 
 from rapidfuzz import fuzz, process
 
-from ..cases import PHYSICAL_SUFFIX, examinations, imaging_words, is_physical, normalise
+from ..cases import PHYSICAL_SUFFIX, Term, examinations, imaging_words, is_physical, normalise
 
 
-class ExamMatcher:
+class Matcher(Protocol):
+    """Finds the examinations of a record that a request names."""
+
+    async def prepare(self, requested: str, keys: Iterable[str]) -> None:
+        """Find the answer, where that takes time (a language model); :meth:`match` is asked after it.
+
+        Nothing to do for a matcher that knows at once.
+        """
+        return None
+
+    def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
+        """Keys that the request names, in the record's order: several when a record spells one examination twice;
+        empty for NO_MATCH. The same question has the same answer."""
+        ...
+
+
+class TableMatcher(Matcher):
     """Exact spelling, then the vocabulary's synonyms, then imaging of the same region, then near-identical spelling;
     else no match. A request that does not speak of contrast takes the study that there is, with or without it.
 
@@ -23,8 +40,7 @@ class ExamMatcher:
         self._match = functools.lru_cache(maxsize=1 << 16)(self._find)
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
-        """Keys that the request names, in the record's order: several when a record spells one
-        examination twice; empty for NO_MATCH."""
+        """See :class:`Matcher`."""
         return self._match(normalise(requested), tuple(keys))
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -53,7 +69,7 @@ class ExamMatcher:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _term(key: str):
+def _term(key: str) -> Term | None:
     vocabulary = examinations()
     return vocabulary.find(key) or (vocabulary.find(key.removesuffix(PHYSICAL_SUFFIX)) if is_physical(key) else None)
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import functools
 from importlib import resources
+from typing import TYPE_CHECKING
 
 from ..cases import CaseRecord, parse_analytes
 from ..settings.schema import Prompt
 from .state import Observation, State, Step
+
+if TYPE_CHECKING:
+    from ..llm.tokenizer import ChatTokenizer
+
+Conversation = list[dict[str, str]]
 
 # Opening words of the diagnosis that a forced turn is made to continue, so that it always names one.
 FORCED_PREFIX = {"full": "ACTION: FINAL_DIAGNOSIS\nDiagnosis:", "compact": "FINAL_DIAGNOSIS:"}
@@ -23,7 +29,7 @@ def system_prompt(settings: Prompt) -> str | None:
     return _text("agent.txt").replace("{common_diagnoses}\n", common + "\n")
 
 
-def opening_messages(settings: Prompt, presentation: str) -> list[dict[str, str]]:
+def opening_messages(settings: Prompt, presentation: str) -> Conversation:
     """The messages before the first reply."""
     system = system_prompt(settings)
     user = {"role": "user", "content": compact_presentation(presentation) if system is None else presentation}
@@ -96,16 +102,42 @@ def _text(name: str) -> str:
 
 
 class PromptBuilder:
-    """Token ids of a state, made of the very tokens that were sampled (nothing is tokenised twice)."""
+    """A state as a model reads it: token ids made of the very tokens that were sampled (nothing is tokenised twice),
+    or messages where a model takes nothing else (``tokenizer`` None).
 
-    def __init__(self, settings: Prompt, tokenizer, max_prompt_tokens: int):
+    Token prompts end in the words with which a forced reply begins; messages ask for the diagnosis in words, and what
+    comes back is held to the grammar like any reply.
+    """
+
+    def __init__(self, settings: Prompt, tokenizer: ChatTokenizer | None, max_prompt_tokens: int):
         self.settings = settings
-        self.tokenizer = tokenizer
         self.max_prompt_tokens = max_prompt_tokens
+        self._tokenizer = tokenizer
         self._opening = functools.lru_cache(maxsize=4096)(self._encode_opening)
-        self._followup = functools.lru_cache(maxsize=1 << 15)(lambda text: tuple(tokenizer.followup(text)))
-        self._encoded = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(tokenizer.encode(text)))
+        self._followup = functools.lru_cache(maxsize=1 << 15)(lambda text: tuple(self.tokenizer.followup(text)))
+        self._encoded = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(self.tokenizer.encode(text)))
         self.truncated = 0
+
+    @property
+    def tokenizer(self) -> ChatTokenizer:
+        """Raises ValueError where there is none."""
+        if self._tokenizer is None:
+            raise ValueError("token prompts need the model's tokenizer; this one takes messages")
+        return self._tokenizer
+
+    def messages(self, state: State, forced: bool) -> Conversation:
+        """The conversation up to where the next reply begins."""
+        said = opening_messages(self.settings, state.presentation)
+        for step in state.history:
+            said += [
+                {"role": "assistant", "content": step.turn.text},
+                {"role": "user", "content": observation_text(self.settings, step, False)},
+            ]
+        return _asking_for_diagnosis(said) if forced else said
+
+    def static_messages(self, case: CaseRecord) -> Conversation:
+        """The whole record in one question, diagnosis forced."""
+        return _asking_for_diagnosis(self._whole_record_messages(whole_record(self.settings, case)))
 
     def prompt_ids(self, state: State, forced: bool) -> tuple[int, ...]:
         """Everything up to where the next reply begins; a forced reply begins with its prefix."""
@@ -143,13 +175,19 @@ class PromptBuilder:
         keep = len(text)
         while True:
             shown = text if keep >= len(text) else f"{text[: keep // 2]} ... {text[len(text) - keep // 2 :]}"
-            ids = self.tokenizer.opening(self._messages(shown, whole))
+            opening = self._whole_record_messages(shown) if whole else opening_messages(self.settings, shown)
+            ids = self.tokenizer.opening(opening)
             if len(ids) <= self.max_prompt_tokens or keep < 64:
                 self.truncated += keep < len(text)
                 return tuple(ids)
             keep = int(keep * min(0.95, self.max_prompt_tokens / len(ids)))
 
-    def _messages(self, text: str, whole: bool) -> list[dict[str, str]]:
-        if not whole or self.settings.style == "full":
+    def _whole_record_messages(self, text: str) -> Conversation:
+        if self.settings.style == "full":
             return opening_messages(self.settings, text)
         return [{"role": "user", "content": text}]
+
+
+def _asking_for_diagnosis(messages: Conversation) -> Conversation:
+    *before, last = messages
+    return [*before, {**last, "content": f"{last['content']}\n{_FORCED_NOTE}"}]

@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, overload
+from functools import cached_property
+from typing import Literal
 
 from ..cases import CaseRecord, is_physical, normalise
-
-T = TypeVar("T")
-
-
-class lazy(Generic[T]):
-    """A property that is computed once. Thousands are first read in every training step, and the lock that
-    ``functools.cached_property`` takes before Python 3.12 would be a tenth of the work."""
-
-    def __init__(self, compute: Callable[[Any], T]):
-        self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> lazy[T]: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> T: ...
-    def __get__(self, instance, owner):
-        if instance is None:
-            return self
-        value = instance.__dict__[self.name] = self.compute(instance)
-        return value
 
 
 @dataclass(frozen=True)
@@ -84,7 +65,7 @@ class Step:
     action: Action
     observation: Observation
 
-    @lazy
+    @cached_property
     def evidence(self) -> tuple[str, str]:
         """What this step adds to the evidence: outcome kind and examination (or the request that missed)."""
         if self.observation.exam_key is not None:
@@ -92,7 +73,7 @@ class Step:
         name = self.action.name if isinstance(self.action, RequestTest) else ""
         return self.observation.kind, normalise(name)
 
-    @lazy
+    @cached_property
     def effort(self) -> Effort:
         """What this step alone counts."""
         return Effort.of((self,))
@@ -110,12 +91,12 @@ class State:
         """x_0, the case summary."""
         return self.case.case_summary
 
-    @lazy
+    @cached_property
     def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
         """Identity of the state: the case and its ordered evidence, whatever words led there."""
         return self.case.note_id, tuple(step.evidence for step in self.history)
 
-    @lazy
+    @cached_property
     def words(self) -> tuple[str, ...]:
         """The case and the very replies that led here: what a policy reads, where :attr:`key` is what it knows."""
         return self.case.note_id, *(step.turn.text for step in self.history)
@@ -124,10 +105,10 @@ class State:
         """The next state, s (+) (a, o)."""
         return State(self.case, (*self.history, step))
 
-    @lazy
+    @cached_property
     def obtained(self) -> tuple[str, ...]:
         """Examination keys whose results are known, in order."""
-        return tuple(s.observation.exam_key for s in self.history if s.observation.kind == "result")
+        return tuple(s.observation.exam_key or "" for s in self.history if s.observation.kind == "result")
 
     @property
     def spent_usd(self) -> float:
@@ -197,7 +178,7 @@ class Trajectory:
     correct: bool
     forced: bool
 
-    @lazy
+    @cached_property
     def states(self) -> tuple[State, ...]:
         """s_0 ... s_T, one per decision."""
         return tuple(State(self.case, self.steps[:t]) for t in range(len(self.steps)))

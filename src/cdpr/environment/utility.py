@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..environment.state import Effort, Trajectory
 from ..settings.schema import Settings, Tests, Utility
+from .state import Effort, Trajectory
 
 
 def mean(values: Iterable[float]) -> float:

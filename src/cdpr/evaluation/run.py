@@ -3,85 +3,134 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
-import json
+import os
+import shutil
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from pydantic import ValidationError
 from tqdm import tqdm
 
-from ..agents.build import build_agent
-from ..agents.reference import REFERENCE_POLICIES
+from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.billing import charge
-from ..environment import Agent, DiagnosticEnvironment, Effort, Trajectory, run_episodes
+from ..environment import WAVE, Agent, DiagnosticEnvironment, Effort, Trajectory, run_episodes
 from ..environment.utility import count_tests, utility
-from ..files import write_text
+from ..files import replacing
+from ..job import Job
 from ..settings import Settings
+from .row import EvaluationRow
+
+
+def evaluate_agent(settings: Settings, job: Job) -> None:
+    """Stage ``evaluate``: one agent on one benchmark. ``run.json`` tells where credentialed text was sent."""
+    run, policy = job.options["run"], job.inputs.get("policy")
+    benchmark = Benchmark.read(job.inputs["cases"])
+    spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=benchmark.credentialed)
+    disclosure = spec and spec.check(benchmark.dataset)
+    metrics = evaluate(settings, run, benchmark, job.out["evaluation"], job.state, policy)
+    job.metrics.update(metrics)
+    job.tags.update(disclosure.tags() if disclosure else {})
+    shown = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
+    print(f"{run} on {job.options['dataset']}: {shown}")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The test cases of a file, read a wave at a time."""
+
+    path: Path
+    cases: int
+    dataset: str
+    credentialed: bool
+
+    @classmethod
+    def read(cls, path: Path, limit: int | None = None) -> Benchmark:
+        """The first ``limit`` test cases (None: all). Raises ValueError when the file holds none."""
+        cases, datasets, credentialed = 0, [], False
+        for case in islice(iterate_records(path, "test"), limit):
+            cases, credentialed = cases + 1, credentialed or case.credentialed
+            datasets = datasets or [case.dataset]
+        if not cases:
+            raise ValueError(f"{path}: no case of split 'test'")
+        return cls(path, cases, datasets[0], credentialed)
+
+    def waves(self) -> Iterator[list[CaseRecord]]:
+        """The cases in their order, :data:`~cdpr.environment.WAVE` at a time."""
+        records = islice(iterate_records(self.path, "test"), self.cases)
+        while wave := list(islice(records, WAVE)):
+            yield wave
 
 
 def evaluate(
-    settings: Settings,
-    run: str,
-    policy_dir: Path | None,
-    cases_path: Path,
-    out_path: Path,
-    limit: int | None = None,
+    settings: Settings, run: str, benchmark: Benchmark, out: Path, state: Path, policy: Path | None = None
 ) -> dict[str, float]:
-    """Evaluate one run on the test cases of one data set and write the rows (atomically).
+    """Evaluate one run and write its rows to ``out``, whole or not at all; ``policy`` is the folder of the run's own
+    policy, where it acts by one.
 
-    Reference policies are deterministic and stand as ``greedy``. Returns accuracy per decoding, wall
-    seconds and number of cases. Raises ValueError when the file holds no test case.
+    Rows are kept under ``state`` wave by wave, and an evaluation that was interrupted goes on behind the last one;
+    every wave starts afresh, so that this changes no result. Returns accuracy per decoding, number of cases, and
+    seconds (of this attempt). Raises SettingsError and GovernanceError as :func:`~cdpr.agents.build.build_agent`.
     """
-    cases = list(iterate_records(cases_path, "test"))[:limit]
-    if not cases:
-        raise ValueError(f"{cases_path}: no case of split 'test'")
-    environment = DiagnosticEnvironment(settings.environment)
-    decodings = ["greedy"] if run in REFERENCE_POLICIES else list(settings.evaluation.decodings)
     started = time.perf_counter()
-    metrics: dict[str, float] = {}
-    lines: list[str] = []
-    for decoding in decodings:
-        temperature = 0.0 if decoding == "greedy" else settings.training.temperature
-        agent = build_agent(settings, run, policy_dir, temperature, cases[0].dataset)
-        with tqdm(total=len(cases), desc=f"{run} on {cases[0].dataset}, {decoding}", mininterval=5) as progress:
-            workups = asyncio.run(
-                run_episodes(
-                    environment, agent, cases, settings.evaluation.seed, lambda done, bar=progress: bar.update(done)
-                )
-            )
-        rows = [case_row(settings, agent, workup, decoding) for workup in workups]
-        lines += [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-        metrics[f"{decoding}/accuracy"] = sum(row["correct"] for row in rows) / len(rows)
-    write_text(out_path, "".join(lines))
-    return metrics | {"cases": len(cases), "seconds": time.perf_counter() - started}
+    environment = DiagnosticEnvironment(settings.environment)
+    once = agent_class(agent_entry(settings, run)).one_decoding
+    correct: dict[str, int] = {}
+    with _Rows(state / "evaluation.jsonl") as rows:
+        for decoding in ["greedy"] if once else settings.evaluation.decodings:
+            agent, correct[decoding] = None, 0
+            temperature = 0.0 if decoding == "greedy" else settings.training.temperature
+            with tqdm(total=benchmark.cases, desc=f"{run} on {benchmark.dataset}, {decoding}", mininterval=5) as bar:
+                for wave in benchmark.waves():
+                    done = rows.recall([(shown_id(case), decoding) for case in wave])
+                    if not done:
+                        agent = agent or build_agent(
+                            settings, run, policy, temperature, benchmark.dataset, credentialed=benchmark.credentialed
+                        )
+                        agent.refresh()
+                        workups = asyncio.run(run_episodes(environment, agent, wave, settings.evaluation.seed))
+                        done = [evaluation_row(settings, agent, workup, decoding) for workup in workups]
+                        rows.append(done)
+                    correct[decoding] += sum(row.correct for row in done)
+                    bar.update(len(wave))
+        rows.move_to(out)
+    accuracy = {f"{decoding}/accuracy": right / benchmark.cases for decoding, right in correct.items()}
+    return accuracy | {"cases": benchmark.cases, "seconds": time.perf_counter() - started}
 
 
-def case_row(settings: Settings, agent: Agent, workup: Trajectory, decoding: str) -> dict:
-    """What is kept of one workup; diagnoses of credentialed cases only as digests."""
-    case = workup.case
-    effort = whole_record_effort(case) if getattr(agent, "whole_record", False) else workup.effort()
-    shown = (lambda text: hashlib.sha256(text.encode()).hexdigest()[:16]) if case.credentialed else str
-    tests = settings.environment.tests
-    return {
-        "note_id": shown(case.note_id),
-        "decoding": decoding,
-        "correct": workup.correct,
-        "diagnosis": shown(workup.diagnosis or ""),
-        "gold": shown(case.diagnosis_results),
-        "turns": len(workup.steps),
-        "n_issued": effort.issued,
-        "n_available": effort.available,
-        "n_unavailable": effort.unavailable,
-        "n_invalid": effort.invalid,
-        "n_repeated": effort.repeated,
-        "n_physical": effort.physical,
-        "n_tests": count_tests(effort, tests),
-        "n_na": effort.infeasible,
-        "cost_usd": round(effort.cost_usd, 6),
-        "utility": round(utility(workup.correct, effort, settings.utility, tests), 9),
-        "forced": workup.forced,
-    }
+def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decoding: str) -> EvaluationRow:
+    """What is kept of one workup; of credentialed cases texts only as digests."""
+    case, tests = workup.case, settings.environment.tests
+    effort = whole_record_effort(case) if agent.whole_record else workup.effort()
+    return EvaluationRow(
+        note_id=shown_id(case),
+        decoding=decoding,
+        correct=workup.correct,
+        diagnosis=_shown(case, workup.diagnosis or ""),
+        gold=_shown(case, case.diagnosis_results),
+        turns=len(workup.steps),
+        n_issued=effort.issued,
+        n_available=effort.available,
+        n_unavailable=effort.unavailable,
+        n_invalid=effort.invalid,
+        n_repeated=effort.repeated,
+        n_physical=effort.physical,
+        n_tests=count_tests(effort, tests),
+        n_na=effort.infeasible,
+        cost_usd=round(effort.cost_usd, 6),
+        utility=round(utility(workup.correct, effort, settings.utility, tests), 9),
+        forced=workup.forced,
+    )
+
+
+def shown_id(case: CaseRecord) -> str:
+    """The case as rows name it."""
+    return _shown(case, case.note_id)
 
 
 def whole_record_effort(case: CaseRecord) -> Effort:
@@ -90,3 +139,47 @@ def whole_record_effort(case: CaseRecord) -> Effort:
     cost = sum(charge(case, keys[:i], key) for i, key in enumerate(keys))
     physical = sum(map(is_physical, keys))
     return Effort(len(keys) - physical, len(keys) - physical, physical=physical, cost_usd=cost)
+
+
+def _shown(case: CaseRecord, text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if case.credentialed else text
+
+
+class _Rows:
+    """The rows so far, in a file that survives a kill. What an earlier attempt left is recalled wave by wave, in the
+    order in which it was written; from the first wave that is not there whole, the rest is written anew."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a+b")
+        self._file.seek(0)
+
+    def __enter__(self) -> _Rows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def recall(self, expected: Sequence[tuple[str, str]]) -> list[EvaluationRow]:
+        """The next rows where they are those of the ``expected`` cases and decoding; else none, and what follows is
+        cut off."""
+        start = self._file.tell()
+        with contextlib.suppress(ValidationError):  # of a line that was cut off
+            rows = [EvaluationRow.model_validate_json(line) for line in islice(self._file, len(expected))]
+            if [(row.note_id, row.decoding) for row in rows] == list(expected):
+                return rows
+        self._file.truncate(start)
+        return []
+
+    def append(self, rows: Sequence[EvaluationRow]) -> None:
+        """Write a wave, safe from a kill and from a power cut."""
+        self._file.write("".join(row.line() for row in rows).encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def move_to(self, out: Path) -> None:
+        """All rows to where they belong."""
+        with replacing(out) as partial:
+            shutil.copyfile(self.path, partial)
+        self.path.unlink()

@@ -16,13 +16,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..cases import examinations
-from ..llm.client import ModelUnavailable, ServerModel, chat
-from ..llm.types import ModelFailure
+from ..llm import Model, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from ..settings.data import Governance
 from ..settings.datasets import Structurer as StructurerSettings
 from .names import add_text, physical_key
@@ -75,26 +74,34 @@ class Structurer:
         self, settings: StructurerSettings, governance: Governance, credentialed: bool, state: Path,
         dataset: str = "mimic_iv",
     ) -> None:  # fmt: skip
-        self.model = chat(settings, governance)
-        self._disclosure = self.model.may_send(credentialed, dataset)
+        self.spec = ModelSpec.of_structurer(settings, governance, credentialed=credentialed)
+        self._disclosure = self.spec.check(dataset)
         self.counters: Counter[str] = Counter()
-        self._settings, self._credentialed, self._folder = settings, credentialed, state / "structurer"
+        self._settings, self._folder = settings, state / "structurer"
 
-    def improve(self, note: DischargeNote, text: str) -> DischargeNote:
-        """``note`` with the systems of its physical examination and its primary diagnosis, where ``text`` has them and
-        the parser did not find them; otherwise as it is. Raises ModelUnavailable when the model answers nobody."""
-        physical, diagnosis = _unsplit(note, text), _unclear(note, text)
-        if physical and (found := self._physical(physical, self._ask("physical", physical))):
-            note = dataclasses.replace(note, physical=found)
-        if diagnosis and (named := self._diagnosis(diagnosis, self._ask("primary_diagnosis", diagnosis))):
-            note = dataclasses.replace(note, primary_diagnosis=named)
-        return note
+    @cached_property
+    def model(self) -> Model:
+        """Opened when it is first asked: kept answers need none."""
+        return open_model(self.spec)
 
     def improve_all(self, notes: Sequence[tuple[DischargeNote, str]]) -> list[DischargeNote]:
-        """:meth:`improve` for many; a server is asked about several notes at once."""
-        at_once = self._settings.at_once if isinstance(self.model, ServerModel) else 1
-        with ThreadPoolExecutor(at_once) as pool:
-            return list(pool.map(lambda pair: self.improve(*pair), notes))
+        """Each note with the systems of its physical examination and its primary diagnosis, where its text has them and
+        the parser did not find them; otherwise as it is. A server is asked about several notes at once. Raises
+        ModelUnavailable when the model answers nobody."""
+        return asyncio.run(self._improve_all(notes))
+
+    async def _improve_all(self, notes: Sequence[tuple[DischargeNote, str]]) -> list[DischargeNote]:
+        gate = asyncio.Semaphore(1 if self.spec.address is None else self.spec.at_once)
+        return list(await asyncio.gather(*(self._improve(note, text, gate) for note, text in notes)))
+
+    async def _improve(self, note: DischargeNote, text: str, gate: asyncio.Semaphore) -> DischargeNote:
+        physical, diagnosis = _unsplit(note, text), _unclear(note, text)
+        async with gate:
+            if physical and (found := self._physical(physical, await self._ask("physical", physical))):
+                note = dataclasses.replace(note, physical=found)
+            if diagnosis and (named := self._diagnosis(diagnosis, await self._ask("primary_diagnosis", diagnosis))):
+                note = dataclasses.replace(note, primary_diagnosis=named)
+        return note
 
     def tags(self) -> dict[str, str]:
         """For ``run.json``: the host and the agreement, if credentialed text went to another machine, now or in an
@@ -103,11 +110,11 @@ class Structurer:
 
     # The question
 
-    def _ask(self, kind: str, section: str) -> Any:
+    async def _ask(self, kind: str, section: str) -> Any:
         """What the model's answer holds under ``kind``; None when there is no answer."""
         self.counters[ASKED] += 1
         try:
-            answer = _json_object(self._remembered(_messages(kind, section)))
+            answer = _json_object(await self._remembered(_messages(kind, section)))
         except ModelUnavailable:
             raise
         except ModelFailure:
@@ -118,16 +125,15 @@ class Structurer:
             return None
         return answer.get(kind)
 
-    def _remembered(self, messages: list[dict[str, str]]) -> str:
+    async def _remembered(self, messages: list[dict[str, str]]) -> str:
         asked = [self._settings.model, self._settings.name, self._settings.max_tokens, messages]
         path = self._folder / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}.txt"
         if path.exists():
             return path.read_text(encoding="utf-8")
-        answer = asyncio.run(
-            self.model.complete(messages, self._settings.max_tokens, credentialed=self._credentialed, seed=0)
-        )
-        write_private(path, answer)
-        return answer
+        greedy = Sampling(self._settings.max_tokens, temperature=0.0)
+        [answer] = await self.model.chat(messages, (0,), greedy, seed=0)
+        write_private(path, answer.text)
+        return answer.text
 
     # The check
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-import httpx
+import httpx2
 
 if TYPE_CHECKING:
     from ..settings.data import Governance
@@ -42,8 +42,8 @@ def host_of(endpoint: str) -> str:
     if unix_socket(endpoint) is not None:
         return "unix socket"
     try:
-        url = httpx.URL(endpoint)
-    except httpx.InvalidURL:  # its message would quote the address, and keys that stand in it
+        url = httpx2.URL(endpoint)
+    except httpx2.InvalidURL:  # its message would quote the address, and keys that stand in it
         raise GovernanceError("a model's address is no URL; give it as http://HOST:PORT/v1 or unix:/PATH") from None
     if url.scheme not in ("http", "https") or not url.host or url.userinfo:
         raise GovernanceError(
@@ -62,7 +62,7 @@ def is_local(endpoint: str) -> bool:
     """
     if host_of(endpoint) == "unix socket":
         return True
-    host = httpx.URL(endpoint).host
+    host = httpx2.URL(endpoint).host
     if host == "localhost":
         return True
     try:

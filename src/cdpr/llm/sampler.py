@@ -1,4 +1,4 @@
-"""The in-process chat model: concurrent requests of coroutines are answered together, in batched waves.
+"""The in-process model: concurrent requests of coroutines are answered together, in batched waves.
 
 A wave starts when the event loop has nothing else to run. Its rows are sorted before they are batched, so that the
 order in which coroutines asked does not matter, and every draw uses uniforms of its own
@@ -19,9 +19,10 @@ import torch
 
 from .decoding import Decoder, Drawn, Limits, Wave, Work
 from .prefix_cache import PrefixCache, as_path
+from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .transformer import Transformer
-from .types import Completion, Request, Sampling
+from .types import Completion, Messages, Model, ModelFailure, Request, Sampling
 
 _QUIET_TURNS = 16  # turns of the event loop without a new request after which a wave starts
 
@@ -36,8 +37,8 @@ class Counters(Work):
     seconds: float = 0.0
 
 
-class InProcessSampler:
-    """A :class:`~cdpr.llm.types.ChatModel` over a :class:`Transformer` in this process.
+class InProcessSampler(Model):
+    """A model over a :class:`Transformer` in this process.
 
     ``chunk_rows`` completions are decoded at a time, fewer when their keys and values would exceed ``cache_bytes``;
     prefixes are held in at most ``prefix_bytes`` (more if a single prompt needs more), until :meth:`refresh` or, with
@@ -69,6 +70,11 @@ class InProcessSampler:
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop in which a wave is being gathered
 
     @classmethod
+    def open(cls, spec: ModelSpec) -> InProcessSampler:
+        """The model of a Hugging Face folder, in the number format that is stored."""
+        return cls.from_folder(spec.where, device=spec.device)
+
+    @classmethod
     def from_folder(
         cls,
         folder: str | Path,
@@ -90,15 +96,15 @@ class InProcessSampler:
         self._prefixes.clear()
 
     async def sample(
-        self, prompt: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
+        self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """The completions of ``prompt`` with the indices ``samples``, answered together with all that is ready.
+        """See :class:`~cdpr.llm.types.Model`; answered together with all that is ready.
 
-        Completion k is a function of (prompt, sampling, seed, k) alone. Raises :class:`ValueError` on an empty prompt,
+        Raises :class:`ValueError` on an empty prompt,
         a token id outside the vocabulary, no sample index or a negative one, or a prompt that leaves no room for
         ``sampling.max_tokens``.
         """
-        request = self._checked(Request(tuple(prompt), tuple(samples), sampling, seed))
+        request = self._checked(Request(tuple(prompt_ids), tuple(samples), sampling, seed))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
         if self._loop is not loop:  # nothing is gathered, or what was asked died with an earlier loop
@@ -106,6 +112,16 @@ class InProcessSampler:
             loop.call_soon(self._wait_for_quiet, loop, 0, 0)
         self._pending.append((request, future))
         return await future
+
+    async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
+        """See :class:`~cdpr.llm.types.Model`. Raises ModelFailure for a conversation that leaves no room to answer."""
+        prompt_ids = self.tokenizer.opening(messages)
+        if len(prompt_ids) + sampling.max_tokens > self.max_positions:
+            raise ModelFailure(
+                f"model in {self.tokenizer.folder}: {len(prompt_ids)} tokens of question and {sampling.max_tokens} of "
+                f"answer exceed its {self.max_positions}"
+            )
+        return await self.sample(prompt_ids, samples, sampling, seed)
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """The synchronous core: completions of every request, in the order of the requests.

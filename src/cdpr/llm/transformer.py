@@ -34,7 +34,7 @@ def padded(tokens: int) -> int:
 
 
 @dataclass(frozen=True)
-class Architecture:
+class DecoderConfig:
     """The numbers of ``config.json`` that shape the forward pass."""
 
     vocab_size: int
@@ -47,7 +47,7 @@ class Architecture:
     max_positions: int
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], where: str = "config.json") -> Architecture:
+    def from_config(cls, config: Mapping[str, Any], where: str = "config.json") -> DecoderConfig:
         """Raises :class:`ValueError`, naming the key, on anything this forward pass does not compute."""
         family = config.get("model_type")
         if family not in FAMILIES:
@@ -86,7 +86,7 @@ class Attention(Protocol):
 class Transformer:
     """A decoder; ``weights`` maps Hugging Face parameter names to tensors on one device and of one type."""
 
-    def __init__(self, architecture: Architecture, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, architecture: DecoderConfig, weights: Mapping[str, Tensor]) -> None:
         self.architecture = architecture
         self.weights = weights
         self.embedding = weights["model.embed_tokens.weight"]
@@ -111,7 +111,7 @@ class Transformer:
         config_path = folder / "config.json"
         if not config_path.is_file():
             raise FileNotFoundError(f"{config_path} is missing: {folder} is not a Hugging Face model folder")
-        architecture = Architecture.from_config(json.loads(config_path.read_text()), str(config_path))
+        architecture = DecoderConfig.from_config(json.loads(config_path.read_text()), str(config_path))
         files = sorted(folder.glob("*.safetensors"))
         if not files:
             raise FileNotFoundError(f"{folder} holds no *.safetensors: save the model with save_pretrained")
@@ -125,7 +125,7 @@ class Transformer:
     def from_model(cls, model: Any) -> Transformer:
         """The parameters of a transformers model, shared: what the optimiser writes is what is sampled from."""
         weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-        return cls(Architecture.from_config(model.config.to_dict(), type(model).__name__), weights)
+        return cls(DecoderConfig.from_config(model.config.to_dict(), type(model).__name__), weights)
 
     def padded(self, tokens: int) -> int:
         """The number of tokens, at least ``tokens``, to which a forward pass is best padded."""
@@ -207,7 +207,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (x * cos).addcmul_(torch.cat([x[..., half:], x[..., :half]], -1), sin)
 
 
-def _rope_frequencies(arch: Architecture) -> Tensor:
+def _rope_frequencies(arch: DecoderConfig) -> Tensor:
     """Inverse frequencies ``[head_dim / 2]``, float32; llama3 stretches the long wavelengths."""
     exponent = torch.arange(0, arch.head_dim, 2, dtype=torch.int64).float() / arch.head_dim
     frequencies = 1.0 / (arch.rope["rope_theta"] ** exponent)

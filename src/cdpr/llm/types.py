@@ -1,17 +1,26 @@
-"""What every chat model speaks: token ids in, completions with token ids and log-probabilities out."""
+"""What every language model speaks: token ids or messages in, completions out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from ..settings import SettingsError
 
 if TYPE_CHECKING:
     from .tokenizer import ChatTokenizer
 
+Messages = Sequence[Mapping[str, str]]
+"""A conversation: ``role`` (system, user, assistant) and ``content`` of each message."""
+
 
 class ModelFailure(Exception):
     """A model gave no answer (server gone, time-out): a failure of this request, not of the program."""
+
+
+class ModelUnavailable(ModelFailure):
+    """The model answers nobody: server gone, overloaded or refusing. The next request will fare no better."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +51,9 @@ class Sampling:
 class Completion:
     """One assistant turn.
 
-    ``token_ids`` ends with the end-of-turn token when ``finish_reason`` is ``stop``; ``text`` leaves special
-    tokens out. ``logprobs`` (one per token id, nats) are taken under the temperature-scaled softmax before
-    top-p and top-k, and at temperature 1 when decoding is greedy.
+    ``token_ids`` ends with the end-of-turn token when ``finish_reason`` is ``stop``, and is empty where a model tells
+    only text; ``text`` leaves special tokens out. ``logprobs`` (one per token id, nats; empty where they are not told)
+    are taken under the temperature-scaled softmax before top-p and top-k, and at temperature 1 when decoding is greedy.
     """
 
     text: str
@@ -66,16 +75,32 @@ class Request:
     seed: int
 
 
-class ChatModel(Protocol):
-    """A model that completes a conversation given as token ids."""
+class Model(Protocol):
+    """A language model. Each kind overrides what it can do; asking for the rest raises SettingsError.
 
-    tokenizer: ChatTokenizer
+    ``tokenizer`` is None where the model takes messages only. The completions asked for by their indices ``samples``
+    come in that order, and concurrent calls may be answered together. As far as the model is of this process or
+    takes seeds, completion k is a function of (prompt, sampling, seed, k) alone. Both methods raise
+    :class:`ModelFailure` where there is no answer to this request and :class:`ModelUnavailable` where there is none
+    to any; messages of errors never quote question or answer.
+    """
+
+    tokenizer: ChatTokenizer | None = None
 
     async def sample(
-        self, prompt: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
+        self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """The completions of ``prompt`` with the indices ``samples``, in their order.
+        """Completions of a prompt of token ids."""
+        raise SettingsError(
+            f"{self!r} takes messages only; here a model that takes tokens is needed (a folder, or vLLM)"
+        )
 
-        Completion k is a function of (prompt, sampling, seed, k) alone; concurrent calls may be answered together.
-        """
-        ...
+    async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
+        """Answers to a conversation."""
+        if self.tokenizer is None:
+            raise SettingsError(f"{self!r} cannot answer messages: it has no tokenizer")
+        return await self.sample(self.tokenizer.opening(messages), samples, sampling, seed)
+
+    def refresh(self) -> None:
+        """Forget what was kept to be quick: what comes after shall not depend on it, to the last bit."""
+        return None

@@ -14,8 +14,8 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from ...agents.policy import PolicyAgent
 from ...cases import CaseRecord
 from ...environment import State, Trajectory, run_episode
-from ...llm.types import ModelFailure
-from .model import CONVERSATION, RolloutModel, seeding
+from ...llm import ModelFailure, ModelSpec, open_model
+from ...llm.rollout_server import CONVERSATION, RolloutServer
 from .session import read_session
 from .tokens import tokens_of
 
@@ -56,7 +56,8 @@ class DiagnosticLoop(AgentLoopBase):
         plan = session.settings.training
         case = session.parts[row["part"]][int(row["place"])]
         seed = session.seed_of(row["part"], case, int(row["iteration"]), int(row.get("session_id", 0)))
-        model = RolloutModel(self.server_manager, session.tokenizer, seeding(plan.verl.rollout), plan.verl.timeout_s)
+        spec = ModelSpec.of_rollouts(session.settings)
+        model = open_model(spec, client=self.server_manager, tokenizer=session.tokenizer)
         temperature = 0.0 if row["part"] == "validation" else plan.temperature
         agent = PolicyAgent(model, session.prompts, session.settings.policy, temperature)
         CONVERSATION.set(str(row.get("uid", case.note_id)))
@@ -101,7 +102,7 @@ class DiagnosticLoop(AgentLoopBase):
         )
 
 
-def _versions(model: RolloutModel | None) -> dict[str, Any]:
+def _versions(model: RolloutServer | None) -> dict[str, Any]:
     """The first and the last version of the weights that answered, which verl wants to know."""
     known = model.versions if model else ()
     return {"min_global_steps": min(known, default=0), "max_global_steps": max(known, default=0)}

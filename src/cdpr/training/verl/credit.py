@@ -8,11 +8,10 @@ from typing import Any
 
 from ...agents.policy import PolicyAgent
 from ...environment import Trajectory
-from ...llm.completions import TokenServer
+from ...llm import ModelSpec, open_model
 from ...settings import SettingsError
 from ..algorithms.base import Advantages, Context
 from ..trainer import check_finite
-from .model import RolloutModel, seeding
 from .session import Session
 
 
@@ -25,9 +24,8 @@ class GroupCredit:
 
     def __init__(self, session: Session, client: Any):
         self.session, self.client = session, client
-        context = Context(
-            session.settings, session.environment, self._agent(client), self._frozen, _no_snapshot, session.seed
-        )
+        policy = self._agent(ModelSpec.of_rollouts(session.settings), client=client)
+        context = Context(session.settings, session.environment, policy, self._frozen, _no_snapshot, session.seed)
         name = session.settings.training.algorithm
         self.algorithm = importlib.import_module(f"..algorithms.{name}", __package__).build(context)
 
@@ -37,26 +35,21 @@ class GroupCredit:
         check_finite(credit, [group])
         return credit
 
-    def _agent(self, client: Any) -> PolicyAgent:
-        plan = self.session.settings.training
-        model = RolloutModel(client, self.session.tokenizer, seeding(plan.verl.rollout), plan.verl.timeout_s)
-        return PolicyAgent(model, self.session.prompts, self.session.settings.policy, plan.temperature)
+    def _agent(self, spec: ModelSpec, **parts: Any) -> PolicyAgent:
+        model = open_model(spec, tokenizer=self.session.tokenizer, **parts)
+        settings = self.session.settings
+        return PolicyAgent(model, self.session.prompts, settings.policy, settings.training.temperature)
 
     def _frozen(self) -> PolicyAgent:
         """The initial policy: at the address that the settings give, or on the servers that the trainer started."""
-        settings, place = self.session.settings, self.session.settings.training.verl.frozen
-        if place.url is None:
+        settings = self.session.settings
+        if settings.training.verl.frozen.url is None:
             frozen = getattr(self.client, "frozen", None)
             if frozen is None:
                 raise SettingsError("no frozen server: set training.verl.frozen.url, or leave verl to start one")
-            return self._agent(frozen)
+            return self._agent(ModelSpec.of_rollouts(settings), client=frozen)
         credentialed = any(case.credentialed for cases in self.session.parts.values() for case in cases)
-        model = TokenServer(
-            place.url, place.name or settings.policy.model, settings.governance, self.session.tokenizer,
-            credentialed=credentialed, at_once=place.at_once, timeout=settings.training.verl.timeout_s,
-            retries=place.retries,
-        )  # fmt: skip
-        return PolicyAgent(model, self.session.prompts, settings.policy, settings.training.temperature)
+        return self._agent(ModelSpec.of_frozen_server(settings, credentialed=credentialed))
 
 
 def _no_snapshot() -> PolicyAgent:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-import httpx
+import httpx2
 
 from ...settings import Settings, SettingsError
 from .memory import longest_sequence
@@ -107,8 +107,8 @@ def _await(url: str, keeper: _Keeper, patience: float, log: Path) -> None:
     """Wait for the first answer."""
     until = time.monotonic() + patience
     while time.monotonic() < until and not keeper.failed:
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{url}/models", timeout=5, trust_env=False).is_success:
+        with contextlib.suppress(httpx2.HTTPError):
+            if httpx2.get(f"{url}/models", timeout=5, trust_env=False).is_success:
                 return
         time.sleep(0.5)
     why = keeper.failed or f"it gave no answer within {patience:g} seconds"

@@ -1,4 +1,4 @@
-"""verl's rollout servers as one of our chat models."""
+"""verl's rollout servers as a model. verl itself is not needed: its client is handed over."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
-from ...llm.tokenizer import ChatTokenizer
-from ...llm.types import Completion, ModelFailure, Sampling
-from ...seeding import derive_seed
+from ..seeding import derive_seed
+from .spec import ModelSpec
+from .tokenizer import ChatTokenizer
+from .types import Completion, Model, ModelFailure, Sampling
 
 Seeding = Callable[[int, int], dict[str, int]]
 
@@ -28,8 +29,8 @@ def seeding(rollout: str) -> Seeding:
     return lambda seed, k: {"seed": seed, "sample": k}
 
 
-class RolloutModel:
-    """A :class:`~cdpr.llm.types.ChatModel` over ``client.generate``, verl's call to whichever server is free.
+class RolloutServer(Model):
+    """A model over ``client.generate``, verl's call to whichever server is free.
 
     Every call ends within ``timeout`` seconds. What goes wrong in a server is a failure of the request, told by the
     kind of error alone: its message may quote the prompt. ``versions`` are those of the weights that answered.
@@ -39,21 +40,26 @@ class RolloutModel:
         self.client, self.tokenizer, self.seeding, self.timeout = client, tokenizer, seeding, timeout
         self.versions: set[int] = set()
 
+    @classmethod
+    def open(cls, spec: ModelSpec, client: Any, tokenizer: ChatTokenizer) -> RolloutServer:
+        """The servers that ``client`` leads to."""
+        return cls(client, tokenizer, seeding(spec.where.partition(":")[2]), spec.timeout)
+
     async def sample(
-        self, prompt: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
+        self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """See :class:`~cdpr.llm.types.ChatModel`. Raises ModelFailure."""
+        """See :class:`~cdpr.llm.types.Model`."""
         asked = {
             "max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p,
             "top_k": sampling.top_k or -1, "logprobs": True,
         }  # fmt: skip
-        return list(await asyncio.gather(*(self._one(prompt, asked | self.seeding(seed, k)) for k in samples)))
+        return list(await asyncio.gather(*(self._one(prompt_ids, asked | self.seeding(seed, k)) for k in samples)))
 
-    async def _one(self, prompt: Sequence[int], asked: dict[str, Any]) -> Completion:
+    async def _one(self, prompt_ids: Sequence[int], asked: dict[str, Any]) -> Completion:
         name = CONVERSATION.get() or uuid4().hex
         try:
             async with asyncio.timeout(self.timeout):
-                output = await self.client.generate(name, prompt_ids=list(prompt), sampling_params=asked)
+                output = await self.client.generate(name, prompt_ids=list(prompt_ids), sampling_params=asked)
         except TimeoutError:
             raise ModelFailure(f"a rollout server gave no answer within {self.timeout:g} seconds") from None
         except Exception as error:  # another process failed, in a way of its own

@@ -1,0 +1,55 @@
+"""One line of an evaluation: what is kept of one workup, as it is written and as it is read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, model_validator
+
+
+class EvaluationRow(BaseModel):
+    """One case under one decoding. Of credentialed cases ``note_id``, ``diagnosis`` and ``gold`` are digests.
+
+    ``turns`` counts replies, the diagnosis included; ``n_*`` are the counts of
+    :class:`~cdpr.environment.Effort`, ``n_tests`` and ``n_na`` what the utility charges of them (N_tests, N_na);
+    ``cost_usd`` is in US dollars; ``forced`` tells that the diagnosis had to be forced.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    note_id: str
+    decoding: Literal["greedy", "sampled"]
+    correct: bool
+    diagnosis: str
+    gold: str
+    turns: NonNegativeInt
+    n_issued: NonNegativeInt
+    n_available: NonNegativeInt
+    n_unavailable: NonNegativeInt
+    n_invalid: NonNegativeInt
+    n_repeated: NonNegativeInt
+    n_physical: NonNegativeInt
+    n_tests: NonNegativeInt
+    n_na: NonNegativeInt
+    cost_usd: NonNegativeFloat
+    utility: float
+    forced: bool
+
+    @model_validator(mode="after")
+    def _counts_agree(self) -> EvaluationRow:
+        if self.n_na != self.n_unavailable + self.n_invalid:
+            raise ValueError(f"n_na {self.n_na} is not n_unavailable {self.n_unavailable} + n_invalid {self.n_invalid}")
+        return self
+
+    def line(self) -> str:
+        """The row as one line of JSON."""
+        return json.dumps(self.model_dump(), ensure_ascii=False) + "\n"
+
+
+def read_rows(path: Path) -> Iterator[EvaluationRow]:
+    """The rows of a file, one at a time. Raises pydantic's ValidationError for a line that is none."""
+    with path.open(encoding="utf-8") as lines:
+        yield from map(EvaluationRow.model_validate_json, lines)

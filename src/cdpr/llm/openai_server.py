@@ -1,0 +1,102 @@
+"""A model behind a server that speaks the OpenAI protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx2
+
+from ..seeding import derive_seed
+from .guard import unix_socket
+from .server import ServedModel
+from .spec import ModelSpec
+from .tokenizer import ChatTokenizer
+from .types import Completion, Messages, Sampling
+
+
+class OpenAIServer(ServedModel):
+    """Answers messages; with a ``tokenizer`` also prompts of token ids, as vLLM serves them.
+
+    For those the server is asked for token ids (``return_token_ids``, vLLM 0.10.2 and later); where it gives none, the
+    text is tokenised, which may split it otherwise than it was sampled. Log-probabilities are not asked for: nobody
+    trains on these replies.
+    """
+
+    package = "openai"
+    key_names = ("CDPR_API_KEY", "OPENAI_API_KEY")
+
+    def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
+        super().__init__(spec)
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def open(cls, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> OpenAIServer:
+        """Not connected yet."""
+        return cls(spec, tokenizer)
+
+    def client(self, connection: httpx2.AsyncClient) -> Any:
+        """See :class:`ServedModel`."""
+        url = "http://localhost/v1" if unix_socket(self.address) else self.address
+        return self._sdk.AsyncOpenAI(
+            api_key="unused", base_url=url, http_client=connection, max_retries=0, timeout=None
+        )
+
+    def authorise(self, request: httpx2.Request, key: str | None) -> None:
+        """As bearer."""
+        request.headers.pop("Authorization", None)
+        if key:
+            request.headers["Authorization"] = f"Bearer {key}"
+
+    async def sample(
+        self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
+    ) -> list[Completion]:
+        """See :class:`~cdpr.llm.types.Model`."""
+        if self.tokenizer is None:
+            return await super().sample(prompt_ids, samples, sampling, seed)
+        extra = {"top_k": sampling.top_k or -1, "return_token_ids": True}
+        return await self._all(
+            samples,
+            lambda client, k: client.completions.create(
+                model=self.spec.name, prompt=list(prompt_ids), max_tokens=sampling.max_tokens,
+                temperature=sampling.temperature, top_p=sampling.top_p, seed=derive_seed(seed, k), extra_body=extra,
+            ),
+            self._continuation,
+        )  # fmt: skip
+
+    async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
+        """See :class:`~cdpr.llm.types.Model`."""
+        cuts: dict[str, Any] = {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
+        cuts |= {"extra_body": {"top_k": sampling.top_k}} if sampling.top_k else {}
+        return await self._all(
+            samples,
+            lambda client, k: client.chat.completions.create(
+                model=self.spec.name, messages=[dict(m) for m in messages], max_tokens=sampling.max_tokens,
+                temperature=sampling.temperature, seed=derive_seed(seed, k), **cuts,
+            ),
+            _answer,
+        )  # fmt: skip
+
+    def _continuation(self, answer: Any) -> Completion:
+        choice, tokenizer = answer.choices[0], self.tokenizer
+        assert tokenizer is not None
+        ids, stopped = getattr(choice, "token_ids", None), choice.finish_reason == "stop"
+        if ids is None:
+            text = _text(choice.text)
+            ids = tokenizer.encode(text) + [tokenizer.end_of_turn] * stopped
+        elif isinstance(ids, list) and all(isinstance(i, int) for i in ids):
+            text = tokenizer.decode(ids)
+        else:
+            raise TypeError("token ids are no numbers")
+        return Completion(text, tuple(ids), (), "stop" if stopped else "length")
+
+
+def _answer(answer: Any) -> Completion:
+    choice = answer.choices[0]
+    return Completion(_text(choice.message.content), (), (), "length" if choice.finish_reason == "length" else "stop")
+
+
+def _text(found: Any) -> str:
+    if not isinstance(found, str):
+        raise TypeError("the answer is no text")
+    return found

@@ -1,0 +1,136 @@
+"""What models behind an address share: the guard, the key, time-out and further tries, and errors that quote nothing.
+
+The official clients (``openai``, ``anthropic``) send the requests; connection, key and tries are ours, because
+credentialed text goes straight to the host that was asked about, or nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import httpx2
+
+from ..settings import SettingsError
+from .guard import host_of, is_local, unix_socket
+from .spec import ModelSpec
+from .types import Completion, Model, ModelFailure, ModelUnavailable
+
+_THIS_REQUEST = (400, 413, 422)  # what a server answers to a request that it cannot serve; others it may
+_LONGEST_PAUSE = 30.0  # seconds
+_UNLIMITED = httpx2.Limits()  # how many requests are open at a time is for the spec to say
+_NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # from what has not the agreed form
+
+
+class ServedModel(Model):
+    """A model behind ``spec.address``, asked through the package ``package``.
+
+    A key is read from the first of ``key_names`` that the environment sets, when a request is sent, and kept nowhere.
+    Time-outs, lost connections, 429 and 5xx are tried again. Redirects are not followed. Proxies of the environment
+    serve only open cases on other machines.
+    """
+
+    package: ClassVar[str]
+    key_names: ClassVar[tuple[str, ...]]
+
+    def __init__(self, spec: ModelSpec) -> None:
+        assert spec.address is not None
+        self.spec, self.address = spec, spec.address
+        self._called = f"model {spec.name!r} at {host_of(self.address)}"
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sdk = _import(self.package, self._called)
+
+    @classmethod
+    def open(cls, spec: ModelSpec) -> ServedModel:
+        """Not connected yet."""
+        return cls(spec)
+
+    def __repr__(self) -> str:
+        return f"<{self._called}>"
+
+    def client(self, connection: httpx2.AsyncClient) -> Any:
+        """The package's client over ``connection``, which neither tries again nor adds a key of its own."""
+        raise NotImplementedError
+
+    def authorise(self, request: httpx2.Request, key: str | None) -> None:
+        """Put the key where the protocol wants it, and nothing where there is none."""
+        raise NotImplementedError
+
+    async def _all(
+        self, samples: Sequence[int], ask: Callable[[Any, int], Awaitable[Any]], read: Callable[[Any], Completion]
+    ) -> list[Completion]:
+        """The answers to ``ask(client, k)`` for every sample k, as ``read`` understands them."""
+        return list(await asyncio.gather(*(self._one(lambda client, k=k: ask(client, k), read) for k in samples)))
+
+    async def _one(self, ask: Callable[[Any], Awaitable[Any]], read: Callable[[Any], Completion]) -> Completion:
+        self.spec.check()
+        client, gate = self._connected()
+        async with gate:
+            for attempt in range(self.spec.retries + 1):
+                if attempt:
+                    await asyncio.sleep(min(self.spec.pause * 2 ** (attempt - 1), _LONGEST_PAUSE))
+                found = await self._try(client, ask, read)
+                if isinstance(found, Completion):
+                    return found
+                if isinstance(found, ModelFailure):
+                    raise found
+        raise ModelUnavailable(
+            f"{self._called}: {found}, {self.spec.retries + 1} times; see whether the server is well"
+        )
+
+    async def _try(
+        self, client: Any, ask: Callable[[Any], Awaitable[Any]], read: Callable[[Any], Completion]
+    ) -> Completion | ModelFailure | str:
+        """The answer, or why there is none: an error to raise, or a problem that may pass. What is raised here would
+        drag along the package's error, which holds what the server said, and that may quote the question."""
+        sdk = self._sdk
+        try:
+            async with asyncio.timeout(self.spec.timeout):  # of all of it: a server may also drip
+                return read(await ask(client))
+        except TimeoutError:
+            return f"no answer within {self.spec.timeout:g} seconds"
+        except sdk.APIConnectionError as error:
+            return f"no connection ({type(error.__cause__).__name__})"
+        except sdk.APIStatusError as error:
+            status = error.status_code
+        except (sdk.APIError, *_NO_ANSWER):
+            return ModelFailure(f"{self._called}: what came back is no answer in the form of the protocol")
+        if status in _THIS_REQUEST:
+            return ModelFailure(f"{self._called}: status {status}, the server does not accept the request")
+        if status == 429 or status >= 500:
+            return f"status {status}"
+        return ModelUnavailable(
+            f"{self._called}: status {status}; check address, model name and key ({self.key_names[0]})"
+        )
+
+    def _connected(self) -> tuple[Any, asyncio.Semaphore]:
+        """One connection pool for all requests of an event loop: a pool for each would cost more than the request."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            socket = unix_socket(self.address)
+            connection = httpx2.AsyncClient(
+                transport=httpx2.AsyncHTTPTransport(uds=socket, limits=_UNLIMITED) if socket else None,
+                limits=_UNLIMITED,
+                timeout=None,
+                follow_redirects=False,
+                trust_env=not (self.spec.credentialed or is_local(self.address)),
+                auth=self._with_key,
+            )
+            self._loop = loop
+            self._pool = self.client(connection), asyncio.Semaphore(self.spec.at_once)
+        return self._pool
+
+    def _with_key(self, request: httpx2.Request) -> httpx2.Request:
+        self.authorise(request, next((os.environ[name] for name in self.key_names if os.environ.get(name)), None))
+        return request
+
+
+def _import(package: str, called: str) -> ModuleType:
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError:
+        raise SettingsError(f"{called}: the package `{package}` is not installed: pip install {package}") from None

@@ -1,0 +1,150 @@
+"""Which model is meant and on what terms it is asked, and the one door behind which all kinds of models stand."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..settings import Settings, SettingsError
+from ..settings.agents import AgentEntry
+from ..settings.data import Governance
+from ..settings.datasets import Structurer
+from ..settings.schema import Policy
+from .types import Model
+
+if TYPE_CHECKING:
+    from .guard import Disclosure
+
+# Modules are found by name, so that the code of a job holds the kind of model that it asks, and no other.
+_KINDS = {
+    "folder": "cdpr.llm.sampler:InProcessSampler",
+    "openai": "cdpr.llm.openai_server:OpenAIServer",
+    "anthropic": "cdpr.llm.anthropic_server:AnthropicServer",
+    "verl": "cdpr.llm.rollout_server:RolloutServer",
+}
+_SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
+_LONG_ANSWER = 600.0  # seconds for an agent that may think aloud
+
+
+def kind_of(where: str) -> str:
+    """The kind of model at ``where``: ``folder``, ``openai``, ``anthropic`` or ``verl``."""
+    return _SCHEMES.get(where.partition(":")[0], "folder")
+
+
+def module_of(where: str) -> str:
+    """The module that opens the model at ``where``: root of the code of a job that asks it."""
+    return _KINDS[kind_of(where)].partition(":")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """A model and the terms on which it is asked.
+
+    ``where`` is a Hugging Face folder, ``http(s)://HOST:PORT/v1`` or ``unix:/PATH`` of a server that speaks the OpenAI
+    protocol (under ``/v1``), ``anthropic`` (or ``anthropic:URL``), or ``verl:ROLLOUT``, verl's own rollout servers.
+    ``name`` is what a server calls the model. ``credentialed`` says whether it is asked about text under a data use
+    agreement; it has no default, so that no caller forgets it. A server has ``timeout`` seconds for a whole answer,
+    is tried again ``retries`` times after ``pause`` seconds, twice that, and so on up to 30, and is asked ``at_once``
+    questions at a time. ``device`` is where a folder's model computes (``cpu``, ``cuda``).
+    """
+
+    where: str
+    credentialed: bool
+    name: str = ""
+    governance: Governance = field(default_factory=Governance)
+    timeout: float = 120.0
+    retries: int = 3
+    pause: float = 1.0
+    at_once: int = 256
+    device: str = "cpu"
+
+    @property
+    def kind(self) -> str:
+        """``folder``, ``openai``, ``anthropic`` or ``verl``."""
+        return kind_of(self.where)
+
+    @property
+    def address(self) -> str | None:
+        """Where requests go; None for what no address leads to."""
+        if self.kind == "anthropic":
+            return self.where.partition(":")[2] or "https://api.anthropic.com"
+        return self.where if self.kind == "openai" else None
+
+    def check(self, dataset: str = "") -> Disclosure | None:
+        """Ask before any work is done: what ``run.json`` shall tell where credentialed text is sent to another machine,
+        None where it stays here. Raises SettingsError for a model that cannot be opened, and GovernanceError, which
+        names ``dataset``, where text must not go."""
+        if self.kind == "folder" and not (Path(self.where) / "config.json").is_file():
+            raise SettingsError(
+                f"{self.where}: no Hugging Face folder (config.json is missing); name the folder of an instruct model, "
+                "or a server as http://HOST:PORT/v1"
+            )
+        if self.address is None:
+            return None
+        if not self.name:
+            raise SettingsError(
+                "a server is set as model, but not which model of it: set the key beside it that names it (`name` of a "
+                "structurer, `served_as` of an agent)"
+            )
+        from .guard import allow
+
+        return allow(self.address, self.credentialed, self.governance, dataset)
+
+    @classmethod
+    def of_agent(cls, entry: AgentEntry, settings: Settings, *, credentialed: bool) -> ModelSpec:
+        """The model of an entry of ``workflow/agents.yaml`` that names a folder or an address."""
+        where = str(entry.model)
+        if kind_of(where) == "folder":
+            return cls.of_folder(where, settings.policy.model_copy(update={"model": where}))
+        return cls(
+            where=where, name=entry.served_as or "", credentialed=credentialed, governance=settings.governance,
+            timeout=_LONG_ANSWER,
+        )  # fmt: skip
+
+    @classmethod
+    def of_folder(cls, folder: str | Path, policy: Policy) -> ModelSpec:
+        """A Hugging Face folder, on the device that ``policy`` asks for; text stays in this process, whatever it is."""
+        from .device import device_of
+
+        return cls(where=str(folder), credentialed=True, device=device_of(policy))
+
+    @classmethod
+    def of_structurer(cls, settings: Structurer, governance: Governance, *, credentialed: bool) -> ModelSpec:
+        """The model that helps with notes in free form. Raises SettingsError where none is named."""
+        if not settings.model:
+            raise SettingsError(
+                "no model is named: set the key `model` to a Hugging Face folder or the URL of a server"
+            )
+        return cls(
+            where=settings.model, name=settings.name or "", credentialed=credentialed, governance=governance,
+            at_once=settings.at_once,
+        )  # fmt: skip
+
+    @classmethod
+    def of_frozen_server(cls, settings: Settings, *, credentialed: bool) -> ModelSpec:
+        """The initial policy at ``training.verl.frozen.url``."""
+        verl = settings.training.verl
+        return cls(
+            where=str(verl.frozen.url), name=verl.frozen.name or settings.policy.model, credentialed=credentialed,
+            governance=settings.governance, timeout=verl.timeout_s, retries=verl.frozen.retries,
+            at_once=verl.frozen.at_once,
+        )  # fmt: skip
+
+    @classmethod
+    def of_rollouts(cls, settings: Settings) -> ModelSpec:
+        """verl's rollout servers, on the machines of the run."""
+        verl = settings.training.verl
+        return cls(where=f"verl:{verl.rollout}", credentialed=True, timeout=verl.timeout_s)
+
+
+def open_model(spec: ModelSpec, **parts: Any) -> Model:
+    """The model of ``spec``, opened: a folder's weights are read, a server is asked nothing yet.
+
+    ``parts``: the ``tokenizer`` with which a server that answers token prompts (vLLM) takes them, or verl's ``client``
+    and its ``tokenizer``. Raises SettingsError and GovernanceError as :meth:`ModelSpec.check`.
+    """
+    spec.check()
+    module, _, name = _KINDS[spec.kind].partition(":")
+    return getattr(importlib.import_module(module), name).open(spec, **parts)
