@@ -1,18 +1,18 @@
-"""``run.json``: what a finished stage says of itself. The frame around every stage writes it; tables, the page and the
+"""``run.json``: what a finished job says of itself. The frame around every stage writes it; tables, the page and the
 index of runs read it again."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-SCHEMA_VERSION = 1
-# How MLflow lists a run: the tag that holds its key, and the experiment of its stage.
+SCHEMA_VERSION = 2
+# How MLflow lists a run: the tag that holds its key, and the experiment of most stages.
 KEY_TAG = "cdpr.run_key"
-EXPERIMENTS = {"train": "cdpr/training", "evaluate": "cdpr/evaluation"}
-OTHER_EXPERIMENT = "cdpr/pipeline"
+PIPELINE = "cdpr/pipeline"
 
 
 class FileDigest(BaseModel):
@@ -30,6 +30,7 @@ class RunRecord(BaseModel):
 
     schema_version: int = SCHEMA_VERSION
     stage: str = ""
+    experiment: str = PIPELINE
     run_key: str = ""
     status: str = "finished"
     tier: str | None = None
@@ -63,11 +64,11 @@ class RunRecord(BaseModel):
 
     @property
     def name(self) -> str:
-        """Its name in the index: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest/private``, ``main_table``."""
-        parts = [self.options[name] for name in ("run", "dataset") if name in self.options]
-        return "/".join(parts if "run" in self.options else [self.stage, *parts])
+        """Its name in the index."""
+        return run_name(self.stage, self.options)
 
-    @property
-    def experiment(self) -> str:
-        """The experiment under which the index lists it."""
-        return EXPERIMENTS.get(self.stage, OTHER_EXPERIMENT)
+
+def run_name(stage: str, options: Mapping[str, str]) -> str:
+    """Name of a run in the index: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
+    parts = [options[name] for name in ("run", "dataset") if name in options]
+    return "/".join(parts if "run" in options else [stage, *parts])

@@ -21,7 +21,15 @@ PACKAGE = "cdpr"
 
 # Modules that decide when and where stages run, or write down that they ran, but never what they compute.
 # The values of the settings enter a key by themselves, so their documentation may change freely.
-BOOKKEEPING = ("cdpr.cli", "cdpr.job", "cdpr.run_key", "cdpr.settings", "cdpr.tracking", "cdpr.workflow")
+BOOKKEEPING = (
+    "cdpr.cli",
+    "cdpr.job",
+    "cdpr.records",
+    "cdpr.run_key",
+    "cdpr.settings",
+    "cdpr.tracking",
+    "cdpr.workflow",
+)
 
 
 def run_key(

@@ -54,7 +54,9 @@ def test_the_miniature_runs_on_a_real_slurm(project, tmp_path):
     assert missing() == [], f"Slurm is not whole here: {missing()}"
     with one_node(tmp_path / "slurm") as environment:
         project.environment |= environment
-        said = project.snakemake("smoke", "--workflow-profile", "profiles/slurm", "--slurm-status-command", "squeue",
-                                 "--slurm-init-seconds-before-status-checks", "1", "--seconds-between-status-checks", "2")  # fmt: skip
+        said = project.snakemake(
+            "smoke", "--workflow-profile", "profiles/slurm", "--slurm-status-command", "squeue",
+            "--slurm-init-seconds-before-status-checks", "1", "--seconds-between-status-checks", "2",
+        )  # fmt: skip
     assert "has been submitted with SLURM jobid" in said and re.search(r"\d+ of \d+ steps \(100%\) done", said)
     assert len(project.read("evaluations/cdpr-seed0/mimic_iv.jsonl")) > 1000

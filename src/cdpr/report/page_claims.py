@@ -14,7 +14,6 @@ from ..results.table import interval
 from ..settings import Settings
 
 
-
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 

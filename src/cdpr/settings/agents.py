@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from .datasets import ADDRESSES
 from .section import Section, key
 from .shipped import read_shipped
 
 AGENTS_FILE = "workflow/agents.yaml"
 POLICY = "policy"
-ADDRESSES = ("http://", "https://", "unix:", "anthropic:")
 
 
 class Look(Section):

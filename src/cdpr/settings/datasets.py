@@ -14,7 +14,7 @@ from pydantic import Field, field_serializer, model_validator
 
 from .section import Section, key
 
-ADDRESSES = ("http://", "https://", "unix:")  # what begins so is a server; any other model is a folder
+ADDRESSES = ("http://", "https://", "unix:", "anthropic")  # what begins so is a server; any other model is a folder
 
 
 class Source(Section):

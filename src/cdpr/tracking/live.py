@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..job import Job
+from ..records import run_name
 from ..settings import Settings
-from .mlflow_index import MlflowIndex, numbers, run_name, tracking_uri
+from .mlflow_index import MlflowIndex, numbers, tracking_uri
 
 _BATCH = 10
 _FLUSH_SECONDS = 60.0

@@ -5,7 +5,6 @@ MLflow is imported inside functions only: importing it takes seconds.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ..job import Job
+from ..records import KEY_TAG, PIPELINE, RunRecord
 from ..settings import Settings
 from .metrics import read_metrics
 
-KEY_TAG = "cdpr.run_key"
 CURRENT_TAG = "cdpr.current"
-EXPERIMENTS = ("cdpr/training", "cdpr/evaluation", "cdpr/pipeline")
+EXPERIMENTS = ("cdpr/training", "cdpr/evaluation", PIPELINE)
 _BATCH = 900  # MLflow takes at most 1,000 metrics in one call
 _PARAM_BATCH = 90
 
@@ -32,12 +31,6 @@ def tracking_uri(settings: Settings) -> str:
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     """The numeric entries of a metrics row, without its step."""
     return {k: float(v) for k, v in row.items() if k != "step" and isinstance(v, (int, float))}
-
-
-def run_name(stage: str, options: Mapping[str, str]) -> str:
-    """Name of a run in the index: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
-    parts = [options[k] for k in ("run", "dataset") if k in options]
-    return "/".join(parts if "run" in options else [stage, *parts])
 
 
 class MlflowIndex:
@@ -98,37 +91,31 @@ class MlflowIndex:
         for start in range(0, len(points), _BATCH):
             self.client.log_batch(run_id, metrics=points[start : start + _BATCH])
 
-    def upsert(self, record: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> bool:
+    def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]]) -> bool:
         """Index one ``run.json`` with its metric history; False when it stood there whole already."""
-        stage, options, key = record["stage"], record["options"], record["run_key"]
-        where = record["experiment"]
-        found = self.client.search_runs([self.experiment(where)], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
+        query = f"tags.`{KEY_TAG}` = '{record.run_key}'"
+        found = self.client.search_runs([self.experiment(record.experiment)], query, max_results=1)
         if found and found[0].info.status == "FINISHED":
             if found[0].data.tags.get(CURRENT_TAG) != "true":
                 self.client.set_tag(found[0].info.run_id, CURRENT_TAG, "true")
             return False
-        started = int(datetime.fromisoformat(record["started"]).timestamp() * 1000)
-        run_id = self.find_or_create(where, run_name(stage, options), key, record_tags(record), started)
+        started = int(datetime.fromisoformat(record.started).timestamp() * 1000)
+        run_id = self.find_or_create(record.experiment, record.name, record.run_key, record_tags(record), started)
         self._log_tags_and_parameters(run_id, record)
         last = self.last_step(run_id)
         self.log_history(run_id, [(r["step"], numbers(r)) for r in history if r["step"] > last])
-        final = {
-            **record["metrics"],
-            "wall_seconds": record["wall_seconds"],
-            "peak_memory_mb": record["peak_memory_mb"],
-        }
+        final = {**record.metrics, "wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
         step = history[-1]["step"] if history else 0
         self.log_history(run_id, [(step, {f"final/{k}" if history else k: v for k, v in final.items()})])
-        ended = started + int(record["wall_seconds"] * 1000)
-        self.client.set_terminated(run_id, status="FINISHED", end_time=ended)
+        self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
         return True
 
-    def _log_tags_and_parameters(self, run_id: str, record: Mapping[str, Any]) -> None:
+    def _log_tags_and_parameters(self, run_id: str, record: RunRecord) -> None:
         from mlflow.entities import Param, RunTag
 
         self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record_tags(record).items()])
         known = self.client.get_run(run_id).data.params
-        params = [Param(k, v[:6000]) for k, v in flatten(record["parameters"]).items() if k not in known]
+        params = [Param(k, v[:6000]) for k, v in flatten(record.parameters).items() if k not in known]
         for start in range(0, len(params), _PARAM_BATCH):
             self.client.log_batch(run_id, params=params[start : start + _PARAM_BATCH])
 
@@ -143,17 +130,16 @@ class MlflowIndex:
         return marked
 
 
-def record_tags(record: Mapping[str, Any]) -> dict[str, str]:
+def record_tags(record: RunRecord) -> dict[str, str]:
     """Tags of a run: its coordinates, how it came about, and digests of what it read and wrote."""
-    tags = {"stage": record["stage"], "tier": record["tier"], **record["options"], **record["tags"]}
-    if record["seed"] is not None:
-        tags["seed"] = str(record["seed"])
-    if record.get("commit"):
-        tags["mlflow.source.git.commit"] = record["commit"]
-    for side in ("inputs", "outputs"):
-        for label, entry in record[side].items():
-            tags[f"{side}.{label}"] = f"{entry['path']} sha256:{entry['sha256'][:16]}"
-    return {k: str(v) for k, v in tags.items()}
+    tags = {"stage": record.stage, "tier": str(record.tier), **record.options, **record.tags}
+    if record.seed is not None:
+        tags["seed"] = str(record.seed)
+    if record.commit:
+        tags["mlflow.source.git.commit"] = record.commit
+    for side, files in (("inputs", record.inputs), ("outputs", record.outputs)):
+        tags |= {f"{side}.{label}": f"{file.path} sha256:{file.sha256[:16]}" for label, file in files.items()}
+    return tags
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -191,8 +177,8 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
     new, keys = 0, set()
     records = sorted(Path(settings.paths.results).rglob("*run.json"))
     for path in records:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        metrics = record["outputs"].get("metrics", {}).get("path")
-        keys.add(record["run_key"])
-        new += index.upsert(record, read_metrics(metrics) if metrics else [])
+        record = RunRecord.read(path)
+        metrics = record.outputs.get("metrics")
+        keys.add(record.run_key)
+        new += index.upsert(record, read_metrics(metrics.path) if metrics else [])
     return {"records": len(records), "new": new, "superseded": index.retire_others(keys)}

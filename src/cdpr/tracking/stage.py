@@ -20,9 +20,9 @@ from typing import Any
 
 from ..files import write_text
 from ..job import Job
+from ..records import PIPELINE, FileDigest, RunRecord
 from ..run_key import package_folder, path_digest
 
-SCHEMA_VERSION = 2
 _PACKAGES = ("cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake", "verl", "vllm", "sglang",
              "ray")  # fmt: skip
 
@@ -46,7 +46,7 @@ def stage(
     tier: str = "demo",
     tags: Mapping[str, str] | None = None,
     seed: int | None = None,
-    experiment: str = "cdpr/pipeline",
+    experiment: str = PIPELINE,
 ) -> Iterator[Job]:
     """Time a stage, keep its outputs whole, and write ``record`` (a ``run.json``) last, all atomically.
 
@@ -77,16 +77,14 @@ def stage(
         try:
             yield run
             _put_all(run, final)
-            content = {
-                "schema_version": SCHEMA_VERSION, "stage": name, "experiment": experiment, "run_key": key,
-                "status": "finished", "tier": tier, "seed": seed, "options": run.options, "tags": run.tags,
-                "parameters": dict(parameters), "metrics": run.metrics, "code_digest": code,
-                "inputs": _describe(inputs), "outputs": _describe(final),
-                "started": started.isoformat(timespec="seconds"),
-                "wall_seconds": round(time.perf_counter() - clock, 3), "cpu_seconds": round(time.process_time(), 3),
-                "peak_memory_mb": peak_memory_mb(), "versions": versions(), "commit": _commit(),
-            }  # fmt: skip
-            write_text(record, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+            done = RunRecord(
+                stage=name, experiment=experiment, run_key=key, tier=tier, seed=seed, options=run.options,
+                tags=run.tags, parameters=dict(parameters), metrics=run.metrics, code_digest=code,
+                inputs=_describe(inputs), outputs=_describe(final), started=started.isoformat(timespec="seconds"),
+                wall_seconds=round(time.perf_counter() - clock, 3), cpu_seconds=round(time.process_time(), 3),
+                peak_memory_mb=peak_memory_mb(), versions=versions(), commit=_commit(),
+            )  # fmt: skip
+            write_text(record, json.dumps(done.model_dump(), indent=2, ensure_ascii=False) + "\n")
         finally:
             for folder in staging:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -151,8 +149,8 @@ def _put(staged: Path, final: Path) -> None:
     os.replace(staged, final)
 
 
-def _describe(paths: Mapping[str, str | Path]) -> dict[str, dict[str, str]]:
-    return {label: {"path": str(path), "sha256": path_digest(path)} for label, path in paths.items()}
+def _describe(paths: Mapping[str, str | Path]) -> dict[str, FileDigest]:
+    return {label: FileDigest(path=str(path), sha256=path_digest(path)) for label, path in paths.items()}
 
 
 def _commit() -> str | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
 
+from ..records import RunRecord
 from ..tracking.mlflow_index import flatten
 from .plan import Plan
 from .stages import STAGES
@@ -28,18 +28,18 @@ def clean_state(plan: Plan) -> tuple[list[Path], list[Path]]:
 
 def differences(plan: Plan, record: Path) -> list[str]:
     """What has changed since a ``run.json`` was written, one line each; empty when its key still holds."""
-    old = json.loads(record.read_text(encoding="utf-8"))
-    stage, options = old["stage"], old["options"]
+    old = RunRecord.read(record)
+    stage, options = old.stage, old.options
     if stage not in STAGES:
         return [f"no stage bears the name {stage} any more: the result was made by an earlier version"]
-    if plan.key(stage, **options) == old["run_key"]:
+    if plan.key(stage, **options) == old.run_key:
         return []
     settings, _ = plan.settings_of(stage, options)
     lines = []
-    before, now = flatten(old["parameters"]), flatten(plan.parameters(stage, options))
+    before, now = flatten(old.parameters), flatten(plan.parameters(stage, options))
     for name in sorted(before | now):
         if before.get(name) != now.get(name):
             lines.append(f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}")
-    if old["code_digest"] != plan.code(stage, settings, options):
+    if old.code_digest != plan.code(stage, settings, options):
         lines.append(f"code reachable from {', '.join(plan.roots(stage, settings, options))} was edited")
     return lines or ["a stage before it has changed: ask `cdpr why` for the run.json of its inputs"]

@@ -202,8 +202,11 @@ class Plan:
     def begin(self) -> None:
         """Before the first job of a run: refuse paths that lead nowhere, keep others out, write the settings."""
         models = {"policy.model": self.settings.policy.model} if isinstance(self.init_policy, Given) else {}
-        models |= {f"agents.{name}.model": entry.folder for name, entry in self.settings.agents.items()
-                   if entry.folder and not entry.why}
+        models |= {
+            f"agents.{name}.model": entry.folder
+            for name, entry in self.settings.agents.items()
+            if entry.folder and not entry.why
+        }
         missing = [*missing_paths(self.settings), *(item for item in models.items() if not Path(item[1]).exists())]
         if missing:
             told = "\n".join(f"  {key}: {path}" for key, path in missing)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..records import PIPELINE
 from ..settings import Settings
 from ..settings.restrict import restrict, without
 
@@ -91,7 +92,7 @@ class Stage:
     also: Callable[[Plan, Options], Mapping[str, Any]] = lambda plan, options: {}
     more_code: Callable[[Plan, Settings, Options], list[str]] = lambda plan, settings, options: []
     outside: Callable[[Plan, Options], Mapping[str, str]] = lambda plan, options: {}
-    experiment: str = "cdpr/pipeline"
+    experiment: str = PIPELINE
     tensors: bool = False
     live: bool = False
     on_page: bool = False

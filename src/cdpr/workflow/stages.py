@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..agents.build import agent_code, agent_entry
 from ..settings import Settings
 from ..settings.datasets import DATASETS, IN_DOMAIN, benchmark_of
 from . import evidence
@@ -99,12 +100,12 @@ def _agent(plan: Plan, options: Options) -> Mapping[str, Any]:
 
 
 def _agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    entry = plan.settings.agents.get(options["run"])
-    return [entry.acts.partition(":")[0] if entry else "cdpr.agents.policy"]
+    return [*agent_code(agent_entry(plan.settings, options["run"]))]
 
 
 def _reference_agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    return sorted({entry.acts.partition(":")[0] for entry in plan.settings.agents.values()})
+    codes = (agent_code(entry) for entry in plan.settings.agents.values() if not entry.why)
+    return sorted({module for code in codes for module in code})
 
 
 def _importers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
