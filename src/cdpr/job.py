@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass
@@ -13,7 +15,7 @@ class Job:
     ``inputs`` are paths by name; ``out`` holds, per output name, the path to write to: a staging place on the same
     file system, renamed to where it belongs when the stage ends well. ``state`` is the job's own folder for work that
     survives a kill. ``options`` say which of the stage's jobs it is. ``metrics`` (name -> number) and ``tags`` end up
-    in ``run.json``.
+    in ``run.json``. ``listener``, if any, hears every row of a learning curve as it is made.
     """
 
     name: str
@@ -25,3 +27,4 @@ class Job:
     options: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    listener: Callable[[Mapping[str, Any]], None] | None = None
