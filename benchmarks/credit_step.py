@@ -33,7 +33,7 @@ from cdpr.files import write_text
 from cdpr.seeding import derive_seed
 from cdpr.settings import Settings, load_settings, parse_settings, resolve_variant
 from cdpr.settings.load import merge
-from cdpr.training.trainer import Trainer
+from cdpr.training.torch.trainer import Trainer
 
 LITERAL = {"credit": {"merge": "none", "own_actions": "apart", "max_states": None, "cache": {"scope": "off"}}}
 UNBUDGETED = {"credit": {"max_states": None}}

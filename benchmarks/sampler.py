@@ -23,7 +23,7 @@ from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Request, Sampling
 from cdpr.settings.schema import TinyModel
-from cdpr.training.tiny import build_tiny_policy
+from cdpr.training.torch.tiny import build_tiny_policy
 
 CASES, TRAJECTORIES, TURNS, SAMPLES, MAX_TOKENS = 64, 4, 5, 4, 16
 BATCHES = 64, 256, 1024  # completions that `generate` draws at a time: its best is reported

@@ -35,9 +35,9 @@ from verl.experimental.agent_loop.agent_loop import (
 )
 
 from cdpr.files import write_text
+from cdpr.metrics_log import read_metrics
 from cdpr.settings import load_settings, resolve_variant
 from cdpr.settings.load import merge, parse_settings
-from cdpr.tracking.metrics import read_metrics
 from cdpr.training.verl.cpu.in_process import Kept, batch, work, worker
 from cdpr.training.verl.local_server import LocalServer, Reply
 from cdpr.training.verl.session import Session, read_session

@@ -8,7 +8,7 @@ import torch
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.types import Request, Sampling
 from cdpr.settings.schema import TinyModel
-from cdpr.training.tiny import build_tiny_policy
+from cdpr.training.torch.tiny import build_tiny_policy
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

@@ -9,10 +9,10 @@ import torch
 
 from cdpr.environment import DiagnosticEnvironment, run_episode
 from cdpr.settings import merge, parse_settings
-from cdpr.training.tiny import build_tiny_policy
-from cdpr.training.trainer import Trainer
-from cdpr.training.update import Sample
-from cdpr.training.warm_start import _corpus
+from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.training.torch.trainer import Trainer
+from cdpr.training.torch.update import Sample
+from cdpr.training.torch.warm_start import _corpus
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

@@ -12,10 +12,15 @@ from toy import CBC, CT, RIGHT, WRONG, Script, ToyPolicy, exact_value, group, pr
 
 from cdpr.environment import Turn, run_episode
 from cdpr.settings.variants import canonical, resolve_variant, variants
-from cdpr.training.algorithms import all_actions, cdpr, gigpo, grpo, utility_grpo, vineppo
-from cdpr.training.algorithms.base import Context
-from cdpr.training.model import Piece, load_model, piecewise_logprobs, token_logprobs
-from cdpr.training.tiny import build_tiny_policy
+from cdpr.training.algorithm import Context, score_groups
+from cdpr.training.algorithms.all_actions import AllActions
+from cdpr.training.algorithms.cdpr import Cdpr
+from cdpr.training.algorithms.gigpo import Gigpo
+from cdpr.training.algorithms.grpo import Grpo
+from cdpr.training.algorithms.utility_grpo import UtilityGrpo
+from cdpr.training.algorithms.vineppo import VinePpo
+from cdpr.training.torch.model import Piece, load_model, piecewise_logprobs, token_logprobs
+from cdpr.training.torch.tiny import build_tiny_policy
 
 
 def context(policy=None, **settings):
@@ -25,7 +30,15 @@ def context(policy=None, **settings):
 
 
 def credited(algorithm, ctx, groups, iteration=0):
-    return asyncio.run(algorithm.build(ctx).advantages(groups, iteration))
+    """What each group teaches, once the batch is finished."""
+    made = algorithm(ctx)
+    scored = asyncio.run(score_groups(made, groups, iteration))
+    made.finish(scored)
+    return scored
+
+
+def decisions(algorithm, ctx, groups):
+    return [found.decisions for found in credited(algorithm, ctx, groups)]
 
 
 def exact_advantage(ctx, trajectory, t):
@@ -42,18 +55,18 @@ def test_monte_carlo_advantages_converge_to_the_exact_ones(case):
         ctx = context(comparators={"continuations": k})
         trajectories = group(ctx.environment, ctx.policy, case, n=6)
         exact = [[exact_advantage(ctx, x, t) for t in range(len(x.steps))] for x in trajectories]
-        for algorithm in (vineppo, all_actions):
-            found = credited(algorithm, ctx, [trajectories])
-            got = [a for row in found.decisions[0] for a in row]
+        for algorithm in (VinePpo, AllActions):
+            [found] = decisions(algorithm, ctx, [trajectories])
+            got = [a for row in found for a in row]
             want = [a for row in exact for a in row]
-            if algorithm is vineppo:  # divided by the deviation over the batch
+            if algorithm is VinePpo:  # divided by the deviation over the batch
                 assert pstdev(got) == pytest.approx(1)
                 scale = sum(a * b for a, b in zip(got, want, strict=True)) / sum(a * a for a in got)
                 got = [a * scale for a in got]
             errors[algorithm.__name__, k] = math.sqrt(
                 sum((a - b) ** 2 for a, b in zip(got, want, strict=True)) / len(got)
             )
-    for algorithm in (vineppo, all_actions):
+    for algorithm in (VinePpo, AllActions):
         assert errors[algorithm.__name__, 800] < min(0.05, errors[algorithm.__name__, 50])
 
 
@@ -69,7 +82,7 @@ class Spelt(ToyPolicy):
 def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(case):
     ctx = context(Spelt(), comparators={"continuations": 5})
     trajectories = group(ctx.environment, ctx.policy, case)
-    found = credited(all_actions, ctx, [trajectories])
+    [found] = credited(AllActions, ctx, [trajectories])
     sums: dict[tuple, list[float]] = {}
     visits: dict[tuple, int] = {}
     for i, trajectory in enumerate(trajectories):
@@ -78,14 +91,14 @@ def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(c
                 continue
             visits[state.key] = visits.get(state.key, 0) + 1
             total = sums.setdefault(state.key, [0.0, 0.0])
-            total[0] += found.weights[0][i][t]
-            total[1] += found.weights[0][i][t] * found.decisions[0][i][t]
-    for other in found.alternatives[0]:
+            total[0] += found.weights[i][t]
+            total[1] += found.weights[i][t] * found.decisions[i][t]
+    for other in found.alternatives:
         state = trajectories[other.i].states[other.t]
         assert other.turn.prompt_ids == trajectories[other.i].steps[other.t].turn.prompt_ids
         sums[state.key][0] += other.weight
         sums[state.key][1] += other.weight * other.advantage
-    assert len(found.alternatives[0]) > 3
+    assert len(found.alternatives) > 3
     for key, (weight, weighted) in sums.items():
         assert weight == pytest.approx(visits[key]) and weighted == pytest.approx(0, abs=1e-9)
 
@@ -102,25 +115,25 @@ def test_gigpo_compares_decisions_at_the_same_state(case):
     to_go = [1 - ct, 0.0]  # behind the blood count, where the two part
     outer = (returns[0] - returns[1]) / 2
     inner = (to_go[0] - to_go[1]) / 2
-    found = credited(gigpo, ctx, [trajectories]).decisions[0]
+    [found] = decisions(Gigpo, ctx, [trajectories])
     assert found[0] == pytest.approx([outer + 2 * outer, outer + 2 * inner, outer])
     assert found[1] == pytest.approx([-outer - 2 * outer, -outer - 2 * inner])
     discounted = context(training={"normalise": "none"}, comparators={"gigpo_discount": 0.5})
-    first = credited(gigpo, discounted, [trajectories]).decisions[0][0][0]
+    first = decisions(Gigpo, discounted, [trajectories])[0][0][0]
     early = [-cbc + 0.5 * (-ct + 0.5 * 1), -cbc + 0.5 * 0]
     assert first == pytest.approx(outer + (early[0] - early[1]) / 2)
 
 
 def test_step_level_and_separate_normalisation_of_cdpr(case):
     trajectories = [group(context().environment, ToyPolicy(), case, seed=s) for s in range(4)]
-    plain = credited(grpo, context(), trajectories).decisions
-    process = [record["process"] for record in credited(cdpr, context(), trajectories).records]
-    step = credited(cdpr, context(credit={"level": "step"}), trajectories).decisions
+    plain = decisions(Grpo, context(), trajectories)
+    process = [found.record.process for found in credited(Cdpr, context(), trajectories)]
+    step = decisions(Cdpr, context(credit={"level": "step"}), trajectories)
     for a, b, r in zip(plain, step, process, strict=True):
         for x, y, rewards in zip(a, b, r, strict=True):
             assert y == pytest.approx([v + 0.5 * (w or 0.0) for v, w in zip(x, rewards, strict=True)])
     apart = {
-        beta: credited(cdpr, context(credit={"normalise": "apart", "beta": beta}), trajectories).decisions
+        beta: decisions(Cdpr, context(credit={"normalise": "apart", "beta": beta}), trajectories)
         for beta in (0.25, 0.5)
     }
     for a, quarter, half in zip(plain, apart[0.25], apart[0.5], strict=True):
@@ -132,8 +145,8 @@ def test_weighted_correctness_is_the_same_as_smaller_lambdas(case):
     scaled = {"lambda_test": 0.05 / 4, "lambda_cost": 0.02 / 4, "lambda_na": 0.1 / 4, "cost_unit_usd": 100.0}
     one, other = context(comparators={"correctness_weight": 4.0}), context(utility=scaled)
     trajectories = [group(one.environment, ToyPolicy(), case, seed=s) for s in range(3)]
-    for algorithm in (utility_grpo, gigpo):
-        a, b = (credited(algorithm, ctx, trajectories).decisions for ctx in (one, other))
+    for algorithm in (UtilityGrpo, Gigpo):
+        a, b = (decisions(algorithm, ctx, trajectories) for ctx in (one, other))
         for x, y in zip(a, b, strict=True):
             for u, v in zip(x, y, strict=True):
                 assert u == pytest.approx(v, abs=1e-3)

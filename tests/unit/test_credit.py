@@ -12,7 +12,7 @@ from toy import CBC, CT, MRI, RIGHT, WRONG, HastyPolicy, Script, ToyPolicy, exac
 
 from cdpr.credit.process_reward import ProcessReward, action_value, baseline
 from cdpr.credit.rollouts import Continuation, Draws
-from cdpr.credit.score import combined_rewards, process_score, trajectory_score
+from cdpr.credit.score import process_score, trajectory_score, weighted_rewards
 from cdpr.credit.selection import select_states
 from cdpr.credit.tree import build_tree
 from cdpr.credit.uncertainty import entropy, frequencies, top_candidates
@@ -20,10 +20,9 @@ from cdpr.environment import Effort, Turn
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import parse_settings
 from cdpr.settings.variants import resolve_variant
-from cdpr.training.algorithms.base import Advantages, Alternative, Context
+from cdpr.training.algorithm import Alternative, Context, GroupAdvantages, check_finite, score_groups
 from cdpr.training.algorithms.cdpr import Cdpr
 from cdpr.training.algorithms.grpo import Grpo
-from cdpr.training.trainer import check_finite
 
 TEXTS = {
     ("result", "Complete Blood Count"): CBC,
@@ -129,9 +128,9 @@ def test_action_value_is_the_mean_utility():
 def test_scores_by_hand():
     rewards = [0.4, None, -1.0, 0.2]
     credit = parse_settings({}).credit
-    assert combined_rewards(1.0, rewards, credit) == pytest.approx([0.2, 0.0, -0.5, 1.1])
+    assert weighted_rewards(rewards, credit) == pytest.approx([0.2, 0.0, -0.5, 0.1])
     assert trajectory_score(1.0, rewards, credit) == pytest.approx(1.0 + 0.5 * -0.4)
-    assert sum(combined_rewards(1.0, rewards, credit)) == pytest.approx(trajectory_score(1.0, rewards, credit))
+    assert 1.0 + sum(weighted_rewards(rewards, credit)) == pytest.approx(trajectory_score(1.0, rewards, credit))
     mean = parse_settings({"credit": {"aggregate": "mean"}}).credit
     assert process_score(rewards, mean) == pytest.approx(0.5 * -0.4 / 3)
     each = parse_settings({"credit": {"clip": 0.1, "clip_applies_to": "weighted"}}).credit
@@ -154,10 +153,10 @@ def test_selecting_nothing_is_grpo_to_the_bit(case):
     policy = ToyPolicy()
     groups = [group(env, policy, case, seed=s) for s in range(5)]
     context = Context(settings, env, policy, lambda: policy, lambda: policy, 0)
-    cdpr = asyncio.run(Cdpr(context).advantages(groups, 0))
-    grpo = asyncio.run(Grpo(context).advantages(groups, 0))
-    assert cdpr.decisions == grpo.decisions
-    assert any(a for rows in cdpr.decisions for row in rows for a in row)
+    cdpr, grpo = ([scored.decisions for scored in asyncio.run(score_groups(made(context), groups, 0))]
+                  for made in (Cdpr, Grpo))  # fmt: skip
+    assert cdpr == grpo
+    assert any(a for rows in cdpr for row in rows for a in row)
 
 
 def test_without_process_reward_is_the_same_job_as_grpo():
@@ -338,18 +337,18 @@ def test_infinite_rewards_stop_the_step_and_name_the_case(case):
     policy = ToyPolicy()
     context = Context(settings, env, policy, lambda: policy, lambda: policy, 0)
     with pytest.raises(FloatingPointError, match="case T-1: R_proc"):
-        asyncio.run(Cdpr(context).advantages([group(env, policy, case, n=8)], 0))
+        asyncio.run(score_groups(Cdpr(context), [group(env, policy, case, n=8)], 0))
 
 
 def test_an_advantage_that_is_not_a_number_stops_the_step_and_names_the_case(case):
     _, env = problem()
-    groups = [group(env, ToyPolicy(), case, n=2)]
-    fine = [[[0.0] * len(trajectory.steps) for trajectory in groups[0]]]
-    check_finite(Advantages(fine), groups)
-    wrong = [Alternative(0, 0, Turn(CBC), math.inf, 1.0)]
-    for bad in (Advantages([[[math.nan], *fine[0][1:]]]), Advantages(fine, alternatives=[wrong])):
+    trajectories = group(env, ToyPolicy(), case, n=2)
+    fine = [[0.0] * len(trajectory.steps) for trajectory in trajectories]
+    check_finite(GroupAdvantages(decisions=fine), trajectories)
+    wrong = Alternative(0, 0, Turn(CBC), math.inf, 1.0)
+    for bad in ({"decisions": [[math.nan], fine[1]]}, {"decisions": fine, "alternatives": [wrong]}):
         with pytest.raises(FloatingPointError, match="case T-1: the advantages"):
-            check_finite(bad, groups)
+            check_finite(GroupAdvantages(**bad), trajectories)
 
 
 def test_different_diseases_disagree_only_when_they_are_different_actions(case):

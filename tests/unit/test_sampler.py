@@ -18,7 +18,7 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.transformer import Architecture, Transformer
 from cdpr.llm.types import Request, Sampling
 from cdpr.settings.schema import TinyModel
-from cdpr.training.tiny import build_tiny_policy, train_tokenizer
+from cdpr.training.torch.tiny import build_tiny_policy, train_tokenizer
 
 WORDS = ["fever", "cough", "pain in the flank", "Complete Blood Count", "CT Abdomen", "58 year old male", "elevated"]
 PLAIN = (Sampling(12),)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from cdpr.metrics_log import read_metrics
 from cdpr.settings import Settings, merge, parse_settings
 from cdpr.tracking import MetricsLog, StageError, stage
-from cdpr.tracking.metrics import read_metrics
 
 
 def run_stage(folder, key="0" * 16, work=None, name="train", **more):

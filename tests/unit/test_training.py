@@ -13,13 +13,14 @@ from cdpr.environment import DiagnosticEnvironment, PromptBuilder, Turn, run_epi
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import merge, parse_settings
-from cdpr.training import update
 from cdpr.training.advantage import group_relative
-from cdpr.training.loss import clipped_surrogate
-from cdpr.training.model import load_model, token_logprobs
-from cdpr.training.tiny import build_tiny_policy
-from cdpr.training.trainer import Trainer
-from cdpr.training.update import Branch, PolicyUpdate, Sample, micro_batches, pieces
+from cdpr.training.run import TrainingRun
+from cdpr.training.torch import update
+from cdpr.training.torch.loss import clipped_surrogate
+from cdpr.training.torch.model import load_model, token_logprobs
+from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.training.torch.trainer import Trainer
+from cdpr.training.torch.update import Branch, PolicyUpdate, Sample, micro_batches, pieces
 
 
 def test_advantage_is_the_group_z_score_with_sample_deviation():
@@ -168,7 +169,7 @@ def small_run(tmp_path, case, **changes):
 
 def test_without_weight_or_without_states_training_is_grpo_to_the_bit(case, tmp_path):
     def trained(**changes):
-        trainer = Trainer(*small_run(tmp_path, case, **changes), 0)
+        trainer = Trainer(TrainingRun(*small_run(tmp_path, case, **changes), 0))
         rows = [trainer.iterate() for _ in range(3)]
         return trainer.model.state_dict(), [row["train/utility"] for row in rows], rows[-1]
 
@@ -198,9 +199,8 @@ def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, c
     def trained(state, *stops):
         records = []
         for stop in stops:
-            trainer = Trainer(settings, cases, policy, 0)
-            trainer.total_steps = stop
-            trainer.run(tmp_path / state, lambda row: None, records.append)
+            trainer = Trainer(TrainingRun(settings, cases, policy, 0))
+            trainer.fit(tmp_path / state, lambda row: None, records.append, steps=stop)
         weights = trainer.model.state_dict()
         if trainer.snapshot is not None:
             weights |= {f"snapshot.{name}": tensor for name, tensor in trainer.snapshot.state_dict().items()}
@@ -215,9 +215,9 @@ def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, c
 def test_a_run_that_diverges_ends_with_its_last_weights_and_says_so(case, tmp_path):
     endless = {"lambda_test": 1e308, "lambda_na": 1e308}
     settings, cases, policy = small_run(tmp_path, case, training={"algorithm": "utility_grpo"}, utility=endless)
-    trainer = Trainer(settings, cases, policy, 0)
+    trainer = Trainer(TrainingRun(settings, cases, policy, 0))
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     rows = []
-    trainer.run(tmp_path / "state", rows.append, rows.append)
+    trainer.fit(tmp_path / "state", rows.append, rows.append)
     assert rows[-1].pop("seconds") >= 0 and rows[-1] == {"step": 1, "tokens": 0, "diverged": True}
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.model.state_dict().items())

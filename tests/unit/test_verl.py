@@ -14,6 +14,7 @@ import sys
 
 import pytest
 import torch
+from cdpr.training.verl.credit import GroupCredit
 from toy import ToyPolicy
 
 from cdpr.cases import write_records
@@ -24,19 +25,18 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Request as Asked
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.variants import canonical
-from cdpr.training.model import load_model, save_policy
-from cdpr.training.tiny import build_tiny_policy
-from cdpr.training.trainer import Trainer
-from cdpr.training.update import Sample
-from cdpr.training.verl.credit import GroupCredit
+from cdpr.training.torch.model import load_model, save_policy
+from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.training.torch.trainer import Trainer
+from cdpr.training.torch.update import Sample
+from cdpr.training.torch.warm_start import _corpus, _encode_workup, _imitate
+from cdpr.training.verl.hooks.metrics import problem, training_row
+from cdpr.training.verl.hooks.schedule import Schedule
+from cdpr.training.verl.hooks.tokens import tokens_of
 from cdpr.training.verl.local_server import LocalServer
-from cdpr.training.verl.memory import plan_of
-from cdpr.training.verl.metrics import problem, training_row
 from cdpr.training.verl.plan import check, resolve
-from cdpr.training.verl.schedule import Schedule
+from cdpr.training.verl.plan.memory import plan_of
 from cdpr.training.verl.session import Session, read_session
-from cdpr.training.verl.tokens import tokens_of
-from cdpr.training.warm_start import _corpus, _encode_workup, _imitate
 
 QWEN3_4B = {
     "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
@@ -124,7 +124,7 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
     pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
     from verl.trainer.ppo import core_algos
 
-    from cdpr.training.verl.advantage import given
+    from cdpr.training.verl.hooks.advantage import given
 
     session = session_of(taught, tmp_path, **VARIANTS[name])
     trainer, worker = trainer_of(session), local_worker(session)

@@ -19,11 +19,11 @@ from cdpr.llm.types import Sampling
 from cdpr.seeding import derive_seed
 from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.settings.data import Governance
-from cdpr.training.model import load_model
-from cdpr.training.tiny import build_tiny_policy
-from cdpr.training.verl.cluster import ray_cluster
+from cdpr.training.torch.model import load_model
+from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.verl.frozen_server import LOG, command_of, serving
 from cdpr.training.verl.plan import check
+from cdpr.training.verl.servers.cluster import ray_cluster
 
 # What `vllm serve FOLDER --host H --port P --served-model-name NAME ...` does, with our own sampler.
 VLLM = """
@@ -148,10 +148,10 @@ SLURM_NODEID=0 "$@" & SLURM_NODEID=1 "$@" & wait
 # A process of its own: Ray reads how machines know each other when it is imported. A stranger lacks the secret.
 TWO = """
 import os, pathlib, subprocess, sys
-from cdpr.training.verl.cluster import ray_cluster
+from cdpr.training.verl.servers.cluster import ray_cluster
 with ray_cluster(2, pathlib.Path(sys.argv[1]), patience=120):
     import ray
-    from cdpr.training.verl.worker import needs_of
+    from cdpr.training.verl.hooks.worker import needs_of
     ray.init(log_to_driver=False)
     print(sum(node["Alive"] for node in ray.nodes()), "alive")
     known = {node["NodeManagerAddress"] for node in ray.nodes()}
@@ -205,8 +205,8 @@ def test_the_worker_asks_a_local_frozen_server_from_the_first_machine(tmp_path):
     pytest.importorskip("verl", reason="verl is not installed")
     from omegaconf import OmegaConf
 
+    from cdpr.training.verl.hooks.worker import GroupManager
     from cdpr.training.verl.session import Session
-    from cdpr.training.verl.worker import GroupManager
 
     for k, url in enumerate(["http://127.0.0.1:8000/v1", "unix:/run/frozen", "http://192.0.2.9:8000/v1", None]):
         settings = parse_settings({"training": {"verl": {"frozen": {"url": url}}}})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from tqdm import tqdm
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord, iterate_records
 from ..environment import DiagnosticEnvironment, Policy
+from ..files import write_text
+from ..job import Job
 from ..llm import ModelSpec
 from ..seeding import derive_seed
 from ..settings import Settings
@@ -23,27 +25,31 @@ from .measures import measures
 from .workups import Workups, sample_groups, with_truth
 
 
-def credit_quality(settings: Settings, cases_path: Path, policy_dir: Path) -> dict[str, Any]:
-    """Measures of every setting on validation cases, one flat row each under ``rows``, and what they rest on.
+def measure_credit_quality(settings: Settings, job: Job) -> None:
+    """Stage ``credit_quality``: write the measures of every setting on validation cases, print those of the default.
 
     Raises ValueError when there is no validation case.
     """
-    validation = iterate_records(cases_path, "validation")
-    cases = list(islice(validation, settings.analysis.cases))
+    path = job.inputs["cases"]
+    cases = list(islice(iterate_records(path, "validation"), settings.analysis.cases))
     if not cases:
-        raise ValueError(f"{cases_path}: no case of split 'validation'")
-    policy = PolicyAgent.build(
-        settings, ModelSpec.of_folder(policy_dir, settings.policy), settings.training.temperature
-    )
+        raise ValueError(f"{path}: no case of split 'validation'")
+    spec = ModelSpec.of_folder(job.inputs["policy"], settings.policy)
+    policy = PolicyAgent.build(settings, spec, settings.training.temperature)
     gc.disable()  # it would trace a million replies again and again, a third of the time
     try:
-        return asyncio.run(assess(settings, policy, cases))
+        quality = asyncio.run(assess(settings, policy, cases))
     finally:
         gc.enable()
+    write_text(job.out["quality"], json.dumps(quality, indent=1) + "\n")
+    default = next(row for row in quality["rows"] if row["default"])
+    shown = {name: default[name] for name in ("bias", "variance", "rmse", "rank_correlation", "right_signs")}
+    job.metrics.update(shown)
+    print(f"{quality['decisions']} decisions: " + "  ".join(f"{name} {value:.3f}" for name, value in shown.items()))
 
 
 async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]) -> dict[str, Any]:
-    """The same for a policy at hand, which also acts."""
+    """Measures of every setting, one flat row each under ``rows``, and what they rest on. ``policy`` also acts."""
     environment = DiagnosticEnvironment(settings.environment)
     plan = settings.analysis
     groups = await sample_groups(settings, environment, policy, cases)

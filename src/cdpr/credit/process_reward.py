@@ -62,17 +62,21 @@ class ProcessReward:
         self.cache = RolloutCache(credit.cache.capacity)
         self.version: int | None = None
 
-    async def score(
-        self, groups: Sequence[Sequence[Trajectory]], iteration: int, version: int = 0
-    ) -> list[CreditReport]:
-        """Reports of the groups of one batch. ``version`` tells one continuation policy from the next: what was
-        cached under another is forgotten."""
+    def of(self, group: Sequence[Trajectory], iteration: int, version: int = 0) -> GroupCredit:
+        """The credit of one group, to be scored and then, in the order of the batch, stored. ``version`` tells one
+        continuation policy from the next: what was cached under another is forgotten."""
         if self.continuation_policy is self.policy or self.credit.cache.scope != "run":
             version = iteration
         if version != self.version:
             self.cache.clear()
             self.version = version
-        scored = [GroupCredit(self, group, iteration) for group in groups]
+        return GroupCredit(self, group, iteration)
+
+    async def score(
+        self, groups: Sequence[Sequence[Trajectory]], iteration: int, version: int = 0
+    ) -> list[CreditReport]:
+        """Reports of the groups of one batch."""
+        scored = [self.of(group, iteration, version) for group in groups]
         await asyncio.gather(*(credit.score() for credit in scored))
         for credit in scored:  # only now, so that no group depends on which other was ready first
             credit.pools.store()

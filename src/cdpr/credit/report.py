@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from ..environment.state import Trajectory
 from .uncertainty import ActionKey
@@ -62,26 +64,68 @@ class CreditReport:
     unvalued: int = 0
     clipped: int = 0
 
-    def row(self, iteration: int, group: Sequence[Trajectory]) -> dict[str, Any]:
-        """The report as one JSON object of the credit artifact. It names examinations and token ids of replies; like
-        all records of a case it stays where the cases are."""
-        return {
-            "step": iteration,
-            "case": group[0].case.note_id,
-            "outcomes": [trajectory.correct for trajectory in group],
-            "process": self.process,
-            "states": [
-                {
-                    "evidence": state.key[1],
-                    "visits": state.visits,
-                    "entropy": state.entropy,
-                    "reason": state.reason,
-                    "actions": [
-                        {"action": action, "p": p, "tokens": state.tokens[action]}
-                        for action, p in state.probability.items()
-                    ],
-                    "candidates": [vars(candidate) for candidate in state.candidates],
-                }
-                for state in self.states
-            ],
-        }
+    def row(self, iteration: int, group: Sequence[Trajectory]) -> CreditRow:
+        """The report as kept in the credit artifact."""
+        return CreditRow(
+            iteration,
+            group[0].case.note_id,
+            [trajectory.correct for trajectory in group],
+            self.process,
+            [StateRow.of(state) for state in self.states],
+        )
+
+
+@dataclass(frozen=True)
+class ActionRow:
+    """An action sampled at a state, its share and the token ids of a reply."""
+
+    action: ActionKey
+    p: float
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StateRow:
+    """See :class:`StateCredit`."""
+
+    evidence: tuple[ActionKey, ...]
+    visits: tuple[tuple[int, int], ...]
+    entropy: float | None
+    reason: str
+    actions: list[ActionRow]
+    candidates: tuple[CandidateValue, ...]
+
+    @classmethod
+    def of(cls, state: StateCredit) -> StateRow:
+        """The row of a state."""
+        actions = [ActionRow(action, p, state.tokens[action]) for action, p in state.probability.items()]
+        return cls(state.key[1], state.visits, state.entropy, state.reason, actions, state.candidates)
+
+
+@dataclass(frozen=True)
+class CreditRow:
+    """Credit of one group in one iteration (``step``). It names examinations and token ids of replies; like all records
+    of a case it stays where the cases are."""
+
+    step: int
+    case: str
+    outcomes: list[bool]
+    process: list[list[float | None]]
+    states: list[StateRow]
+
+
+@dataclass(frozen=True)
+class CreditStep:
+    """A line of the credit artifact: the groups of one iteration."""
+
+    step: int
+    groups: list[CreditRow]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def parse(cls, line: str | bytes) -> CreditStep:
+        """From a line of the artifact. Raises pydantic's ValidationError for anything else."""
+        return TypeAdapter(cls).validate_json(line)

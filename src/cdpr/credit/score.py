@@ -22,12 +22,6 @@ def weighted_rewards(process: ProcessRewards, credit: Credit) -> list[float]:
     return [bounded(r, credit.clip) for r in rewards] if credit.clip_applies_to == "weighted" else rewards
 
 
-def combined_rewards(outcome: float, process: ProcessRewards, credit: Credit) -> list[float]:
-    """r_t = 1(t = T) R_out + beta 1(s_t in S*) R_proc(s_t, a_t), equation "combined reward"."""
-    *before, last = weighted_rewards(process, credit)
-    return [*before, last + outcome]
-
-
 def process_score(process: ProcessRewards, credit: Credit) -> float:
     """The process part of the trajectory score: the sum (or mean over selected states) of beta R_proc."""
     selected = [w for w, r in zip(weighted_rewards(process, credit), process, strict=True) if r is not None]

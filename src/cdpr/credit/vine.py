@@ -8,14 +8,16 @@ from statistics import fmean
 
 from ..environment import State, Trajectory
 from ..environment.utility import Worth
+from ..llm.types import ModelFailure
+from ..settings import Settings
 from .rollouts import Draws
 
 
 async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], worth: Worth) -> dict[int, float]:
-    """What whole continuations of a state are worth, by number. Raises RuntimeError when not one came back."""
+    """What whole continuations of a state are worth, by number. Raises ModelFailure when not one came back."""
     ends = await draws.follow(state, numbers)
     if not ends:
-        raise RuntimeError(f"case {state.case.note_id}: no continuation of a state came back; is the model alive?")
+        raise ModelFailure(f"case {state.case.note_id}: no continuation of a state came back; is the model alive?")
     return {k: worth(end.correct, end.effort) for k, end in ends.items()}
 
 
@@ -42,3 +44,10 @@ def step_advantages(trajectory: Trajectory, values: Sequence[float], worth: Wort
         worth(t == last and trajectory.correct, step.effort) + following[t] - values[t]
         for t, step in enumerate(trajectory.steps)
     ]
+
+
+def whole_tokens(settings: Settings) -> int:
+    """Upper bound of the tokens of ``comparators.continuations`` whole continuations of every state of a batch."""
+    plan, turns = settings.training, settings.environment.max_turns
+    continuations = plan.prompts_per_batch * plan.group_size * settings.comparators.continuations
+    return continuations * turns * (turns + 1) // 2 * settings.policy.max_turn_tokens

@@ -14,10 +14,7 @@ from pydantic import BaseModel, ValidationError
 from .agents import shipped_agents
 from .experiments import shipped_experiments
 from .schema import Settings
-
-
-class SettingsError(ValueError):
-    """A configuration that cannot be used; the message names the key, the problem and a remedy."""
+from .section import SettingsError
 
 
 def load_settings(*paths: str | Path) -> Settings:

@@ -7,11 +7,12 @@ the JSON schema and ``config/README.md`` are generated from here (``cdpr config 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from .agents import AGENTS_FILE, AgentEntry, shipped_agents
+from .algorithms import check_algorithm
 from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
@@ -177,8 +178,10 @@ class Utility(Section):
 
 
 class Training(Section):
-    algorithm: Literal["grpo", "utility_grpo", "cdpr", "vineppo", "gigpo", "all_actions"] = key(
-        "cdpr", "How finished workups become advantages; one file each in `cdpr/training/algorithms`."
+    algorithm: Annotated[str, AfterValidator(check_algorithm)] = key(
+        "cdpr",
+        "How finished workups become advantages: the name of a file in `cdpr/training/algorithms`, or the import path "
+        "of one of your own (`my_package.my_rule`).",
     )
     cases: int | None = key(
         None,

@@ -20,6 +20,10 @@ def key(default: Any, description: str, *, paper: str = "", decision: str = "", 
     return Field(default, description=description, json_schema_extra=extra or None, **bounds)
 
 
+class SettingsError(ValueError):
+    """A configuration that cannot be used; the message names the key, the problem and a remedy."""
+
+
 class Section(BaseModel):
     """A closed group of settings: an unknown key is an error."""
 

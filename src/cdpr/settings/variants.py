@@ -7,12 +7,19 @@ point of every sweep is CDPR.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .algorithms import algorithm_class
 from .experiments import Sweep, Value, Variant
 from .load import SettingsError, merge, parse_settings
+from .restrict import without
 from .schema import Settings
+
+_SHARED = ("training", "environment", "policy", "warm_start.cases")
+_OWNED = ("training.normalise", "training.normalise_floor", "utility", "credit", "comparators")
+_VERL = "training.verl"
+"""What every training reads; but of these what its algorithm declares, and the last on the engine verl alone."""
 
 
 def variants(settings: Settings) -> dict[str, Variant]:
@@ -88,26 +95,42 @@ def _resolved(text: str) -> tuple[dict[str, Settings], dict[str, str]]:
     settings = Settings.model_validate_json(text)
     found: dict[str, Settings] = {}
     for name, variant in variants(settings).items():
-        changed = merge(settings.model_dump(), _nested(variant.change))
-        found[name] = canonical(parse_settings(changed, f"variant {name}"), settings)
+        changed = parse_settings(merge(settings.model_dump(), _nested(variant.change)), f"variant {name}")
+        _check_change(name, variant.change, changed)
+        found[name] = canonical(changed, settings)
     return found, {name: next(other for other in found if found[other] == found[name]) for name in found}
 
 
 def canonical(settings: Settings, base: Settings) -> Settings:
-    """Settings with everything that training does not use put back to the default, or to ``base`` where it
-    is used for reporting."""
-    data = settings.model_dump()
-    if settings.training.algorithm == "cdpr" and settings.credit.beta == 0:
-        data["training"]["algorithm"] = "grpo"
-    if data["training"]["algorithm"] != "cdpr":
-        data.pop("credit")
-    if data["training"]["algorithm"] in ("cdpr", "grpo"):
-        data.pop("comparators")
-    if data["training"]["algorithm"] == "grpo":
-        data["utility"] = base.utility.model_dump()
-    if data["training"]["engine"] != "verl":
-        data["training"].pop("verl")
+    """Settings with everything that training does not read put back to the default, so that what trains the same thing
+    is the same. ``utility`` is put back to that of ``base``: every run reports it."""
+    settings = algorithm_class(settings.training.algorithm).canonical(settings)
+    data, default = settings.model_dump(), Settings()
+    for key in without((*_OWNED, _VERL), _reads(settings)):
+        *path, last = key.split(".")
+        section = functools.reduce(lambda section, part: section[part], path, data)
+        section[last] = value_at(base if path == ["utility"] else default, key)
     return parse_settings(data)
+
+
+def _reads(settings: Settings) -> tuple[str, ...]:
+    """What this training reads of the settings that not every training reads."""
+    own = algorithm_class(settings.training.algorithm).reads
+    return (*own, _VERL) if settings.training.engine == "verl" else tuple(own)
+
+
+def _check_change(name: str, change: Iterable[str], settings: Settings) -> None:
+    """Raises SettingsError for a change that the training with these ``settings`` would never notice."""
+    reads = _reads(settings)
+    read = without((*_SHARED, *reads), without((*_OWNED, _VERL), reads))
+    for key in change:
+        if key not in read:
+            training = settings.training
+            raise SettingsError(
+                f"variant {name} sets {key}, which {training.algorithm} on the engine {training.engine} does not read; "
+                f"take the key out, or set training.algorithm to one that reads it (beside {', '.join(_SHARED)} this "
+                f"one reads {', '.join(reads)})"
+            )
 
 
 def _nested(change: Mapping[str, Value]) -> dict[str, Any]:

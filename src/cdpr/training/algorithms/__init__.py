@@ -1,1 +1,1 @@
-"""One short file per algorithm. Each has ``build(context) -> Algorithm``; the trainer imports the one it needs."""
+"""One short file per algorithm, found by its name: a subclass of :class:`cdpr.training.algorithm.Algorithm`."""

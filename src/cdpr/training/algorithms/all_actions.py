@@ -15,9 +15,11 @@ from statistics import fmean
 
 from ...credit.rollouts import Draws
 from ...credit.tree import Node, build_tree
+from ...credit.vine import whole_tokens
 from ...environment import FinalDiagnosis, State, Step
 from ...environment.utility import weighted_utility
-from .base import Advantages, Alternative, Context, Groups, Stateless
+from ...settings import Settings
+from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages
 
 
 class ValueTree:
@@ -28,44 +30,37 @@ class ValueTree:
         self.samples: dict[tuple, list[tuple[State, Step]]] = defaultdict(list)
         for state, step in sampled:
             self.samples[state.key].append((state, step))
-        self._value: dict[tuple, float] = {}
+        self._value: dict[tuple, float | None] = {}
 
-    def action_value(self, state: State, step: Step) -> float:
-        """Q(s, a): what the step earns, plus V of where it leads."""
+    def action_value(self, state: State, step: Step) -> float | None:
+        """Q(s, a): what the step earns, plus V of where it leads; None where no reply came back from there."""
         if self.environment.must_diagnose(state) or isinstance(step.action, FinalDiagnosis):
             last, correct = self.environment.conclude(state, step)
             return self.worth(correct, last.effort)
-        return self.worth(False, step.effort) + self.value(state.after(step))
+        ahead = self.value(state.after(step))
+        return None if ahead is None else self.worth(False, step.effort) + ahead
 
-    def value(self, state: State) -> float:
-        """V(s): the mean of Q over the samples at s."""
+    def value(self, state: State) -> float | None:
+        """V(s): the mean of Q over the samples at s that have one."""
         if state.key not in self._value:
-            self._value[state.key] = fmean(self.action_value(*sample) for sample in self.samples[state.key])
+            values = [self.action_value(*sample) for sample in self.samples[state.key]]
+            known = [value for value in values if value is not None]
+            self._value[state.key] = fmean(known) if known else None
         return self._value[state.key]
 
 
-class AllActions(Stateless):
+class AllActions(Algorithm):
     """Step-level advantages Q - V for the actions taken and for the alternatives sampled beside them."""
 
-    def __init__(self, context: Context):
-        self.context = context
-        self.numbers = range(context.settings.comparators.continuations)
+    reads = ("utility", "comparators.correctness_weight", "comparators.continuations")
+    extra_samples = True
 
-    async def advantages(self, groups: Groups, iteration: int) -> Advantages:
+    async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per decision and alternative, one weight each."""
-        credited = await asyncio.gather(*(self._group(group, iteration) for group in groups))
-        decisions, weights, alternatives, draws = map(list, zip(*credited, strict=True))
-        metrics = {
-            "credit/alternatives": sum(map(len, alternatives)),
-            "credit/continuation_tokens": sum(d.tokens for d in draws),
-            "credit/failed": sum(d.failed for d in draws),
-        }
-        return Advantages(decisions, weights, alternatives, metrics)
-
-    async def _group(self, group, iteration: int):
         context, nodes = self.context, build_tree(group)
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
-        await asyncio.gather(*(draws.follow(node.state, self.numbers) for node in nodes.values()))
+        numbers = range(self.settings.comparators.continuations)
+        await asyncio.gather(*(draws.follow(node.state, numbers) for node in nodes.values()))
         taken = [pair for trajectory in group for pair in zip(trajectory.states, trajectory.steps, strict=True)]
         tree = ValueTree(context, taken + draws.journal)
         decisions = [[0.0] * len(trajectory.steps) for trajectory in group]
@@ -73,13 +68,19 @@ class AllActions(Stateless):
         alternatives: list[Alternative] = []
         for key, node in nodes.items():
             alternatives += self._node(node, tree, tree.samples[key][len(node.visits) :], decisions, weights)
-        return decisions, weights, alternatives, draws
+        counts = {
+            "credit/alternatives": len(alternatives),
+            "credit/continuation_tokens": draws.tokens,
+            "credit/failed": draws.failed,
+        }
+        return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     def _node(self, node: Node, tree: ValueTree, drawn, decisions, weights) -> list[Alternative]:
         """Fills in the decisions taken at a node; returns the others. Replies of the same tokens are one."""
         prompt = node.steps[0].turn.prompt_ids
         # Other words may have led to the same evidence: such samples count in the values, not in this prompt's loss.
         drawn = [step for _, step in drawn if step.turn.prompt_ids == prompt]
+        drawn = [step for step in drawn if tree.action_value(node.state, step) is not None]
         share = len(node.visits) / (len(node.visits) + len(drawn))
         baseline = tree.value(node.state)
         taken: dict[tuple[int, ...], tuple[int, int]] = {}
@@ -102,7 +103,7 @@ class AllActions(Stateless):
             for ids, step in others.items()
         ]
 
-
-def build(context: Context) -> AllActions:
-    """The algorithm."""
-    return AllActions(context)
+    @classmethod
+    def credit_tokens(cls, settings: Settings) -> dict[str, int]:
+        """Whole continuations of every state."""
+        return {"continuations": whole_tokens(settings)}

@@ -3,81 +3,123 @@ Counterfactual Process Reward")."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
 from ...credit.diagnostics import summarise
-from ...credit.process_reward import ProcessReward
-from ...credit.score import process_score, trajectory_score, weighted_rewards
+from ...credit.process_reward import GroupCredit, ProcessReward
+from ...credit.score import ProcessRewards, process_score, trajectory_score, weighted_rewards
 from ...environment.utility import outcome_reward
-from .base import Advantages, Context, Groups, equal_groups, every_decision, normalised
+from ...settings import Settings
+from ..algorithm import NORMALISATION, Algorithm, Context, Group, GroupAdvantages, equal_share, every_decision
 
 
-class Cdpr:
+@dataclass(kw_only=True)
+class _Credited(GroupAdvantages):
+    credit: GroupCredit
+    outcome: list[float]
+
+
+class Cdpr(Algorithm):
     """A = group-relative G, with G = R_out + beta * sum of R_proc over the selected states."""
 
+    reads = (*NORMALISATION, "utility", "credit")
+
     def __init__(self, context: Context):
-        self.context, self.settings, self.credit = context, context.settings, context.settings.credit
+        super().__init__(context)
+        self.credit = context.settings.credit
         self.lag = self.credit.continuation.lag if self.credit.continuation.policy == "lagged" else None
-        policy = {"frozen_init": context.frozen, "lagged": context.snapshot, "current": lambda: context.policy}
+        self.copied = -1
+        policy = {"frozen": context.frozen, "snapshot": context.snapshot, None: lambda: context.policy}
         self.process_reward = ProcessReward(
             context.environment,
             context.policy,
-            policy[self.credit.continuation.policy](),
+            policy[self.asks(context.settings)](),
             self.credit,
-            self.settings.utility,
+            context.settings.utility,
             context.seed,
         )
 
-    async def advantages(self, groups: Groups, iteration: int) -> Advantages:
+    async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per trajectory; with ``credit.level: step`` the process reward goes to its own decision."""
-        if self.lag and iteration % self.lag == 0:
+        if self.lag and iteration % self.lag == 0 and iteration != self.copied:
             self.context.snapshot()
-        reports = await self.process_reward.score(groups, iteration, iteration // self.lag if self.lag else 0)
-        process = [report.process for report in reports]
-        outcome = [[outcome_reward(trajectory) for trajectory in group] for group in groups]
+            self.copied = iteration
+        found = self.process_reward.of(group, iteration, iteration // self.lag if self.lag else 0)
+        await found.score()
+        process, outcome = found.report.process, [outcome_reward(trajectory) for trajectory in group]
         if self.credit.level == "step":
             scores = outcome
-            decisions = self._step_level(every_decision(normalised(outcome, self.settings), groups), process)
+            decisions = self._step_level(every_decision(self.normalised(outcome), group), process)
         elif self.credit.normalise == "apart" and self.credit.beta > 0:
             scores, advantages = self._apart(outcome, process)
-            decisions = every_decision(advantages, groups)
+            decisions = every_decision(advantages, group)
         else:
-            scores = [
-                [trajectory_score(r, p, self.credit) for r, p in zip(*pair, strict=True)]
-                for pair in zip(outcome, process, strict=True)
-            ]
-            decisions = every_decision(normalised(scores, self.settings), groups)
-        metrics = summarise(reports, self.credit) | equal_groups(scores)
-        metrics["credit/equal_outcome_groups"] = equal_groups(outcome)["train/equal_groups"]
-        rows = [report.row(iteration + 1, group) for report, group in zip(reports, groups, strict=True)]
-        return Advantages(decisions, metrics=metrics, records=rows)
+            scores = [trajectory_score(r, p, self.credit) for r, p in zip(outcome, process, strict=True)]
+            decisions = every_decision(self.normalised(scores), group)
+        row = found.report.row(iteration + 1, group)
+        return _Credited(decisions=decisions, scores=scores, record=row, credit=found, outcome=outcome)
 
-    def _step_level(self, decisions, process):
+    def _step_level(self, decisions: list[list[float]], process: Sequence[ProcessRewards]) -> list[list[float]]:
         """A_t = A(R_out) + beta R_proc(s_t, a_t)."""
         return [
-            [
-                [a + w for a, w in zip(steps, weighted_rewards(rewards, self.credit), strict=True)]
-                for steps, rewards in zip(*pair, strict=True)
-            ]
-            for pair in zip(decisions, process, strict=True)
+            [a + w for a, w in zip(steps, weighted_rewards(rewards, self.credit), strict=True)]
+            for steps, rewards in zip(decisions, process, strict=True)
         ]
 
-    def _apart(self, outcome, process):
+    def _apart(self, outcome: list[float], process: Sequence[ProcessRewards]) -> tuple[list[float], list[float]]:
         """A = A(R_out) + beta A(P), with P the process part before beta: beta keeps its meaning where all outcomes
-        of a group are equal."""
+        of a group are equal. Returns scores and advantages."""
         beta = self.credit.beta
-        part = [[process_score(rewards, self.credit) / beta for rewards in group] for group in process]
-        scores = [[r + beta * p for r, p in zip(*pair, strict=True)] for pair in zip(outcome, part, strict=True)]
-        pairs = zip(normalised(outcome, self.settings), normalised(part, self.settings), strict=True)
-        return scores, [[a + beta * p for a, p in zip(*pair, strict=True)] for pair in pairs]
+        part = [process_score(rewards, self.credit) / beta for rewards in process]
+        scores = [r + beta * p for r, p in zip(outcome, part, strict=True)]
+        pairs = zip(self.normalised(outcome), self.normalised(part), strict=True)
+        return scores, [a + beta * p for a, p in pairs]
 
-    def state(self):
+    def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
+        """Keep what was drawn in the rollout cache; only now, so that no group depends on which was ready first."""
+        credited = [group for group in batch if isinstance(group, _Credited)]
+        for group in credited:
+            group.credit.pools.store()
+        metrics = summarise([group.credit.report for group in credited], self.credit) | super().finish(batch)
+        return metrics | {"credit/equal_outcome_groups": equal_share([group.outcome for group in credited])}
+
+    def state_dict(self) -> Any:
         """The rollout cache, least recently used first, and whose continuations it holds."""
         return self.process_reward.cache.entries, self.process_reward.version
 
-    def restore(self, state) -> None:
+    def load_state_dict(self, state: Any) -> None:
         """Continue with the cache of an interrupted run."""
         self.process_reward.cache.entries, self.process_reward.version = state
 
+    @classmethod
+    def canonical(cls, settings: Settings) -> Settings:
+        """Without the process reward it is GRPO."""
+        if settings.credit.beta:
+            return settings
+        return settings.model_copy(update={"training": settings.training.model_copy(update={"algorithm": "grpo"})})
 
-def build(context: Context) -> Cdpr:
-    """The algorithm."""
-    return Cdpr(context)
+    @classmethod
+    def asks(cls, settings: Settings) -> Literal["frozen", "snapshot"] | None:
+        """Who continues, where it is not the current policy."""
+        by_name: dict[str, Literal["frozen", "snapshot"]] = {"frozen_init": "frozen", "lagged": "snapshot"}
+        return by_name.get(settings.credit.continuation.policy)
+
+    @classmethod
+    def credit_tokens(cls, settings: Settings) -> dict[str, int]:
+        """Probes of every state; continuations of the candidates and of the action taken at the selected ones."""
+        plan, credit, turns = settings.training, settings.credit, settings.environment.max_turns
+        trajectories, reply = plan.prompts_per_batch * plan.group_size, settings.policy.max_turn_tokens
+        continuations = min(turns, credit.max_states or turns) * (credit.candidates + 1) * credit.continuations
+        return {
+            "probes": trajectories * turns * credit.samples * reply,
+            "continuations": trajectories * continuations * (credit.horizon + 1) * reply,
+        }
+
+    @classmethod
+    def open_requests(cls, settings: Settings) -> int:
+        """The continuations of two states of each trajectory, or as many as the budget allows."""
+        plan, credit = settings.training, settings.credit
+        states = plan.prompts_per_batch * plan.group_size * (credit.max_states or 2)
+        return states * credit.candidates * credit.continuations

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-import torch
-
 from ...credit.tree import build_tree
 from ...environment import Trajectory
 from ...environment.utility import weighted_utility
 from ..advantage import group_relative
-from .base import Advantages, Context, Groups, Stateless, equal_groups, every_decision, normalised
+from ..algorithm import NORMALISATION, Algorithm, Context, Group, GroupAdvantages, every_decision
 
 
-class Gigpo(Stateless):
+class Gigpo(Algorithm):
     """A = group-relative U(tau) + omega * anchor-relative return to go; no extra rollouts. A state that only one
     trajectory visits has no step-level part."""
 
+    reads = (
+        *NORMALISATION,
+        "utility",
+        "comparators.correctness_weight",
+        "comparators.gigpo_weight",
+        "comparators.gigpo_discount",
+    )
+
     def __init__(self, context: Context):
-        self.settings, self.worth = context.settings, weighted_utility(context.settings)
+        super().__init__(context)
+        self.worth = weighted_utility(context.settings)
 
-    async def advantages(self, groups: Groups, iteration: int) -> Advantages:
+    async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per decision."""
-        scores = [[self.worth(trajectory.correct, trajectory.effort()) for trajectory in group] for group in groups]
-        decisions = every_decision(normalised(scores, self.settings), groups)
-        anchored = sum(self._add_step_level(group, steps) for group, steps in zip(groups, decisions, strict=True))
-        return Advantages(decisions, metrics=equal_groups(scores) | {"credit/anchored_decisions": anchored})
+        scores = [self.worth(trajectory.correct, trajectory.effort()) for trajectory in group]
+        decisions = every_decision(self.normalised(scores), group)
+        counts = {"credit/anchored_decisions": self._add_step_level(group, decisions)}
+        return GroupAdvantages(decisions=decisions, scores=scores, counts=counts)
 
-    def _add_step_level(self, group, decisions: list[list[float]]) -> int:
+    def _add_step_level(self, group: Group, decisions: list[list[float]]) -> int:
         """Adds the step-level part in place; returns how many decisions got one."""
+        import torch
+
         plan, anchored = self.settings.training, 0
         to_go = [self._returns_to_go(trajectory) for trajectory in group]
         for node in build_tree(group).values():
@@ -48,8 +57,3 @@ class Gigpo(Stateless):
             ahead = now + self.settings.comparators.gigpo_discount * ahead
             returns.append(ahead)
         return returns[::-1]
-
-
-def build(context: Context) -> Gigpo:
-    """The algorithm."""
-    return Gigpo(context)

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from ...environment.utility import outcome_reward
-from .base import Advantages, Context, Groups, Stateless, equal_groups, every_decision, normalised
+from ..algorithm import Algorithm, Group, GroupAdvantages, every_decision
 
 
-class Grpo(Stateless):
+class Grpo(Algorithm):
     """A = group-relative R_out."""
 
-    def __init__(self, context: Context):
-        self.settings = context.settings
-
-    async def advantages(self, groups: Groups, iteration: int) -> Advantages:
+    async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per trajectory."""
-        scores = [[outcome_reward(trajectory) for trajectory in group] for group in groups]
-        decisions = every_decision(normalised(scores, self.settings), groups)
-        return Advantages(decisions, metrics=equal_groups(scores))
-
-
-def build(context: Context) -> Grpo:
-    """The algorithm."""
-    return Grpo(context)
+        scores = [outcome_reward(trajectory) for trajectory in group]
+        return GroupAdvantages(decisions=every_decision(self.normalised(scores), group), scores=scores)

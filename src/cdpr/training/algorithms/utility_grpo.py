@@ -7,22 +7,16 @@ much from counterfactual credit.
 from __future__ import annotations
 
 from ...environment.utility import weighted_utility
-from .base import Advantages, Context, Groups, Stateless, equal_groups, every_decision, normalised
+from ..algorithm import NORMALISATION, Algorithm, Group, GroupAdvantages, every_decision
 
 
-class UtilityGrpo(Stateless):
+class UtilityGrpo(Algorithm):
     """A = group-relative U(tau), equation "utility"."""
 
-    def __init__(self, context: Context):
-        self.settings, self.worth = context.settings, weighted_utility(context.settings)
+    reads = (*NORMALISATION, "utility", "comparators.correctness_weight")
 
-    async def advantages(self, groups: Groups, iteration: int) -> Advantages:
+    async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per trajectory."""
-        scores = [[self.worth(trajectory.correct, trajectory.effort()) for trajectory in group] for group in groups]
-        decisions = every_decision(normalised(scores, self.settings), groups)
-        return Advantages(decisions, metrics=equal_groups(scores))
-
-
-def build(context: Context) -> UtilityGrpo:
-    """The algorithm."""
-    return UtilityGrpo(context)
+        worth = weighted_utility(self.settings)
+        scores = [worth(trajectory.correct, trajectory.effort()) for trajectory in group]
+        return GroupAdvantages(decisions=every_decision(self.normalised(scores), group), scores=scores)

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
 from statistics import pstdev
 
 from ...credit.rollouts import Draws
-from ...credit.vine import group_advantages, state_values
+from ...credit.vine import group_advantages, state_values, whole_tokens
 from ...environment.utility import weighted_utility
-from .base import Advantages, Context, Groups, Stateless
+from ...settings import Settings
+from ..algorithm import Algorithm, Group, GroupAdvantages
 
 
-class VinePpo(Stateless):
+class VinePpo(Algorithm):
     """A_t = r_t + V(s_{t+1}) - V(s_t), where V is the mean return of whole continuations by the current policy, the
     same ones wherever trajectories share a state. Advantages are divided by their deviation over the batch."""
 
-    def __init__(self, context: Context):
-        self.context, self.worth = context, weighted_utility(context.settings)
-        self.numbers = range(context.settings.comparators.continuations)
+    reads = ("utility", "comparators.correctness_weight", "comparators.continuations")
 
-    async def advantages(self, groups: Groups, iteration: int) -> Advantages:
-        """One advantage per decision."""
-        context = self.context
-        draws = [Draws(context.environment, context.policy, context.seed, ("actor", iteration)) for _ in groups]
-        values = await asyncio.gather(
-            *(state_values(d, group, self.numbers, self.worth) for d, group in zip(draws, groups, strict=True))
-        )
-        decisions = [group_advantages(*pair, self.worth) for pair in zip(groups, values, strict=True)]
-        scale = pstdev([a for group in decisions for steps in group for a in steps]) or 1.0
-        decisions = [[[a / scale for a in steps] for steps in group] for group in decisions]
-        metrics = {
-            "credit/states": sum(map(len, values)),
-            "credit/continuation_tokens": sum(d.tokens for d in draws),
-            "credit/failed": sum(d.failed for d in draws),
+    async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
+        """One advantage per decision, before it is divided."""
+        context, worth = self.context, weighted_utility(self.settings)
+        draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
+        values = await state_values(draws, group, range(self.settings.comparators.continuations), worth)
+        counts = {
+            "credit/states": len(values),
+            "credit/continuation_tokens": draws.tokens,
+            "credit/failed": draws.failed,
         }
-        return Advantages(decisions, metrics=metrics)
+        return GroupAdvantages(decisions=group_advantages(group, values, worth), counts=counts)
 
+    def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
+        """Divide by the deviation over all decisions."""
+        scale = pstdev([a for group in batch for steps in group.decisions for a in steps]) or 1.0
+        for group in batch:
+            group.decisions = [[a / scale for a in steps] for steps in group.decisions]
+        return super().finish(batch)
 
-def build(context: Context) -> VinePpo:
-    """The algorithm."""
-    return VinePpo(context)
+    @classmethod
+    def credit_tokens(cls, settings: Settings) -> dict[str, int]:
+        """Whole continuations of every state."""
+        return {"continuations": whole_tokens(settings)}

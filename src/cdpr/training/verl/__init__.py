@@ -1,5 +1,5 @@
 """The engine ``verl``: our episode, credit and settings behind verl's public hooks (docs/design/verl.md).
 
-``plan``, ``session``, ``schedule``, ``model``, ``credit`` and ``tokens`` work without verl; ``agent_loop``, ``worker``,
-``advantage`` and ``trainer`` are what verl loads.
+``plan`` says what verl is told, ``hooks`` is what it loads, ``servers`` what a run starts beside it, ``cpu`` what a
+machine without a GPU needs.
 """

@@ -15,7 +15,7 @@ from typing import IO
 import httpx2
 
 from ...settings import Settings, SettingsError
-from .memory import longest_sequence
+from .plan.memory import longest_sequence
 
 NAME = "frozen"
 LOG = "frozen_server.log"

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from ...settings.verl import Verl
+from ..torch.model import copy_tokenizer
 
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
 _ADAPTER = "lora_adapter"
 
 
@@ -28,9 +28,7 @@ def hand_over(checkpoints: Path, init_policy: Path, out_dir: Path, verl: Verl) -
     )
     if verl.lora_rank:
         fold_adapter(partial, verl.lora_rank, verl.lora_alpha)
-    for name in _TOKENIZER:
-        if (init_policy / name).exists():
-            shutil.copyfile(init_policy / name, partial / name)
+    copy_tokenizer(init_policy, partial)
     shutil.rmtree(out_dir, ignore_errors=True)
     os.replace(partial, out_dir)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
@@ -11,45 +12,54 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...cases import iterate_records
+from ...job import Job
 from ...llm.guard import Disclosure, allow
 from ...settings import Settings, SettingsError, merge, parse_settings
-from ..model import Log
-from .cluster import ray_cluster
+from ..progress import Log, following
 from .cpu import ENVIRONMENT, LOGICAL
 from .frozen_server import NAME, serving
 from .hand_over import hand_over
-from .memory import needs_frozen
 from .plan import overrides, resolve
-from .session import Session
+from .plan.memory import needs_frozen
+from .servers.cluster import ray_cluster
+from .session import ROWS, Session
 
 _POLL_SECONDS = 2.0
 
 
-def train(
-    settings: Settings, cases: Path, init_policy: Path, out_dir: Path, state_dir: Path, seed: int, log: Log
-) -> None:
-    """Train one variant (settings already resolved); ``log`` gets a row of metrics every step. Goes on from verl's last
-    checkpoint in ``state_dir``. Raises SettingsError where verl is missing or the plan does not fit."""
+def train_policy(settings: Settings, job: Job) -> None:
+    """Stage ``train``: one variant (settings already resolved) with the job's seed; the policy is a Hugging Face
+    folder. A killed run goes on from verl's last checkpoint. Raises SettingsError where verl is missing or the plan
+    does not fit, GovernanceError as :func:`disclosure`."""
+    if told := disclosure(settings, job.inputs["cases"]):
+        job.tags.update(told.tags())
     if importlib.util.find_spec("verl") is None:
         raise SettingsError(
             "training.engine: verl needs verl, which is not installed: `make verl` without a GPU, "
             "`pip install -r envs/verl-gpu.txt` with one"
         )
-    state = Path(state_dir).resolve()
+    state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
     state.mkdir(parents=True, exist_ok=True)
-    if settings.training.verl.rollout == "cpu":
+    with following(job) as log:
+        _train(Session(settings, Path(job.inputs["cases"]), policy, state, job.seed), log)
+        hand_over(state / "verl", policy, Path(job.out["policy"]), settings.training.verl)
+
+
+def _train(session: Session, log: Log) -> None:
+    """Have verl train, with everything that it needs beside it."""
+    settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
+    machines = LOGICAL if verl.rollout == "cpu" else None
+    if verl.rollout == "cpu":
         os.environ.update(ENVIRONMENT)
-    session, policy = state / "session.json", Path(init_policy).resolve()
-    resolved = resolve(settings, session, policy, state)
+    resolved = resolve(settings, path, session.policy, session.state)
     with contextlib.ExitStack() as running:
-        machines = LOGICAL if settings.training.verl.rollout == "cpu" else None
-        running.enter_context(ray_cluster(settings.training.verl.nodes, state / "ray.log", machines))
-        if needs_frozen(settings) and settings.training.verl.frozen.beside:
-            settings = _asking(settings, running.enter_context(serving(settings, policy, state)))
-        Session(settings, Path(cases), policy, state, seed).write(session)
-        running.enter_context(_followed(state / "verl.metrics.jsonl", log))
+        running.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", machines))
+        if needs_frozen(settings) and verl.frozen.beside:
+            url = running.enter_context(serving(settings, session.policy, session.state))
+            session = dataclasses.replace(session, settings=_asking(settings, url))
+        session.write(path)
+        running.enter_context(_followed(session.state / ROWS, log))
         _launch(overrides(resolved))
-    hand_over(state / "verl", policy, Path(out_dir), settings.training.verl)
 
 
 def disclosure(settings: Settings, cases: Path) -> Disclosure | None:
@@ -76,7 +86,7 @@ def _launch(arguments: list[str]) -> None:
     from verl.utils.config import validate_config
     from verl.utils.device import auto_set_device
 
-    from .trainer import DiagnosticTaskRunner
+    from .hooks.trainer import DiagnosticTaskRunner
 
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=arguments)

@@ -12,10 +12,10 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from ..agent_loop import EpisodeOutput
-from ..group import GroupHook
+from ..hooks.agent_loop import EpisodeOutput
+from ..hooks.group import Finished, GroupHook
+from ..hooks.schedule import Schedule
 from ..plan import overrides, resolve
-from ..schedule import Schedule
 from ..session import Session
 
 
@@ -30,7 +30,15 @@ class Kept:
         return result
 
 
-class Worker(Kept, GroupHook, AgentLoopWorker):
+class _OneRow:
+    """Over a worker that takes one row of an episode: the trajectory. Further ones go to the transfer queue only."""
+
+    async def _agent_loop_postprocess(self, output: Any, validate: bool, **row: Any) -> Any:
+        first = output[0] if isinstance(output, list) else output
+        return await super()._agent_loop_postprocess(first, validate, **row)  # type: ignore[misc]
+
+
+class Worker(Kept, GroupHook, _OneRow, AgentLoopWorker):
     """Our loop and group hook."""
 
 
@@ -55,8 +63,9 @@ def batch(session: Session, iteration: int, part: str = "train", loop: str | Non
     return made
 
 
-def work(session: Session, by: Any, iteration: int, part: str = "train") -> list[EpisodeOutput]:
-    """All episodes of one iteration, in order."""
+def work(session: Session, by: Any, iteration: int, part: str = "train") -> tuple[list[EpisodeOutput], Finished]:
+    """All episodes of one iteration, in order, and what the batch teaches (of validation nothing)."""
     by.outputs = {}
     asyncio.run(by.generate_sequences(batch(session, iteration, part)))
-    return [by.outputs[key] for key in sorted(by.outputs)]
+    uids = dict.fromkeys(f"g{place}" for place, _ in by.outputs) if part == "train" else ()
+    return [by.outputs[key] for key in sorted(by.outputs)], by.finish(list(uids))

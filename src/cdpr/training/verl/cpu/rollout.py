@@ -14,13 +14,13 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 
 from ....llm.sampler import InProcessSampler
 from ....llm.tokenizer import ChatTokenizer
-from ...model import load_model
+from ...torch.model import load_model
 from ..local_server import LocalServer
 
 NAME = "cpu"
 
 
-class Server(LocalServer):
+class CpuServer(LocalServer):
     """The actor. It never sleeps, so most of what verl asks of a server is nothing to it."""
 
     def __init__(self, folder: str):
@@ -68,7 +68,7 @@ class Replica(RolloutReplica):
         """Start it."""
         name, config = _actor_name(self.replica_rank), self.model_config
         folder = config.local_path if hasattr(config, "local_path") else config["path"]
-        actor = ray.remote(Server).options(name=name, num_cpus=1, max_concurrency=self.max_concurrency)
+        actor = ray.remote(CpuServer).options(name=name, num_cpus=1, max_concurrency=self.max_concurrency)
         server = actor.remote(str(folder))
         await server.ready.remote()
         self.servers, self._server_handle, self._server_address = [server], server, name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from ..llm.transformer import ONEDNN_LINEAR, padded
+from ...llm.transformer import ONEDNN_LINEAR, padded
 
 
 class _Product(torch.autograd.Function):

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...settings import Settings, SettingsError
+from ....settings import Settings, SettingsError
 
 
 @dataclass(frozen=True)
-class Architecture:
+class ModelSize:
     """A decoder of the usual kind: grouped-query attention and a gated feed-forward layer in every block."""
 
     hidden: int
@@ -46,17 +46,17 @@ class Architecture:
         return 2 * 2 * self.layers * max(self.kv_heads, servers_gpus) * self.head_dim
 
 
-def architecture_of(settings: Settings) -> Architecture:
+def model_size(settings: Settings) -> ModelSize:
     """Of the acting model. Raises SettingsError where its ``config.json`` is missing or of another kind."""
     if settings.policy.model == "tiny":
         tiny, room = settings.policy.tiny, settings.policy.max_prompt_tokens + settings.policy.max_response_tokens
-        return Architecture(tiny.hidden_size, tiny.layers, tiny.heads, tiny.kv_heads, tiny.hidden_size // tiny.heads,
+        return ModelSize(tiny.hidden_size, tiny.layers, tiny.heads, tiny.kv_heads, tiny.hidden_size // tiny.heads,
                             tiny.intermediate_size, tiny.vocab_size, True, room)  # fmt: skip
     path = Path(settings.policy.model) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         heads = config["num_attention_heads"]
-        return Architecture(
+        return ModelSize(
             config["hidden_size"],
             config["num_hidden_layers"],
             heads,

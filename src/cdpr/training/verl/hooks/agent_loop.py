@@ -7,16 +7,15 @@ import time
 import traceback
 from typing import Any
 
-import torch
 from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
-from ...agents.policy import PolicyAgent
-from ...cases import CaseRecord
-from ...environment import State, Trajectory, run_episode
-from ...llm import ModelFailure, ModelSpec, open_model
-from ...llm.rollout_server import CONVERSATION, RolloutServer
-from .session import read_session
+from ....cases import CaseRecord
+from ....environment import State, Trajectory, run_episode
+from ....llm import ModelFailure, ModelSpec, open_model
+from ....llm.rollout_server import CONVERSATION, RolloutServer
+from ...run import validation_seed
+from ..session import read_session
 from .tokens import tokens_of
 
 _log = logging.getLogger(__name__)
@@ -26,20 +25,13 @@ logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(loggi
 
 class EpisodeOutput(AgentLoopOutput):
     """What an episode left behind. ``trajectory`` is None where it failed; ``failure`` then names the kind of error,
-    and ``fatal`` tells a fault of the program from a server that gave no answer. ``token_rewards``, one per response
-    token, replace verl's single reward at the end."""
+    and ``fatal`` tells a fault of the program from a server that gave no answer. ``alternatives`` are replies evaluated
+    beside it that are trained on too, rows of their own."""
 
     trajectory: Trajectory | None = Field(default=None, exclude=True)
     failure: str = Field(default="", exclude=True)
     fatal: bool = Field(default=False, exclude=True)
-    token_rewards: list[float] | None = Field(default=None, exclude=True)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Fields for verl's queue."""
-        fields = super().as_dict()
-        if self.token_rewards is not None:
-            fields["rm_scores"] = torch.tensor(self.token_rewards, dtype=torch.float32)
-        return fields
+    alternatives: list[EpisodeOutput] = Field(default_factory=list, exclude=True)
 
 
 class DiagnosticLoop(AgentLoopBase):
@@ -50,20 +42,20 @@ class DiagnosticLoop(AgentLoopBase):
         super().__init__(*args, **kwargs)  # of no family: prompts are ours, verl joins no turns
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
-        """One episode; ``row`` is one of :class:`~cdpr.training.verl.schedule.Schedule`, with verl's ``uid`` and
+        """One episode; ``row`` is one of :class:`~cdpr.training.verl.hooks.schedule.Schedule`, with verl's ``uid`` and
         ``session_id``."""
         session = read_session(self.data_config.cdpr_session)
-        plan = session.settings.training
-        case = session.parts[row["part"]][int(row["place"])]
-        seed = session.seed_of(row["part"], case, int(row["iteration"]), int(row.get("session_id", 0)))
-        spec = ModelSpec.of_rollouts(session.settings)
-        model = open_model(spec, client=self.server_manager, tokenizer=session.tokenizer)
-        temperature = 0.0 if row["part"] == "validation" else plan.temperature
-        agent = PolicyAgent(model, session.prompts, session.settings.policy, temperature)
+        run, case = session.run, session.part(row["part"])[int(row["place"])]
+        model = open_model(ModelSpec.of_rollouts(run.settings), client=self.server_manager, tokenizer=run.tokenizer)
+        if row["part"] == "validation":
+            agent, seed = run.agent(model, temperature=0.0), validation_seed(case)
+        else:
+            agent = run.agent(model)
+            seed = run.episode_seed(case, int(row["iteration"]), int(row.get("session_id", 0)))
         CONVERSATION.set(str(row.get("uid", case.note_id)))
         start = time.perf_counter()
         try:
-            trajectory = await run_episode(session.environment, agent, case, seed)
+            trajectory = await run_episode(run.environment, agent, case, seed)
         except ModelFailure as error:
             _log.warning("an episode failed: %s", error)
             return self._failed(session, case, type(error).__name__, fatal=False)
@@ -88,10 +80,10 @@ class DiagnosticLoop(AgentLoopBase):
 
     def _failed(self, session, case: CaseRecord, kind: str, fatal: bool) -> EpisodeOutput:
         """A prompt and one token without loss: verl needs every member of a group."""
-        prompt = session.prompts.context_ids(State(case))
+        prompt = session.run.prompts.context_ids(State(case))
         return EpisodeOutput(
             prompt_ids=list(prompt),
-            response_ids=[session.tokenizer.end_of_turn],
+            response_ids=[session.run.tokenizer.end_of_turn],
             response_mask=[0],
             response_logprobs=[0.0],
             num_turns=0,

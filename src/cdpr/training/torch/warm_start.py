@@ -10,15 +10,16 @@ import asyncio
 import itertools
 import math
 import random
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from ..agents.clinician import Clinician
-from ..cases import CaseRecord, iterate_records
-from ..environment import (
+from ...agents.clinician import Clinician
+from ...cases import CaseRecord, iterate_records
+from ...environment import (
     DiagnosticEnvironment,
     PromptBuilder,
     State,
@@ -28,13 +29,16 @@ from ..environment import (
     render_action,
     run_episode,
 )
-from ..environment.prompt import observation_text, opening_messages, whole_record
-from ..environment.state import Observation, RequestTest, Step
-from ..files import replacing
-from ..llm.tokenizer import ChatTokenizer
-from ..seeding import derive_seed
-from ..settings import Settings
-from .model import Log, load_model, save_policy, token_logprobs
+from ...environment.prompt import observation_text, opening_messages, whole_record
+from ...environment.state import Observation, RequestTest, Step
+from ...job import Job
+from ...llm.tokenizer import ChatTokenizer
+from ...metrics_log import MetricsLog
+from ...seeding import derive_seed
+from ...settings import Settings
+from ..progress import METRICS, Log
+from .checkpoint import load_checkpoint, save_checkpoint
+from .model import load_model, save_policy, token_logprobs
 from .tiny import build_tiny_policy
 
 
@@ -46,30 +50,37 @@ class Demonstration:
     positions: tuple[int, ...]
 
 
-def warm_start(settings: Settings, cases_path: Path, out_dir: Path, state_dir: Path, log: Log) -> None:
-    """Build tokenizer and tiny policy, imitate the clinician, save a Hugging Face folder.
+def warm_start_policy(settings: Settings, job: Job) -> None:
+    """Stage ``warm_start``: build tokenizer and tiny policy, imitate the clinician, save a Hugging Face folder.
 
-    Resumes after the last finished epoch. ``log`` receives one row per epoch: loss and demonstrator
-    accuracy.
+    Resumes after the last finished epoch. One row of metrics per epoch: loss and demonstrator accuracy.
     """
     plan = settings.warm_start
     torch.set_num_threads(plan.threads)
-    train = iterate_records(cases_path, "train")
+    train = iterate_records(job.inputs["cases"], "train")
     cases = list(itertools.islice(train, plan.cases))
     environment = DiagnosticEnvironment(settings.environment)
     clinician = Clinician(settings)
     workups = asyncio.run(_demonstrate(environment, clinician, cases, plan.seed, plan.demonstrations_per_case))
     static = asyncio.run(_diagnose_statically(environment, clinician, cases, plan.static_share, plan.seed))
-    fresh = Path(state_dir) / "initial"
-    build_tiny_policy(fresh, settings.policy.tiny, _corpus(settings, workups, static))
+    fresh = job.state / "initial"
+    build_tiny_policy(fresh, settings.policy.tiny, corpus(settings, workups, static))
     tokenizer = ChatTokenizer(fresh)
     prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
-    demonstrations = [_encode_workup(prompts, workup) for workup in workups]
+    demonstrations = [encode_workup(prompts, workup) for workup in workups]
     demonstrations += [_encode_static(prompts, case, turn) for case, turn in static]
     model = load_model(fresh)
     accuracy = sum(workup.correct for workup in workups) / len(workups)
-    _imitate(model, demonstrations, settings, Path(state_dir), lambda row: log(row | {"clinician/accuracy": accuracy}))
-    save_policy(model, fresh, Path(out_dir))
+    metrics = MetricsLog(job.state / METRICS)
+
+    def log(row: dict) -> None:
+        row |= {"clinician/accuracy": accuracy}
+        metrics(row)
+        print("  ".join(f"{k.rpartition('/')[2]} {v:.4g}" for k, v in row.items() if isinstance(v, (int, float))))
+
+    imitate(model, demonstrations, settings, job.state, log)
+    save_policy(model, fresh, Path(job.out["policy"]))
+    shutil.copyfile(metrics.path, job.out["metrics"])
 
 
 async def _demonstrate(environment, clinician, cases, seed: int, repeats: int) -> list[Trajectory]:
@@ -97,7 +108,7 @@ def _restyle(step: Step, style: str) -> Step:
     return Step(Turn(render_action(step.action, style)), step.action, step.observation)
 
 
-def _corpus(settings: Settings, workups: Sequence[Trajectory], static) -> list[str]:
+def corpus(settings: Settings, workups: Sequence[Trajectory], static) -> list[str]:
     """Every text that the policy will read or write."""
     prompt = settings.environment.prompt
     texts = []
@@ -108,7 +119,7 @@ def _corpus(settings: Settings, workups: Sequence[Trajectory], static) -> list[s
     return texts + [whole_record(prompt, case) for case, _ in static]
 
 
-def _encode_workup(prompts: PromptBuilder, workup: Trajectory) -> Demonstration:
+def encode_workup(prompts: PromptBuilder, workup: Trajectory) -> Demonstration:
     steps = [_restyle(step, prompts.settings.style) for step in workup.steps]
     positions: list[int] = []
     for t, step in enumerate(steps):
@@ -124,7 +135,7 @@ def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demo
     return Demonstration((*prefix[:opened], *reply), tuple(range(len(prefix), opened + len(reply))))
 
 
-def _imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, state_dir: Path, log: Log) -> None:
+def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, state_dir: Path, log: Log) -> None:
     """Cross-entropy on the demonstrator's tokens; AdamW with a short warm-up and a cosine."""
     plan = settings.warm_start
     optimizer = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate, weight_decay=0.01, fused=True)
@@ -133,15 +144,18 @@ def _imitate(model, demonstrations: Sequence[Demonstration], settings: Settings,
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda k: min((k + 1) / 50, 0.5 * (1 + math.cos(math.pi * min(1.0, k / total))))
     )
-    path = state_dir / "warm_start.pt"
-    start = _resume(path, model, optimizer, schedule)
+    path, parts, start = state_dir / "warm_start.pt", {"model": model, "optimizer": optimizer, "schedule": schedule}, 0
+    if saved := load_checkpoint(path):
+        start = saved["epoch"]
+        for name, part in parts.items():
+            part.load_state_dict(saved[name])
     model.train()
     for epoch in range(start, plan.epochs):
         losses = [
             _train_batch(model, optimizer, schedule, batch)
             for batch in _batches(demonstrations, plan.batch_size, derive_seed(plan.seed, "epoch", epoch))
         ]
-        _save(path, epoch + 1, model, optimizer, schedule)
+        save_checkpoint(path, {"epoch": epoch + 1} | {name: part.state_dict() for name, part in parts.items()})
         log({"step": epoch + 1, "warm_start/loss": sum(losses) / len(losses), "warm_start/of": plan.epochs})
 
 
@@ -167,24 +181,3 @@ def _train_batch(model, optimizer, schedule, batch: Sequence[Demonstration]) -> 
     optimizer.step()
     schedule.step()
     return float(loss.detach())
-
-
-def _save(path: Path, epoch: int, model, optimizer, schedule) -> None:
-    content = {
-        "epoch": epoch,
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "schedule": schedule.state_dict(),
-    }
-    with replacing(path) as partial:
-        torch.save(content, partial)
-
-
-def _resume(path: Path, model, optimizer, schedule) -> int:
-    if not path.exists():
-        return 0
-    saved = torch.load(path, weights_only=False)
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    schedule.load_state_dict(saved["schedule"])
-    return saved["epoch"]

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...settings import Settings, SettingsError
-from .cpu import LOGICAL
-from .memory import OWN_SERVER, longest_sequence, micro_batch, needs_frozen, plan_of
+from ....settings import Settings, SettingsError
+from ....settings.algorithms import algorithm_class
+from ..cpu import LOGICAL
+from .memory import OWN_SERVER, longest_sequence, memory_plan, micro_batch, needs_frozen
 
-ALGORITHMS = ("grpo", "utility_grpo", "cdpr", "gigpo")
-"""Those whose credit one group decides; the others need the whole batch, or train on replies outside it."""
-
-_HERE = "cdpr.training.verl"
+_HERE = "cdpr.training.verl.hooks"
 _ACTOR, _ROLLOUT, _MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "model"))
 _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
 
@@ -46,13 +44,16 @@ def check(settings: Settings) -> None:
     if verl.frozen.beside and (verl.frozen.url or not verl.frozen.memory):
         raise SettingsError("training.verl.frozen.beside: the run chooses its address, and it needs a share of memory: "
                             "leave out training.verl.frozen.url, and set .memory above 0")  # fmt: skip
-    if plan.algorithm not in ALGORITHMS:
-        raise SettingsError(
-            f"training.algorithm: {plan.algorithm} needs a whole batch, and verl gives it one group; use one of "
-            f"{', '.join(ALGORITHMS)}, or training.engine: torch"
-        )
-    if plan.algorithm == "cdpr" and settings.credit.continuation.policy == "lagged":
-        raise SettingsError("credit.continuation.policy: lagged is not kept by verl; use frozen_init or current")
+    algorithm = algorithm_class(plan.algorithm)
+    if algorithm.asks(settings) == "snapshot":
+        raise SettingsError(f"training.algorithm: {plan.algorithm} asks for copies of the policy under these settings "
+                            "(credit.continuation.policy: lagged), and verl keeps none: its servers hold the current "
+                            "weights; use frozen_init or current, or training.engine: torch")  # fmt: skip
+    if algorithm.extra_samples and plan.mini_batch_prompts != plan.prompts_per_batch:
+        raise SettingsError(f"training.mini_batch_prompts: {plan.algorithm} trains on further replies, and verl cuts a "
+                            "batch into mini-batches of so many rows, whichever case they belong to; set it to "
+                            f"training.prompts_per_batch ({plan.prompts_per_batch}), or training.engine: torch"
+                            )  # fmt: skip
     if gpus % verl.tensor_parallel:
         raise SettingsError(f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide {gpus} GPUs")
     if trajectories % gpus or plan.mini_batch_prompts * plan.group_size % gpus:
@@ -62,7 +63,7 @@ def check(settings: Settings) -> None:
         if verl.lora_rank:
             raise SettingsError("training.verl.rollout: cpu takes whole weights, no LoRA adapters; set lora_rank: 0")
         return
-    memory = plan_of(settings)
+    memory = memory_plan(settings)
     if memory.model.heads % verl.tensor_parallel:
         raise SettingsError(f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide the model's "
                             f"{memory.model.heads} heads")  # fmt: skip
@@ -146,7 +147,7 @@ def _rollouts(settings: Settings) -> dict[str, Any]:
         # One worker: it keeps the rollout cache, and waits for servers nearly all of its time.
         f"{_ROLLOUT}.agent.num_workers": 1,
         f"{_ROLLOUT}.agent.default_agent_loop": "cdpr",
-        f"{_ROLLOUT}.agent.agent_loop_config_path": str(Path(__file__).with_name("loops.yaml")),
+        f"{_ROLLOUT}.agent.agent_loop_config_path": str(Path(__file__).parents[1] / "hooks" / "loops.yaml"),
         f"+{_ROLLOUT}.agent.agent_loop_manager_class": f"{_HERE}.worker.GroupManager",
         "reward.num_workers": 1,
     }
@@ -185,10 +186,10 @@ def _trainer(settings: Settings, state: Path) -> dict[str, Any]:
 
 def _without_gpu(settings: Settings) -> dict[str, Any]:
     """What a machine without a GPU needs: gloo, float32, no kernels; and Ray told of devices that are not there, by
-    :mod:`.cluster` where there are several machines."""
+    :mod:`~cdpr.training.verl.servers.cluster` where there are several machines."""
     told = {} if settings.training.verl.nodes > 1 else LOGICAL | {"include_dashboard": False}
     return {
-        f"{_MODEL}.external_lib": f"{_HERE}.cpu.engine",
+        f"{_MODEL}.external_lib": "cdpr.training.verl.cpu.engine",
         f"{_MODEL}.use_remove_padding": False,
         f"{_MODEL}.use_fused_kernels": False,
         f"+{_MODEL}.override_config.attn_implementation": "sdpa",
@@ -217,5 +218,5 @@ def report(settings: Settings, session: Path, policy: Path, state: Path) -> str:
     """What ``cdpr train --dry-run`` prints. Raises SettingsError where the run would be refused."""
     resolved = resolve(settings, session, policy, state)
     without = settings.training.verl.rollout == "cpu"
-    memory = ["without a GPU: not planned"] if without else plan_of(settings).lines()
+    memory = ["without a GPU: not planned"] if without else memory_plan(settings).lines()
     return "\n".join(["# memory and tokens", *memory, "", "# verl", *overrides(resolved)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,6 @@ from pathlib import Path
 import torch
 
 from .linear import padded_width, use_onednn
-
-Log = Callable[[dict], None]
-"""Receives one row of metrics."""
 
 
 def load_model(folder: Path, device: str = "cpu") -> torch.nn.Module:
@@ -46,11 +43,16 @@ def save_policy(model, init_policy: Path, out_dir: Path) -> None:
     partial = out_dir.with_name(out_dir.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     model.save_pretrained(partial)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"):
-        if (init_policy / name).exists():
-            shutil.copyfile(init_policy / name, partial / name)
+    copy_tokenizer(init_policy, partial)
     shutil.rmtree(out_dir, ignore_errors=True)
     os.replace(partial, out_dir)
+
+
+def copy_tokenizer(policy: Path, folder: Path) -> None:
+    """The tokenizer files of a policy, beside other weights."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"):
+        if (policy / name).exists():
+            shutil.copyfile(policy / name, folder / name)
 
 
 def token_logprobs(

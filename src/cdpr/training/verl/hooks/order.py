@@ -17,7 +17,7 @@ class ScheduledBatch(ReplayBuffer):
         RuntimeError, as verl does, where no episode of them is there."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
-        sessions = (int(key.rsplit("_", 2)[1]) for key in batch.keys)  # {uid}_{session}_{output}
-        places = [(int(row), session) for row, session in zip(rows["index"], sessions, strict=True)]
+        numbers = (map(int, key.rsplit("_", 2)[1:]) for key in batch.keys)  # {uid}_{session}_{output}
+        places = [(int(row), *number) for row, number in zip(rows["index"], numbers, strict=True)]
         batch.reorder(sorted(range(len(places)), key=places.__getitem__))
         return batch, metrics

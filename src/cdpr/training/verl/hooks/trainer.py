@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 import transfer_queue as tq
 from omegaconf import open_dict
+from tensordict import TensorDict
 from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -20,13 +23,15 @@ from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
-from ...tracking.metrics import MetricsLog, read_metrics
-from . import advantage  # noqa: F401  (registers the estimator)
+from ....metrics_log import read_metrics
+from ....settings.algorithms import algorithm_class
+from ...progress import METRICS
+from ..session import ROWS, read_session
+from .advantage import given_rewards
+from .group import Finished
 from .metrics import problem, training_row, validation_row
-from .session import read_session
 
-ROWS = "verl.metrics.jsonl"
-_CREDIT = "credit_{}.pkl"
+_CREDIT = "credit.pkl"
 
 
 class ServerClient(LLMServerClient):
@@ -62,11 +67,12 @@ class DiagnosticTrainer(PPOTrainerSync):
     def _setup(self):
         self.session = read_session(self.config.data.cdpr_session)
         super()._setup()
-        known = [row for row in read_metrics(self.session.state / "metrics.jsonl") if row["step"] <= self.global_steps]
+        self.plan = self.session.settings.training
+        known = [row for row in read_metrics(self.session.state / METRICS) if row["step"] <= self.global_steps]
         self.seconds = known[-1]["seconds"] if known else 0.0
         self.tokens = known[-1]["tokens"] if known else 0
         self.start = self.global_steps
-        MetricsLog(self.session.state / "credit.jsonl").truncate(self.global_steps + 1)  # steps that come again
+        self.finished = Finished()
         self.validation: dict[str, Any] = {}
         self.frozen = self._start_frozen()
 
@@ -88,19 +94,23 @@ class DiagnosticTrainer(PPOTrainerSync):
         frozen = self.frozen.get_client() if self.frozen else None
         return self.llm_server_manager.get_client(client_cls=ServerClient, frozen=frozen)
 
+    @property
+    def _worker(self) -> Any:
+        """The one worker in which groups are scored."""
+        [worker] = self.agent_loop_manager.agent_loop_workers
+        return worker
+
     def fit(self, agent_loop_manager):
-        for k, worker in enumerate(agent_loop_manager.agent_loop_workers):
-            path = self._folder() / _CREDIT.format(k)
-            if path.exists():
-                ray.get(worker.restore_credit.remote(path.read_bytes()))
+        [worker] = agent_loop_manager.agent_loop_workers
+        if (path := self._folder() / _CREDIT).exists():
+            ray.get(worker.restore_credit.remote(path.read_bytes()))
         super().fit(agent_loop_manager)
 
     def _save_checkpoint(self):
         # Before verl names this checkpoint the latest one: a kill in between leaves the previous one in force.
         folder = self._folder()
         folder.mkdir(parents=True, exist_ok=True)
-        for k, worker in enumerate(self.agent_loop_manager.agent_loop_workers):
-            (folder / _CREDIT.format(k)).write_bytes(ray.get(worker.credit_state.remote()))
+        (folder / _CREDIT).write_bytes(ray.get(self._worker.credit_state.remote()))
         super()._save_checkpoint()
 
     def _folder(self) -> Path:
@@ -115,18 +125,52 @@ class DiagnosticTrainer(PPOTrainerSync):
             self.validation = {}
         return metrics
 
+    @property
+    def _whole(self) -> bool:
+        """Whether a batch has rows beside its trajectories: it is then one mini-batch, however many rows it has."""
+        return algorithm_class(self.plan.algorithm).extra_samples
+
+    def _get_required_batch_multiple(self, dp_size):
+        if not self._whole:
+            return super()._get_required_batch_multiple(dp_size)
+        actor = self.config.actor_rollout_ref.actor
+        return math.lcm(dp_size * actor.ppo_micro_batch_size_per_gpu, self.plan.group_size)
+
+    def _update_actor(self, batch, metrics):
+        actor = self.config.actor_rollout_ref.actor
+        usual = actor.ppo_mini_batch_size
+        if self._whole:
+            actor.ppo_mini_batch_size = len(batch) // self.plan.group_size
+        try:
+            return super()._update_actor(batch, metrics)
+        finally:
+            actor.ppo_mini_batch_size = usual
+
+    def _compute_advantage(self, batch, metrics):
+        uids = dict.fromkeys(
+            key.rsplit("_", 2)[0] for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding")
+        )
+        self.finished = ray.get(self._worker.finish.remote(list(uids)))
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+        rewards = given_rewards(batch.keys, data["response_mask"].unbind(), self.finished, self.plan)
+        nested = torch.nested.as_nested_tensor(rewards, layout=torch.jagged)
+        fields = TensorDict({"rm_scores": nested}, batch_size=len(batch))
+        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+        return super()._compute_advantage(batch, metrics)
+
     def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
         data = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
         )
-        told = {
-            key: fields
-            for key, tag, fields in zip(batch.keys, batch.tags, data.pop("extra_fields").tolist(), strict=True)
-            if not tag.get("is_padding")
-        }
-        groups = [fields["credit"] for key, fields in told.items() if key.split("_")[1] == "0"]
-        row = training_row([fields["reward_extra_info"] for fields in told.values()], groups, metrics, timing_raw)
-        row["rollout/tokens"] = int(sum(mask.sum() for mask in data["response_mask"].unbind()))
+        episodes, tokens = [], 0
+        for key, tag, fields, mask in zip(
+            batch.keys, batch.tags, data.pop("extra_fields").tolist(), data["response_mask"].unbind(), strict=True
+        ):
+            if not tag.get("is_padding") and key.endswith("_0"):
+                episodes.append(fields["reward_extra_info"])
+                tokens += int(mask.sum())
+        row = training_row(episodes, self.finished.metrics, metrics, timing_raw)
+        row["rollout/tokens"] = tokens
         self.seconds += timing_raw["step"]
         self.tokens += row["rollout/tokens"] + int(
             row.get("credit/probe_tokens", 0) + row.get("credit/continuation_tokens", 0)
@@ -134,7 +178,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         self._write({"step": global_steps, "seconds": self.seconds, "tokens": self.tokens, **row})
         metrics.update(row)
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
-        if why := problem(row, self.session.settings.training.verl.max_failed):
+        if why := problem(row, self.plan.verl.max_failed):
             self._save_checkpoint()
             raise RuntimeError(f"step {global_steps}: {why} The state of this step is saved; the run goes on from it.")
 
@@ -150,5 +194,5 @@ class DiagnosticTaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # typ
 
     def run(self, config):
         # Ray sends the class itself, not the module that it stands in.
-        importlib.import_module("cdpr.training.verl.trainer")
+        importlib.import_module("cdpr.training.verl.hooks.trainer")
         return super().run(config)

@@ -7,12 +7,6 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-# Of these the batch's figure is the sum over its groups; of all others it is the mean.
-_SUMMED = {
-    f"credit/{name}"
-    for name in ("states", "candidates", "probes", "fresh", "cached", "suffixes", "failed", "unvalued", "clipped",
-                 "probe_tokens", "continuation_tokens", "anchored_decisions")
-}  # fmt: skip
 _KEPT = {
     "actor/pg_loss": "policy/loss",
     "actor/pg_clipfrac": "policy/clipped_share",
@@ -24,20 +18,18 @@ _TIMES = {"gen": "time/rollout_and_credit", "update_actor": "time/update", "upda
 
 def training_row(
     episodes: Sequence[Mapping[str, float]],
-    groups: Sequence[Mapping[str, float]],
+    credit: Mapping[str, float],
     metrics: Mapping[str, Any],
     timing: Mapping[str, float],
 ) -> dict[str, float]:
-    """One step, under our names: what the group hook reports of each of its ``episodes`` and of the credit of its
-    ``groups``, and what verl knows itself. Failed episodes count in ``rollout/failed`` alone."""
+    """One step, under our names: what the group hook reports of each of its ``episodes``, the algorithm's own figures,
+    and what verl knows itself. Failed episodes count in ``rollout/failed`` alone."""
     row: dict[str, float] = {}
     for name in episodes[0]:
         values = [episode[name] for episode in episodes if not math.isnan(episode[name])]
         prefix = "rollout/" if name in ("failed", "fatal") else "train/"
         row |= {prefix + name: fmean(values)} if values else {}
-    for name in dict.fromkeys(name for group in groups for name in group):
-        values = [float(group[name]) for group in groups if name in group]
-        row[name] = sum(values) if name in _SUMMED else fmean(values)
+    row |= credit
     row |= {ours: float(metrics[theirs]) for theirs, ours in _KEPT.items() if theirs in metrics}
     row |= {name: float(x) for name, x in metrics.items() if name.startswith("rollout_corr/") and _finite(x)}
     return row | {ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}
@@ -59,7 +51,7 @@ def problem(row: Mapping[str, float], allowed: float) -> str | None:
         return "a fault arose in an episode or in its credit (see the log of the agent-loop worker)"
     if row.get("rollout/failed", 0.0) > allowed:
         return f"{row['rollout/failed']:.0%} of the episodes failed: is the rollout server well?"
-    failed = row.get("credit/failed", 0.0)
+    failed = row.get("credit/failed", 0.0) if "credit/fresh" in row else 0.0  # not all tell how much they asked for
     asked = failed + row.get("credit/fresh", 0.0) + row.get("credit/probes", 0.0)
     if asked and failed / asked > allowed:
         return f"{failed / asked:.0%} of the replies asked for credit failed: is the frozen server well?"

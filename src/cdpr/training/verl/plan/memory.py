@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...settings import Settings, SettingsError
-from .architecture import Architecture, architecture_of
+from ....settings import Settings, SettingsError
+from ....settings.algorithms import algorithm_class
+from .model_size import ModelSize, model_size
 
 GB = 1e9
 ALLOWANCE = 3.0  # GB for CUDA contexts, communication buffers and fragmentation
@@ -19,7 +20,7 @@ _CHUNK = 1024  # tokens whose logits are held at a time when they are chunked
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerMemory:
     """Memory of one server, in GB over all its GPUs, and the tokens whose keys and values fit beside its weights."""
 
     name: str
@@ -40,16 +41,16 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """``phases``: of each phase of a step what one training GPU holds, in GB; ``servers``; ``tokens``: upper bounds of
     what one step generates."""
 
-    model: Architecture
+    model: ModelSize
     gpus: int
     gpu_memory: float
     longest: int
     phases: dict[str, dict[str, float]]
-    servers: list[Server]
+    servers: list[ServerMemory]
     tokens: dict[str, int]
 
     def lines(self) -> list[str]:
@@ -105,9 +106,9 @@ def longest_sequence(settings: Settings) -> int:
     return policy.max_prompt_tokens + policy.max_response_tokens + beyond
 
 
-def plan_of(settings: Settings) -> Plan:
+def memory_plan(settings: Settings) -> MemoryPlan:
     """The plan of a run under these settings. Raises SettingsError for a model without a configuration."""
-    verl, model = settings.training.verl, architecture_of(settings)
+    verl, model = settings.training.verl, model_size(settings)
     gpus = verl.nodes * verl.gpus_per_node
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
     resident = {"weights": 4 * (model.parameters + (trained if verl.lora_rank else 0)) / gpus / GB,
@@ -117,7 +118,7 @@ def plan_of(settings: Settings) -> Plan:
     rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
     rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
     update = resident | {"gradients": 4 * trained / gpus / GB} | _passing(settings, model) | always
-    return Plan(
+    return MemoryPlan(
         model,
         gpus,
         verl.gpu_memory_gb,
@@ -139,7 +140,7 @@ def micro_batch(settings: Settings) -> int:
     return max(size for size in range(1, min(plan.micro_batch, share) + 1) if share % size == 0)
 
 
-def _passing(settings: Settings, model: Architecture) -> dict[str, float]:
+def _passing(settings: Settings, model: ModelSize) -> dict[str, float]:
     """What a forward and backward pass of one micro-batch of the longest trajectories holds, in GB."""
     plan, policy = settings.training, settings.policy
     tokens = micro_batch(settings) * (policy.max_prompt_tokens + policy.max_response_tokens)
@@ -151,7 +152,7 @@ def _passing(settings: Settings, model: Architecture) -> dict[str, float]:
     return {"working weights": gathered / GB, "activations": kept / GB, "logits": logits * model.vocab * 10 / GB}
 
 
-def _rollouts(settings: Settings, model: Architecture) -> Server:
+def _rollouts(settings: Settings, model: ModelSize) -> ServerMemory:
     verl = settings.training.verl
     count = verl.nodes * verl.gpus_per_node // verl.tensor_parallel
     memory = verl.rollout_memory * verl.gpu_memory_gb * verl.tensor_parallel
@@ -160,7 +161,7 @@ def _rollouts(settings: Settings, model: Architecture) -> Server:
     return _server("rollout server", count, verl.tensor_parallel, memory, weights, model, wanted)
 
 
-def _frozen(settings: Settings, model: Architecture) -> Server | None:
+def _frozen(settings: Settings, model: ModelSize) -> ServerMemory | None:
     """None where nothing is known of it, or nobody asks it."""
     verl = settings.training.verl
     if not needs_frozen(settings) or (verl.frozen.url and not verl.frozen.memory):
@@ -172,33 +173,25 @@ def _frozen(settings: Settings, model: Architecture) -> Server | None:
     else:
         count, gpus = 1, verl.gpus_per_node * (1 if verl.frozen.beside else verl.nodes)
         memory = verl.frozen.memory * verl.gpu_memory_gb * gpus
-    credit = settings.credit
-    states = settings.training.prompts_per_batch * settings.training.group_size * (credit.max_states or 2)
-    wanted = -(-states * credit.candidates * credit.continuations // count)
+    wanted = -(-algorithm_class(settings.training.algorithm).open_requests(settings) // count)
     wanted = wanted if apart else min(wanted, verl.frozen.at_once)
     return _server("frozen server", count, gpus, memory, weights, model, wanted)
 
 
 def _server(
-    name: str, count: int, gpus: int, memory: float, weights: float, model: Architecture, wanted: int
-) -> Server:
+    name: str, count: int, gpus: int, memory: float, weights: float, model: ModelSize, wanted: int
+) -> ServerMemory:
     free = memory - weights - ALLOWANCE * gpus / 2
-    return Server(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), wanted)
+    return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), wanted)
 
 
 def needs_frozen(settings: Settings) -> bool:
     """Whether continuations come from the frozen initial policy."""
-    return settings.training.algorithm == "cdpr" and settings.credit.continuation.policy == "frozen_init"
+    return algorithm_class(settings.training.algorithm).asks(settings) == "frozen"
 
 
 def _tokens(settings: Settings) -> dict[str, int]:
     """Upper bounds: nothing shared, nothing cached, every reply as long as it may be."""
-    plan, credit, turns = settings.training, settings.credit, settings.environment.max_turns
-    trajectories = plan.prompts_per_batch * plan.group_size
-    found = {"rollouts": trajectories * settings.policy.max_response_tokens}
-    if plan.algorithm == "cdpr":
-        states = trajectories * min(turns, credit.max_states or turns)
-        reply = settings.policy.max_turn_tokens
-        found["probes"] = trajectories * turns * credit.samples * reply
-        found["continuations"] = states * (credit.candidates + 1) * credit.continuations * (credit.horizon + 1) * reply
-    return found
+    trajectories = settings.training.prompts_per_batch * settings.training.group_size
+    rollouts = {"rollouts": trajectories * settings.policy.max_response_tokens}
+    return rollouts | algorithm_class(settings.training.algorithm).credit_tokens(settings)

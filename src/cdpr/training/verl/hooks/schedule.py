@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .session import read_session
+from ..session import read_session
 
 LOOP = "cdpr"
 _NO_TEXT = ({"role": "user", "content": ""},)
@@ -24,7 +24,7 @@ class Schedule(torch.utils.data.Dataset):
         session = read_session(config["cdpr_session"])
         self.part = str(data_files)
         self.size = session.settings.training.prompts_per_batch
-        self.order = session.order() if self.part == "train" else list(range(len(session.parts[self.part])))
+        self.order = session.run.order() if self.part == "train" else list(range(len(session.run.validation)))
 
     def __len__(self) -> int:
         return len(self.order)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ...settings import SettingsError
+from ....settings import SettingsError
 
 # One call starts Ray on every machine of the job: the first, where this process runs, leads.
 _START = (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..environment import Trajectory, Turn
-from ..settings.schema import Training
+from ...environment import Trajectory, Turn
+from ...settings.schema import Training
 from .loss import clipped_surrogate
 from .model import Piece, piecewise_logprobs, token_logprobs
 

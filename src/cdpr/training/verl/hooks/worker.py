@@ -7,9 +7,9 @@ from typing import Any
 import ray
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
-from ...llm.guard import is_local
+from ....llm.guard import is_local
+from ..session import read_session
 from .group import GroupHook
-from .session import read_session
 
 
 class GroupWorker(GroupHook, AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]

@@ -1,0 +1,65 @@
+"""Metrics of a long stage, one JSON object a line, that survive being killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .files import write_text
+
+Listener = Callable[[Mapping[str, Any]], None]
+
+
+class MetricsLog:
+    """Rows ``{"step": int, ...}`` in a file, ascending by step; call it with a row to append one.
+
+    A stage that resumes from a checkpoint simply goes on: the first row it logs says where it stands, and rows from
+    that step on, which a killed attempt wrote after its last checkpoint, go away first. ``listener`` gets every
+    appended row (live tracking).
+    """
+
+    def __init__(self, path: str | Path, listener: Listener | None = None):
+        self.path = Path(path)
+        self._listener = listener
+        self._next = -1
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """Append one row, on disk when this returns. Raises ValueError when ``step`` is absent or goes back."""
+        step = row.get("step")
+        if not isinstance(step, int) or step < self._next:
+            raise ValueError(f"{self.path}: a row needs an integer 'step' of at least {self._next}, got {step!r}")
+        if self._next < 0:
+            self.truncate(step)
+        self._next = step + 1
+        with self.path.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(dict(row)) + "\n")
+        if self._listener is not None:
+            self._listener(row)
+
+    def truncate(self, step: int) -> None:
+        """Keep only the rows before ``step``."""
+        kept = [row for row in read_metrics(self.path) if row["step"] < step]
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """Rows of a metrics file, an absent file having none; a last line that a kill cut short is left out.
+
+    Raises ValueError for any other line that is not JSON.
+    """
+    path = Path(path)
+    if not path.exists():
+        return []
+    rows = []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            if number == len(lines) and not line.endswith("\n"):
+                break
+            raise ValueError(f"{path}:{number}: not JSON ({error.msg}); delete the file to start it anew") from error
+    return rows

@@ -1,0 +1,64 @@
+"""The training algorithms by name: one file each in ``cdpr/training/algorithms``, or a class from outside.
+
+They are imported by name: planning reads what an algorithm declares, and settings know no other room.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import pkgutil
+from typing import Any
+
+from .section import SettingsError
+
+_HOME = "cdpr.training.algorithms"
+_CONTRACT = "cdpr.training.algorithm"
+
+
+def known_algorithms() -> list[str]:
+    """Names of the algorithms that come with the package."""
+    found = importlib.util.find_spec(_HOME)
+    assert found is not None and found.submodule_search_locations is not None
+    return sorted(module.name for module in pkgutil.iter_modules(found.submodule_search_locations))
+
+
+def check_algorithm(name: str) -> str:
+    """The name again. Raises SettingsError for one that is neither known nor an import path; what an import path names
+    is looked up when a variant is resolved."""
+    if "." not in name and name not in known_algorithms():
+        raise SettingsError(f"unknown algorithm {name!r}; known: {', '.join(known_algorithms())}; {_OWN}")
+    return name
+
+
+def algorithm_module(name: str) -> str:
+    """The module in which an algorithm stands: the root of its code."""
+    return name.partition(":")[0] if "." in name else f"{_HOME}.{name}"
+
+
+@functools.cache
+def algorithm_class(name: str) -> Any:
+    """The class of an algorithm: that of its file, or of ``package.module`` or ``package.module:Class``, as a subclass
+    of :class:`cdpr.training.algorithm.Algorithm`. Raises SettingsError where there is none."""
+    module_name, chosen = algorithm_module(check_algorithm(name)), name.partition(":")[2]
+    contract = importlib.import_module(_CONTRACT).Algorithm
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there; something that it imports is not
+        raise SettingsError(f"training.algorithm: {name!r}: no module {error.name!r} can be imported; install it or "
+                            f"put its folder on PYTHONPATH; known: {', '.join(known_algorithms())}; {_OWN}"
+                            ) from error  # fmt: skip
+    own = [thing for thing in vars(module).values()
+           if isinstance(thing, type) and issubclass(thing, contract) and thing.__module__ == module_name]  # fmt: skip
+    found = [getattr(module, chosen, None)] if chosen else own
+    if len(found) != 1 or found[0] not in own:
+        there = ", ".join(thing.__name__ for thing in own) or "none"
+        raise SettingsError(f"training.algorithm: {name!r} names no single subclass of {_CONTRACT}.Algorithm in "
+                            f"{module_name} (there: {there}); write MODULE:CLASS")  # fmt: skip
+    return found[0]
+
+
+_OWN = "one of your own is named by its import path, such as my_package.my_rule or my_package.my_rule:MyRule"

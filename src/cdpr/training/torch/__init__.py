@@ -1,0 +1,1 @@
+"""The engine ``torch``: model, optimiser and sampler in one process."""

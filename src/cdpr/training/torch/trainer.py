@@ -1,0 +1,201 @@
+"""The torch trainer: rollouts, scores, group-relative advantages, clipped policy update."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...agents.policy import PolicyAgent
+from ...cases import CaseRecord, iterate_records
+from ...credit.report import CreditStep
+from ...credit.summary import summarise_workups
+from ...environment import Trajectory, run_episode, run_episodes
+from ...job import Job
+from ...llm.device import device_of
+from ...llm.sampler import InProcessSampler
+from ...metrics_log import MetricsLog
+from ...settings import Settings
+from ...settings.algorithms import algorithm_class
+from ..algorithm import Context, GroupAdvantages, score_groups
+from ..progress import CREDIT, Log, following
+from ..run import VALIDATION_SEED, TrainingRun
+from .checkpoint import load_checkpoint, save_checkpoint
+from .model import load_model, save_policy
+from .update import PolicyUpdate, Sample
+
+_log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """Trains one run."""
+
+    def __init__(self, run: TrainingRun):
+        self.run, self.settings, self.environment = run, run.settings, run.environment
+        self.device = device_of(run.settings.policy)
+        self.model = load_model(run.policy, self.device)
+        self.sampler = InProcessSampler.from_model(self.model, run.tokenizer)
+        self.samplers = [self.sampler]
+        self.policy = run.agent(self.sampler)
+        self.update = PolicyUpdate(self.model, run.settings.training)
+        self.snapshot: torch.nn.Module | None = None
+        context = Context(run.settings, run.environment, self.policy, self._frozen, self._snapshot, run.seed)
+        self.algorithm = algorithm_class(run.settings.training.algorithm)(context)
+        self.step, self.seconds, self.tokens = 0, 0.0, 0
+
+    def fit(self, state_dir: Path, log: Log, record: Log, steps: int | None = None) -> None:
+        """Train to the last step (or to ``steps``), resuming from ``state_dir`` where it holds a checkpoint. ``log``
+        gets a row of metrics every iteration, ``record`` what credit assignment found, for algorithms that tell. A run
+        whose reward or gradient is not finite ends there, with the weights before that step and a last row that says
+        so."""
+        plan, checkpoint = self.settings.training, state_dir / "checkpoint.pt"
+        steps = self.run.steps if steps is None else steps
+        if saved := load_checkpoint(checkpoint):
+            self.load_state_dict(saved)
+        else:
+            log(self.validate())
+        while self.step < steps:
+            try:
+                row = self.iterate(record)
+            except FloatingPointError as error:
+                # The message names the case.
+                _log.warning("%s", "a step diverged" if self.run.train[0].credentialed else error)
+                log({"step": self.step + 1, "seconds": self.seconds, "tokens": self.tokens, "diverged": True})
+                break
+            gc.collect()
+            last = self.step == steps
+            if self.run.validation and (last or self.step % plan.validate_every == 0):
+                row |= self.validate()
+            log(row)
+            if last or self.step % plan.save_every == 0:
+                save_checkpoint(checkpoint, self.state_dict())
+
+    def iterate(self, record: Log = lambda row: None) -> dict:
+        """One iteration; returns its metrics."""
+        start = time.perf_counter()
+        # A resumed run has no prefix stores, so no iteration may inherit any: reuse changes sums in the last bit.
+        for sampler in self.samplers:
+            sampler.refresh()
+        generated, calls = self._generated, self.environment.calls.copy()
+        groups = asyncio.run(self.roll_out(self.step))
+        rolled = time.perf_counter()
+        rollout_tokens = self._generated - generated
+        scored = asyncio.run(score_groups(self.algorithm, groups, self.step))
+        credit = self.algorithm.finish(scored)
+        credited = time.perf_counter()
+        metrics = self.update.step(samples_of(groups, scored))
+        self.step += 1
+        if rows := [group.record for group in scored if group.record]:
+            record(CreditStep(self.step, rows).as_dict())
+        self.seconds += time.perf_counter() - start
+        self.tokens += self._generated - generated
+        flat = [trajectory for group in groups for trajectory in group]
+        summary = summarise_workups(flat, self.settings.utility, self.settings.environment.tests)
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "tokens": self.tokens,
+            **{f"train/{name}": value for name, value in summary.items()},
+            **credit,
+            **metrics,
+            "rollout/tokens": rollout_tokens,
+            **{f"calls/{name}": self.environment.calls[name] - calls[name] for name in ("matcher", "judge")},
+            "time/rollout": rolled - start,
+            "time/credit": credited - rolled,
+            "time/update": time.perf_counter() - credited,
+        }
+
+    async def roll_out(self, step: int) -> list[list[Trajectory]]:
+        """The groups of an iteration."""
+        n = self.settings.training.group_size
+
+        def episode(case: CaseRecord, i: int):
+            return run_episode(self.environment, self.policy, case, self.run.episode_seed(case, step, i))
+
+        cases = [self.run.train[place] for place in self.run.batch(step)]
+        flat = await asyncio.gather(*(episode(case, i) for case in cases for i in range(n)))
+        return [list(flat[k : k + n]) for k in range(0, len(flat), n)]
+
+    def validate(self) -> dict:
+        """Greedy validation; its time and tokens do not count as training."""
+        row = {"step": self.step, "seconds": self.seconds, "tokens": self.tokens, "validation/decoding": "greedy"}
+        if not self.run.validation:
+            return row
+        self.sampler.refresh()
+        agent = self.run.agent(self.sampler, temperature=0.0)
+        workups = asyncio.run(run_episodes(self.environment, agent, self.run.validation, VALIDATION_SEED))
+        summary = summarise_workups(workups, self.settings.utility, self.settings.environment.tests)
+        return row | {f"validation/{name}": value for name, value in summary.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next step depends on."""
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "tokens": self.tokens,
+            "model": self.model.state_dict(),
+            "optimizer": self.update.optimizer.state_dict(),
+            "snapshot": self.snapshot and self.snapshot.state_dict(),
+            "algorithm": self.algorithm.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`."""
+        self.step, self.seconds, self.tokens = state["step"], state["seconds"], state["tokens"]
+        self.model.load_state_dict(state["model"])
+        self.update.optimizer.load_state_dict(state["optimizer"])
+        if self.snapshot is not None:
+            self.snapshot.load_state_dict(state["snapshot"])
+        self.algorithm.load_state_dict(state["algorithm"])
+
+    def _frozen(self) -> PolicyAgent:
+        sampler = InProcessSampler.from_folder(self.run.policy, device=self.device, dtype=torch.float32)
+        self.samplers.append(sampler)
+        return self.run.agent(sampler)
+
+    def _snapshot(self) -> PolicyAgent:
+        """The current policy as it is now; called again, the same agent brought up to date."""
+        if self.snapshot is None:
+            self.snapshot = copy.deepcopy(self.model)
+            sampler = InProcessSampler.from_model(self.snapshot, self.run.tokenizer)
+            self.samplers.append(sampler)
+            self._snapshot_agent = self.run.agent(sampler)
+        self.snapshot.load_state_dict(self.model.state_dict())
+        return self._snapshot_agent
+
+    @property
+    def _generated(self) -> int:
+        return sum(sampler.counters.generated_tokens for sampler in self.samplers)
+
+
+def samples_of(groups: Sequence[Sequence[Trajectory]], scored: Sequence[GroupAdvantages]) -> list[list[Sample]]:
+    """Trajectories as token sequences with one advantage per token, and the alternatives evaluated beside them."""
+    batch = []
+    for group, credit in zip(groups, scored, strict=True):
+        beside: list[list] = [[] for _ in group]
+        for other in credit.alternatives:
+            beside[other.i].append((other.turn, other.advantage, other.weight))
+        rows = zip(group, credit.decisions, credit.weights or [None] * len(group), beside, strict=True)
+        batch.append([Sample.of(*row) for row in rows])
+    return batch
+
+
+def train_policy(settings: Settings, job: Job) -> None:
+    """Stage ``train``: one variant (settings already resolved) with the job's seed; the policy is a Hugging Face
+    folder. A killed run goes on from its last checkpoint."""
+    torch.set_num_threads(settings.training.threads)
+    policy = Path(job.inputs["init_policy"])
+    with following(job) as log:
+        trainer = Trainer(TrainingRun(settings, iterate_records(job.inputs["cases"]), policy, job.seed))
+        # Garbage is collected once an iteration: tracing all live objects again and again costs a fifth of the time.
+        gc.freeze()
+        gc.disable()
+        trainer.fit(job.state, log, MetricsLog(job.state / CREDIT))
+        save_policy(trainer.model, policy, Path(job.out["policy"]))

@@ -1,0 +1,1 @@
+"""The servers that a run talks to, and the machines they run on."""
