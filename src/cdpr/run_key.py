@@ -63,11 +63,18 @@ def run_key(
 def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestCache | None = None) -> str:
     """Digest of all code and package data that the ``roots`` (dotted module names) can reach.
 
-    Comments, docstrings and layout do not count. Raises ModuleNotFoundError for a root that does not exist.
+    Comments, docstrings and layout do not count. Of a root outside this package (an algorithm of the user's own) its
+    own file counts. Raises ModuleNotFoundError for a root that does not exist.
     """
     source, cache = source or package_folder(), cache or DigestCache(None)
-    modules = import_closure(roots, source, cache)
+    own = [root for root in roots if root.split(".")[0] == PACKAGE]
+    modules = import_closure(own, source, cache)
     digest = hashlib.sha256()
+    for root in sorted(set(roots) - set(own)):
+        spec = importlib.util.find_spec(root)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(f"{root} cannot be imported; put its folder on PYTHONPATH")
+        digest.update(f"{root}={_bytes_digest(Path(spec.origin))}\n".encode())
     for name in modules:
         digest.update(f"{name}={_module(name, source, cache)[0]}\n".encode())
     for path in _data_files(modules, source):

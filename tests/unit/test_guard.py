@@ -13,11 +13,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from cdpr.llm.client import LocalModel, ModelUnavailable, ServerModel, chat
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdpr.cli import _explain
-from cdpr.llm.client import LocalModel, ModelUnavailable, ServerModel, chat
 from cdpr.llm.guard import Disclosure, GovernanceError, allow, host_of, is_local
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import SettingsError

@@ -279,6 +279,7 @@ def served(taught):
 
 def test_a_frozen_server_by_url_answers_token_prompts(served, taught):
     from cdpr.llm.completions import TokenServer
+
     from cdpr.llm.types import Sampling
     from cdpr.seeding import derive_seed
     from cdpr.settings.data import Governance

@@ -12,8 +12,8 @@ import time
 import psutil
 import pytest
 import torch
-
 from cdpr.llm.completions import TokenServer
+
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.types import Sampling
 from cdpr.seeding import derive_seed

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agents.build import agent_code, agent_entry
 from ..settings import Settings
+from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, IN_DOMAIN, benchmark_of
 from . import evidence
 from .stage import Evidence, Given, Made, Need, Options, Output, Source, Stage
@@ -118,7 +119,7 @@ def _writers_code(plan: Plan, settings: Settings, options: Options) -> list[str]
 
 
 def _algorithms_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    return [algorithm_module(settings)]
+    return [algorithm_module(settings.training.algorithm)]
 
 
 def _structurer(plan: Plan, options: Options) -> Mapping[str, str]:
@@ -208,7 +209,7 @@ _ALL = (
     ),
     Stage(
         "build_catalogue", "Make the price catalogue from your own year or locality of the Medicare fee schedules.",
-        "cdpr.costs.build:build_catalogue",
+        "cdpr.stages.build_catalogue:run",
         reads=("data.fee_schedules.locality", "data.fee_schedules.conversion_factor"),
         needs={name: _fee_schedule(name) for name in ("clfs", "pfs", "opps_cap", "gpci", "opps")},
         about={"clfs": "Clinical Laboratory Fee Schedule (CSV)", "pfs": "relative value file, PPRRVU (CSV)",
@@ -220,7 +221,7 @@ _ALL = (
     ),
     Stage(
         "map_costs", "Attach prices and billing groups to the examinations of case records.",
-        "cdpr.costs.price:map_costs",
+        "cdpr.stages.map_costs:run",
         reads=("costs",),
         options=_DATASET,
         needs={"records": "ingest_dataset.records", "catalogue": _catalogue, "overrides": _overrides},
@@ -329,9 +330,9 @@ _ALL = (
     _table("leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant.",
            evidence.leak_control, of_the_paper=False),
     _figure("training_efficiency", "Draw accuracy against wall-clock time and generated tokens.",
-            evidence.curves("training_efficiency"), "curves_figures"),
+            evidence.curves("training_efficiency")),
     _figure("learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration.",
-            evidence.curves("learning_curves"), "curves_figures"),
+            evidence.curves("learning_curves")),
     _figure("accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
             evidence.main_runs),
     _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", evidence.main_runs),
@@ -407,14 +408,3 @@ _ALL = (
 STAGES: dict[str, Stage] = {stage.name: stage for stage in _ALL}
 TABLES = tuple(name for name, stage in STAGES.items() if "tex" in stage.outputs)
 FIGURES = tuple(name for name, stage in STAGES.items() if "png" in stage.outputs and stage.evidence)
-
-
-def algorithm_module(settings: Settings) -> str:
-    """Module of the algorithm that trains."""
-    name = settings.training.algorithm
-    return name.partition(":")[0] if "." in name else f"cdpr.training.algorithms.{name}"
-
-
-from .temp_shim import shim
-
-STAGES = shim(STAGES)

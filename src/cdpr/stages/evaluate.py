@@ -1,5 +1,0 @@
-"""Stage ``evaluate``."""
-
-from ..evaluation.run import evaluate_agent as run
-
-__all__ = ["run"]

@@ -1,5 +1,0 @@
-"""Stage ``ingest``."""
-
-from ..ingest.run import ingest_dataset as run
-
-__all__ = ["run"]
