@@ -5,9 +5,9 @@ import pytest
 from cdpr.cases import SECTIONS
 from cdpr.ingest import Attrition, AttritionReport, IngestError
 from cdpr.ingest.attrition import Leak, Step
+from cdpr.ingest.diagnosis_names import mentions, names_of
 from cdpr.ingest.draft import Draft, Selection
 from cdpr.ingest.leaks import STRICT, control
-from cdpr.ingest.naming import mentions, names_of
 from cdpr.ingest.told_results import before_emergency, tells_result
 from cdpr.settings.data import Leaks
 

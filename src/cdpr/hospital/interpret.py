@@ -94,7 +94,7 @@ class Interpreter:
 
 
 class _Phrases:
-    """Longest phrases first; what one has read no other reads again."""
+    """Phrases and their states, tried longest first; text that one phrase has matched is not matched again."""
 
     def __init__(self, findings: list[Finding], site: Site):
         self.meaning: dict[str, tuple[str, int]] = {}

@@ -70,20 +70,22 @@ class Diagnostician:
         """How to request an examination so that a record's key is met."""
         return exam + PHYSICAL_SUFFIX if self.hospital.examinations[exam].kind == "physical" else exam
 
-    @functools.cache  # noqa: B019 - a diagnostician lives as long as its process
-    def outcomes(self, exam: str) -> np.ndarray:
-        """P(joint outcome | disease) of an examination's informative findings, shape [outcomes, D]."""
-        table = np.ones((1, len(self.diseases)))
-        for finding in self.hospital.examinations[exam].findings:
-            if finding.informative:
-                table = (table[:, None, :] * finding.table.T[None, :, :]).reshape(-1, table.shape[1])
-        return table
+    @functools.cached_property
+    def outcomes(self) -> list[np.ndarray]:
+        """P(joint outcome | disease) of each examination's informative findings, shape [outcomes, D] each."""
+        tables = []
+        for exam in self.hospital.examinations.values():
+            table = np.ones((1, len(self.diseases)))
+            for finding in exam.findings:
+                if finding.informative:
+                    table = (table[:, None, :] * finding.table.T[None, :, :]).reshape(-1, table.shape[1])
+            tables.append(table)
+        return tables
 
     @functools.cached_property
     def _stacked(self) -> tuple[np.ndarray, np.ndarray]:
-        tables = [self.outcomes(exam) for exam in self.exams]
-        starts = np.cumsum([0, *[len(t) for t in tables[:-1]]])
-        return np.concatenate(tables), starts
+        starts = np.cumsum([0, *[len(table) for table in self.outcomes[:-1]]])
+        return np.concatenate(self.outcomes), starts
 
     def expected_best(self, p: np.ndarray) -> np.ndarray:
         """E[max posterior] after each examination if it gives a result, shape [examinations].
@@ -116,7 +118,7 @@ class Diagnostician:
                 continue
             then = barred.copy()
             then[exam] = -np.inf
-            joint = self.outcomes(self.exams[exam]) * p
+            joint = self.outcomes[exam] * p
             chance = joint.sum(axis=1)
             after = joint / chance[:, None]
             worth = after.max(axis=1) + np.maximum((self.net_gain(after, charge, miss) + then).max(axis=1), 0.0)

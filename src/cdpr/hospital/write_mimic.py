@@ -260,7 +260,7 @@ def _usual(finding) -> int:
 
 
 def _soil(row: dict, chance: float) -> dict:
-    """What happens to real rows: the value lost, or left to the comments."""
+    """The row as the real tables may hold it: as it is, without its value, or with the value in the comments alone."""
     if chance < 0.012:
         return row | {"value": "___", "valuenum": "", "flag": ""}
     if chance < 0.05:

@@ -139,7 +139,7 @@ def _sentences(parts: Iterable[Any]) -> str:
 
 
 def _found(content: Any, told: Counter[str], label: str = "") -> Any:
-    """The content without what says that there is no result, or proposes one; None when nothing is left."""
+    """The content without entries that say that there is no result or only propose one; None when nothing is left."""
     if isinstance(content, Mapping):
         inner = {name: _found(part, told, normalise(name)) for name, part in content.items()}
         return {name: part for name, part in inner.items() if part is not None} or None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from ..settings.data import Leaks
 from .attrition import Attrition
-from .naming import Mention, blanked, mentions
+from .diagnosis_names import Mention, blanked, mentions
 from .sentences import spans
 from .summary import says_something
 from .told_results import before_emergency, tells_result

@@ -217,7 +217,7 @@ def _why_not(note: Note) -> str | None:
 
 
 def _progress(total: int) -> tqdm:
-    """A bar; a line twice a minute where nobody looks on; nothing for a handful."""
+    """A progress bar on a terminal; in a log a line every 30 s; nothing for few notes."""
     watched = sys.stderr.isatty()
     return tqdm(total=total, unit=" notes", desc="reading notes", ncols=90, smoothing=0, disable=total <= 2 * CHUNK,
                 mininterval=0.1 if watched else 30)  # fmt: skip

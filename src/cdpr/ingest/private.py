@@ -165,7 +165,7 @@ def drafts(export: Export, attrition: Attrition, tell: Tell = stop) -> Iterator[
 
 
 def _identifier(row: RawRow, name: str, tell: Tell) -> str:
-    """A number that can stand in tables; empty, and told, when it cannot. A patient may have none."""
+    """The identifier, or nothing for one that fits in no table (which goes to ``tell``). A patient may have none."""
     text = row[name]
     if not text:
         if name == "case_id":

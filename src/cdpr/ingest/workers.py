@@ -29,7 +29,7 @@ def in_processes(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]], p
 
 
 def end_with_parent() -> None:
-    """Let a worker end when its parent is gone, however it went: it would hold the log open for ever."""
+    """End this process as soon as its parent has ended, even killed; it would keep the parent's log open for ever."""
     parent = multiprocessing.parent_process()
 
     def wait() -> None:

@@ -191,7 +191,7 @@ def _singular(word: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _first_words(diagnosis: str) -> tuple[str, ...]:
-    """What a text holds that names the diagnosis; looking for it is cheaper than matching names."""
+    """How the names begin, in lower case: a text with none of these words cannot name the diagnosis."""
     found = set()
     for name in names_of(diagnosis):
         found.update(_alike(_singular(re.sub(r"['’]s$", "", _WORD.search(name)[0])).casefold()))
