@@ -284,6 +284,7 @@ def test_real_cases_at_the_paper_tier(results):
     ]  # fmt: skip
     entries = judged(PAPER, results, *(claim for claim, _ in table))
     assert [(e["id"], e["verdict"]) for e in entries] == [(str(i), v) for i, (_, v) in enumerate(table)]
+    assert all(e["low"] <= e["measured"] <= e["high"] for e in entries if e["low"] is not None)
     assert "3 of 18 rows were run" in entries[13]["why"]
     assert "3 of 4 points of our grid were run" in entries[17]["why"]
     whys = [entry["why"] for entry in entries]
@@ -341,6 +342,8 @@ def test_training_is_compared_seed_by_seed(results):
                 "deviates", "reproduced", "reproduced", "deviates", "not run"]  # fmt: skip
     assert [entry["verdict"] for entry in entries] == verdicts
     assert entries[0]["measured"] == pytest.approx(30 * 1.005)  # both get there at step 10
+    (nearer,) = judged(PAPER, results, slower("cdpr", "grpo", "below", nearer_to="without_cache"))
+    assert (nearer["verdict"], nearer["measured"]) == ("reproduced", pytest.approx((30 - 40) * 1.005))
     assert entries[4]["why"].startswith("missing: training/without_selection-seed0/metrics.jsonl")
     assert "wall-clock" in entries[0]["why"] and "wall-clock" not in entries[9]["why"]
     assert (entries[8]["measured"], entries[9]["measured"], entries[9]["unit"]) == (-30, 60, "tokens")
@@ -417,6 +420,8 @@ def test_a_superlative_is_clear_with_every_row_or_against_one(results, tmp_path)
                                   ahead("above"))  # fmt: skip
     assert (part["verdict"], part["clear"], part["scope"]) == ("same direction", False, "of the 3 rows run")
     assert (whole["verdict"], whole["clear"], whole["scope"]) == ("same direction", True, "")
+    (tied,) = judged(SYNTHETIC, results, ahead("below", among=["grpo", "without_lambda_na"]))  # as dear as the second
+    assert (tied["verdict"], tied["clear"]) == ("not supported", False)
     assert (refuted["verdict"], refuted["clear"], refuted["scope"]) == ("deviates", True, "of the 3 rows run")
     written(results, tmp_path / "claims")
     assert "same direction, not clear, of the 3 rows run" in (tmp_path / "claims.md").read_text()
