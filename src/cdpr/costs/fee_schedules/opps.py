@@ -47,14 +47,14 @@ def read_opps(path: str | Path) -> Schedule:
 def _first_sheet(path: Path) -> list[tuple[int, list[str]]]:
     """Row numbers and cells as text. Raises FeeScheduleError for what is no whole workbook."""
     from openpyxl import load_workbook
-    from openpyxl.utils.exceptions import InvalidFileException
 
     try:
-        sheet = load_workbook(path, read_only=True, data_only=True).worksheets[0]
-        return [(line, [_text(cell) for cell in row]) for line, row in enumerate(sheet.iter_rows(values_only=True), 1)]
+        with path.open("rb") as file:
+            rows = load_workbook(file, read_only=True, data_only=True).worksheets[0].iter_rows(values_only=True)
+            return [(line, [_text(cell) for cell in row]) for line, row in enumerate(rows, 1)]
     except OSError as error:
         raise FeeScheduleError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, InvalidFileException) as error:
+    except zipfile.BadZipFile as error:
         raise FeeScheduleError(f"{path}: not a whole xlsx workbook ({error}); fetch or save it anew") from error
     except (ParseError, zlib.error, EOFError, ValueError, LookupError, TypeError, NotImplementedError) as error:
         raise FeeScheduleError(f"{path}: damaged sheet or no xlsx workbook ({error}); fetch or save it anew") from error
