@@ -156,6 +156,18 @@ def test_a_malformed_ledger_names_file_claim_and_field(tmp_path, change, message
     path.write_text(yaml.safe_dump({"claims": [good | change]}))
     with pytest.raises(ClaimsError, match=message):
         read_claims(path)
+    head = {"id": "a", "place": "x", "says": "y"}
+    for other, said in (
+        ({"kind": "setup", "what": "settings", "value": 1}, "field 'value'"),
+        ({"kind": "setup", "what": "price", "value": 1.0}, "price takes 1, got 0"),
+        ({"kind": "setup", "what": "sweeps", "names": ["a"], "value": 1}, "sweeps takes 0, got 1"),
+        ({"kind": "best", "side": "above", "metric": "aen", "on": "private", "sweep": "beta"}, "`sweep` with `value`"),
+        ({"kind": "training", "of": "cdpr", "by": "probes", "side": "below"}, "`probes` goes with `times`"),
+        (FINAL_CDPR | {"on": "private"}, "one training, on mimic_iv"),
+    ):
+        path.write_text(yaml.safe_dump({"claims": [head | other]}))
+        with pytest.raises(ClaimsError, match=rf"claim 'a': .*{said}"):
+            read_claims(path)
     path.write_text(yaml.safe_dump({"claims": [], "more": 1}))
     with pytest.raises(ClaimsError, match="field 'more'"):
         read_claims(path)
