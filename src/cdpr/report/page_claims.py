@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ledger.audit import AuditFinding
-from ..ledger.page import counted_as
-from ..ledger.verdict import COUNTED
+from ..ledger.verdict import COUNTED, counted_as
 from ..results.provenance import ProvenanceError, check_tier, read_record
 from ..results.table import interval
 from ..settings import Settings
@@ -63,7 +62,7 @@ def read_claims(settings: Settings, path: Path, anchor_of: Callable[[str], str])
     claims = [_claim(path, entry, anchor_of) for entry in entries]
     counted = dict.fromkeys(COUNTED, 0)
     for claim, entry in zip(claims, entries, strict=True):
-        name = counted_as(entry | {"verdict": claim.verdict})
+        name = counted_as(_text(entry.get("kind")), claim.verdict)
         counted[name] = counted.get(name, 0) + 1
     audit = [_finding(entry) for entry in _entries(path, content, "audit")]
     return Claims([(name, slug(name), count) for name, count in counted.items()], claims, audit)
