@@ -439,6 +439,15 @@ def test_a_superlative_is_clear_with_every_row_or_against_one(results, tmp_path)
     assert "same direction, not clear, of the 3 rows run" in (tmp_path / "claims.md").read_text()
 
 
+def test_a_data_set_stands_against_each_of_the_others(results, tmp_path):
+    folder = Path(shutil.copytree(results, tmp_path / "results"))
+    write_evaluation(folder, "static", 19, 9, 40.0, {"mimic_iv": 750})  # elsewhere 10 of 20 are right
+    claim = {"kind": "best", "of": "static", "metric": "accuracy", "on": "mimic_iv", "among": "data_sets"}
+    easiest, hardest = judged(PAPER, folder, claim | {"side": "above"}, claim | {"side": "below"})
+    assert (easiest["verdict"], easiest["clear"]) == ("same direction", True) and easiest["low"] > 30
+    assert (hardest["verdict"], hardest["clear"]) == ("deviates", True) and hardest["high"] < -30
+
+
 def test_a_price_that_the_paper_does_not_print_is_no_claim():
     names = {claim.names[0] for claim in read_claims() if claim.kind == "setup" and claim.what == "price"}
     assert "Anion Gap" in names and "Basic Metabolic Panel" not in names
