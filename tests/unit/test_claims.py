@@ -354,6 +354,8 @@ def test_training_is_compared_seed_by_seed(results):
                 "deviates", "reproduced", "reproduced", "deviates", "not run"]  # fmt: skip
     assert [entry["verdict"] for entry in entries] == verdicts
     assert entries[0]["measured"] == pytest.approx(30 * 1.005)  # both get there at step 10
+    # Student's t of two seeds that take 30 and 30.3 seconds longer
+    assert entries[0]["high"] - entries[0]["measured"] == pytest.approx(12.7062 * 0.15, rel=1e-4)
     (nearer,) = judged(PAPER, results, slower("cdpr", "grpo", "below", nearer_to="without_cache"))
     assert (nearer["verdict"], nearer["measured"]) == ("reproduced", pytest.approx((30 - 40) * 1.005))
     assert entries[4]["why"].startswith("missing: training/without_selection-seed0/metrics.jsonl")
