@@ -450,6 +450,26 @@ def test_a_data_set_stands_against_each_of_the_others(results, tmp_path):
     assert (hardest["verdict"], hardest["clear"]) == ("deviates", True) and hardest["high"] < -30
 
 
+@pytest.mark.parametrize(
+    ("what", "names", "value", "stated", "why"),
+    [
+        ("settings", [], {"credit.beta": 0.5, "credit.horizon": 3}, True, "credit.beta = 0.5, credit.horizon = 3"),
+        ("settings", [], {"credit.beta": 0.5, "credit.horizon": 4}, False, "credit.horizon = 3"),
+        ("ablations", [], 4, True, "this workflow has 4"),
+        ("groups", [], 3, False, "this workflow has 4"),
+        ("same_training", ["without_process_reward", "grpo"], True, True, "trained as grpo"),
+        ("same_training", ["cdpr", "grpo"], True, False, "trained as cdpr and grpo"),
+        ("price", ["Anion Gap"], 8.46, True, "8.46 USD, from CLFS 2025 Q2 80048"),
+        ("price", ["Anion Gap"], 8.45, False, "8.46 USD, from CLFS 2025 Q2 80048"),
+        ("billed_together", ["Sodium", "Glucose"], True, True, "billed as BMP_PANEL"),
+        ("billed_together", ["Sodium", "Hemoglobin"], True, False, "billed as {'Sodium': 'BMP_PANEL', "),
+    ],
+)
+def test_the_setup_is_held_against_what_is_here(results, what, names, value, stated, why):
+    (entry,) = judged(SYNTHETIC, results, {"kind": "setup", "what": what, "names": names, "value": value})
+    assert entry["verdict"] == ("as stated" if stated else "set otherwise") and entry["why"].startswith(why)
+
+
 def test_a_price_that_the_paper_does_not_print_is_no_claim():
     names = {claim.names[0] for claim in read_claims() if claim.kind == "setup" and claim.what == "price"}
     assert "Anion Gap" in names and "Basic Metabolic Panel" not in names
