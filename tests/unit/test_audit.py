@@ -91,10 +91,11 @@ def test_a_changed_figure_is_noticed(findings, folder):
     change(folder / "main_results.csv", "mimic_iv,32.53,2.84", "mimic_iv,32.55,2.84")
     change(folder / "text.csv", "states,300,rated states,Expert Evaluation\n", "states,310,rated states,X\n")
     change(folder / "dynamic_vs_static.csv", "395.40", "365.40")
+    change(folder / "audit.yaml", "beta, eta, n]", "beta, eta]")
     after = {f.id for f in audit_paper(folder) if not f.agrees}
     assert after - before == {
         "averages.CDPR-4B acc", "results1.main:CDPR-4B:average.acc", "attainable.main:Qwen3-8B:mimic_iv.acc",
-        "repeats.states", "static.reduction", "static.text.dynamic:Static diagnosis:aec",
+        "repeats.states", "sensitivity.number", "static.reduction", "static.text.dynamic:Static diagnosis:aec",
     }  # fmt: skip
 
 

@@ -156,6 +156,18 @@ def test_a_malformed_ledger_names_file_claim_and_field(tmp_path, change, message
     path.write_text(yaml.safe_dump({"claims": [good | change]}))
     with pytest.raises(ClaimsError, match=message):
         read_claims(path)
+    head = {"id": "a", "place": "x", "says": "y"}
+    for other, said in (
+        ({"kind": "setup", "what": "settings", "value": 1}, "field 'value'"),
+        ({"kind": "setup", "what": "price", "value": 1.0}, "price takes 1, got 0"),
+        ({"kind": "setup", "what": "sweeps", "names": ["a"], "value": 1}, "sweeps takes 0, got 1"),
+        ({"kind": "best", "side": "above", "metric": "aen", "on": "private", "sweep": "beta"}, "`sweep` with `value`"),
+        ({"kind": "training", "of": "cdpr", "by": "probes", "side": "below"}, "`probes` goes with `times`"),
+        (FINAL_CDPR | {"on": "private"}, "one training, on mimic_iv"),
+    ):
+        path.write_text(yaml.safe_dump({"claims": [head | other]}))
+        with pytest.raises(ClaimsError, match=rf"claim 'a': .*{said}"):
+            read_claims(path)
     path.write_text(yaml.safe_dump({"claims": [], "more": 1}))
     with pytest.raises(ClaimsError, match="field 'more'"):
         read_claims(path)
@@ -284,6 +296,7 @@ def test_real_cases_at_the_paper_tier(results):
     ]  # fmt: skip
     entries = judged(PAPER, results, *(claim for claim, _ in table))
     assert [(e["id"], e["verdict"]) for e in entries] == [(str(i), v) for i, (_, v) in enumerate(table)]
+    assert all(e["low"] <= e["measured"] <= e["high"] for e in entries if e["low"] is not None)
     assert "3 of 18 rows were run" in entries[13]["why"]
     assert "3 of 4 points of our grid were run" in entries[17]["why"]
     whys = [entry["why"] for entry in entries]
@@ -341,6 +354,10 @@ def test_training_is_compared_seed_by_seed(results):
                 "deviates", "reproduced", "reproduced", "deviates", "not run"]  # fmt: skip
     assert [entry["verdict"] for entry in entries] == verdicts
     assert entries[0]["measured"] == pytest.approx(30 * 1.005)  # both get there at step 10
+    # Student's t of two seeds that take 30 and 30.3 seconds longer
+    assert entries[0]["high"] - entries[0]["measured"] == pytest.approx(12.7062 * 0.15, rel=1e-4)
+    (nearer,) = judged(PAPER, results, slower("cdpr", "grpo", "below", nearer_to="without_cache"))
+    assert (nearer["verdict"], nearer["measured"]) == ("reproduced", pytest.approx((30 - 40) * 1.005))
     assert entries[4]["why"].startswith("missing: training/without_selection-seed0/metrics.jsonl")
     assert "wall-clock" in entries[0]["why"] and "wall-clock" not in entries[9]["why"]
     assert (entries[8]["measured"], entries[9]["measured"], entries[9]["unit"]) == (-30, 60, "tokens")
@@ -417,9 +434,40 @@ def test_a_superlative_is_clear_with_every_row_or_against_one(results, tmp_path)
                                   ahead("above"))  # fmt: skip
     assert (part["verdict"], part["clear"], part["scope"]) == ("same direction", False, "of the 3 rows run")
     assert (whole["verdict"], whole["clear"], whole["scope"]) == ("same direction", True, "")
+    (tied,) = judged(SYNTHETIC, results, ahead("below", among=["grpo", "without_lambda_na"]))  # as dear as the second
+    assert (tied["verdict"], tied["clear"]) == ("not supported", False)
     assert (refuted["verdict"], refuted["clear"], refuted["scope"]) == ("deviates", True, "of the 3 rows run")
     written(results, tmp_path / "claims")
     assert "same direction, not clear, of the 3 rows run" in (tmp_path / "claims.md").read_text()
+
+
+def test_a_data_set_stands_against_each_of_the_others(results, tmp_path):
+    folder = Path(shutil.copytree(results, tmp_path / "results"))
+    write_evaluation(folder, "static", 19, 9, 40.0, {"mimic_iv": 750})  # elsewhere 10 of 20 are right
+    claim = {"kind": "best", "of": "static", "metric": "accuracy", "on": "mimic_iv", "among": "data_sets"}
+    easiest, hardest = judged(PAPER, folder, claim | {"side": "above"}, claim | {"side": "below"})
+    assert (easiest["verdict"], easiest["clear"]) == ("same direction", True) and easiest["low"] > 30
+    assert (hardest["verdict"], hardest["clear"]) == ("deviates", True) and hardest["high"] < -30
+
+
+@pytest.mark.parametrize(
+    ("what", "names", "value", "stated", "why"),
+    [
+        ("settings", [], {"credit.beta": 0.5, "credit.horizon": 3}, True, "credit.beta = 0.5, credit.horizon = 3"),
+        ("settings", [], {"credit.beta": 0.5, "credit.horizon": 4}, False, "credit.horizon = 3"),
+        ("ablations", [], 4, True, "this workflow has 4"),
+        ("groups", [], 3, False, "this workflow has 4"),
+        ("same_training", ["without_process_reward", "grpo"], True, True, "trained as grpo"),
+        ("same_training", ["cdpr", "grpo"], True, False, "trained as cdpr and grpo"),
+        ("price", ["Anion Gap"], 8.46, True, "8.46 USD, from CLFS 2025 Q2 80048"),
+        ("price", ["Anion Gap"], 8.45, False, "8.46 USD, from CLFS 2025 Q2 80048"),
+        ("billed_together", ["Sodium", "Glucose"], True, True, "billed as BMP_PANEL"),
+        ("billed_together", ["Sodium", "Hemoglobin"], True, False, "billed as {'Sodium': 'BMP_PANEL', "),
+    ],
+)
+def test_the_setup_is_held_against_what_is_here(results, what, names, value, stated, why):
+    (entry,) = judged(SYNTHETIC, results, {"kind": "setup", "what": what, "names": names, "value": value})
+    assert entry["verdict"] == ("as stated" if stated else "set otherwise") and entry["why"].startswith(why)
 
 
 def test_a_price_that_the_paper_does_not_print_is_no_claim():

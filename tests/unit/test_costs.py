@@ -27,13 +27,12 @@ from cdpr.costs import (
 from cdpr.costs.build import SCHEDULES, examination_codes
 from cdpr.costs.catalogue import CONFIDENCES, TABLES, shipped_folder
 from cdpr.costs.coverage import POOLED
-from cdpr.costs.price import group_prices
+from cdpr.costs.price import group_prices, map_costs
 from cdpr.environment import DiagnosticEnvironment, Turn
 from cdpr.ingest.names import exam_key
 from cdpr.job import Job
 from cdpr.settings import Settings, SettingsError, parse_settings
 from cdpr.settings.schema import Costs, Environment
-from cdpr.stages import map_costs
 from cdpr.workflow import Plan
 
 
@@ -398,7 +397,7 @@ def test_names_that_only_a_credentialed_source_uses_stay_out_of_the_coverage_tab
     write_records(tmp_path / "records.jsonl", iter(records))
     out = {name: tmp_path / name for name in ("cases", "coverage", "review")}
     job = Job("map_costs", "k", {"records": tmp_path / "records.jsonl"}, out, options={"dataset": "private"})
-    map_costs.run(Settings(), job)
+    map_costs(Settings(), job)
     text = out["coverage"].read_text()
     assert "Jane" not in text
     rows = list(csv.DictReader(text.splitlines()))
@@ -421,7 +420,7 @@ def test_names_that_only_a_credentialed_source_uses_stay_out_of_the_coverage_tab
         shutil.copy(shipped_folder() / name, folder / name)
     written(folder / "catalogue.csv", (folder / "catalogue.csv").read_text().replace(",6.47,", ",7.00,", 1))
     job.inputs |= {"overrides": out["review"].rename(tmp_path / "own.csv"), "catalogue": folder}
-    map_costs.run(Settings(), job)
+    map_costs(Settings(), job)
     first = json.loads(out["cases"].read_text().splitlines()[0])
     assert (first["exam_cost_map"]["Jane Roe scan"], first["exam_cost_map"]["CBC"]) == (12.5, 7.0)
     assert job.metrics["unmapped"] == 0

@@ -7,6 +7,7 @@ import zipfile
 from decimal import Decimal
 from pathlib import Path
 
+import openpyxl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,6 @@ from cdpr.costs.catalogue import TABLES, shipped_folder
 from cdpr.costs.fee_schedules import FeeScheduleError, read_clfs, read_gpci, read_opps, read_opps_cap, read_pfs
 from cdpr.job import Job
 from cdpr.settings import parse_settings
-from cdpr.stages import build_catalogue
 
 CMS = Path(__file__).parents[3] / "shared" / "data" / "cms"
 CLFS, PFS = CMS / "clfs" / "CLFS_2025_Q2V1.csv", CMS / "pfs" / "PPRRVU2025_Oct.csv"
@@ -81,7 +81,7 @@ def test_outpatient_rates_of_2023():
 @real
 def test_the_shipped_catalogue_is_what_the_published_files_give(tmp_path):
     schedules = {"CLFS": read_clfs(CLFS), "PFS": read_pfs(PFS), "OPPS": read_opps(opps_file())}
-    assert build.build_catalogue(tmp_path, schedules) == []
+    assert build.write_catalogue(tmp_path, schedules) == []
     for name in TABLES:
         assert (tmp_path / name).read_bytes() == (shipped_folder() / name).read_bytes(), name
     laboratory = {code for code, _ in schedules["CLFS"].rates}
@@ -95,7 +95,7 @@ def test_a_catalogue_of_another_locality_keeps_what_is_not_given(tmp_path):
     chosen = parse_settings({"data": {"fee_schedules": {"locality": "02102-01"}}}, "test")
     folder = tmp_path / "catalogue"
     job = Job("build_catalogue", "k", {"pfs": PFS, "gpci": GPCI, "opps_cap": CAP}, {"catalogue": folder})
-    build_catalogue.run(chosen, job)
+    build.build_catalogue(chosen, job)
     prices, shipped = load_catalogue(folder).prices, load_catalogue().prices
     assert (prices["CT Abdomen and Pelvis"].usd, prices["CT Abdomen and Pelvis"].locality) == (344.11, "02102-01")
     assert prices["Complete Blood Count"] == shipped["Complete Blood Count"]
@@ -104,7 +104,7 @@ def test_a_catalogue_of_another_locality_keeps_what_is_not_given(tmp_path):
     assert told["schedules"]["PFS"]["locality"] == "02102-01" and told["schedules"]["PFS"]["rejected"] == 0
     assert set(told["files"]) == {"pfs", "gpci", "opps_cap"} and str(CMS) not in json.dumps(told)
     with pytest.raises(FeeScheduleError, match=r"locality is '02102-01', but .*pfs names no file"):
-        build_catalogue.run(chosen, Job("build_catalogue", "k", {"clfs": CLFS}, {"catalogue": folder}))
+        build.build_catalogue(chosen, Job("build_catalogue", "k", {"clfs": CLFS}, {"catalogue": folder}))
 
 
 # Layouts written here, as the years have them
@@ -281,25 +281,32 @@ def test_a_carrier_file_gives_finished_prices_of_a_locality(tmp_path):
         read_pfs(path, locality="02102-07")
 
 
-def workbook(rows: list[dict[str, str]], sheet: str = "xl/worksheets/sheet1.xml") -> bytes:
-    cells = "".join(
-        f'<row r="{n}">' + "".join(f'<c r="{c}{n}" t="inlineStr"><is><t>{t}</t></is></c>' for c, t in row.items())
-        + "</row>" for n, row in enumerate(rows, 1)
-    )  # fmt: skip
+def workbook(rows: list[dict[str, str | float]]) -> bytes:
+    book, out = openpyxl.Workbook(), io.BytesIO()
+    for number, row in enumerate(rows, 1):
+        for letter, content in row.items():
+            book.active[f"{letter}{number}"] = content
+    book.save(out)
+    return out.getvalue()
+
+
+def without(content: bytes, part: str, instead: bytes | None = None) -> bytes:
+    """A workbook without one of its parts, or with another content of it."""
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as book:
-        book.writestr(sheet, '<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
-                             f"<sheetData>{cells}</sheetData></worksheet>")  # fmt: skip
+    with zipfile.ZipFile(io.BytesIO(content)) as book, zipfile.ZipFile(out, "w") as damaged:
+        for name in book.namelist():
+            if name != part or instead is not None:
+                damaged.writestr(name, instead if name == part else book.read(name))
     return out.getvalue()
 
 
 OPPS_ROWS = [
     {"A": "Addendum B: HCPCS Code payments for CY 2031"},
     {"B": "HCPCS Code", "A": "Payment Rate ", "C": " SI", "D": "Copay"},
-    {"B": "90007", "A": "825.507", "C": "S ", "D": "."},
+    {"B": 90007, "A": 825.507, "C": "S ", "D": "."},
     {"B": "90008", "C": "N"},
     {"B": "HCPCS Code", "A": "Payment Rate ", "C": " SI", "D": "Copay"},
-    {"B": "90010", "A": "1.2E3", "C": "T"},
+    {"B": "90010", "A": 1.2e-7 + 1200, "C": "T"},
     {"B": "90009", "A": "free", "C": "S"},
 ]
 
@@ -313,9 +320,10 @@ def test_a_workbook_is_read_by_its_header_and_a_damaged_one_is_an_error(tmp_path
     for content, said in (
         (whole[: len(whole) // 2], "not a whole xlsx workbook"),
         (b"HCPCS Code,SI", "not a whole xlsx workbook"),
-        (workbook(OPPS_ROWS, "xl/other.xml"), "no sheet xl/worksheets/sheet1.xml"),
-        (workbook([*OPPS_ROWS[:1], {"A": "<c"}]), "damaged sheet"),
-        (workbook(OPPS_ROWS[:1]), "no row with a cell 'HCPCS Code'"),
+        (without(whole, "xl/workbook.xml"), "damaged sheet or no xlsx workbook"),
+        (without(whole, "xl/worksheets/sheet1.xml"), "damaged sheet or no xlsx workbook"),
+        (without(whole, "xl/worksheets/sheet1.xml", b"<worksheet><c"), "damaged sheet or no xlsx workbook"),
+        (workbook(OPPS_ROWS[:1]), "no header row with HCPCS Code; is this Addendum B"),
         (workbook([{"A": "HCPCS Code", "B": "SI"}]), "no column 'PAYMENT RATE'"),
     ):
         with pytest.raises(FeeScheduleError, match=said):
@@ -324,7 +332,7 @@ def test_a_workbook_is_read_by_its_header_and_a_damaged_one_is_an_error(tmp_path
 
 def test_every_mapped_examination_needs_a_rate_from_somewhere(tmp_path):
     with pytest.raises(CatalogueError, match="the CLFS has no rate for 85027"):
-        build.build_catalogue(tmp_path, {})
+        build.write_catalogue(tmp_path, {})
     codes = tmp_path / "examination_codes.csv"
     head = "examination,hcpcs,schedule,billing_group,confidence,provenance\n"
     for row, said in (

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..files import write_text
+from ..job import Job
+from ..settings import Settings
+from ..settings.data import FeeSchedules
 from .catalogue import COLUMNS, CONFIDENCES, TABLES, Price, load_catalogue, shipped_folder
-from .fee_schedules import NATIONAL, Schedule, split_codes
+from .fee_schedules import NATIONAL, FeeScheduleError, Schedule, read_clfs, read_opps, read_pfs, split_codes
 from .tables import CatalogueError, read_table
 
 SCHEDULES = ("CLFS", "PFS", "OPPS")
+_LISTED = 100
 _CODE_COLUMNS = ("examination", "hcpcs", "schedule", "billing_group", "confidence", "provenance")
 
 
@@ -26,6 +33,27 @@ class Coded:
     billing_group: str
     confidence: str
     provenance: str
+
+
+def build_catalogue(settings: Settings, job: Job) -> None:
+    """Write the tables of a catalogue, and ``schedules.json``: what was read, what was left out, and why.
+
+    Examinations of a schedule that is not given, or without a rate in it, keep the shipped rate.
+    """
+    schedules = _read(settings.data.fee_schedules, job.inputs)
+    folder = job.out["catalogue"]
+    kept = write_catalogue(folder, schedules, load_catalogue().prices)
+    prices = load_catalogue(folder).prices
+    report = {
+        "files": {name: {"file": path.name, "sha256": _digest(path)} for name, path in sorted(job.inputs.items())},
+        "schedules": {kind: _told(schedule) for kind, schedule in schedules.items()},
+        "shipped_rates_kept": {name: prices[name].source for name in kept},
+    }
+    write_text(folder / "schedules.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    job.metrics.update(examinations=len(prices), kept=len(kept))
+    for kind in SCHEDULES:
+        print(_line(kind, schedules.get(kind), sum(price.source.startswith(kind) for price in prices.values())))
+    print(f"{len(prices)} examinations priced, {len(kept)} of them at the shipped rate")
 
 
 def examination_codes(path: Path | None = None) -> list[Coded]:
@@ -46,7 +74,9 @@ def examination_codes(path: Path | None = None) -> list[Coded]:
     return rows
 
 
-def build_catalogue(folder: Path, schedules: Mapping[str, Schedule], before: Mapping[str, Price] | None = None):
+def write_catalogue(
+    folder: Path, schedules: Mapping[str, Schedule], before: Mapping[str, Price] | None = None
+) -> list[str]:
     """Write the tables of a catalogue to a folder; returns the examinations that kept their rate of ``before``.
 
     An examination keeps the rate of ``before`` (default: none) when its schedule is not given, or has no rate for
@@ -84,3 +114,45 @@ def _priced(coded: Coded, schedule: Schedule | None) -> Price | None:
         coded.examination, coded.hcpcs, usd, schedule.source, schedule.year, coded.billing_group or None, "name",
         locality, coded.confidence,
     )  # fmt: skip
+
+
+def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
+    if chosen.locality != NATIONAL and "pfs" not in inputs:
+        raise FeeScheduleError(
+            f"data.fee_schedules.locality is {chosen.locality!r}, but data.fee_schedules.pfs names no file"
+        )
+    schedules: dict[str, Schedule] = {}
+    if "clfs" in inputs:
+        schedules["CLFS"] = read_clfs(inputs["clfs"])
+    if "pfs" in inputs:
+        schedules["PFS"] = read_pfs(
+            inputs["pfs"], conversion_factor=chosen.conversion_factor, locality=chosen.locality,
+            gpci=inputs.get("gpci"), opps_cap=inputs.get("opps_cap"),
+        )  # fmt: skip
+    if "opps" in inputs:
+        schedules["OPPS"] = read_opps(inputs["opps"])
+    return schedules
+
+
+def _told(schedule: Schedule) -> dict[str, object]:
+    kept = {name: getattr(schedule, name) for name in ("source", "year", "release", "locality", "rows")}
+    return {
+        "file": schedule.path.name, **kept, "rates": len(schedule.rates),
+        "left_out": dict(sorted(schedule.left_out.items())), "rejected": len(schedule.rejected),
+        "rejected_rows": schedule.rejected[:_LISTED], "notes": schedule.notes,
+    }  # fmt: skip
+
+
+def _line(kind: str, schedule: Schedule | None, examinations: int) -> str:
+    if schedule is None:
+        return f"{kind}: not given; {examinations} examinations keep the shipped rates"
+    place = "" if schedule.locality == NATIONAL else f" at {schedule.locality}"
+    return (
+        f"{schedule.source}{place}: {len(schedule.rates)} rates from {schedule.rows} rows "
+        f"({sum(schedule.left_out.values())} left out, {len(schedule.rejected)} rejected); {examinations} examinations"
+    )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

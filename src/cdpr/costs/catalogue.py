@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..cases import PHYSICAL_SUFFIX, examinations, imaging_words, is_physical, normalise
+from ..settings.schema import Costs
 from .tables import CatalogueError, amount, read_table
 
 Match = Literal["name", "alias", "analyte", "override", "fallback", "physical"]
@@ -164,6 +165,23 @@ def _by_words(prices: Mapping[str, Price], spellings: Mapping[str, str]) -> dict
         key = imaging_words(name)
         if key is not None and not (key[1] and name not in prices):
             found.setdefault(key, prices[general])
+    return found
+
+
+def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
+    """The price of one examination, US dollars.
+
+    Free for the physical examination; else the user's override, the paper's own price (when ``price_map`` asks for
+    them), the catalogue's, the fallback, whichever comes first.
+    """
+    if is_physical(exam_key):
+        return Price("", "", 0.0, "free of charge", "", None, "physical")
+    found = catalogue.find(exam_key)
+    if found is None:
+        return Price("", "", settings.fallback_usd, "fallback", "", None, "fallback")
+    own = settings.price_map == "paper_prices" and found.how != "override"
+    if own and found.examination in catalogue.paper:
+        return replace(found, hcpcs="", usd=catalogue.paper[found.examination], source="paper", year="", locality="")
     return found
 
 

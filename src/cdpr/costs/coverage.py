@@ -10,8 +10,7 @@ from rapidfuzz import fuzz, process
 
 from ..cases import examinations, normalise
 from ..settings.schema import Costs
-from .catalogue import Catalogue
-from .price import price_of
+from .catalogue import Catalogue, price_of
 
 POOLED = "(names that only the source uses)"
 _RESEMBLES = 75  # of 100, below which a name has no nearest known one

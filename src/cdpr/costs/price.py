@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
-from ..cases import CaseRecord, is_physical
+from ..cases import CaseRecord, iterate_records, write_records
+from ..job import Job
+from ..settings import Settings
 from ..settings.schema import Costs
-from .catalogue import Catalogue, Price
+from .catalogue import Catalogue, Price, load_catalogue, price_of
+from .coverage import COVERAGE_COLUMNS, REVIEW_COLUMNS, coverage, review
+from .overrides import with_overrides
 
 
-def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
-    """The price of one examination, US dollars.
+def map_costs(settings: Settings, job: Job) -> None:
+    """Price the records one by one; write what every examination was priced by, and a table of those that nothing
+    priced, to be filled in as overrides.
 
-    Free for the physical examination; else the user's override, the paper's own price (when ``price_map`` asks for
-    them), the catalogue's, the fallback, whichever comes first.
+    The review table holds every name and stands beside the cases. In the coverage table, which goes into reports,
+    names that only the source of credentialed cases uses are pooled.
     """
-    if is_physical(exam_key):
-        return Price("", "", 0.0, "free of charge", "", None, "physical")
-    found = catalogue.find(exam_key)
-    if found is None:
-        return Price("", "", settings.fallback_usd, "fallback", "", None, "fallback")
-    own = settings.price_map == "paper_prices" and found.how != "override"
-    if own and found.examination in catalogue.paper:
-        return replace(found, hcpcs="", usd=catalogue.paper[found.examination], source="paper", year="", locality="")
-    return found
+    catalogue = _catalogue(job.inputs)
+    counts: Counter[str] = Counter()
+    credentialed = False
+
+    def priced() -> Iterator[CaseRecord]:
+        nonlocal credentialed
+        for record in iterate_records(job.inputs["records"]):
+            counts.update(list(record.key_pertinent_results_dict))
+            credentialed = credentialed or record.credentialed
+            yield price_case(record, settings.costs, catalogue)
+
+    cases = write_records(job.out["cases"], priced())
+    rows = coverage(counts, settings.costs, catalogue, pool_unknown=credentialed)
+    _write(job.out["coverage"], COVERAGE_COLUMNS, (row.row() for row in rows))
+    unmapped = review(counts, settings.costs, catalogue)
+    _write(job.out["review"], REVIEW_COLUMNS, unmapped)
+    job.metrics.update(cases=cases, examinations=len(counts), unmapped=len(unmapped))
+    print(f"{job.options['dataset']}: {cases} cases, {len(counts)} examinations, {len(unmapped)} at the fallback price")
 
 
 def price_case(record: CaseRecord, settings: Costs, catalogue: Catalogue) -> CaseRecord:
@@ -60,3 +76,15 @@ def _group_price(members: list[Price], rule: str) -> float:
     if rule == "sum":
         return round(sum(amounts), 2)
     return max(amounts) if rule == "max" else amounts[0]
+
+
+def _catalogue(inputs: Mapping[str, Path]) -> Catalogue:
+    catalogue = load_catalogue(inputs.get("catalogue"))
+    return with_overrides(catalogue, inputs["overrides"]) if "overrides" in inputs else catalogue
+
+
+def _write(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as out:
+        table = csv.DictWriter(out, list(columns), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from ..results.methods import DATASETS
+from ..results.methods import DATASETS, IN_DOMAIN
 from ..results.paper import facts_folder, sample_prices
 from ..settings.experiments import Value, shipped_experiments
 from ..settings.section import Section
@@ -27,6 +27,8 @@ PLACES = {**DATASETS, "average": "the average"}
 _COLUMNS = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 _NAMED = {"accuracy": "accuracy (%)", "aen": "examinations per case", "aec": "cost per case (USD)"}
 _LISTED = ("of", "than", "on", "by")
+# How many names a claim about the setup asks about, `billed_together` at least; none where it is not listed.
+_ASKED = {"cases": 1, "same_training": 2, "price": 1, "billed_together": 2}
 
 
 class ClaimsError(ValueError):
@@ -61,6 +63,8 @@ class FigureClaim(_Claim):
     def _is_a_number(self) -> FigureClaim:
         if (self.statistic == "mean") != (not self.than):
             raise ValueError("`than` goes with a statistic of two, and only with it")
+        if self.metric == "final_accuracy" and (self.than or self.on != IN_DOMAIN):
+            raise ValueError(f"field 'metric': `final_accuracy` is of one training, on {IN_DOMAIN}")
         if len(self.printed) != 1:
             raise ValueError(f"field 'printed': one number, got {len(self.printed)}")
         if self.value is None:
@@ -152,6 +156,15 @@ class SetupClaim(_Claim):
                   "cases", "same_training", "price", "billed_together"]  # fmt: skip
     names: tuple[str, ...] = ()
     value: Value | dict[str, Value]
+
+    @model_validator(mode="after")
+    def _asks_rightly(self) -> SetupClaim:
+        if (self.what == "settings") != isinstance(self.value, dict):
+            raise ValueError("field 'value': settings by name for `settings`, else one value")
+        found, wanted = len(self.names), _ASKED.get(self.what, 0)
+        if found < wanted or (found > wanted and self.what != "billed_together"):
+            raise ValueError(f"field 'names': {self.what} takes {wanted}, got {found}")
+        return self
 
 
 class OpenClaim(_Claim):

@@ -208,4 +208,4 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 @cache
 def _stated_cases(on: str) -> int:
-    return int(read_paper().numbers[f"text:cases.{on}"].value)
+    return int(read_paper().numbers[f"text:cases.{on}"])

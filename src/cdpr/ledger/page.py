@@ -21,7 +21,7 @@ from .audit import audit_paper
 from .claims import Claim, read_claims
 from .evidence import Evidence
 from .judge import judge
-from .verdict import COUNTED, UNDECIDABLE
+from .verdict import COUNTED, UNDECIDABLE, counted_as
 
 _DIGITS = 6
 
@@ -52,17 +52,12 @@ def make_ledger(settings: Settings, results: str | Path, claims: Sequence[Claim]
     """Tier, counts, every claim with its verdict, and the audit of the paper against itself."""
     evidence = Evidence(settings, results)
     entries = [_entry(claim, evidence) for claim in claims]
-    counted = Counter(counted_as(entry) for entry in entries)
+    counted = Counter(counted_as(entry["kind"], entry["verdict"]) for entry in entries)
     return {
         "tier": settings.tier, "marks": tier_mark(settings), "decoding": evidence.decoding,
         "counts": {name: counted[name] for name in COUNTED}, "claims": entries,
         "audit": [asdict(finding) for finding in audit_paper()],
     }  # fmt: skip
-
-
-def counted_as(entry: Mapping[str, Any]) -> str:
-    """What an entry of the ledger counts as: its verdict, or that no result could decide it."""
-    return UNDECIDABLE if entry.get("kind") == UNDECIDABLE else entry["verdict"]
 
 
 def _entry(claim: Claim, evidence: Evidence) -> dict[str, Any]:
@@ -80,7 +75,7 @@ def _rounded(value: float | None) -> float | None:
 def _page(settings: Settings, ledger: Mapping[str, Any]) -> str:
     entries = ledger["claims"]
     headlines = [entry for entry in entries if entry["headline"]]
-    undecidable = [entry for entry in entries if counted_as(entry) == UNDECIDABLE]
+    undecidable = [entry for entry in entries if entry["kind"] == UNDECIDABLE]
     parts = [("What holds here", _counts(settings, ledger)), ("Headline claims", to_markdown(_table(headlines)))]
     heads = {"place": "Place", "says": "Claim", "why": "Why"}
     parts.append(("What no result could ever decide", to_markdown(_texts(heads, undecidable))))

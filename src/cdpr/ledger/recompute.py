@@ -28,34 +28,20 @@ MOST_RUNS = 6
 _SIGNS = {"<": operator.lt, "≤": operator.le, ">": operator.gt, "≥": operator.ge, "=": operator.eq, "≠": operator.ne}
 
 
-class PaperFigure(Fraction):
-    """A figure as printed, exact in calculations; ``half`` a unit of its last place is what rounding may hide."""
-
-    text: str
-    half: Fraction
-
-    @classmethod
-    def of(cls, printed: Printed) -> PaperFigure:
-        """The figure of a printed number."""
-        figure = cls(printed.value)
-        figure.text, figure.half = printed.text, printed.half
-        return figure
-
-
 class Facts:
     """The paper's facts; ``facts[address]`` is a figure (see PaperFacts). Raises KeyError for an unknown address."""
 
     def __init__(self, paper: PaperFacts):
         self.paper = paper
 
-    def __getitem__(self, address: str) -> PaperFigure:
-        return PaperFigure.of(self.paper.numbers[address])
+    def __getitem__(self, address: str) -> Printed:
+        return self.paper.numbers[address]
 
     def rows(self, table: str = "main") -> list[str]:
         """Rows of a table, in its order."""
         return list(self.paper.groups[table])
 
-    def column(self, column: str, rows: Iterable[str] = (), table: str = "main") -> dict[str, PaperFigure]:
+    def column(self, column: str, rows: Iterable[str] = (), table: str = "main") -> dict[str, Printed]:
         """Figures of a column by row: of the rows named, by default of all."""
         return {row: self[f"{table}:{row}:{column}"] for row in rows or self.rows(table)}
 
@@ -117,26 +103,26 @@ class Recomputed(NamedTuple):
 def quoted(facts: Facts, stated: Stated) -> Iterator[Recomputed]:
     """Numbers in the text that repeat a table's."""
     for address, text in stated.quotes.items():
-        said, cell = PaperFigure.of(Printed.of(text)), facts[address]
+        said, cell = Printed.of(text), facts[address]
         yield Recomputed(cell.text, abs(said - cell) < said.half + cell.half, part=address, printed=text)
 
 
-def equals(stated: Stated, follows: Callable[..., Fraction], *figures: PaperFigure) -> Recomputed:
+def equals(stated: Stated, follows: Callable[..., Fraction], *figures: Printed) -> Recomputed:
     """A number that ``follows`` from others: to its last place, whole numbers exactly, or ``within`` what its words
     allow, such as ``0.5`` or ``10%``."""
     text = str(stated.printed)
     said = Printed.of(text)
     slack = said.half if "." in text else Fraction(0)
     if stated.within.endswith("%"):
-        slack = abs(said.value) * Fraction(stated.within[:-1]) / 100
+        slack = abs(said) * Fraction(stated.within[:-1]) / 100
     elif stated.within:
         slack = Fraction(stated.within)
     low, high = span(follows, *figures)
     found = plain(follows(*figures), len(text.partition(".")[2]) + 2)
-    return Recomputed(f"{found}{stated.unit}", low - slack <= said.value <= high + slack)
+    return Recomputed(f"{found}{stated.unit}", low - slack <= said <= high + slack)
 
 
-def span(follows: Callable[..., Fraction], *figures: PaperFigure) -> tuple[Fraction, Fraction]:
+def span(follows: Callable[..., Fraction], *figures: Printed) -> tuple[Fraction, Fraction]:
     """Least and greatest result over the ends to which the figures may have been rounded."""
     ends = [sorted({figure - figure.half, figure + figure.half}) for figure in figures]
     results = [follows(*corner) for corner in itertools.product(*ends)]
@@ -221,12 +207,12 @@ def pooled_together(facts: Facts, addresses: Iterable[str], dataset: str) -> Rec
                       printed="one number of runs behind all")  # fmt: skip
 
 
-def _runs(figure: PaperFigure, trials: int) -> list[int]:
+def _runs(figure: Printed, trials: int) -> list[int]:
     """How many runs of ``trials`` verdicts each can have been averaged."""
     return [runs for runs in range(1, MOST_RUNS + 1) if _right(figure, trials * runs) is not None]
 
 
-def _right(figure: PaperFigure, trials: int) -> int | None:
+def _right(figure: Printed, trials: int) -> int | None:
     """Right verdicts of ``trials`` that round to a printed percentage, however a half is rounded; None if there are
     none."""
     k = round(figure * trials / 100)

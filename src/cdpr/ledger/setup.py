@@ -62,8 +62,7 @@ def _same_training(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
 
 def _price(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     """What an examination is charged here, USD."""
-    from ..costs.catalogue import load_catalogue
-    from ..costs.price import price_of
+    from ..costs import load_catalogue, price_of
 
     found = price_of(claim.names[0], evidence.settings.costs, load_catalogue())
     code = f" {found.hcpcs}" if found.hcpcs else ""
@@ -72,7 +71,7 @@ def _price(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
 
 def _billed_together(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     """Whether examinations are one billing event."""
-    from ..costs.catalogue import load_catalogue
+    from ..costs import load_catalogue
 
     found = {name: load_catalogue().find(name) for name in claim.names}
     groups = {name: price.group if price else None for name, price in found.items()}

@@ -26,6 +26,11 @@ COUNTED = {
 }  # fmt: skip
 
 
+def counted_as(kind: str, verdict: str) -> str:
+    """What a claim of a kind with a verdict counts as: its verdict, unless no result could decide it."""
+    return UNDECIDABLE if kind == UNDECIDABLE else verdict
+
+
 class NotMeasured(Exception):
     """Nothing was measured that a claim could be held against; the message says why."""
 

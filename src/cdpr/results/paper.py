@@ -26,23 +26,26 @@ class PaperRow:
     figures: dict[str, dict[str, float]]
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A number as printed, with half a unit of its last place: 0 where it was set or counted, not measured."""
+class Printed(Fraction):
+    """A number as printed, exact in calculations; rounding may hide up to ``half`` a unit of its last place, and
+    nothing where it was set or counted, not measured."""
 
     text: str
-    value: Fraction
     half: Fraction
 
     @classmethod
     def of(cls, text: str) -> Printed:
         """A measured figure: ``"2.10"`` is 2.10 ± 0.005. Raises ValueError for what is no number."""
-        return cls(text, Fraction(text), Fraction(1, 2 * 10 ** len(text.partition(".")[2])))
+        number = cls.exactly(text)
+        number.half = Fraction(1, 2 * 10 ** len(text.partition(".")[2]))
+        return number
 
     @classmethod
     def exactly(cls, text: str) -> Printed:
         """A setting, a count or a price. Raises ValueError for what is no number."""
-        return cls(text, Fraction(text), Fraction(0))
+        number = cls(text)
+        number.text, number.half = text, Fraction(0)
+        return number
 
 
 @dataclass(frozen=True)

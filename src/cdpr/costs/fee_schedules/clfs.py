@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .schedule import (
-    BadRow,
-    Columns,
-    FeeScheduleError,
-    Schedule,
-    amount,
-    cells,
-    code_of,
-    is_remark,
-    only,
-    read_rows,
-)
+from .schedule import BadRow, Columns, Schedule, amount, cells, code_of, header_at, is_remark, only, read_rows
 
 
 def read_clfs(path: str | Path) -> Schedule:
@@ -26,11 +15,8 @@ def read_clfs(path: str | Path) -> Schedule:
     """
     schedule = Schedule("CLFS", Path(path))
     rows = read_rows(path)
-    start = next((i for i, (_, row) in enumerate(rows) if "YEAR" in row and "HCPCS" in row), None)
-    if start is None:
-        raise FeeScheduleError(f"{path}: no header row with YEAR and HCPCS; is this the CLFS file?")
-    line, header = rows[start]
-    columns = Columns(path, line, header)
+    start = header_at(path, rows, "YEAR", "HCPCS", kind="the CLFS file")
+    columns = Columns(path, *rows[start])
     code, modifier, indicator, rate, year = (columns.find(n) for n in ("HCPCS", "MOD", "INDICATOR", "RATE", "YEAR"))
     since = columns.names.index("EFF_DATE") if "EFF_DATE" in columns.names else None
     width = max(code, modifier, indicator, rate, year) + 1

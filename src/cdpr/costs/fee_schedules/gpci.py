@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from .schedule import BadRow, Columns, FeeScheduleError, amount, cells, read_rows
+from .schedule import BadRow, Columns, FeeScheduleError, amount, cells, header_at, read_rows
 
 _LOCALITY = re.compile(r"\d{5}-\d{2}")
 
@@ -41,11 +41,8 @@ def read_gpci(path: str | Path, locality: str) -> Indices:
     """
     check_locality(locality)
     rows = read_rows(path)
-    start = next((i for i, (_, row) in enumerate(rows) if "Locality Number" in row), None)
-    if start is None:
-        raise FeeScheduleError(f"{path}: no header row with 'Locality Number'; is this the GPCI file?")
-    line, header = rows[start]
-    columns = Columns(path, line, header)
+    start = header_at(path, rows, "Locality Number", kind="the GPCI file")
+    columns = Columns(path, *rows[start])
     contractor = _place(columns, "CONTRACTOR")
     number, name = columns.find("LOCALITY NUMBER"), columns.find("LOCALITY NAME")
     places = {part: _place(columns, part) for part in ("PW GPCI", "PE GPCI", "MP GPCI")}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import zipfile
+import zlib
 from collections.abc import Iterable
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
 
-from .schedule import BadRow, Columns, FeeScheduleError, Schedule, amount, code_of
-from .workbook import sheet_rows
+from .schedule import BadRow, Columns, FeeScheduleError, Schedule, amount, code_of, header_at
 
 _YEAR = re.compile(r"\bCY\s*(20\d\d)\b")
 
@@ -18,26 +22,21 @@ def read_opps(path: str | Path) -> Schedule:
     Packaged codes and others without a rate are left out, by status indicator. Raises FeeScheduleError.
     """
     schedule = Schedule("OPPS", Path(path))
-    rows = list(sheet_rows(Path(path)))
-    # "HCPCS Code" also occurs inside a title, so the whole cell counts.
-    start = next((i for i, (_, row) in enumerate(rows) if "HCPCS CODE" in _names(row).values()), None)
-    if start is None:
-        raise FeeScheduleError(f"{path}: no row with a cell 'HCPCS Code'; is this Addendum B?")
+    rows = _first_sheet(Path(path))
+    start = header_at(path, rows, "HCPCS Code", kind="Addendum B")
     schedule.year = _year(row for _, row in rows[:start])
-    line, header = rows[start]
-    letters = list(header)
-    columns = Columns(path, line, [header[letter] for letter in letters])
-    code, status, rate = (letters[columns.find(name)] for name in ("HCPCS CODE", "SI", "PAYMENT RATE"))
+    columns = Columns(path, *rows[start])
+    code, status, rate = (columns.find(name) for name in ("HCPCS CODE", "SI", "PAYMENT RATE"))
     for line, row in rows[start + 1 :]:
-        own = row.get(code, "").strip()
-        if not own or _names(row) == _names(header):
+        row = row + [""] * (len(columns.names) - len(row))
+        if not row[code] or columns.repeated(row):
             continue
         schedule.rows += 1
         try:
-            own, text = code_of([own], 0, "HCPCS Code"), row.get(rate, "").strip()
-            usd = amount(_decimal(text), "Payment Rate") if text else None
+            own = code_of(row, code, "HCPCS Code")
+            usd = amount(row[rate], "Payment Rate") if row[rate] else None
             if not usd:
-                schedule.left_out[f"no rate, status {row.get(status, '').strip() or 'blank'}"] += 1
+                schedule.left_out[f"no rate, status {row[status] or 'blank'}"] += 1
             else:
                 schedule.add(own, "", usd)
         except BadRow as why:
@@ -45,22 +44,28 @@ def read_opps(path: str | Path) -> Schedule:
     return schedule.check()
 
 
-def _names(row: dict[str, str]) -> dict[str, str]:
-    return {letter: " ".join(text.upper().split()) for letter, text in row.items() if text.strip()}
+def _first_sheet(path: Path) -> list[tuple[int, list[str]]]:
+    """Row numbers and cells as text. Raises FeeScheduleError for what is no whole workbook."""
+    from openpyxl import load_workbook
 
-
-def _decimal(text: str) -> str:
-    """Workbooks keep small and large numbers with an exponent."""
     try:
-        return format(float(text), "f") if "e" in text.casefold() else text
-    except ValueError:
-        return text
+        with path.open("rb") as file:
+            rows = load_workbook(file, read_only=True, data_only=True).worksheets[0].iter_rows(values_only=True)
+            return [(line, [_text(cell) for cell in row]) for line, row in enumerate(rows, 1)]
+    except OSError as error:
+        raise FeeScheduleError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except zipfile.BadZipFile as error:
+        raise FeeScheduleError(f"{path}: not a whole xlsx workbook ({error}); fetch or save it anew") from error
+    except (ParseError, zlib.error, EOFError, ValueError, LookupError, TypeError, NotImplementedError) as error:
+        raise FeeScheduleError(f"{path}: damaged sheet or no xlsx workbook ({error}); fetch or save it anew") from error
 
 
-def _year(titles: Iterable[dict[str, str]]) -> str:
-    for row in titles:
-        for text in row.values():
-            found = _YEAR.search(text)
-            if found:
-                return found[1]
-    return ""
+def _text(cell: Any) -> str:
+    """A cell as text; numbers with the 17 digits that a workbook keeps, and without an exponent."""
+    if isinstance(cell, float):
+        return f"{Decimal(f'{cell:.17g}'):f}"
+    return "" if cell is None else str(cell).strip()
+
+
+def _year(titles: Iterable[list[str]]) -> str:
+    return next((found[1] for row in titles for cell in row if (found := _YEAR.search(cell))), "")

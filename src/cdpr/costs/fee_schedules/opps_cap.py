@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 
-from .schedule import BadRow, Columns, FeeScheduleError, amount, cells, code_of, is_remark, read_rows
+from .schedule import BadRow, Columns, FeeScheduleError, amount, cells, code_of, header_at, is_remark, read_rows
 
 Caps = dict[tuple[str, str], Decimal]
 
@@ -17,11 +17,8 @@ def read_opps_cap(path: str | Path, locality: str) -> Caps:
     FeeScheduleError for a bad header or a bad row of this locality.
     """
     rows = read_rows(path)
-    start = next((i for i, (_, row) in enumerate(rows) if "HCPCS" in row and "LOCALITY" in row), None)
-    if start is None:
-        raise FeeScheduleError(f"{path}: no header row with HCPCS and LOCALITY; is this the OPPSCAP file?")
-    line, header = rows[start]
-    columns = Columns(path, line, header)
+    start = header_at(path, rows, "HCPCS", "LOCALITY", kind="the OPPSCAP file")
+    columns = Columns(path, *rows[start])
     code, modifier, status, carrier, number = (
         columns.find(name) for name in ("HCPCS", "MOD", "PROCSTAT", "CARRIER", "LOCALITY")
     )

@@ -22,6 +22,7 @@ from .schedule import (
     amount,
     cells,
     code_of,
+    header_at,
     is_remark,
     only,
     plain,
@@ -79,9 +80,7 @@ def read_pfs(
     rows = read_rows(path)
     if is_carrier_file(rows):
         return read_carrier(path, rows, locality)
-    start = next((i for i, (_, row) in enumerate(rows) if "HCPCS" in row), None)
-    if start is None:
-        raise FeeScheduleError(f"{path}: no header row with HCPCS; is this the PPRRVU file?")
+    start = header_at(path, rows, "HCPCS", kind="the PPRRVU file")
     if locality != NATIONAL and gpci is None:
         raise FeeScheduleError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
     place = Indices() if locality == NATIONAL else read_gpci(gpci, locality)

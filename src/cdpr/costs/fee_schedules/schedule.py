@@ -122,6 +122,14 @@ def plain(name: str) -> str:
     return " ".join(name.upper().split())
 
 
+def header_at(path: str | Path, rows: Sequence[tuple[int, list[str]]], *names: str, kind: str) -> int:
+    """Place of the first row that has cells of all these names. Raises FeeScheduleError where there is none."""
+    for place, (_, row) in enumerate(rows):
+        if {plain(name) for name in names} <= {plain(cell) for cell in row}:
+            return place
+    raise FeeScheduleError(f"{path}: no header row with {' and '.join(names)}; is this {kind}?")
+
+
 class Columns:
     """Where the columns of a table are, by name."""
 
