@@ -42,12 +42,6 @@ class OpenAIServer(ServedModel):
             api_key="unused", base_url=url, http_client=connection, max_retries=0, timeout=None
         )
 
-    def authorise(self, request: httpx2.Request, key: str | None) -> None:
-        """As bearer."""
-        request.headers.pop("Authorization", None)
-        if key:
-            request.headers["Authorization"] = f"Bearer {key}"
-
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
