@@ -19,6 +19,7 @@ import httpx2
 from ..settings import SettingsError
 from .guard import host_of, is_local, unix_socket
 from .spec import ModelSpec
+from .tokenizer import ChatTokenizer
 from .types import Completion, Model, ModelFailure, ModelUnavailable
 
 _THIS_REQUEST = (400, 413, 422)  # what a server answers to a request that it cannot serve; others it may
@@ -45,8 +46,8 @@ class ServedModel(Model):
         self._sdk = _import(self.package, self._called)
 
     @classmethod
-    def open(cls, spec: ModelSpec) -> ServedModel:
-        """Not connected yet."""
+    def open(cls, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> ServedModel:
+        """Not connected yet; a ``tokenizer`` is of use where the server takes token prompts."""
         return cls(spec)
 
     def __repr__(self) -> str:
