@@ -28,7 +28,7 @@ import torch
 
 from cdpr.cases import CaseRecord, iterate_records
 from cdpr.credit.process_reward import ProcessReward
-from cdpr.environment import DiagnosticEnvironment, State, Turn, run_episode
+from cdpr.environment import DiagnosticEnvironment, Policy, State, Turn, run_episode
 from cdpr.files import write_text
 from cdpr.seeding import derive_seed
 from cdpr.settings import Settings, load_settings, parse_settings, resolve_variant
@@ -79,7 +79,7 @@ def steps(arms: dict[str, Settings], cases: Path, policy: Path, count: int) -> d
     return totals
 
 
-class AtOnce:
+class AtOnce(Policy):
     """A policy that answers from a list: what is left is the bookkeeping."""
 
     def options(self, case: CaseRecord) -> list[str]:

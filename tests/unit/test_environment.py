@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdpr.environment import (
-    AliasJudge,
+    Agent,
     DiagnosticEnvironment,
     Effort,
-    ExamMatcher,
     FinalDiagnosis,
     Invalid,
     RequestTest,
     State,
+    TableJudge,
+    TableMatcher,
     Turn,
     parse_action,
     render_action,
@@ -37,7 +38,7 @@ def walk(env, case, *texts) -> State:
     return state
 
 
-class Script:
+class Script(Agent):
     """Says its lines in order, then repeats the last one."""
 
     def __init__(self, *lines):
@@ -82,7 +83,7 @@ def test_parser_on_replies(text, expected):
 
 def test_matching_by_synonym_spelling_and_typo_but_not_by_resemblance(case):
     keys = tuple(case.key_pertinent_results_dict)
-    match = ExamMatcher(92.0).match
+    match = TableMatcher(92.0).match
     assert match("CBC", keys) == ("Complete Blood Count",)
     assert match("complete blood count.", keys) == ("Complete Blood Count",)
     assert match("Complete Blod Count", keys) == ("Complete Blood Count",)
@@ -143,7 +144,7 @@ def test_state_identity_is_evidence_not_words(case):
     ],
 )
 def test_judge(predicted, truth, verdict):
-    assert AliasJudge.judge(predicted, truth) is verdict
+    assert TableJudge().judge(predicted, truth) is verdict
 
 
 def test_compact_rendering(case):

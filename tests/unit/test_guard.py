@@ -11,19 +11,16 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
-from cdpr.llm.client import LocalModel, ModelUnavailable, ServerModel, chat
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdpr.cli import _explain
+from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.llm.guard import Disclosure, GovernanceError, allow, host_of, is_local
-from cdpr.llm.types import ModelFailure
-from cdpr.settings import SettingsError
+from cdpr.seeding import derive_seed
 from cdpr.settings.data import Governance
-from cdpr.settings.datasets import Structurer
-from cdpr.settings.schema import TinyModel
 
 CLOSED, AGREED = Governance(), Governance(remote_agreement="DUA 17")
 SECRET = "zqsecret complaint"
@@ -39,7 +36,9 @@ from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 app, seen = FastAPI(), collections.Counter()
 
 def answer(text):
-    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
+    # In the form of both protocols: each client reads its own part.
+    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "type": "message", "content": [{"type": "text", "text": text}], "stop_reason": "end_turn"}
 
 async def drip():
     while True:
@@ -55,13 +54,14 @@ async def tally(request: Request, call_next):
 def count(name: str):
     return seen[name]
 
+@app.post("/v1/messages")
 @app.post("/v1/chat/completions")
 async def complete(request: Request):
     body = await request.json()
     kind, asked = body["model"], body["messages"][-1]["content"]
     seen[kind] += 1
     if kind == "echo":
-        return answer(f"{asked}|{body['max_tokens']}|{body['temperature']}|{body.get('seed')}")
+        return answer(f"{asked}|{body['max_tokens']}|{body.get('temperature')}|{body.get('seed')}")
     if kind == "key":
         return answer(request.headers.get("authorization", "none"))
     if kind in ("status500", "status503", "status429", "status400", "status404"):
@@ -73,7 +73,7 @@ async def complete(request: Request):
     if kind == "nested":
         return Response("[" * 100_000, media_type="application/json")
     if kind == "shapeless":
-        return {"choices": [{"message": {"content": None, "refusal": asked}}]}
+        return {"choices": [{"message": {"content": None, "refusal": asked}}], "content": asked}
     if kind == "redirect":
         return RedirectResponse(f"http://{request.headers['host']}/v1/elsewhere", 307)
     if kind == "drips":
@@ -105,15 +105,15 @@ class Server:
             self.url = f"http://127.0.0.1:{place}/v1"
         (folder / "server.py").write_text(SERVER)
         self.process = subprocess.Popen([sys.executable, str(folder / "server.py"), place])
-        transport = httpx.HTTPTransport(uds=place) if unix else None
-        self.client = httpx.Client(base_url="http://localhost" if unix else self.url[:-3], trust_env=False,
+        transport = httpx2.HTTPTransport(uds=place) if unix else None
+        self.client = httpx2.Client(base_url="http://localhost" if unix else self.url[:-3], trust_env=False,
                                    transport=transport)  # fmt: skip
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             try:
                 self.seen("nothing")
                 return
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 time.sleep(0.05)
         raise RuntimeError("the test's server did not start")
 
@@ -128,16 +128,27 @@ class Server:
         self.process.wait()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
+@pytest.fixture(scope="module", params=["openai", "anthropic"])
+def server(request, tmp_path_factory):
+    """The server, asked by one of the protocols (``where``)."""
     with Server(tmp_path_factory.mktemp("server")) as running:
+        running.where = where(running.url, request.param)
         yield running
 
 
-def ask(url: str, kind: str, governance=CLOSED, *, credentialed: bool = True, messages=ASK, **options) -> str:
+def where(url: str, protocol: str) -> str:
+    return url if protocol == "openai" else "anthropic:" + url.removesuffix("/v1")
+
+
+def spec_of(place: str, kind: str, governance=CLOSED, credentialed: bool = True, **options) -> ModelSpec:
     options = {"timeout": 0.5, "retries": 2, "pause": 0.01} | options
-    model = ServerModel(url, kind, governance, **options)
-    return asyncio.run(model.complete(messages, 7, credentialed=credentialed, seed=3))
+    return ModelSpec(where=place, name=kind, governance=governance, credentialed=credentialed, **options)
+
+
+def ask(place: str, kind: str, governance=CLOSED, *, messages=ASK, **options) -> str:
+    model = open_model(spec_of(place, kind, governance, **options))
+    [answer] = asyncio.run(model.chat(messages, (0,), Sampling(7, temperature=0.0), 3))
+    return answer.text
 
 
 # What is local
@@ -187,7 +198,7 @@ def test_what_is_local_connects_to_loopback(rest, scheme):
         local = is_local(scheme + rest)
     except GovernanceError:
         return
-    host = httpx.Request("POST", scheme + rest).url.raw_host.decode()
+    host = httpx2.Request("POST", scheme + rest).url.raw_host.decode()
     numbers = host.split(".")
     loopback = len(numbers) == 4 and numbers[0] == "127" and all(n.isdigit() and int(n) < 256 for n in numbers)
     assert local == (host in ("localhost", "::1") or loopback)
@@ -216,14 +227,15 @@ def test_an_agreement_opens_the_way_and_is_told():
 # The client
 
 
-def test_every_client_must_be_told_whether_cases_are_credentialed():
-    for kind in (ServerModel, LocalModel):
-        parameter = inspect.signature(kind.complete).parameters["credentialed"]
-        assert parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+def test_every_model_must_be_told_whether_cases_are_credentialed():
+    parameter = inspect.signature(ModelSpec).parameters["credentialed"]
+    assert parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
 
 
 def test_an_answer_comes_back(server):
-    assert ask(server.url, "echo") == f"{SECRET}|7|0.0|3"
+    told = ask(server.where, "echo").split("|")
+    asked_for = ["0.0", str(derive_seed(3, 0))] if server.where == server.url else ["None", "None"]
+    assert told == [SECRET, "7", *asked_for]
 
 
 def test_a_unix_socket_serves(tmp_path):
@@ -241,7 +253,7 @@ def test_a_unix_socket_serves(tmp_path):
 def test_a_server_in_trouble(server, kind, error, times):
     """Tried again where that may help; the message names model and host, never question or answer."""
     with pytest.raises(ModelFailure) as caught:
-        ask(server.url, kind)
+        ask(server.where, kind)
     assert type(caught.value) is error and server.seen(kind) == times
     message = _explain(caught.value)
     assert kind in message and "127.0.0.1" in message and "zqsecret" not in message
@@ -251,12 +263,12 @@ def test_a_server_in_trouble(server, kind, error, times):
 
 def test_a_redirect_is_not_followed(server):
     with pytest.raises(ModelFailure):
-        ask(server.url, "redirect", credentialed=False)
+        ask(server.where, "redirect", credentialed=False)
     assert server.seen("elsewhere") == 0
 
 
 def test_trouble_that_passes(server):
-    assert ask(server.url, "recovers") == "well again"
+    assert ask(server.where, "recovers") == "well again"
     assert server.seen("recovers") == 3
 
 
@@ -278,15 +290,18 @@ def test_a_server_that_is_stopped_and_goes_on(tmp_path):
 
 
 def test_the_key_comes_from_the_environment_and_is_shown_nowhere(server, monkeypatch, caplog):
-    monkeypatch.setenv("OPENAI_API_KEY", "zqkey-general")
-    assert ask(server.url, "key") == "Bearer zqkey-general"
+    general = "OPENAI_API_KEY" if server.where == server.url else "ANTHROPIC_API_KEY"
+    assert ask(server.where, "key") == "none"
+    monkeypatch.setenv(general, "zqkey-general")
+    assert ask(server.where, "key") == "Bearer zqkey-general"
     monkeypatch.setenv("CDPR_API_KEY", "zqkey-own")
     with caplog.at_level(logging.DEBUG):
-        assert ask(server.url, "key") == "Bearer zqkey-own"
+        assert ask(server.where, "key") == "Bearer zqkey-own"
         with pytest.raises(ModelFailure) as caught:
-            ask(server.url, "status404")
-    model = ServerModel(server.url, "key", CLOSED)
-    for text in (repr(model), str(vars(model)), str(caught.value), caplog.text):
+            ask(server.where, "status404")
+    model = open_model(spec_of(server.where, "key"))
+    asyncio.run(model.chat(ASK, (0,), Sampling(7), 3))
+    for text in (repr(model), str(vars(model)), str(vars(model.client(None))), str(caught.value), caplog.text):
         assert "zqkey" not in text and "zqsecret" not in text
 
 
@@ -306,13 +321,15 @@ def test_no_proxy_sees_what_stays_here(proxy, tmp_path):
     before = proxy.seen("requests")
     with Server(tmp_path) as other:
         for credentialed in (True, False):
-            assert ask(other.url, "echo", credentialed=credentialed).startswith(SECRET)
+            place = where(other.url, "openai" if proxy.where == proxy.url else "anthropic")
+            assert ask(place, "echo", credentialed=credentialed).startswith(SECRET)
         assert other.seen("requests") == 2 and proxy.seen("requests") == before
 
 
 def test_no_proxy_sees_credentialed_text(proxy):
     """Open cases may pass the proxy to another machine; credentialed ones go to the agreed host itself or nowhere."""
-    remote, before = "http://model.invalid/v1", proxy.seen("requests")
+    remote = where("http://model.invalid/v1", "openai" if proxy.where == proxy.url else "anthropic")
+    before = proxy.seen("requests")
     with pytest.raises(ModelUnavailable, match="404"):  # the test's server does not pass requests on
         ask(remote, "echo", credentialed=False)
     assert proxy.seen("requests") == before + 1
@@ -324,37 +341,11 @@ def test_no_proxy_sees_credentialed_text(proxy):
 
 
 def test_leave_can_be_asked_before_any_work():
-    model = ServerModel("http://model.invalid/v1", "m", AGREED)
-    assert model.may_send(False) is None and model.may_send(True) == Disclosure("DUA 17", "model.invalid")
-    with pytest.raises(GovernanceError, match=r"data\.private"):
-        ServerModel("http://model.invalid/v1", "m", CLOSED).may_send(True, "private")
-
-
-# A model in this process
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    from cdpr.training.torch.tiny import build_tiny_policy
-
-    tiny = TinyModel(hidden_size=32, layers=2, heads=4, kv_heads=2, intermediate_size=48, vocab_size=320)
-    corpus = ["fever cough pain in the flank", "elevated blood count of a patient"] * 20
-    return build_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny", tiny, corpus)
-
-
-def test_a_local_model_answers_the_same_twice_and_says_when_there_is_no_room(folder):
-    model = chat(Structurer(model=str(folder)), CLOSED)
-    first, again = (asyncio.run(model.complete(ASK, 6, credentialed=True)) for _ in range(2))
-    assert isinstance(model, LocalModel) and first == again
-    drawn = {asyncio.run(model.complete(ASK, 6, credentialed=True, temperature=2.0, seed=n)) for n in range(4)}
-    assert len(drawn) > 1
-    with pytest.raises(ModelFailure, match="exceed its") as caught:
-        asyncio.run(model.complete(ASK, 10**6, credentialed=True))
-    assert "zqsecret" not in str(caught.value)
-
-
-def test_the_settings_choose_the_model(folder):
-    assert isinstance(chat(Structurer(model="http://127.0.0.1:1/v1", name="m"), CLOSED), ServerModel)
-    for wrong in (Structurer(), Structurer(model="http://127.0.0.1:1/v1"), Structurer(model="no/such/folder")):
-        with pytest.raises(SettingsError):
-            chat(wrong, CLOSED)
+    for place in ("http://model.invalid/v1", "anthropic:http://model.invalid"):
+        assert spec_of(place, "m", AGREED, credentialed=False).check() is None
+        assert spec_of(place, "m", AGREED).check() == Disclosure("DUA 17", "model.invalid")
+        for refused in (lambda spec: spec.check("private"), open_model):
+            with pytest.raises(GovernanceError, match="another machine"):
+                refused(spec_of(place, "m"))
+    with pytest.raises(GovernanceError, match=r"data\.private\) must not be sent to api\.anthropic\.com"):
+        spec_of("anthropic", "claude").check("private")

@@ -10,8 +10,8 @@ import itertools
 import numpy as np
 import pytest
 
+from cdpr.agents.build import agent_class
 from cdpr.agents.clinician import Clinician
-from cdpr.agents.reference import REFERENCE_POLICIES
 from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, format_analytes, parse_analytes
 from cdpr.environment import State, parse_action
 from cdpr.hospital.calibrate import policies, work_up
@@ -250,7 +250,9 @@ def test_reference_agents_speak_the_grammar_and_depend_on_their_arguments():
     hospital = load_hospital()
     settings = parse_settings({})
     case = record(hospital, hospital.site("mimic_iv"), sample_patient(hospital, hospital.site("mimic_iv"), 3, 1))
-    for agent in [*REFERENCE_POLICIES.values(), Clinician]:
+    reference = [agent_class(entry) for entry in settings.agents.values() if entry.knows_hospital]
+    assert len(reference) == 5
+    for agent in [*reference, Clinician]:
         for seed in range(3):
             turns = [asyncio.run(agent(settings, "mimic_iv", lambda s, e: 9.0).act(State(case), f, seed))
                      for f in (False, False, True)]  # fmt: skip

@@ -15,7 +15,7 @@ from cdpr.llm.local_models import LocalModelUnavailable, smollm2
 from cdpr.llm.prefix_cache import as_path
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
-from cdpr.llm.transformer import Architecture, Transformer
+from cdpr.llm.transformer import DecoderConfig, Transformer
 from cdpr.llm.types import Request, Sampling
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy, train_tokenizer
@@ -325,7 +325,7 @@ def test_bad_requests_say_what_is_wrong(sampler):
     with pytest.raises(ValueError, match="temperature"):
         Sampling(3, temperature=-1)
     with pytest.raises(ValueError, match="gpt2"):
-        Architecture.from_config({"model_type": "gpt2"})
+        DecoderConfig.from_config({"model_type": "gpt2"})
 
 
 def test_a_conversation_is_its_template_token_by_token(folder):

@@ -1,5 +1,6 @@
 """The optional structurer: it may only copy, is asked only where it is needed, and keeps its answers in private."""
 
+import dataclasses
 import json
 import socket
 import stat
@@ -9,7 +10,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from cdpr.ingest import structurer as s
 from cdpr.ingest.notes import DischargeNote, parse_discharge_note
 from cdpr.ingest.structurer import Structurer
-from cdpr.llm.client import ModelUnavailable
+from cdpr.llm import ModelUnavailable
 from cdpr.llm.guard import GovernanceError
 from cdpr.settings.data import Governance
 from cdpr.settings.datasets import Structurer as Settings
@@ -90,9 +91,9 @@ class Server:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             try:
-                httpx.get(f"http://127.0.0.1:{port}/", trust_env=False)
+                httpx2.get(f"http://127.0.0.1:{port}/", trust_env=False)
                 break
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 time.sleep(0.05)
 
     def says(self, reply: str | dict) -> "Server":
@@ -118,7 +119,8 @@ def improve(server, tmp_path):
 
     def call(reply, text: str) -> tuple[DischargeNote, Counter]:
         helper = Structurer(Settings(model=server.says(reply).url, name="m"), Governance(), True, tmp_path / "state")
-        return helper.improve(parse_discharge_note(text), text), helper.counters
+        [found] = helper.improve_all([(parse_discharge_note(text), text)])
+        return found, helper.counters
 
     return call
 
@@ -225,6 +227,14 @@ def test_an_answer_in_no_form_changes_nothing(improve, reply):
     assert improve(reply, note())[0] == parse_discharge_note(note())
 
 
+def test_many_notes_are_asked_about_at_once_and_come_back_in_order(server, tmp_path):
+    helper = Structurer(Settings(model=server.says({"physical": SORTED}).url, name="m"), Governance(), True, tmp_path)
+    texts = [note(), note("GENERAL: Tired.\nLUNGS: Clear.\nABDOMEN: Soft."), note(diagnosis="Sepsis")] * 4
+    found = helper.improve_all([(parse_discharge_note(text), text) for text in texts])
+    assert [said.primary_diagnosis for said in found] == [PLAIN_DIAGNOSIS, PLAIN_DIAGNOSIS, "Sepsis"] * 4
+    assert [len(said.physical) > 3 for said in found] == [True, False, True] * 4 and helper.counters[s.ASKED] == 8
+
+
 def test_json_between_other_words_is_found(improve):
     found, _ = improve(f"Sure! ```json\n{json.dumps({'physical': SORTED})}\n``` Anything else?", note())
     assert "HEENT" in physical(found)
@@ -236,18 +246,18 @@ def test_answers_are_kept_in_private_and_outlive_the_server(tmp_path):
     running = Server(with_folder).says({"physical": SORTED})
     settings, state, before = Settings(model=running.url, name="m"), tmp_path / "state", parse_discharge_note(note())
     first = Structurer(settings, Governance(), True, state)
-    wanted = first.improve(before, note())
+    wanted = first.improve_all([(before, note())])
     running.process.kill()
     running.process.wait()
     again = Structurer(settings, Governance(), True, state)
-    assert again.improve(before, note()) == wanted and again.counters == first.counters
+    assert again.improve_all([(before, note())]) == wanted and again.counters == first.counters
     [kept] = state.rglob("*.txt")
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600 and stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     assert "tongue" in kept.read_text() and "tongue" not in kept.name
     other = Structurer(Settings(model=running.url, name="another"), Governance(), True, state)
-    other.model.pause = 0.01
+    other.spec = dataclasses.replace(other.spec, pause=0.01)
     with pytest.raises(ModelUnavailable):
-        other.improve(before, note())
+        other.improve_all([(before, note())])
 
 
 def test_another_machine_is_refused_before_a_note_is_read(tmp_path):

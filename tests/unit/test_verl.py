@@ -278,23 +278,20 @@ def served(taught):
 
 
 def test_a_frozen_server_by_url_answers_token_prompts(served, taught):
-    from cdpr.llm.completions import TokenServer
-
-    from cdpr.llm.types import Sampling
+    from cdpr.llm import ModelSpec, Sampling, open_model
     from cdpr.seeding import derive_seed
-    from cdpr.settings.data import Governance
 
     url, sampler = served
     prompt, sampling = sampler.tokenizer.opening([{"role": "user", "content": "30 year old male"}]), Sampling(12)
     for name in ("policy", "plain"):
-        server = TokenServer(url, name, Governance(), sampler.tokenizer, credentialed=True)
+        server = open_model(ModelSpec(where=url, name=name, credentialed=True), tokenizer=sampler.tokenizer)
         drawn = asyncio.run(server.sample(prompt, (0, 5), sampling, 3))
         for k, found in zip((0, 5), drawn, strict=True):
             [expected] = asyncio.run(sampler.sample(prompt, (0,), sampling, derive_seed(3, k)))
             assert (found.text, found.finish_reason) == (expected.text, expected.finish_reason)
             assert name == "plain" or found.token_ids == expected.token_ids
     with pytest.raises(GovernanceError, match=r"models\.example\.org"):
-        TokenServer("http://models.example.org/v1", "m", Governance(), sampler.tokenizer, credentialed=True)
+        open_model(ModelSpec(where="http://models.example.org/v1", name="m", credentialed=True))
 
 
 def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path):

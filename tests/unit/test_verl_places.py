@@ -12,13 +12,11 @@ import time
 import psutil
 import pytest
 import torch
-from cdpr.llm.completions import TokenServer
 
+from cdpr.llm import ModelSpec, Sampling, open_model
 from cdpr.llm.sampler import InProcessSampler
-from cdpr.llm.types import Sampling
 from cdpr.seeding import derive_seed
 from cdpr.settings import SettingsError, merge, parse_settings
-from cdpr.settings.data import Governance
 from cdpr.training.torch.model import load_model
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.verl.frozen_server import LOG, command_of, serving
@@ -72,7 +70,8 @@ def test_a_frozen_server_beside_the_trainer_comes_back_and_ends_with_the_run(tmp
         return [p for p in psutil.Process().children() if str(tmp_path / "vllm.py") in p.cmdline()]
 
     with serving(settings, policy, tmp_path, patience=60) as url:
-        server = TokenServer(url, "frozen", Governance(), sampler.tokenizer, credentialed=True, retries=8, pause=0.5)
+        spec = ModelSpec(where=url, name="frozen", credentialed=True, retries=8, pause=0.5)
+        server = open_model(spec, tokenizer=sampler.tokenizer)
         for _ in range(2):
             [drawn] = asyncio.run(server.sample(prompt, (0,), sampling, 3))
             assert drawn.token_ids == expected.token_ids

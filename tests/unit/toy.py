@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 
-from cdpr.environment import DiagnosticEnvironment, Effort, State, Turn, run_episode
+from cdpr.environment import DiagnosticEnvironment, Effort, Policy, State, Turn, run_episode
 from cdpr.environment.utility import utility
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import parse_settings
@@ -15,7 +15,7 @@ RIGHT, WRONG = "FINAL_DIAGNOSIS: Acute appendicitis", "FINAL_DIAGNOSIS: Sepsis"
 CBC, CT, MRI = "REQUEST_TEST: CBC", "REQUEST_TEST: CT Abdomen and Pelvis", "REQUEST_TEST: MRI Brain"
 
 
-class ToyPolicy:
+class ToyPolicy(Policy):
     """Orders a blood count, a CT, something unavailable, or diagnoses; the more it knows the more often it is right.
 
     ``jitter`` lets every reply come after a random number of turns of the event loop; ``failing`` is the share of

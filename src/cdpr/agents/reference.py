@@ -79,7 +79,9 @@ class ReferenceAgent(Agent):
             return self.doctor.prior(state.presentation)
         p = self.posterior(State(state.case, state.history[:-1]))
         seen = state.history[-1].observation
-        return self.doctor.update(p, seen.exam_key or "", seen.text) if seen.kind == "result" else p
+        if seen.kind != "result" or seen.exam_key is None:
+            return p
+        return self.doctor.update(p, seen.exam_key, seen.text)
 
     def asked(self, state: State) -> np.ndarray:
         """Which examinations were requested already, shape [examinations] of bool."""

@@ -108,7 +108,8 @@ class State:
     @cached_property
     def obtained(self) -> tuple[str, ...]:
         """Examination keys whose results are known, in order."""
-        return tuple(s.observation.exam_key or "" for s in self.history if s.observation.kind == "result")
+        seen = (step.observation for step in self.history)
+        return tuple(o.exam_key for o in seen if o.kind == "result" and o.exam_key is not None)
 
     @property
     def spent_usd(self) -> float:

@@ -32,21 +32,15 @@ class OpenAIServer(ServedModel):
 
     @classmethod
     def open(cls, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> OpenAIServer:
-        """Not connected yet."""
+        """See :class:`~cdpr.llm.server.ServedModel`."""
         return cls(spec, tokenizer)
 
     def client(self, connection: httpx2.AsyncClient) -> Any:
-        """See :class:`ServedModel`."""
+        """See :class:`~cdpr.llm.server.ServedModel`."""
         url = "http://localhost/v1" if unix_socket(self.address) else self.address
         return self._sdk.AsyncOpenAI(
             api_key="unused", base_url=url, http_client=connection, max_retries=0, timeout=None
         )
-
-    def authorise(self, request: httpx2.Request, key: str | None) -> None:
-        """As bearer."""
-        request.headers.pop("Authorization", None)
-        if key:
-            request.headers["Authorization"] = f"Bearer {key}"
 
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int

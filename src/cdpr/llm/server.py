@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from types import ModuleType
@@ -18,12 +19,12 @@ import httpx2
 from ..settings import SettingsError
 from .guard import host_of, is_local, unix_socket
 from .spec import ModelSpec
+from .tokenizer import ChatTokenizer
 from .types import Completion, Model, ModelFailure, ModelUnavailable
 
 _THIS_REQUEST = (400, 413, 422)  # what a server answers to a request that it cannot serve; others it may
 _LONGEST_PAUSE = 30.0  # seconds
 _UNLIMITED = httpx2.Limits()  # how many requests are open at a time is for the spec to say
-_NO_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # from what has not the agreed form
 
 
 class ServedModel(Model):
@@ -45,8 +46,8 @@ class ServedModel(Model):
         self._sdk = _import(self.package, self._called)
 
     @classmethod
-    def open(cls, spec: ModelSpec) -> ServedModel:
-        """Not connected yet."""
+    def open(cls, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> ServedModel:
+        """Not connected yet; a ``tokenizer`` is of use where the server takes token prompts."""
         return cls(spec)
 
     def __repr__(self) -> str:
@@ -54,10 +55,6 @@ class ServedModel(Model):
 
     def client(self, connection: httpx2.AsyncClient) -> Any:
         """The package's client over ``connection``, which neither tries again nor adds a key of its own."""
-        raise NotImplementedError
-
-    def authorise(self, request: httpx2.Request, key: str | None) -> None:
-        """Put the key where the protocol wants it, and nothing where there is none."""
         raise NotImplementedError
 
     async def _all(
@@ -90,15 +87,20 @@ class ServedModel(Model):
         sdk = self._sdk
         try:
             async with asyncio.timeout(self.spec.timeout):  # of all of it: a server may also drip
-                return read(await ask(client))
+                answer = await ask(client)
         except TimeoutError:
             return f"no answer within {self.spec.timeout:g} seconds"
         except sdk.APIConnectionError as error:
             return f"no connection ({type(error.__cause__).__name__})"
         except sdk.APIStatusError as error:
             status = error.status_code
-        except (sdk.APIError, *_NO_ANSWER):
-            return ModelFailure(f"{self._called}: what came back is no answer in the form of the protocol")
+        except (sdk.APIError, ValueError, RecursionError):  # of what is no JSON
+            return ModelFailure(f"{self._called}: what came back is no JSON")
+        else:
+            try:
+                return read(answer)
+            except (AttributeError, LookupError, TypeError):
+                return ModelFailure(f"{self._called}: what came back has not the form of an answer")
         if status in _THIS_REQUEST:
             return ModelFailure(f"{self._called}: status {status}, the server does not accept the request")
         if status == 429 or status >= 500:
@@ -125,12 +127,18 @@ class ServedModel(Model):
         return self._pool
 
     def _with_key(self, request: httpx2.Request) -> httpx2.Request:
-        self.authorise(request, next((os.environ[name] for name in self.key_names if os.environ.get(name)), None))
+        request.headers.pop("Authorization", None)  # the package's own idea of a key
+        key = next((os.environ[name] for name in self.key_names if os.environ.get(name)), None)
+        if key:
+            request.headers["Authorization"] = f"Bearer {key}"
         return request
 
 
 def _import(package: str, called: str) -> ModuleType:
+    """The package, its logger silenced: in detail it would quote questions, whatever the environment asks it to log."""
     try:
-        return importlib.import_module(package)
+        found = importlib.import_module(package)
+        logging.getLogger(package).setLevel(logging.WARNING)
+        return found
     except ModuleNotFoundError:
         raise SettingsError(f"{called}: the package `{package}` is not installed: pip install {package}") from None

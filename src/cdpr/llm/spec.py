@@ -26,11 +26,12 @@ _KINDS = {
 }
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
 _LONG_ANSWER = 600.0  # seconds for an agent that may think aloud
+_PATIENCE = 8  # further tries for it: two minutes in which a server that is overrun may recover
 
 
 def kind_of(where: str) -> str:
     """The kind of model at ``where``: ``folder``, ``openai``, ``anthropic`` or ``verl``."""
-    return _SCHEMES.get(where.partition(":")[0], "folder")
+    return _SCHEMES.get(where.partition(":")[0].lower(), "folder")
 
 
 def module_of(where: str) -> str:
@@ -100,7 +101,7 @@ class ModelSpec:
             return cls.of_folder(where, settings.policy.model_copy(update={"model": where}))
         return cls(
             where=where, name=entry.served_as or "", credentialed=credentialed, governance=settings.governance,
-            timeout=_LONG_ANSWER,
+            timeout=_LONG_ANSWER, retries=_PATIENCE,
         )  # fmt: skip
 
     @classmethod

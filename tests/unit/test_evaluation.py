@@ -1,0 +1,236 @@
+"""Evaluation: every kind of agent by one line of the registry, and an interrupted evaluation that goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from cdpr.cases import write_records
+from cdpr.evaluation import run as evaluation
+from cdpr.evaluation.row import EvaluationRow, read_rows
+from cdpr.evaluation.run import Benchmark, evaluate, evaluate_agent
+from cdpr.evaluation.smoke_real import try_real_model
+from cdpr.job import Job
+from cdpr.llm.guard import GovernanceError
+from cdpr.settings import Settings, SettingsError, load_settings, parse_settings
+from cdpr.settings.schema import TinyModel
+from cdpr.training.tiny import build_tiny_policy
+
+FORCED = "Give your final diagnosis now."
+TINY = TinyModel(hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=48, vocab_size=320)
+
+
+@pytest.fixture
+def cases(case, tmp_path) -> Path:
+    """Eight test cases."""
+    made = [case.model_copy(update={"note_id": f"T-{k}", "split": "test"}) for k in range(8)]
+    write_records(tmp_path / "cases.jsonl", made)
+    return tmp_path / "cases.jsonl"
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory) -> Path:
+    corpus = ["REQUEST_TEST: Lipase", "FINAL_DIAGNOSIS: Acute appendicitis", "30 year old male | Abdominal pain"] * 20
+    return build_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny", TINY, corpus)
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server of the OpenAI protocol that orders a CT and reads it; ``asked`` holds the requests."""
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    async def answer(request):
+        body = await request.json()
+        server.asked.append(body)
+        said = body["messages"][-1]["content"]
+        text = "ACTION: REQUEST_TEST\nTest needed: CT Abdomen and Pelvis"
+        if "appendix" in said or FORCED in said:
+            text = f"ACTION: FINAL_DIAGNOSIS\nDiagnosis: {'Acute appendicitis' if 'appendix' in said else 'Sepsis'}"
+        return JSONResponse({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]})
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    server.asked, server.url = [], f"http://127.0.0.1:{port}/v1"
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    yield server
+    server.should_exit = True
+    thread.join()
+
+
+def with_lines(tmp_path: Path, *lines: str) -> Settings:
+    """The shipped settings with further lines in the registry of agents."""
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("agents:\n" + "".join(f"  {line}\n" for line in lines))
+    return load_settings(overlay)
+
+
+def evaluated(settings: Settings, run: str, cases: Path, policy: Path | None = None) -> list[EvaluationRow]:
+    """Rows of the stage."""
+    out = cases.with_name(f"{run}.jsonl")
+    inputs = {"cases": cases} | ({"policy": policy} if policy else {})
+    job = Job("evaluate", "k", inputs, {"evaluation": out}, None, cases.parent / "state",
+              {"run": run, "dataset": "mimic_iv"})  # fmt: skip
+    evaluate_agent(settings, job)
+    assert job.metrics["cases"] == 8 and not list(job.state.iterdir())
+    return list(read_rows(out))
+
+
+def test_a_server_is_one_line(server, cases, tmp_path):
+    line = f'mine: {{label: Mine, group: open, model: "{server.url}", served_as: m}}'
+    rows = evaluated(with_lines(tmp_path, line), "mine", cases)
+    assert len(rows) == 16 and all(row.correct and row.n_available == 1 and row.turns == 2 for row in rows)
+    assert {row.cost_usd for row in rows} == {297.26}
+    roles = [message["role"] for message in server.asked[-1]["messages"]]
+    assert roles[-3:] == ["user", "assistant", "user"] and {body["temperature"] for body in server.asked} == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(("acts", "correct", "cost"), [("ImmediateAgent", False, 0.0), ("StaticAgent", True, 311.92)])
+def test_a_server_in_one_shot(server, cases, tmp_path, acts, correct, cost):
+    line = f'shot: {{label: Shot, model: "{server.url}", served_as: m, acts: "cdpr.agents.policy:{acts}"}}'
+    rows = evaluated(with_lines(tmp_path, line), "shot", cases)
+    assert {(row.correct, row.cost_usd, row.turns) for row in rows} == {(correct, cost, 1)}
+    assert server.asked[-1]["messages"][-1]["content"].endswith(FORCED)
+
+
+def test_a_folder_is_one_line(policy, cases, tmp_path):
+    settings = with_lines(tmp_path, f'mine: {{label: Mine, group: open, model: "{policy}"}}')
+    rows = evaluated(settings, "mine", cases)
+    assert rows == evaluated(settings, "warm_start", cases, policy) == evaluated(settings, "cdpr-seed0", cases, policy)
+
+
+def test_an_agent_without_a_model_has_one_decoding(cases, tmp_path):
+    rows = evaluated(load_settings(), "zero_test", cases)
+    assert [row.decoding for row in rows] == ["greedy"] * 8
+
+
+def test_credentialed_cases_reach_no_other_machine(case, cases, tmp_path):
+    kept = case.model_copy(update={"split": "test", "credentialed": True, "dataset": "private"})
+    write_records(cases, [kept])
+    settings = with_lines(tmp_path, 'far: {label: Far, model: "http://10.1.2.3:8000/v1", served_as: m}')
+    for attempt in (
+        lambda: evaluated(settings, "far", cases),
+        lambda: evaluate(settings, "far", Benchmark.read(cases), tmp_path / "far.jsonl", tmp_path / "state"),
+    ):
+        with pytest.raises(GovernanceError, match="another machine"):
+            attempt()
+    assert not (tmp_path / "far.jsonl").exists()
+
+
+def test_rows_of_credentialed_cases_hold_digests(case, server, tmp_path):
+    path = tmp_path / "cases.jsonl"
+    write_records(path, [case.model_copy(update={"split": "test", "credentialed": True})])
+    settings = with_lines(tmp_path, f'mine: {{label: Mine, model: "{server.url}", served_as: m}}')
+    evaluate(settings, "mine", Benchmark.read(path), tmp_path / "e.jsonl", tmp_path / "state")
+    row = next(read_rows(tmp_path / "e.jsonl"))
+    assert row.correct and row.gold == hashlib.sha256(case.diagnosis_results.encode()).hexdigest()[:16]
+    assert "append" not in row.line() and case.note_id not in row.line()
+
+
+@pytest.mark.parametrize("finished", [0, 2, 5])
+def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, cases, tmp_path, monkeypatch, finished):
+    """Waves of three make six: three greedy, three sampled. Killed behind any of them, with a line half written, it
+    works up only the others and ends in the same bytes."""
+    settings, benchmark = parse_settings({"environment": {"max_turns": 3}}), Benchmark.read(cases)
+    monkeypatch.setattr(evaluation, "WAVE", 3)
+    work, done = evaluation.run_episodes, []
+
+    def evaluate_to(name: str, state: str) -> bytes:
+        evaluate(settings, "warm_start", benchmark, tmp_path / name, tmp_path / state, policy)
+        return (tmp_path / name).read_bytes()
+
+    async def counted(*given):
+        if len(done) == killed_after:
+            raise KeyboardInterrupt
+        done.append(1)
+        return await work(*given)
+
+    monkeypatch.setattr(evaluation, "run_episodes", counted)
+    killed_after = -1
+    undisturbed = evaluate_to("whole.jsonl", "other")
+    assert len(done) == 6 and len(undisturbed.splitlines()) == 16
+    done.clear()
+    killed_after = finished
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_to("e.jsonl", "state")
+    assert not (tmp_path / "e.jsonl").exists()
+    [left] = (tmp_path / "state").iterdir()
+    left.write_bytes(left.read_bytes() + undisturbed[:200])
+    done.clear()
+    killed_after = -1
+    assert evaluate_to("e.jsonl", "state") == undisturbed and len(done) == 6 - finished
+
+
+def test_rows_of_other_cases_are_not_taken_for_done(policy, case, cases, tmp_path):
+    settings, state = load_settings(), tmp_path / "state"
+    evaluate(settings, "zero_test", Benchmark.read(cases), tmp_path / "e.jsonl", tmp_path / "other")
+    state.mkdir()
+    (state / "evaluation.jsonl").write_bytes((tmp_path / "e.jsonl").read_bytes())
+    write_records(cases, [case.model_copy(update={"note_id": f"U-{k}", "split": "test"}) for k in range(8)])
+    evaluate(settings, "zero_test", Benchmark.read(cases), tmp_path / "e.jsonl", state)
+    assert [row.note_id for row in read_rows(tmp_path / "e.jsonl")] == [f"U-{k}" for k in range(8)]
+
+
+def test_what_cannot_be_evaluated_says_why(policy, case, cases, tmp_path):
+    with pytest.raises(SettingsError, match="neither trained"):
+        evaluated(load_settings(), "nobody", cases)
+    settings = with_lines(tmp_path, 'odd: {label: Odd, model: policy, acts: "cdpr.agents.policy:Nobody"}')
+    with pytest.raises(SettingsError, match="names no class"):
+        evaluated(settings, "odd", cases, policy)
+    write_records(cases, [case])
+    with pytest.raises(ValueError, match="no case of split 'test'"):
+        Benchmark.read(cases)
+
+
+LINE = (
+    '{"note_id": "T-é", "decoding": "greedy", "correct": true, "diagnosis": "Sepsis", "gold": "Sepsis", "turns": 2, '
+    '"n_issued": 1, "n_available": 1, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0, "n_physical": 0, '
+    '"n_tests": 1, "n_na": 0, "cost_usd": 7.77, "utility": 0.912345678, "forced": false}\n'
+)
+
+
+def test_a_row_is_written_as_it_was_read():
+    assert EvaluationRow.model_validate_json(LINE).line() == LINE
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("correct", 1), ("turns", 2.0), ("turns", -1), ("utility", "high"), ("cost_usd", float("inf")), ("n_na", 1),
+     ("decoding", "beam"), ("note_id", 3), ("further", 1)],
+)  # fmt: skip
+def test_a_row_is_closed_and_typed(field, value):
+    with pytest.raises(ValidationError, match=field):
+        EvaluationRow.model_validate_json(json.dumps(json.loads(LINE) | {field: value}))
+
+
+def test_the_smoke_of_a_real_model_tells_all_rows(policy, cases, tmp_path):
+    """The model of a folder beside the reference policies, under the paper's prompt; and why none of them ran."""
+    settings = parse_settings({
+        "smoke_real": {"model": str(policy), "cases": 2, "max_turn_tokens": 4}, "environment": {"max_turns": 2},
+        "policy": {"max_prompt_tokens": 1024},
+    })  # fmt: skip
+
+    def smoke(name: str, inputs: dict[str, Path]) -> dict:
+        out = {part: tmp_path / f"{name}.{part}" for part in ("evaluations", "summary", "md")}
+        try_real_model(settings, Job("smoke_real", "k", inputs, out, None, tmp_path / "state"))
+        assert out["md"].read_text().count("\n") == 8
+        return json.loads(out["summary"].read_text())
+
+    told = smoke("some", {"cases": cases})
+    assert told["zero_shot"]["cases"] == 2 and told["all_tests"]["cases"] == 8 and len(told) == 6
+    assert all("agentclinic" in row["not_run"] for row in smoke("none", {}).values())

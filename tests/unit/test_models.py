@@ -1,0 +1,123 @@
+"""One door to models: what stands behind it, what it refuses before anything is asked, and what it must not load."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from cdpr.agents.build import agent_code, agent_entry, model_spec
+from cdpr.llm import ModelFailure, ModelSpec, Sampling, open_model
+from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings
+from cdpr.settings.data import Governance
+from cdpr.settings.datasets import Structurer
+from cdpr.settings.schema import TinyModel
+
+SECRET = "zqsecret complaint"
+ASK = [{"role": "user", "content": SECRET}]
+SERVER = "http://127.0.0.1:9/v1"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    from cdpr.training.tiny import build_tiny_policy
+
+    tiny = TinyModel(hidden_size=32, layers=2, heads=4, kv_heads=2, intermediate_size=48, vocab_size=320)
+    corpus = ["fever cough pain in the flank", "elevated blood count of a patient"] * 20
+    return build_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny", tiny, corpus)
+
+
+def spec_of(where: str, name: str = "m") -> ModelSpec:
+    return ModelSpec(where=where, name=name, credentialed=True)
+
+
+def test_a_folder_answers_the_same_twice_and_says_when_there_is_no_room(folder):
+    model = open_model(spec_of(str(folder)))
+
+    def ask(max_tokens: int, temperature: float = 0.0, seed: int = 0) -> str:
+        [answer] = asyncio.run(model.chat(ASK, (0,), Sampling(max_tokens, temperature), seed))
+        return answer.text
+
+    assert ask(6) == ask(6)
+    assert len({ask(6, 2.0, seed) for seed in range(4)}) > 1
+    with pytest.raises(ModelFailure, match="exceed its") as caught:
+        ask(10**6)
+    assert "zqsecret" not in str(caught.value)
+
+
+def test_messages_are_the_prompt_that_the_tokenizer_makes_of_them(folder):
+    model = open_model(spec_of(str(folder)))
+    prompt, drawn = model.tokenizer.opening(ASK), Sampling(5)
+    assert asyncio.run(model.chat(ASK, (0, 3), drawn, 7)) == asyncio.run(model.sample(prompt, (0, 3), drawn, 7))
+
+
+def test_verls_servers_answer_through_the_client_that_is_handed_over(folder):
+    from cdpr.training.verl.local_server import LocalServer
+
+    server, drawn = LocalServer(folder), Sampling(5)
+    model = open_model(spec_of("verl:cpu"), client=server, tokenizer=server.sampler.tokenizer)
+    prompt = model.tokenizer.opening(ASK)
+    expected = asyncio.run(server.sampler.sample(prompt, (0, 3), drawn, 7))
+    assert asyncio.run(model.sample(prompt, (0, 3), drawn, 7)) == expected
+    assert asyncio.run(model.chat(ASK, (0, 3), drawn, 7)) == expected
+
+
+@pytest.mark.parametrize("where", [SERVER, "unix:/run/model.sock", "anthropic"])
+def test_a_model_that_takes_messages_only_refuses_tokens(where):
+    model = open_model(ModelSpec(where=where, name="m", credentialed=False))
+    assert model.tokenizer is None
+    with pytest.raises(SettingsError, match="messages only"):
+        asyncio.run(model.sample((1, 2), (0,), Sampling(3), 0))
+
+
+def test_what_cannot_be_opened_is_refused_at_once(monkeypatch):
+    for wrong, says in [(spec_of("no/such/folder"), "config.json"), (spec_of(SERVER, name=""), "which model")]:
+        for refuse in (ModelSpec.check, open_model):
+            with pytest.raises(SettingsError, match=says):
+                refuse(wrong)
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    with pytest.raises(SettingsError, match="pip install anthropic"):
+        open_model(ModelSpec(where="anthropic", name="claude", credentialed=False))
+
+
+def test_settings_name_models(folder):
+    governance = Governance(remote_agreement="DUA 17")
+    with pytest.raises(SettingsError, match="no model is named"):
+        ModelSpec.of_structurer(Structurer(), governance, credentialed=True)
+    helper = ModelSpec.of_structurer(Structurer(model=SERVER, name="m", at_once=3), governance, credentialed=True)
+    assert (helper.kind, helper.name, helper.at_once, helper.governance) == ("openai", "m", 3, governance)
+    verl = {"rollout": "vllm", "timeout_s": 7.0, "frozen": {"url": SERVER, "retries": 9, "at_once": 5}}
+    settings = parse_settings({"policy": {"model": "models/qwen"}, "training": {"verl": verl}})
+    frozen = ModelSpec.of_frozen_server(settings, credentialed=False)
+    assert (frozen.name, frozen.timeout, frozen.retries, frozen.at_once) == ("models/qwen", 7.0, 9, 5)
+    assert ModelSpec.of_rollouts(settings).where == "verl:vllm"
+
+
+def test_every_runnable_agent_of_the_registry_resolves_to_its_own_code(folder):
+    settings = load_settings()
+    for name, entry in settings.agents.items():
+        if entry.why:
+            continue
+        spec = model_spec(settings, agent_entry(settings, name), folder)
+        assert (spec is None) == entry.knows_hospital
+        assert agent_code(entry) == (
+            ("cdpr.agents.reference",) if spec is None else ("cdpr.agents.policy", "cdpr.llm.sampler")
+        )
+    assert agent_code(agent_entry(settings, "cdpr-seed0")) == ("cdpr.agents.policy", "cdpr.llm.sampler")
+    served = AgentEntry(label="x", model=SERVER, served_as="m", look=None)
+    assert agent_code(served) == ("cdpr.agents.policy", "cdpr.llm.openai_server")
+    with pytest.raises(SettingsError, match="neither trained"):
+        agent_entry(settings, "nobody")
+    with pytest.raises(SettingsError, match="--policy"):
+        model_spec(settings, agent_entry(settings, "warm_start"), None)
+
+
+def test_the_door_is_light():
+    """Naming a model loads neither torch nor a client: the workflow does it for every job."""
+    code = (
+        "import sys, cdpr.llm, cdpr.agents.build; print(*{'torch', 'openai', 'httpx2', 'anthropic'} & {*sys.modules})"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == ""
