@@ -119,7 +119,7 @@ class Watched(Recorded):
 def record(session: Session, server: Watched) -> int:
     """Work up iteration 0 and prepare its replay; returns the number of calls."""
     server.log = server.frozen.log = []
-    outputs = work(session, worker(session, server), 0)
+    outputs, _ = work(session, worker(session, server), 0)
     log, server.log, server.frozen.log = server.log, None, None
     n = session.settings.training.group_size
     Replay.turns = {}
