@@ -16,8 +16,9 @@ import pytest
 import torch
 from toy import ToyPolicy
 
-from cdpr.cases import write_records
+from cdpr.cases import iterate_records, write_records
 from cdpr.cli import main
+from cdpr.credit.report import CreditStep
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
 from cdpr.llm.guard import GovernanceError
 from cdpr.llm.tokenizer import ChatTokenizer
@@ -26,6 +27,7 @@ from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_s
 from cdpr.settings.algorithms import algorithm_class, known_algorithms
 from cdpr.settings.variants import canonical
 from cdpr.training.algorithm import score_groups
+from cdpr.training.run import TrainingRun
 from cdpr.training.torch.model import load_model, save_policy
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer, samples_of
@@ -465,34 +467,49 @@ def test_the_torch_engine_knows_nothing_of_verl():
     assert canonical(plain, plain) == canonical(other, other)
 
 
+def train_with_verl(taught, folder, steps: int, algorithm: str = "cdpr") -> list[dict]:
+    """`cdpr train` with Ray, FSDP2 over gloo, our sampler as rollout server and a frozen one beside it; its metrics."""
+    plan = {"algorithm": algorithm, "steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 1e-3}
+    settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
+    settings["paths"] = {"results": str(folder / "results"), "state": str(folder / "state")}
+    (folder / "mine.yaml").write_text(json.dumps(settings))
+    command = [sys.executable, "-W", "ignore", "-m", "cdpr.cli", "train", "--run", "cdpr-seed0", "--key", "k" * 16]
+    paths = {"cases": taught / "cases.jsonl", "init_policy": taught / "policy", "policy": folder / "policy",
+             "metrics": folder / "metrics.jsonl", "credit": folder / "credit.jsonl.gz"}  # fmt: skip
+    command += [part for name, path in paths.items() for part in (f"--{name}", str(path))]
+    done = subprocess.run([*command, "--settings", str(folder / "mine.yaml")], capture_output=True, text=True)
+    (folder / f"log.{steps}").write_text(done.stdout + done.stderr)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    return [json.loads(line) for line in paths["metrics"].read_text().splitlines()]
+
+
+@pytest.mark.verl
+def test_the_real_trainer_takes_the_step_of_the_torch_trainer_on_further_replies_too(taught, tmp_path):
+    """All-actions credit: rows beside the trajectories, weights in the loss, one optimiser step a batch."""
+    pytest.importorskip("verl", reason="verl is not installed")
+    _, row = train_with_verl(taught, tmp_path, 1, "all_actions")
+    plan = {"algorithm": "all_actions", "steps": 1, "learning_rate": 1e-3}
+    settings = canonical(parse_settings(merge(SMALL, {"training": plan})), Settings())
+    trainer = Trainer(TrainingRun(settings, iterate_records(taught / "cases.jsonl"), taught / "policy", 0))
+    expected = trainer.iterate()
+    assert row["credit/alternatives"] == expected["credit/alternatives"] > 0 and row["rollout/failed"] == 0
+    for name in ("policy/loss", "policy/grad_norm", "train/accuracy", "rollout/tokens"):
+        assert row[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
+
+
 @pytest.mark.verl
 def test_the_real_trainer_trains_resumes_and_hands_over(taught, tmp_path):
-    """`cdpr train` with Ray, FSDP2 over gloo, our sampler as rollout server and a frozen one beside it: two steps and a
-    checkpoint, then a third after a restart, then a policy that the torch sampler takes."""
+    """Two steps and a checkpoint, then a third after a restart, then a policy that the torch sampler takes."""
     pytest.importorskip("verl", reason="verl is not installed")
-    policy, metrics, credit = tmp_path / "policy", tmp_path / "metrics.jsonl", tmp_path / "credit.jsonl.gz"
-
-    def train(steps: int) -> list[dict]:
-        plan = {"steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 1e-3}
-        settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
-        settings["paths"] = {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}
-        (tmp_path / "mine.yaml").write_text(json.dumps(settings))
-        command = [sys.executable, "-W", "ignore", "-m", "cdpr.cli", "train", "--run", "cdpr-seed0", "--key", "k" * 16]
-        paths = {"cases": taught / "cases.jsonl", "init_policy": taught / "policy", "policy": policy,
-                 "metrics": metrics, "credit": credit}  # fmt: skip
-        command += [part for name, path in paths.items() for part in (f"--{name}", str(path))]
-        done = subprocess.run([*command, "--settings", str(tmp_path / "mine.yaml")], capture_output=True, text=True)
-        (tmp_path / f"log.{steps}").write_text(done.stdout + done.stderr)
-        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-        return [json.loads(line) for line in metrics.read_text().splitlines()]
-
-    first, both = train(2), train(3)
+    policy, credit = tmp_path / "policy", tmp_path / "credit.jsonl.gz"
+    first, both = (train_with_verl(taught, tmp_path, steps) for steps in (2, 3))
     assert [row["step"] for row in first] == [0, 1, 2] and [row["step"] for row in both] == [0, 1, 2, 3]
     assert both[:3] == first, "a resumed run rewrote the steps before its checkpoint"
     assert all(row["rollout/failed"] == 0 and row["credit/fresh"] + row["credit/cached"] for row in both[1:])
     assert both[3]["seconds"] > both[2]["seconds"] and "validation/accuracy" in both[3]
     with gzip.open(credit, "rt") as rows:
-        assert {json.loads(row)["step"] for row in rows} == {1, 2, 3}
+        kept = [CreditStep.parse(row) for row in rows]
+    assert [step.step for step in kept] == [1, 2, 3] and all(step.groups for step in kept)
     trained, initial = (load_model(folder).state_dict() for folder in (policy, taught / "policy"))
     small = {name: weight.abs() < 0.1 for name, weight in initial.items()}  # bfloat16 keeps these to 2e-4
     moved = max((trained[name] - initial[name])[where].abs().max() for name, where in small.items() if where.any())
