@@ -154,6 +154,13 @@ def test_what_training_would_not_notice_is_refused(change, message):
         resolve_variant(settings, "x")
 
 
+def test_a_configuration_may_choose_another_algorithm_for_the_variants_that_allow_it():
+    settings = parse_settings({"training": {"algorithm": "gigpo"}, "credit": {"horizon": 7}})
+    assert job_of(settings, "cdpr") == "gigpo" and resolve_variant(settings, "cdpr").credit == Settings().credit
+    with pytest.raises(SettingsError, match=r"variant cdpr_step sets credit\.level, which gigpo"):
+        job_of(settings, "cdpr_step")
+
+
 OUTSIDE = """
 from cdpr.training.algorithms.grpo import Grpo
 

@@ -21,7 +21,7 @@ class Variant(Section):
     feeds: list[Shown] = key([], "Tables and figures that show it.")
     seeds: int | None = key(None, "How many of `seeds` are trained; empty: all.", gt=0)
     paper: str = key("", "Row of the paper's Table 1 that it stands for.")
-    look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
+    look: Look | None = Field(default=None, description="How it looks in figures; empty: a spare look.")
 
 
 class Sweep(Section):
