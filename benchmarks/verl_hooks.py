@@ -39,7 +39,7 @@ from cdpr.metrics_log import read_metrics
 from cdpr.settings import load_settings, resolve_variant
 from cdpr.settings.load import merge, parse_settings
 from cdpr.training.verl.cpu.in_process import Kept, batch, work, worker
-from cdpr.training.verl.local_server import LocalServer, Reply
+from cdpr.training.verl.servers.local_server import LocalServer, Reply
 from cdpr.training.verl.session import Session, read_session
 
 Call = tuple[tuple[int, ...], int, int, int, float]

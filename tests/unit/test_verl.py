@@ -36,9 +36,9 @@ from cdpr.training.verl.hooks.metrics import problem, training_row
 from cdpr.training.verl.hooks.policies import Policies
 from cdpr.training.verl.hooks.schedule import Schedule
 from cdpr.training.verl.hooks.tokens import tokens_of
-from cdpr.training.verl.local_server import LocalServer
 from cdpr.training.verl.plan import check, resolve
 from cdpr.training.verl.plan.memory import memory_plan
+from cdpr.training.verl.servers.local_server import LocalServer
 from cdpr.training.verl.session import Session, read_session
 
 QWEN3_4B = {
