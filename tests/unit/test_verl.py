@@ -155,6 +155,10 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
         weighted = torch.tensor([[a, w] for s in samples for a, w in zip(s.advantages, s.weights, strict=True)])
         expected = weighted.prod(dim=1) / weighted[:, 1].sum()
         assert torch.allclose(flat / len(flat), expected, atol=1e-7)
+        whole = plan.model_copy(update={"loss_aggregation": "sequence_sum"})  # which verl divides by rows
+        rewards = given_rewards([key for key, _ in rows], masks, finished, whole)
+        total = sum((r * m).sum() for r, m in zip(rewards, masks, strict=True)) / len(rows)
+        assert total == pytest.approx(float(weighted.prod(dim=1).sum()) / len(samples), abs=1e-6)
         told += int(flat.any())
         if name == "grpo":  # verl's own estimator says the same
             n = plan.group_size
