@@ -33,6 +33,7 @@ from cdpr.files import write_text
 from cdpr.seeding import derive_seed
 from cdpr.settings import Settings, load_settings, parse_settings, resolve_variant
 from cdpr.settings.load import merge
+from cdpr.training.run import TrainingRun
 from cdpr.training.torch.trainer import Trainer
 
 LITERAL = {"credit": {"merge": "none", "own_actions": "apart", "max_states": None, "cache": {"scope": "off"}}}
@@ -51,7 +52,7 @@ def arms(settings: Settings) -> dict[str, Settings]:
 
 def steps(arms: dict[str, Settings], cases: Path, policy: Path, count: int) -> dict[str, float]:
     """Mean seconds and tokens of a step of each arm, after one step that does not count."""
-    trainers = {name: Trainer(s, iterate_records(cases), policy, 0) for name, s in arms.items()}
+    trainers = {name: Trainer(TrainingRun(s, iterate_records(cases), policy, 0)) for name, s in arms.items()}
     gc.freeze()
     gc.disable()
     totals: dict[str, float] = {}

@@ -39,7 +39,7 @@ from cdpr.metrics_log import read_metrics
 from cdpr.settings import load_settings, resolve_variant
 from cdpr.settings.load import merge, parse_settings
 from cdpr.training.verl.cpu.in_process import Kept, batch, work, worker
-from cdpr.training.verl.local_server import LocalServer, Reply
+from cdpr.training.verl.servers.local_server import LocalServer, Reply
 from cdpr.training.verl.session import Session, read_session
 
 Call = tuple[tuple[int, ...], int, int, int, float]
@@ -119,7 +119,7 @@ class Watched(Recorded):
 def record(session: Session, server: Watched) -> int:
     """Work up iteration 0 and prepare its replay; returns the number of calls."""
     server.log = server.frozen.log = []
-    outputs = work(session, worker(session, server), 0)
+    outputs, _ = work(session, worker(session, server), 0)
     log, server.log, server.frozen.log = server.log, None, None
     n = session.settings.training.group_size
     Replay.turns = {}

@@ -9,10 +9,11 @@ import torch
 
 from cdpr.environment import DiagnosticEnvironment, run_episode
 from cdpr.settings import merge, parse_settings
+from cdpr.training.run import TrainingRun
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import Sample
-from cdpr.training.torch.warm_start import _corpus
+from cdpr.training.torch.warm_start import corpus
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -32,13 +33,13 @@ def test_a_step_on_cuda_is_the_step_on_the_cpu(case, tmp_path, algorithm):
     cases.append(case.model_copy(update={"note_id": "V", "split": "validation"}))
     environment = DiagnosticEnvironment(settings.environment)
     workups = [asyncio.run(run_episode(environment, ToyPolicy(), cases[0], k)) for k in range(8)]
-    folder = build_tiny_policy(tmp_path / "policy", settings.policy.tiny, _corpus(settings, workups, []))
+    folder = build_tiny_policy(tmp_path / "policy", settings.policy.tiny, corpus(settings, workups, []))
     rows, weights, samples = {}, {}, {}
     for device in ("cpu", "cuda"):
         there = parse_settings(merge(settings.model_dump(), {"policy": {"device": device}}))
-        trainer = Trainer(there, cases, folder, 0)
+        trainer = Trainer(TrainingRun(there, cases, folder, 0))
         assert next(trainer.model.parameters()).device.type == device
-        groups = asyncio.run(trainer._rollouts(trainer._batch()))
+        groups = asyncio.run(trainer.roll_out(0))
         samples[device] = [Sample.of(t, [1.0] * len(t.steps)).ids for group in groups for t in group]
         rows[device] = trainer.iterate()
         weights[device] = {name: p.detach().cpu() for name, p in trainer.model.named_parameters()}

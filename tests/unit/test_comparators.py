@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from statistics import pstdev
 
 import pytest
@@ -11,7 +12,9 @@ import torch
 from toy import CBC, CT, RIGHT, WRONG, Script, ToyPolicy, exact_value, group, problem
 
 from cdpr.environment import Turn, run_episode
+from cdpr.llm.types import ModelFailure
 from cdpr.settings.variants import canonical, resolve_variant, variants
+from cdpr.training.advantage import group_relative
 from cdpr.training.algorithm import Context, score_groups
 from cdpr.training.algorithms.all_actions import AllActions
 from cdpr.training.algorithms.cdpr import Cdpr
@@ -101,6 +104,23 @@ def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(c
     assert len(found.alternatives) > 3
     for key, (weight, weighted) in sums.items():
         assert weight == pytest.approx(visits[key]) and weighted == pytest.approx(0, abs=1e-9)
+
+
+def test_a_reply_that_does_not_come_leaves_its_sample_out(case):
+    ctx = context(comparators={"continuations": 6})
+    trajectories = group(ctx.environment, ToyPolicy(), case)
+    broken = replace(ctx, policy=ToyPolicy(failing=0.5))
+    [found] = credited(AllActions, broken, [trajectories])
+    assert found.counts["credit/failed"] > 0 and any(a for row in found.decisions for a in row)
+    with pytest.raises(ModelFailure, match="no continuation"):
+        credited(VinePpo, replace(ctx, policy=ToyPolicy(failing=1.0)), [trajectories])
+
+
+def test_a_group_alone_is_normalised_as_in_its_batch_to_the_bit():
+    scores = torch.randn(16, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for rule in ("group_std", "none", "floor"):
+        algorithm = Grpo(context(training={"normalise": rule}))
+        assert [algorithm.normalised(row) for row in scores.tolist()] == group_relative(scores, rule).tolist()
 
 
 def test_gigpo_compares_decisions_at_the_same_state(case):

@@ -1,5 +1,7 @@
 """Settings: closed, explained errors, canonical variants, generated files up to date."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from cdpr.settings import (
     sweeps,
     variants,
 )
+from cdpr.settings.algorithms import algorithm_class, algorithm_code
 from cdpr.settings.generate import check, demo_settings, keys
 from cdpr.settings.restrict import restrict, without
 
@@ -126,6 +129,75 @@ def test_mistakes_in_the_experiments_file_are_explained(experiments, message):
     with pytest.raises(SettingsError, match=message):
         variants(settings := parse_settings({"experiments": experiments}))
         job_of(settings, "x")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"training.algorithm": "vineppo", "credit.horizon": 7}, r"variant x sets credit\.horizon, which vineppo .*"
+         r"comparators\.continuations"),
+        ({"training.algorithm": "vineppo", "comparators.gigpo_weight": 2.0}, r"sets comparators\.gigpo_weight"),
+        ({"training.algorithm": "vineppo", "training.normalise": "none"}, r"sets training\.normalise"),
+        ({"training.algorithm": "grpo", "utility.lambda_test": 0.0}, r"sets utility\.lambda_test, which grpo"),
+        ({"comparators.continuations": 8}, r"sets comparators\.continuations, which cdpr"),
+        ({"training.verl.nodes": 2}, r"sets training\.verl\.nodes, which cdpr on the engine torch"),
+        ({"evaluation.seed": 1}, r"sets evaluation\.seed"),
+        ({"training.algorithm": "ppo"}, r"variant x: key 'training\.algorithm'.*'ppo'; known: all_actions, cdpr, gigpo,"
+         r" grpo, utility_grpo, vineppo; one of your own.*my_package\.my_rule"),
+        ({"training.algorithm": "no_such_package.rule"}, r"no module 'no_such_package' can be imported.*PYTHONPATH"),
+        ({"training.algorithm": "cdpr.training.advantage"}, r"names no single subclass.*there: none"),
+    ],
+)  # fmt: skip
+def test_what_training_would_not_notice_is_refused(change, message):
+    settings = parse_settings({"experiments": {"variants": {"x": {"label": "X", "change": change}}}})
+    with pytest.raises(SettingsError, match=message):
+        resolve_variant(settings, "x")
+
+
+def test_a_configuration_may_choose_another_algorithm_for_the_variants_that_allow_it():
+    settings = parse_settings({"training": {"algorithm": "gigpo"}, "credit": {"horizon": 7}})
+    assert job_of(settings, "cdpr") == "gigpo" and resolve_variant(settings, "cdpr").credit == Settings().credit
+    with pytest.raises(SettingsError, match=r"variant cdpr_step sets credit\.level, which gigpo"):
+        job_of(settings, "cdpr_step")
+
+
+OUTSIDE = """
+from cdpr.training.algorithms.grpo import Grpo
+
+
+class Rule(Grpo):
+    reads = (*Grpo.reads, "credit.horizon")
+
+
+class Other(Rule):
+    pass
+"""
+
+
+def test_an_algorithm_of_ones_own_gets_the_settings_that_it_reads(tmp_path, monkeypatch):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "more.py").write_text(OUTSIDE)
+    (tmp_path / "package" / "rule.py").write_text(OUTSIDE.partition("class Other")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    assert algorithm_class("package.rule") is algorithm_class("package.rule:Rule")
+    assert algorithm_class("package.more:Other").__name__ == "Other"
+    assert algorithm_code("package.rule") == ("cdpr.training.algorithm", tmp_path / "package" / "rule.py")
+    assert algorithm_code("vineppo") == ("cdpr.training.algorithms.vineppo", None)
+    change = {"training.algorithm": "package.rule", "credit.horizon": 7}
+    mine = parse_settings({"credit": {"candidates": 2}, "experiments": {"variants": {"x": {
+        "label": "X", "change": change}}}})  # fmt: skip
+    resolved = resolve_variant(mine, "x")
+    assert (resolved.credit.horizon, resolved.credit.candidates) == (7, Settings().credit.candidates)
+    with pytest.raises(SettingsError, match=r"there: Rule, Other.*MODULE:CLASS"):
+        algorithm_class("package.more")
+
+
+def test_what_planning_reads_of_an_algorithm_needs_no_torch():
+    code = (
+        "import sys; from cdpr.settings.algorithms import *; [algorithm_class(name) for name in known_algorithms()]; "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'mlflow')))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_stage_sees_only_what_it_declares():

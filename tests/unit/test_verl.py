@@ -14,28 +14,31 @@ import sys
 
 import pytest
 import torch
-from cdpr.training.verl.credit import GroupCredit
 from toy import ToyPolicy
 
-from cdpr.cases import write_records
+from cdpr.cases import iterate_records, write_records
 from cdpr.cli import main
+from cdpr.credit.report import CreditStep
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
 from cdpr.llm.guard import GovernanceError
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Request as Asked
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
+from cdpr.settings.algorithms import algorithm_class, known_algorithms
 from cdpr.settings.variants import canonical
+from cdpr.training.algorithm import score_groups
+from cdpr.training.run import TrainingRun
 from cdpr.training.torch.model import load_model, save_policy
 from cdpr.training.torch.tiny import build_tiny_policy
-from cdpr.training.torch.trainer import Trainer
-from cdpr.training.torch.update import Sample
-from cdpr.training.torch.warm_start import _corpus, _encode_workup, _imitate
+from cdpr.training.torch.trainer import Trainer, samples_of
+from cdpr.training.torch.warm_start import corpus, encode_workup, imitate
 from cdpr.training.verl.hooks.metrics import problem, training_row
+from cdpr.training.verl.hooks.policies import Policies
 from cdpr.training.verl.hooks.schedule import Schedule
 from cdpr.training.verl.hooks.tokens import tokens_of
-from cdpr.training.verl.local_server import LocalServer
 from cdpr.training.verl.plan import check, resolve
-from cdpr.training.verl.plan.memory import plan_of
+from cdpr.training.verl.plan.memory import memory_plan
+from cdpr.training.verl.servers.local_server import LocalServer
 from cdpr.training.verl.session import Session, read_session
 
 QWEN3_4B = {
@@ -67,10 +70,10 @@ def taught(tmp_path_factory):
     settings = parse_settings(SMALL)
     environment = DiagnosticEnvironment(settings.environment)
     workups = [asyncio.run(run_episode(environment, ToyPolicy(), cases[k % 6], k)) for k in range(160)]
-    build_tiny_policy(folder / "blank", settings.policy.tiny, _corpus(settings, workups, []))
+    build_tiny_policy(folder / "blank", settings.policy.tiny, corpus(settings, workups, []))
     prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder / "blank"), 2048)
     model = load_model(folder / "blank")
-    _imitate(model, [_encode_workup(prompts, workup) for workup in workups], settings, folder, lambda row: None)
+    imitate(model, [encode_workup(prompts, workup) for workup in workups], settings, folder, lambda row: None)
     save_policy(model, folder / "blank", folder / "policy")
     return folder
 
@@ -82,18 +85,10 @@ def session_of(folder, tmp_path, **change) -> Session:
     return read_session(str(tmp_path / "session.json"))
 
 
-def trainer_of(session: Session) -> Trainer:
-    from cdpr.cases import iterate_records
-
-    return Trainer(session.settings, iterate_records(session.cases), session.policy, session.seed)
-
-
 VARIANTS = {
-    "grpo": {"training": {"algorithm": "grpo"}},
-    "cdpr": {},
+    **{name: {"training": {"algorithm": name}} for name in known_algorithms()},
     "cdpr, current policy continues": {"credit": {"continuation": {"policy": "current"}}},
     "cdpr, credit per step": {"credit": {"level": "step"}},
-    "gigpo": {"training": {"algorithm": "gigpo"}},
 }
 
 
@@ -103,14 +98,13 @@ def replies(trajectory):
 
 def test_the_schedule_is_the_order_of_the_torch_trainer(taught, tmp_path):
     session = session_of(taught, tmp_path, training={"steps": 5})
-    trainer = trainer_of(session)
+    trainer = Trainer(session.run)
     rows = Schedule("train", config={"cdpr_session": str(tmp_path / "session.json")})
     assert len(rows) == 10
-    for trainer.step in range(5):
-        names = [
-            session.parts["train"][rows[j]["place"]].note_id for j in range(10) if rows[j]["iteration"] == trainer.step
-        ]
-        assert names == [case.note_id for case in trainer._batch()]
+    for iteration in range(5):
+        names = [session.run.train[rows[j]["place"]].note_id for j in range(10) if rows[j]["iteration"] == iteration]
+        groups = asyncio.run(trainer.roll_out(iteration))
+        assert names == [group[0].case.note_id for group in groups]
     held = Schedule("validation", config={"cdpr_session": str(tmp_path / "session.json")})
     assert [held[j]["part"] for j in range(len(held))] == ["validation"]
     text = json.dumps([{k: v for k, v in rows[0].items() if k != "dummy_tensor"}])
@@ -124,50 +118,74 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
     pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
     from verl.trainer.ppo import core_algos
 
-    from cdpr.training.verl.hooks.advantage import given
+    from cdpr.training.verl.hooks.advantage import given, given_rewards
 
     session = session_of(taught, tmp_path, **VARIANTS[name])
-    trainer, worker = trainer_of(session), local_worker(session)
-    told = 0
+    trainer, worker = Trainer(session.run), local_worker(session)
+    plan, told = session.settings.training, 0
     for iteration in range(2):
-        trainer.step = iteration
-        groups = asyncio.run(trainer._rollouts(trainer._batch()))
-        credit = asyncio.run(trainer.algorithm.advantages(groups, iteration))
-        outputs = worker(iteration)
-        assert len(outputs) == sum(map(len, groups)) and not any(output.failure for output in outputs)
-        pairs = [(t, d) for group, rows in zip(groups, credit.decisions, strict=True)
-                 for t, d in zip(group, rows, strict=True)]  # fmt: skip
-        for output, (trajectory, decisions) in zip(outputs, pairs, strict=True):
+        groups = asyncio.run(trainer.roll_out(iteration))
+        scored = asyncio.run(score_groups(trainer.algorithm, groups, iteration))
+        metrics = trainer.algorithm.finish(scored)
+        outputs, finished = worker(iteration)
+        assert finished.metrics == metrics
+        samples = [sample for group in samples_of(groups, scored) for sample in group]
+        trajectories = [trajectory for group in groups for trajectory in group]
+        assert len(outputs) == len(samples) and not any(output.failure for output in outputs)
+        rows = []
+        places = [row["index"] for row in session_rows(session, iteration)]
+        for k, (output, trajectory, sample) in enumerate(zip(outputs, trajectories, samples, strict=True)):
             assert replies(output.trajectory) == replies(trajectory)
             assert output.reward_score == trajectory.correct
-            sample, start = Sample.of(trajectory, decisions), len(trajectory.steps[0].turn.prompt_ids)
             assert tuple(output.prompt_ids + output.response_ids) == sample.ids
+            start = len(trajectory.steps[0].turn.prompt_ids)
             fields = output.as_dict()
-            advantages, _ = given(fields["rm_scores"][None], fields["response_mask"][None], config=None)
-            at = [p - start for p in sample.positions]
-            assert fields["response_mask"].nonzero().flatten().tolist() == at
-            assert torch.allclose(advantages[0, at], torch.tensor(sample.advantages), atol=1e-6)
-            assert torch.allclose(fields["rollout_log_probs"][at], torch.tensor(sample.old_logprobs), atol=1e-4)
-            told += any(decisions)
+            assert fields["response_mask"].nonzero().flatten().tolist() == [p - start for p in sample.positions]
+            key = f"g{places[k // plan.group_size]}_{k % plan.group_size}"
+            rows += [(f"{key}_{n}", row) for n, row in enumerate([output, *output.alternatives])]
+            branches = [(len(o.prompt_ids), tuple(o.response_ids)) for o in output.alternatives]
+            assert branches == [(branch.start, branch.ids) for branch in sample.branches]
+        masks = [torch.tensor(row.response_mask) for _, row in rows]
+        rewards = given_rewards([key for key, _ in rows], masks, finished, plan)
+        flat = torch.cat([given(r[None], m[None])[0][0, m.bool()] for r, m in zip(rewards, masks, strict=True)])
+        logprobs = torch.cat([torch.tensor(row.response_logprobs)[m.bool()]
+                              for (_, row), m in zip(rows, masks, strict=True)])  # fmt: skip
+        assert torch.allclose(logprobs, torch.tensor([x for s in samples for x in s.old_logprobs]), atol=1e-4)
+        # verl's mean over tokens, of advantages that hold the weights, is the torch trainer's weighted mean
+        weighted = torch.tensor([[a, w] for s in samples for a, w in zip(s.advantages, s.weights, strict=True)])
+        expected = weighted.prod(dim=1) / weighted[:, 1].sum()
+        assert torch.allclose(flat / len(flat), expected, atol=1e-7)
+        whole = plan.model_copy(update={"loss_aggregation": "sequence_sum"})  # which verl divides by rows
+        rewards = given_rewards([key for key, _ in rows], masks, finished, whole)
+        total = sum((r * m).sum() for r, m in zip(rewards, masks, strict=True)) / len(rows)
+        assert total == pytest.approx(float(weighted.prod(dim=1).sum()) / len(samples), abs=1e-6)
+        told += int(flat.any())
         if name == "grpo":  # verl's own estimator says the same
-            n = session.settings.training.group_size
-            rewards = torch.tensor([[float(t.correct)] for t, _ in pairs])
-            uids = [str(k // n) for k in range(len(pairs))]
-            stock, _ = core_algos.compute_grpo_outcome_advantage(rewards, torch.ones_like(rewards), uids)
-            assert torch.allclose(stock[:, 0], torch.tensor([d[0] for _, d in pairs]), atol=1e-5)
+            n = plan.group_size
+            outcomes = torch.tensor([[float(t.correct)] for t in trajectories])
+            uids = [str(k // n) for k in range(len(trajectories))]
+            stock, _ = core_algos.compute_grpo_outcome_advantage(outcomes, torch.ones_like(outcomes), uids)
+            assert torch.allclose(stock[:, 0], torch.tensor([s.advantages[0] for s in samples]), atol=1e-5)
     assert told, "no group had an advantage: the comparison would show nothing"
+    assert any(output.alternatives for output in outputs) == trainer.algorithm.extra_samples
     keys = {frozenset(output.extra_fields["reward_extra_info"]) for output in outputs}
     assert len(keys) == 1 and {"accuracy", "aec", "failed", "fatal"} <= next(iter(keys))
+
+
+def session_rows(session, iteration):
+    """Rows of the schedule of one iteration."""
+    rows = Schedule("train", config={"cdpr_session": str(session.state / "session.json")})
+    return [row for j in range(len(rows)) if (row := rows[j])["iteration"] == iteration]
 
 
 def test_validation_is_greedy_and_the_same(taught, tmp_path):
     pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
     session = session_of(taught, tmp_path)
-    expected = trainer_of(session)._validation_row()
-    [output] = local_worker(session)(0, "validation")
+    expected = Trainer(session.run).validate()
+    [output], finished = local_worker(session)(0, "validation")
     told = output.extra_fields["reward_extra_info"]
     assert {f"validation/{k}": v for k, v in told.items() if f"validation/{k}" in expected}.items() <= expected.items()
-    assert output.token_rewards is None and output.reward_score == expected["validation/accuracy"]
+    assert not finished.advantages and output.reward_score == expected["validation/accuracy"]
 
 
 def test_a_failed_episode_is_seen_and_its_group_teaches_nothing(taught, tmp_path):
@@ -183,13 +201,14 @@ def test_a_failed_episode_is_seen_and_its_group_teaches_nothing(taught, tmp_path
             return await super().generate(*args, **kwargs)
 
     session = session_of(taught, tmp_path, training={"algorithm": "grpo"})
-    outputs = local_worker(session, Broken(session.policy))(0)
+    outputs, finished = local_worker(session, Broken(session.policy))(0)
     broken = [k for k, output in enumerate(outputs) if output.failure]
     assert len(broken) == 1 and len(outputs) == 8
-    group = range(broken[0] // 4 * 4, broken[0] // 4 * 4 + 4)
-    assert all(set(outputs[k].token_rewards) == {0.0} for k in group)
+    places = [row["index"] for row in session_rows(session, 0)]
+    other = places[1 - broken[0] // 4]
+    assert set(finished.advantages) == {f"g{other}_{i}_0" for i in range(4)}
     episodes = [output.extra_fields["reward_extra_info"] for output in outputs]
-    row = training_row(episodes, [], {}, {})
+    row = training_row(episodes, finished.metrics, {}, {})
     assert row["rollout/failed"] == 1 / 8 and not row["rollout/fatal"]
     assert problem(row, 0.1) and problem(row, 0.2) is None
 
@@ -205,16 +224,20 @@ def local_worker(session: Session, server: LocalServer | None = None):
 def test_groups_do_not_wait_for_each_other(taught, tmp_path):
     """Credit of one group, asked alone and among others, is the same: no barrier stands between groups."""
     session = session_of(taught, tmp_path)
-    trainer = trainer_of(session)
-    groups = asyncio.run(trainer._rollouts(trainer._batch()))
+    trainer = Trainer(session.run)
+    groups = asyncio.run(trainer.roll_out(0))
     client = LocalServer(session.policy, LocalServer(session.policy))
 
-    async def both():
-        credit = GroupCredit(session, client)
-        return await asyncio.gather(*(credit.of(group, 0) for group in groups))
+    def decisions(*chosen):
+        return [found.decisions for found in asyncio.run(score_groups(algorithm_of(session, client), chosen, 0))]
 
-    alone = [asyncio.run(GroupCredit(session, client).of(group, 0)).decisions[0] for group in groups]
-    assert [found.decisions[0] for found in asyncio.run(both())] == alone
+    assert decisions(*groups) == [decisions(group)[0] for group in groups]
+
+
+def algorithm_of(session: Session, client):
+    """The algorithm of a run as the agent-loop worker has it."""
+    algorithm = algorithm_class(session.settings.training.algorithm)
+    return algorithm(Policies(session, client).context())
 
 
 def test_continuations_do_not_wait_for_the_last_episode(taught, tmp_path):
@@ -235,7 +258,7 @@ def test_continuations_do_not_wait_for_the_last_episode(taught, tmp_path):
 
     change = {"credit": {"threshold": 0.0}, "training": {"verl": {"timeout_s": 60.0}}}
     session = session_of(taught, tmp_path, **change)
-    outputs = local_worker(session, Straggler(session.policy, Frozen(session.policy)))(0)
+    outputs, _ = local_worker(session, Straggler(session.policy, Frozen(session.policy)))(0)
     assert asked.is_set() and len(outputs) == 8 and not any(output.failure for output in outputs)
 
 
@@ -297,18 +320,19 @@ def test_a_frozen_server_by_url_answers_token_prompts(served, taught):
 def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path):
     url, _ = served
     session = session_of(taught, tmp_path, training={"verl": {"frozen": {"url": url, "name": "policy"}}})
-    groups = asyncio.run((trainer := trainer_of(session))._rollouts(trainer._batch()))
+    groups = asyncio.run(Trainer(session.run).roll_out(0))
     client = LocalServer(session.policy)
 
-    async def credit_of(session):
-        return [await GroupCredit(session, client).of(group, 0) for group in groups]
+    def credit_of(session):
+        algorithm = algorithm_of(session, client)
+        return algorithm.finish(asyncio.run(score_groups(algorithm, groups, 0)))
 
-    told = [credit.metrics for credit in asyncio.run(credit_of(session))]
-    assert sum(m["credit/fresh"] for m in told) and not any(m["credit/failed"] for m in told)
+    told = credit_of(session)
+    assert told["credit/fresh"] and not told["credit/failed"]
     dead = {"url": "http://127.0.0.1:9/v1", "name": "policy", "retries": 0}
     session = session_of(taught, tmp_path / "dead", training={"verl": {"frozen": dead}})
-    told = [credit.metrics for credit in asyncio.run(credit_of(session))]
-    assert all(m["credit/failed"] and not m["credit/fresh"] for m in told if m["credit/states"])
+    told = credit_of(session)
+    assert told["credit/failed"] and not told["credit/fresh"]
     row = training_row([{"failed": 0.0, "fatal": 0.0}], told, {}, {})
     assert "frozen server" in problem(row, 0.1)
 
@@ -332,12 +356,12 @@ def test_credentialed_cases_and_a_frozen_server_elsewhere(taught, tmp_path):
 
 def test_what_exceeds_the_response_is_cut_and_counted(taught, tmp_path):
     session = session_of(taught, tmp_path)
-    trainer = trainer_of(session)
-    [[trajectory, *_], *_] = asyncio.run(trainer._rollouts(trainer._batch()))
+    trainer = Trainer(session.run)
+    [[trajectory, *_], *_] = asyncio.run(trainer.roll_out(0))
     whole = tokens_of(trajectory)
     cut = tokens_of(trajectory, limit=len(whole.response) - 2)
     assert (whole.cut, cut.cut, cut.response) == (0, 2, whole.response[:-2])
-    assert len(cut.mask) == len(cut.logprobs) == len(cut.advantages) == len(cut.response)
+    assert len(cut.mask) == len(cut.logprobs) == len(cut.advantages) == len(cut.weights) == len(cut.response)
 
 
 def paper(tmp_path, **change) -> Settings:
@@ -357,7 +381,7 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
         f"{a}.use_kl_loss": False, "algorithm.use_kl_in_reward": False, "algorithm.gamma": 1.0,
         "trainer.save_freq": 200, "trainer.test_freq": 200, "trainer.n_gpus_per_node": 2,
     }.items() <= told.items()  # fmt: skip
-    assert plan_of(paper(tmp_path)).model.parameters == pytest.approx(4.02e9, rel=0.01)
+    assert memory_plan(paper(tmp_path)).model.parameters == pytest.approx(4.02e9, rel=0.01)
 
 
 def test_a_batch_is_in_the_order_of_the_schedule(tmp_path, monkeypatch):
@@ -396,8 +420,8 @@ def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
     size = told["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"]
     assert size == told["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"] == expected
     assert (16 * group // gpus) % size == 0
-    held = plan_of(paper(tmp_path, training=change)).phases["update"]["activations"]
-    of_eight = plan_of(paper(tmp_path)).phases["update"]["activations"]
+    held = memory_plan(paper(tmp_path, training=change)).phases["update"]["activations"]
+    of_eight = memory_plan(paper(tmp_path)).phases["update"]["activations"]
     assert held == pytest.approx(of_eight * size / 8), "memory is planned for parts of another size"
 
 
@@ -418,8 +442,10 @@ def test_what_cannot_fit_is_refused_with_a_remedy(tmp_path, change, says):
 
 
 def test_what_verl_cannot_follow_is_refused(tmp_path):
-    with pytest.raises(SettingsError, match="torch"):
-        check(paper(tmp_path, training={"algorithm": "vineppo"}))
+    check(paper(tmp_path, training={"algorithm": "vineppo"}))
+    check(paper(tmp_path, training={"algorithm": "all_actions"}))
+    with pytest.raises(SettingsError, match="mini_batch_prompts: all_actions"):
+        check(paper(tmp_path, training={"algorithm": "all_actions", "mini_batch_prompts": 8}))
     with pytest.raises(SettingsError, match="lagged"):
         check(paper(tmp_path, credit={"continuation": {"policy": "lagged"}}))
 
@@ -443,34 +469,49 @@ def test_the_torch_engine_knows_nothing_of_verl():
     assert canonical(plain, plain) == canonical(other, other)
 
 
+def train_with_verl(taught, folder, steps: int, algorithm: str = "cdpr") -> list[dict]:
+    """`cdpr train` with Ray, FSDP2 over gloo, our sampler as rollout server and a frozen one beside it; its metrics."""
+    plan = {"algorithm": algorithm, "steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 1e-3}
+    settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
+    settings["paths"] = {"results": str(folder / "results"), "state": str(folder / "state")}
+    (folder / "mine.yaml").write_text(json.dumps(settings))
+    command = [sys.executable, "-W", "ignore", "-m", "cdpr.cli", "train", "--run", "cdpr-seed0", "--key", "k" * 16]
+    paths = {"cases": taught / "cases.jsonl", "init_policy": taught / "policy", "policy": folder / "policy",
+             "metrics": folder / "metrics.jsonl", "credit": folder / "credit.jsonl.gz"}  # fmt: skip
+    command += [part for name, path in paths.items() for part in (f"--{name}", str(path))]
+    done = subprocess.run([*command, "--settings", str(folder / "mine.yaml")], capture_output=True, text=True)
+    (folder / f"log.{steps}").write_text(done.stdout + done.stderr)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    return [json.loads(line) for line in paths["metrics"].read_text().splitlines()]
+
+
+@pytest.mark.verl
+def test_the_real_trainer_takes_the_step_of_the_torch_trainer_on_further_replies_too(taught, tmp_path):
+    """All-actions credit: rows beside the trajectories, weights in the loss, one optimiser step a batch."""
+    pytest.importorskip("verl", reason="verl is not installed")
+    _, row = train_with_verl(taught, tmp_path, 1, "all_actions")
+    plan = {"algorithm": "all_actions", "steps": 1, "learning_rate": 1e-3}
+    settings = canonical(parse_settings(merge(SMALL, {"training": plan})), Settings())
+    trainer = Trainer(TrainingRun(settings, iterate_records(taught / "cases.jsonl"), taught / "policy", 0))
+    expected = trainer.iterate()
+    assert row["credit/alternatives"] == expected["credit/alternatives"] > 0 and row["rollout/failed"] == 0
+    for name in ("policy/loss", "policy/grad_norm", "train/accuracy", "rollout/tokens"):
+        assert row[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
+
+
 @pytest.mark.verl
 def test_the_real_trainer_trains_resumes_and_hands_over(taught, tmp_path):
-    """`cdpr train` with Ray, FSDP2 over gloo, our sampler as rollout server and a frozen one beside it: two steps and a
-    checkpoint, then a third after a restart, then a policy that the torch sampler takes."""
+    """Two steps and a checkpoint, then a third after a restart, then a policy that the torch sampler takes."""
     pytest.importorskip("verl", reason="verl is not installed")
-    policy, metrics, credit = tmp_path / "policy", tmp_path / "metrics.jsonl", tmp_path / "credit.jsonl.gz"
-
-    def train(steps: int) -> list[dict]:
-        plan = {"steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 1e-3}
-        settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
-        settings["paths"] = {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}
-        (tmp_path / "mine.yaml").write_text(json.dumps(settings))
-        command = [sys.executable, "-W", "ignore", "-m", "cdpr.cli", "train", "--run", "cdpr-seed0", "--key", "k" * 16]
-        paths = {"cases": taught / "cases.jsonl", "init_policy": taught / "policy", "policy": policy,
-                 "metrics": metrics, "credit": credit}  # fmt: skip
-        command += [part for name, path in paths.items() for part in (f"--{name}", str(path))]
-        done = subprocess.run([*command, "--settings", str(tmp_path / "mine.yaml")], capture_output=True, text=True)
-        (tmp_path / f"log.{steps}").write_text(done.stdout + done.stderr)
-        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-        return [json.loads(line) for line in metrics.read_text().splitlines()]
-
-    first, both = train(2), train(3)
+    policy, credit = tmp_path / "policy", tmp_path / "credit.jsonl.gz"
+    first, both = (train_with_verl(taught, tmp_path, steps) for steps in (2, 3))
     assert [row["step"] for row in first] == [0, 1, 2] and [row["step"] for row in both] == [0, 1, 2, 3]
     assert both[:3] == first, "a resumed run rewrote the steps before its checkpoint"
     assert all(row["rollout/failed"] == 0 and row["credit/fresh"] + row["credit/cached"] for row in both[1:])
     assert both[3]["seconds"] > both[2]["seconds"] and "validation/accuracy" in both[3]
     with gzip.open(credit, "rt") as rows:
-        assert {json.loads(row)["step"] for row in rows} == {1, 2, 3}
+        kept = [CreditStep.parse(row) for row in rows]
+    assert [step.step for step in kept] == [1, 2, 3] and all(step.groups for step in kept)
     trained, initial = (load_model(folder).state_dict() for folder in (policy, taught / "policy"))
     small = {name: weight.abs() < 0.1 for name, weight in initial.items()}  # bfloat16 keeps these to 2e-4
     moved = max((trained[name] - initial[name])[where].abs().max() for name, where in small.items() if where.any())

@@ -19,9 +19,9 @@ from cdpr.seeding import derive_seed
 from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.training.torch.model import load_model
 from cdpr.training.torch.tiny import build_tiny_policy
-from cdpr.training.verl.frozen_server import LOG, command_of, serving
 from cdpr.training.verl.plan import check
 from cdpr.training.verl.servers.cluster import ray_cluster
+from cdpr.training.verl.servers.frozen_server import LOG, command_of, serving
 
 # What `vllm serve FOLDER --host H --port P --served-model-name NAME ...` does, with our own sampler.
 VLLM = """

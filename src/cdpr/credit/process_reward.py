@@ -180,7 +180,8 @@ class GroupCredit:
         tests, weights = self.environment.settings.tests, self.process.weights
         if pool is None:
             truth = self.group[0].case.diagnosis_results
-            verdicts = [self.environment.is_correct(step.action.text, truth) for step in found.steps]
+            said = [step.action.text for step in found.steps if isinstance(step.action, FinalDiagnosis)]
+            verdicts = [self.environment.is_correct(text, truth) for text in said]
             return CandidateValue(found.action, found.in_top_m, mean(verdicts), mean(verdicts))
         ends = pool.continuations
         if not ends:

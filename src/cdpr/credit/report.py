@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
@@ -120,10 +119,6 @@ class CreditStep:
 
     step: int
     groups: list[CreditRow]
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
     @classmethod
     def parse(cls, line: str | bytes) -> CreditStep:

@@ -51,15 +51,15 @@ class Draws:
                 known.update(zip(missing, await self._draw(state, missing, forced), strict=True))
             finally:
                 waiting.set_result(None)
-        found = {}
+        found: dict[int, Step] = {}
         for k in numbers:
-            if isinstance(known[k], asyncio.Future):  # another continuation asked first
-                await known[k]
-            if isinstance(known[k], Step):
-                found[k] = known[k]
+            if isinstance(asked := known[k], asyncio.Future):  # another continuation asked first
+                await asked
+            if isinstance(step := known[k], Step):
+                found[k] = step
         return found
 
-    async def _draw(self, state: State, numbers: Sequence[int], forced: bool) -> list[Step | None]:
+    async def _draw(self, state: State, numbers: Sequence[int], forced: bool) -> Sequence[Step | None]:
         seed = derive_seed(self.seed, self.stream, state.key, forced)
         try:
             turns = await self.policy.sample(state, numbers, forced, seed)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 
 def key(default: Any, description: str, *, paper: str = "", decision: str = "", **bounds: Any) -> Any:
     """A documented setting; ``paper`` is the sentence or section that it comes from."""
-    extra: Any = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
+    extra: JsonDict = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
     if isinstance(default, (dict, list)):
         return Field(
             default_factory=lambda: type(default)(default),

@@ -73,14 +73,19 @@ def value_at(settings: Settings, key: str) -> Any:
 
 
 def resolve_variant(settings: Settings, name: str) -> Settings:
-    """The settings under which a variant is trained, canonical. Raises SettingsError for an unknown name, and for a
-    change that is no valid setting."""
-    return _found(_resolved(settings.model_dump_json())[0], name)
+    """The settings under which a variant is trained, canonical. Raises SettingsError for an unknown name, for a change
+    that is no valid setting, and for one that its training would not notice."""
+    resolved = _found(_resolved(settings.model_dump_json()), name)
+    if isinstance(resolved, SettingsError):
+        raise resolved
+    return resolved
 
 
 def job_of(settings: Settings, name: str) -> str:
-    """The first variant that trains exactly what ``name`` trains: the name of the one job both share."""
-    return _found(_resolved(settings.model_dump_json())[1], name)
+    """The first variant that trains exactly what ``name`` trains: the name of the one job both share. Raises
+    SettingsError as :func:`resolve_variant`."""
+    own = resolve_variant(settings, name)
+    return next(other for other, resolved in _resolved(settings.model_dump_json()).items() if resolved == own)
 
 
 def _found(known: Mapping[str, Any], name: str) -> Any:
@@ -90,15 +95,15 @@ def _found(known: Mapping[str, Any], name: str) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def _resolved(text: str) -> tuple[dict[str, Settings], dict[str, str]]:
-    """Of every variant of the settings with this JSON the canonical settings, and the job that trains it."""
+def _resolved(text: str) -> dict[str, Settings | SettingsError]:
+    """Of every variant of the settings with this JSON the canonical settings, or why it is not to be trained: that is
+    told only when it is asked for, so that a configuration may choose another algorithm for the others."""
     settings = Settings.model_validate_json(text)
-    found: dict[str, Settings] = {}
+    found: dict[str, Settings | SettingsError] = {}
     for name, variant in variants(settings).items():
         changed = parse_settings(merge(settings.model_dump(), _nested(variant.change)), f"variant {name}")
-        _check_change(name, variant.change, changed)
-        found[name] = canonical(changed, settings)
-    return found, {name: next(other for other in found if found[other] == found[name]) for name in found}
+        found[name] = _unnoticed(name, variant.change, changed) or canonical(changed, settings)
+    return found
 
 
 def canonical(settings: Settings, base: Settings) -> Settings:
@@ -119,18 +124,18 @@ def _reads(settings: Settings) -> tuple[str, ...]:
     return (*own, _VERL) if settings.training.engine == "verl" else tuple(own)
 
 
-def _check_change(name: str, change: Iterable[str], settings: Settings) -> None:
-    """Raises SettingsError for a change that the training with these ``settings`` would never notice."""
-    reads = _reads(settings)
+def _unnoticed(name: str, change: Iterable[str], settings: Settings) -> SettingsError | None:
+    """What is wrong with a variant that changes what the training with these ``settings`` does not read."""
+    training, reads = settings.training, _reads(settings)
     read = without((*_SHARED, *reads), without((*_OWNED, _VERL), reads))
     for key in change:
         if key not in read:
-            training = settings.training
-            raise SettingsError(
+            return SettingsError(
                 f"variant {name} sets {key}, which {training.algorithm} on the engine {training.engine} does not read; "
                 f"take the key out, or set training.algorithm to one that reads it (beside {', '.join(_SHARED)} this "
                 f"one reads {', '.join(reads)})"
             )
+    return None
 
 
 def _nested(change: Mapping[str, Value]) -> dict[str, Any]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..credit.report import CreditRow
-from ..credit.rollouts import Policy
 from ..environment import DiagnosticEnvironment, Trajectory, Turn
 from ..settings import Settings
 from .advantage import group_relative
+
+if TYPE_CHECKING:  # who assigns no credit does not depend on it
+    from ..credit.report import CreditRow
+    from ..credit.rollouts import Policy
 
 Group = Sequence[Trajectory]
 NORMALISATION = ("training.normalise", "training.normalise_floor")
@@ -148,6 +150,13 @@ def check_finite(scored: GroupAdvantages, group: Group) -> None:
         if not all(map(math.isfinite, row)):
             case = group[0].case.note_id
             raise FloatingPointError(f"case {case}: the advantages {row} are not finite; the step was stopped")
+
+
+def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
+    """The line of the credit artifact for an iteration, as :class:`~cdpr.credit.report.CreditStep` reads it; None where
+    the algorithm keeps no records."""
+    rows = [asdict(scored.record) for scored in batch if scored.record]
+    return {"step": step, "groups": rows} if rows else None
 
 
 def every_decision(advantages: Sequence[float], group: Group) -> list[list[float]]:

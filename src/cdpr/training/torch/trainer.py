@@ -15,7 +15,6 @@ import torch
 
 from ...agents.policy import PolicyAgent
 from ...cases import CaseRecord, iterate_records
-from ...credit.report import CreditStep
 from ...credit.summary import summarise_workups
 from ...environment import Trajectory, run_episode, run_episodes
 from ...job import Job
@@ -24,7 +23,7 @@ from ...llm.sampler import InProcessSampler
 from ...metrics_log import MetricsLog
 from ...settings import Settings
 from ...settings.algorithms import algorithm_class
-from ..algorithm import Context, GroupAdvantages, score_groups
+from ..algorithm import Context, GroupAdvantages, credit_line, score_groups
 from ..progress import CREDIT, Log, following
 from ..run import VALIDATION_SEED, TrainingRun
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -92,8 +91,8 @@ class Trainer:
         credited = time.perf_counter()
         metrics = self.update.step(samples_of(groups, scored))
         self.step += 1
-        if rows := [group.record for group in scored if group.record]:
-            record(CreditStep(self.step, rows).as_dict())
+        if line := credit_line(self.step, scored):
+            record(line)
         self.seconds += time.perf_counter() - start
         self.tokens += self._generated - generated
         flat = [trajectory for group in groups for trajectory in group]

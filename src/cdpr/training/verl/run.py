@@ -17,11 +17,11 @@ from ...llm.guard import Disclosure, allow
 from ...settings import Settings, SettingsError, merge, parse_settings
 from ..progress import Log, following
 from .cpu import ENVIRONMENT, LOGICAL
-from .frozen_server import NAME, serving
 from .hand_over import hand_over
 from .plan import overrides, resolve
 from .plan.memory import needs_frozen
 from .servers.cluster import ray_cluster
+from .servers.frozen_server import NAME, serving
 from .session import ROWS, Session
 
 _POLL_SECONDS = 2.0

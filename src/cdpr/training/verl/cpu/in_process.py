@@ -43,7 +43,7 @@ class Worker(Kept, GroupHook, _OneRow, AgentLoopWorker):
 
 
 def worker(session: Session, server: Any, kind: type = Worker) -> Any:
-    """A worker that asks ``server`` (see :class:`~cdpr.training.verl.local_server.LocalServer`)."""
+    """A worker that asks ``server`` (see :class:`~cdpr.training.verl.servers.local_server.LocalServer`)."""
     told = overrides(resolve(session.settings, session.state / "session.json", session.policy, session.state))
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=told)

@@ -13,12 +13,11 @@ from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 
-from ....credit.report import CreditStep
 from ....credit.summary import summarise_workups
 from ....llm.types import ModelFailure
 from ....metrics_log import MetricsLog
 from ....settings.algorithms import algorithm_class
-from ...algorithm import Alternative, GroupAdvantages, score_groups
+from ...algorithm import Alternative, GroupAdvantages, credit_line, score_groups
 from ...progress import CREDIT
 from ..session import read_session
 from .agent_loop import EpisodeOutput
@@ -126,15 +125,16 @@ class GroupHook:
         scored = {uid: g for uid, g in sorted(groups.items(), key=lambda item: item[1].place) if g.scored}
         if not scored:
             return Finished()
-        found = Finished(metrics=self.algorithm.finish([group.scored for group in scored.values()]))
+        batch = [group.scored for group in scored.values()]
+        found = Finished(metrics=self.algorithm.finish(batch))
         for uid, group in scored.items():
             for key, tokens in _rows(uid, group):
                 found.advantages[key] = [a * w for a, w in zip(tokens.advantages, tokens.weights, strict=True)]
                 if self.algorithm.extra_samples:
                     found.weights[key] = sum(tokens.weights)
-        if rows := [group.scored.record for group in scored.values() if group.scored.record]:
-            step = max(group.iteration for group in scored.values()) + 1
-            self.record(CreditStep(step, rows).as_dict())
+        step = max(group.iteration for group in scored.values()) + 1
+        if line := credit_line(step, batch):
+            self.record(line)
         return found
 
     def credit_state(self) -> bytes:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...llm.sampler import InProcessSampler
-from ...llm.types import Sampling
+from ....llm.sampler import InProcessSampler
+from ....llm.types import Sampling
 
 
 @dataclass
