@@ -40,7 +40,7 @@ def write_leak_control(settings: Settings, job: Job) -> None:
 
 
 def leak_sheet(settings: Settings, folder: Path) -> Sheet:
-    """One table per decoding: the untrained policy, GRPO, CDPR, and the references with no and with all examinations."""
+    """One table per decoding: the untrained policy, GRPO, CDPR, the references with no and with all examinations."""
     ours = [trained(settings, name) for name in ("grpo", "cdpr")]
     methods = [agent(settings, "warm_start"), *ours, *(agent(settings, name) for name in ("zero_test", "all_tests"))]
     results = Results(settings, folder, methods)

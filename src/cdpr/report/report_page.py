@@ -1,7 +1,7 @@
 """``report.html``: everything on one page that needs nothing else, the answer that a reader wants first on top.
 
-Tables are made of the same typed cells as their CSV, Markdown and LaTeX forms; figures are shown as they were drawn. What
-is not there is a labelled hole. The same results give the same bytes.
+Tables are made of the same typed cells as their CSV, Markdown and LaTeX forms; figures are shown as they were drawn.
+What is not there is a labelled hole. The same results give the same bytes.
 """
 
 from __future__ import annotations
