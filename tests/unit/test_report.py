@@ -94,7 +94,7 @@ def made(pristine, tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
-    monkeypatch.setitem(style._PARAMETERS, "savefig.dpi", 40)
+    monkeypatch.setitem(style.PARAMETERS, "savefig.dpi", 40)
 
 
 def job(results: Path, stem: Path) -> Job:

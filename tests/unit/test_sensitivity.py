@@ -160,7 +160,7 @@ def test_only_seeds_that_all_points_share_are_compared(results):
 
 def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp_path, monkeypatch):
     fake_agents(results)
-    monkeypatch.setitem(style._PARAMETERS, "savefig.dpi", 40)
+    monkeypatch.setitem(style.PARAMETERS, "savefig.dpi", 40)
     done = job(results, tmp_path / "a")
     plot_sensitivity(SETTINGS, done)
     first = {kind: path.read_bytes() for kind, path in done.out.items()}
