@@ -149,6 +149,7 @@ def test_paired_runs_share_their_seeds(results):
     cdpr, grpo = methods
     one = found.compare(replace(grpo, runs=("grpo-seed1",)), cdpr, IN_DOMAIN, "greedy")
     assert not isinstance(one, Hole) and one.differences["accuracy"].by_seed == pytest.approx([0.6 - 0.8])
+    assert one.runs == (("grpo-seed1", IN_DOMAIN), ("cdpr-seed1", IN_DOMAIN))  # those compared, and no others
     apart = found.compare(replace(grpo, runs=("grpo-seed0",)), replace(cdpr, runs=("cdpr-seed1",)), IN_DOMAIN, "greedy")
     assert isinstance(apart, Hole) and "share no seed" in apart.reason
     static = next(m for m in main_methods(SETTINGS) if m.name == "static")

@@ -18,7 +18,7 @@ from cdpr.cases import CaseRecord, write_records
 from cdpr.job import Job
 from cdpr.report import report_page
 from cdpr.report.card_counts import count_cases, data_card
-from cdpr.report.headline import differences, headline
+from cdpr.report.headline import headline
 from cdpr.report.report_page import CHAPTERS, all_methods, banner, write_report
 from cdpr.results.methods import DATASETS, main_methods
 from cdpr.results.provenance import ProvenanceError
@@ -243,18 +243,19 @@ def test_a_diverged_seed_stands_beside_the_answer(results, tmp_path):
     assert [row.title for row in table.rows if isinstance(row, Heading)][1] == "In-domain: ours minus theirs"
 
 
-def test_differences_are_those_of_the_paired_tables(pristine):
+def test_the_average_of_differences_resamples_each_data_set(pristine):
     results = Results(SETTINGS, pristine, main_methods(SETTINGS))
     ours, grpo, backbone = map(results.method, ("cdpr", "grpo", "warm_start"))
-    paired = results.compare(ours, grpo, "private", "greedy").differences
-    assert differences(results, ours, grpo, "private", "greedy") == paired
-    at = differences(results, ours, grpo, "average", "greedy")
-    single = [results.compare(ours, grpo, d, "greedy").differences["accuracy"] for d in DATASETS]
-    assert at["accuracy"].mean == pytest.approx(sum(e.mean for e in single) / 3)
+    at = results.compare(ours, grpo, "average", "greedy")
+    single = [results.compare(ours, grpo, d, "greedy") for d in DATASETS]
+    accuracy, parts = at.differences["accuracy"], [one.differences["accuracy"] for one in single]
+    assert accuracy.mean == pytest.approx(sum(e.mean for e in parts) / 3)
     # three data sets resampled for themselves know their mean better than each alone
-    assert at["accuracy"].high - at["accuracy"].low < min(e.high - e.low for e in single)
-    one = differences(results, ours, backbone, "mimic_iv", "greedy")["accuracy"]
-    assert one.by_seed == pytest.approx((0.4, 0.3))  # one backbone stands against every seed
+    assert accuracy.high - accuracy.low < min(e.high - e.low for e in parts)
+    assert set(at.runs) == {(f"{n}-seed{seed}", d) for n in ("cdpr", "grpo") for seed in (0, 1) for d in DATASETS}
+    one = results.compare(ours, backbone, "mimic_iv", "greedy")
+    assert one.differences["accuracy"].by_seed == pytest.approx((0.4, 0.3))  # one backbone stands against every seed
+    assert one.runs == (("cdpr-seed0", "mimic_iv"), ("cdpr-seed1", "mimic_iv"), ("warm_start", "mimic_iv"))
 
 
 @pytest.mark.parametrize(

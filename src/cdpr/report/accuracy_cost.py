@@ -58,9 +58,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
         style.save(figure, job.out["png"].with_suffix(""))
 
 
-def _points(
-    results: Results, methods: Sequence[Method], dataset: str, decoding: str
-) -> tuple[list[Spot], list[str]]:
+def _points(results: Results, methods: Sequence[Method], dataset: str, decoding: str) -> tuple[list[Spot], list[str]]:
     """Cost, accuracy and their intervals per agent, and the labels of those that should be there and are not."""
     points: list[Spot] = []
     holes = []

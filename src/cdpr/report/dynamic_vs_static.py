@@ -166,4 +166,4 @@ def _reduction_cell(results: Results, decoding: str) -> Cells:
     found = _reduction(results, decoding)
     if isinstance(found, Hole):
         return {REDUCTION.name: Cell(text=found.reason)}
-    return {REDUCTION.name: REDUCTION.cell(found, results.behind(IN_DOMAIN, *results.methods))}
+    return {REDUCTION.name: REDUCTION.cell(found, _change(results, decoding).runs)}
