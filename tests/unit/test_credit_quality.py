@@ -14,6 +14,7 @@ from cdpr.analysis.credit_quality import assess
 from cdpr.analysis.estimators import SWEEPS, VINE_CONTINUATIONS, Remembering, cdpr, every_state, sweeps, vineppo
 from cdpr.analysis.measures import measures
 from cdpr.analysis.workups import Workups, sample_groups, with_truth
+from cdpr.job import Job
 from cdpr.report.credit_quality import plot_credit_quality
 
 
@@ -116,4 +117,7 @@ def test_the_whole_table(case, tmp_path):
     defaults = [row for row in rows.values() if row["default"]]
     assert {row["value"] for row in defaults} == {3, 4, "uniform"} and len({row["rmse"] for row in defaults}) == 1
     assert found["replicate_seeds"][0] != found["replicate_seeds"][1]
-    assert all(path.stat().st_size > 1000 for path in plot_credit_quality(settings, found, tmp_path / "figure"))
+    (tmp_path / "quality.json").write_text(json.dumps(found))
+    out = {kind: tmp_path / f"figure.{kind}" for kind in ("png", "pdf")}
+    plot_credit_quality(settings, Job("plot_credit_quality", "0" * 16, {"quality": tmp_path / "quality.json"}, out))
+    assert all(path.stat().st_size > 1000 for path in out.values())

@@ -15,7 +15,7 @@ from cdpr.ingest.attrition import RULES, Attrition
 from cdpr.ingest.controlled import controlled, parse_summary
 from cdpr.ingest.summary import SECTIONS, build_summary
 from cdpr.job import Job
-from cdpr.report.data_card import (
+from cdpr.report.card_counts import (
     FEWEST_PATIENTS,
     CardError,
     frequent_diagnoses,
@@ -24,10 +24,11 @@ from cdpr.report.data_card import (
     read_report,
     whole_record_usd,
 )
+from cdpr.report.data_card import write_data_card
 from cdpr.report.leak_control import write_leak_control
 from cdpr.results.sources import notices
 from cdpr.settings import parse_settings
-from cdpr.stages import control_leaks, data_card
+from cdpr.stages import control_leaks
 
 SENTINEL = "Quizzaciously"
 SUMMARY = "- Patient Information: 30 year old male\n- Chief Complaint: Abdominal pain"
@@ -102,7 +103,7 @@ def test_a_whole_record_costs_what_ordering_all_of_it_costs(members):
 
 def test_a_card_of_credentialed_cases_shows_no_text_and_no_rare_name(tmp_path, hospital, capsys):
     job = write_inputs(tmp_path, hospital)
-    data_card.run(parse_settings({"data": {"private": {"path": "/x", "credentialed": True}}}), job)
+    write_data_card(parse_settings({"data": {"private": {"path": "/x", "credentialed": True}}}), job)
     card = json.loads(job.out["json"].read_text())
     shown = job.out["md"].read_text() + json.dumps(card) + capsys.readouterr().out + repr(job.metrics)
     assert SENTINEL not in shown and SENTINEL.lower() not in shown.lower()
@@ -114,7 +115,7 @@ def test_a_card_of_credentialed_cases_shows_no_text_and_no_rare_name(tmp_path, h
     assert card["splits"] == [{"split": "test", "patients": 9, "cases": 11}]
     assert [row["how"] for row in card["prices"]["by_how"]] == ["name", "fallback"]
     first = {name: path.read_bytes() for name, path in job.out.items()}
-    data_card.run(parse_settings({"data": {"private": {"path": "/x", "credentialed": True}}}), job)
+    write_data_card(parse_settings({"data": {"private": {"path": "/x", "credentialed": True}}}), job)
     assert {name: path.read_bytes() for name, path in job.out.items()} == first
 
 
@@ -138,11 +139,11 @@ def test_a_card_refuses_what_does_not_hold_together(tmp_path, hospital):
     settings = parse_settings({"data": {"private": {"path": "/x", "credentialed": True}}})
     with pytest.raises(CardError, match="1 patients stand in more than one split"):
         torn = [changed(hospital[-1], split="train"), *hospital[:-1]]
-        data_card.run(settings, write_inputs(tmp_path, torn, splits={"train": 1, "test": 10}))
+        write_data_card(settings, write_inputs(tmp_path, torn, splits={"train": 1, "test": 10}))
     with pytest.raises(CardError, match="ingest and price the data set again"):
-        data_card.run(settings, write_inputs(tmp_path, hospital, read=12, kept=12))
+        write_data_card(settings, write_inputs(tmp_path, hospital, read=12, kept=12))
     with pytest.raises(CardError, match="field 'exam_cost_map' is empty"):
-        data_card.run(settings, write_inputs(tmp_path, [changed(hospital[0], exam_cost_map={})]))
+        write_data_card(settings, write_inputs(tmp_path, [changed(hospital[0], exam_cost_map={})]))
 
 
 def test_kinds_come_from_the_vocabulary_or_the_code():
@@ -208,7 +209,9 @@ def test_benchmark_and_variant_are_compared_on_the_cases_in_both(tmp_path):
 
     rows("private", {n: True for n in range(10)})
     rows("private_controlled", {n: n >= 4 for n in range(2, 10)})
-    written = {path.suffix: path for path in write_leak_control(settings, tmp_path, tmp_path / "leak_control")}
+    written = {f".{kind}": tmp_path / f"leak_control.{kind}" for kind in ("csv", "md", "tex")}
+    job = Job("leak_control", "0" * 16, {"results": tmp_path}, {k.strip("."): path for k, path in written.items()})
+    write_leak_control(settings, job)
     with written[".csv"].open(newline="") as lines:
         table = {(row["method"], row["dataset"]): row for row in csv.DictReader(lines)}
     row = table["warm_start", "private"]
@@ -218,7 +221,7 @@ def test_benchmark_and_variant_are_compared_on_the_cases_in_both(tmp_path):
     assert all(name in written[".tex"].read_text() for name in ("GRPO", "All-tests"))
     rows("private_controlled", {99: True})
     with pytest.raises(EvaluationError, match="1 cases of the leak-controlled variant are not in the benchmark"):
-        write_leak_control(settings, tmp_path, tmp_path / "leak_control")
+        write_leak_control(settings, job)
 
 
 def test_the_notice_stands_where_clinicalbench_itself_is_used():

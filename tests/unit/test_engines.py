@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
+from cdpr.job import Job
 from cdpr.report.engines import plot_engines, twins
 from cdpr.settings import load_settings, merge, parse_settings
 
@@ -19,6 +20,12 @@ def write(results, run: str, accuracy: list[float]) -> None:
     named = [{f"validation/{m}": value for m in ("accuracy", "aen", "aec", "n_na", "utility")} for value in accuracy]
     rows = [{"step": 10 * k, "seconds": 1.0 * k, "tokens": k, **row} for k, row in enumerate(named)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def plot(results) -> dict:
+    out = {kind: results / f"engines.{kind}" for kind in ("png", "pdf", "csv")}
+    plot_engines(SETTINGS, Job("plot_engines", "0" * 16, {"results": results}, out))
+    return {path.suffix: path for path in out.values()}
 
 
 def test_every_variant_of_verl_has_its_twin():
@@ -34,7 +41,7 @@ def test_levels_are_held_against_further_seeds(tmp_path):
         write(tmp_path, f"grpo-seed{seed}", [0.1, level, level])
     write(tmp_path, "cdpr_verl-seed0", [0.9, 0.55, 0.57])  # the validation before training does not count
     write(tmp_path, "grpo_verl-seed0", [0.1, 0.7, 0.7])
-    paths = {path.suffix: path for path in plot_engines(SETTINGS, tmp_path, tmp_path / "engines")}
+    paths = plot(tmp_path)
     assert paths[".png"].stat().st_size > 10_000 and paths[".pdf"].exists()
     rows = {(r["variant"], r["metric"]): r for r in csv.DictReader(paths[".csv"].open())}
     assert len(rows) == 10
@@ -49,5 +56,5 @@ def test_levels_are_held_against_further_seeds(tmp_path):
 def test_an_engine_that_has_not_run_is_no_agreement(tmp_path):
     for seed in range(3):
         write(tmp_path, f"cdpr-seed{seed}", [0.1, 0.5])
-    paths = {path.suffix: path for path in plot_engines(SETTINGS, tmp_path, tmp_path / "engines")}
+    paths = plot(tmp_path)
     assert paths[".csv"].read_text().count("\n") == 1

@@ -17,11 +17,11 @@ import pytest
 from cdpr.cases import CaseRecord, write_records
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.evaluation.statistics import detectable_difference, holm
+from cdpr.job import Job
 from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
 from cdpr.results.methods import IN_DOMAIN, main_methods, trained
-from cdpr.results.pairs import reading
 from cdpr.results.results import Hole, Results
-from cdpr.results.rows import ACCURACY, AEC, IN_DOMAIN_FIGURES, marked_cells, paired
+from cdpr.results.rows import ACCURACY, AEC, IN_DOMAIN_METRICS, marked_cells, reading
 from cdpr.results.table import escape
 from cdpr.settings import parse_settings
 from cdpr.settings.datasets import controlled_name
@@ -64,8 +64,11 @@ def results(tmp_path) -> Path:
     return tmp_path / "results"
 
 
-def texts(written: list[Path]) -> dict[str, str]:
-    return {path.suffix: path.read_text(encoding="utf-8") for path in written}
+def texts(stage, results: Path, stem: Path, settings=SETTINGS, **inputs: Path) -> dict[str, str]:
+    """What a table writes, by ending."""
+    out = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("csv", "md", "tex")}
+    stage(settings, Job("test", "0" * 16, {"results": results, **inputs}, out))
+    return {f".{kind}": path.read_text(encoding="utf-8") for kind, path in out.items()}
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -96,7 +99,7 @@ def check_latex(text: str, folder: Path) -> None:
 
 
 def test_ablations_stand_below_cdpr_with_changes_tests_and_power(results, tmp_path):
-    made = texts(ablations.write_ablations(SETTINGS, results, tmp_path / "t"))
+    made = texts(ablations.write_ablations, results, tmp_path / "t")
     check_latex(made[".tex"], tmp_path)
     table = made[".md"].split("## ")[1]
     assert table.index("CDPR (ours)") < table.index("w/o R_proc") < table.index("w/o λ_test") < table.index("w/o λ_na")
@@ -132,9 +135,9 @@ def test_the_papers_figures_stand_apart_and_its_power_is_said(results, tmp_path)
     for write, figure in (
         (ablations.write_ablations, "53.07"), (dynamic_vs_static.write_dynamic_vs_static, "395.40"),
     ):  # fmt: skip
-        ours, printed = texts(write(SETTINGS, results, tmp_path / "t"))[".md"].split("## As printed in the paper")
+        ours, printed = texts(write, results, tmp_path / "t")[".md"].split("## As printed in the paper")
         assert figure in printed and figure not in ours and "not comparable with the synthetic tier" in printed
-    text = texts(ablations.write_ablations(SETTINGS, results, tmp_path / "t"))[".md"]
+    text = texts(ablations.write_ablations, results, tmp_path / "t")[".md"]
     least, most = (100 * detectable_difference(750, share) for share in ablations.PAPER_DISCORDANT)
     assert 5.5 < least < most < 6.2 and f"{least:.1f} to {most:.1f} points are detectable" in text
     assert "3 of its 4 accuracy drops are smaller: w/o lambda_test (1.22), w/o lambda_cost (0.97)" in text
@@ -144,14 +147,15 @@ def test_paired_runs_share_their_seeds(results):
     methods = [trained(SETTINGS, name) for name in ("cdpr", "grpo")]
     found = Results(SETTINGS, results, methods)
     cdpr, grpo = methods
-    one = paired(found, replace(grpo, runs=("grpo-seed1",)), cdpr, IN_DOMAIN, "greedy")
+    one = found.compare(replace(grpo, runs=("grpo-seed1",)), cdpr, IN_DOMAIN, "greedy")
     assert not isinstance(one, Hole) and one.differences["accuracy"].by_seed == pytest.approx([0.6 - 0.8])
-    apart = paired(found, replace(grpo, runs=("grpo-seed0",)), replace(cdpr, runs=("cdpr-seed1",)), IN_DOMAIN, "greedy")
+    assert one.runs == (("grpo-seed1", IN_DOMAIN), ("cdpr-seed1", IN_DOMAIN))  # those compared, and no others
+    apart = found.compare(replace(grpo, runs=("grpo-seed0",)), replace(cdpr, runs=("cdpr-seed1",)), IN_DOMAIN, "greedy")
     assert isinstance(apart, Hole) and "share no seed" in apart.reason
     static = next(m for m in main_methods(SETTINGS) if m.name == "static")
-    both = paired(found, cdpr, static, IN_DOMAIN, "greedy")
+    both = found.compare(cdpr, static, IN_DOMAIN, "greedy")
     assert not isinstance(both, Hole) and both.differences["accuracy"].by_seed == pytest.approx([-0.1, 0.1])
-    lost = paired(found, replace(static, runs=("gone",)), cdpr, IN_DOMAIN, "greedy")
+    lost = found.compare(replace(static, runs=("gone",)), cdpr, IN_DOMAIN, "greedy")
     assert isinstance(lost, Hole) and lost.missing == "evaluations/gone/mimic_iv.jsonl"
 
 
@@ -173,7 +177,7 @@ def test_reduction_is_a_paired_ratio(results, tmp_path):
     free = [replace(static[0], columns={**static[0].columns, "cost_usd": np.zeros(CASES)})]
     assert isinstance(dynamic_vs_static.reduction(free, cdpr, 300, 0), Hole)
 
-    made = texts(dynamic_vs_static.write_dynamic_vs_static(SETTINGS, results, tmp_path / "t"))
+    made = texts(dynamic_vs_static.write_dynamic_vs_static, results, tmp_path / "t")
     check_latex(made[".tex"], tmp_path)
     table = made[".md"].split("## ")[1]
     assert "| **59.25 [" in table and "| 91.7 [91.7, 91.7] |" in table and "<ins>" not in table
@@ -181,19 +185,19 @@ def test_reduction_is_a_paired_ratio(results, tmp_path):
     assert float(rows["cdpr", "greedy"]["aec_reduction"]) == pytest.approx(1 - 30 / 360, abs=1e-6)
     assert (rows["static", "greedy"]["aec_reduction"], rows["cdpr", "greedy"]["paper_aec"]) == ("", "36.65")
     (results / "evaluations/static/mimic_iv.jsonl").unlink()
-    holed = texts(dynamic_vs_static.write_dynamic_vs_static(SETTINGS, results, tmp_path / "t"))
+    holed = texts(dynamic_vs_static.write_dynamic_vs_static, results, tmp_path / "t")
     assert holed[".md"].count("missing: evaluations/static/mimic_iv.jsonl") == 6
     assert len(read_csv(holed[".csv"])) == 4
 
 
 def test_a_reading_speaks_of_the_figures_that_are_shown(results, tmp_path):
     cdpr, grpo = (trained(SETTINGS, name) for name in ("cdpr", "grpo"))
-    change = paired(Results(SETTINGS, results, [cdpr, grpo]), cdpr, grpo, IN_DOMAIN, "greedy")
+    change = Results(SETTINGS, results, [cdpr, grpo]).compare(cdpr, grpo, IN_DOMAIN, "greedy")
     assert reading(change, "A", "B", [AEC]) == "A against B is better on AEC."
     assert reading(change, "A", "B", [ACCURACY, AEC]) == "A against B is better on Acc, AEC."
     for write, shown in ((dynamic_vs_static.write_dynamic_vs_static, "Acc. AEC Utility"),
                          (ablations.write_ablations, "Acc. AEN AEC N_na Utility")):  # fmt: skip
-        text = texts(write(SETTINGS, results, tmp_path / "t"))[".md"]
+        text = texts(write, results, tmp_path / "t")[".md"]
         said = set(re.findall(r"(?<=[ ,])(Acc|AEN|AEC|N_na|Utility)(?=[,;.])", " ".join(
             part for part in re.findall(r"(?m)^- .* against .*$", text) if "McNemar" not in part)))  # fmt: skip
         assert said == {name.rstrip(".") for name in shown.split()}
@@ -201,17 +205,18 @@ def test_a_reading_speaks_of_the_figures_that_are_shown(results, tmp_path):
 
 def test_one_alone_is_the_best_of_nothing(results, tmp_path):
     methods = [trained(SETTINGS, name) for name in ("cdpr", "grpo", "without_lambda_cost")]
-    found = {m.name: Results(SETTINGS, results, methods).summary(m, IN_DOMAIN, "greedy") for m in methods}
-    both = marked_cells(found, found, IN_DOMAIN_FIGURES)
+    found = Results(SETTINGS, results, methods)
+    both = marked_cells(found, IN_DOMAIN_METRICS, "greedy", [m.name for m in methods])
     assert (both["cdpr"]["aec"].mark, both["grpo"]["aec"].mark) == ("best", "second")
-    for competing in (["cdpr"], ["cdpr", "without_lambda_cost"]):  # the third was not measured
-        alone = marked_cells(found, competing, IN_DOMAIN_FIGURES)
+    for rivals in (["cdpr"], ["cdpr", "without_lambda_cost"]):  # the third was not measured
+        alone = marked_cells(found, IN_DOMAIN_METRICS, "greedy", rivals)
+        assert isinstance(alone.pop("without_lambda_cost"), Hole)
         assert not any(cell.mark for cells in alone.values() for cell in cells.values())
     for path in results.glob("evaluations/*"):
         if not path.name.startswith("cdpr"):
             shutil.rmtree(path)
     for write in (ablations.write_ablations, dynamic_vs_static.write_dynamic_vs_static):
-        made = texts(write(SETTINGS, results, tmp_path / "t"))
+        made = texts(write, results, tmp_path / "t")
         ours = made[".md"].split("## As printed")[0]
         assert "70.00 [" in ours and "**" not in ours.replace("***", "") and r"\textbf{70" not in made[".tex"]
 
@@ -228,9 +233,8 @@ def test_leak_control_and_the_sample_case_say_which_runs_diverged(results, tmp_p
     write_records(tmp_path / "a.jsonl", [record(i) for i in range(CASES)])
 
     def made() -> tuple[dict[str, str], dict[str, str]]:
-        leak = leak_control.write_leak_control(SETTINGS, results, tmp_path / "l")
-        sample = sample_case.write_sample_case(SETTINGS, tmp_path / "a.jsonl", results, tmp_path / "s")
-        return texts(leak), texts(sample)
+        leak = texts(leak_control.write_leak_control, results, tmp_path / "l")
+        return leak, texts(sample_case.write_sample_case, results, tmp_path / "s", cases=tmp_path / "a.jsonl")
 
     assert not any("diverged" in text for forms in made() for text in forms.values())
     sound = read_csv(made()[1][".csv"])
@@ -275,7 +279,7 @@ def test_a_digest_chooses_the_case_and_every_run_is_told(results, tmp_path):
     chosen = samples[0].case.note_id
     path = results / "evaluations/warm_start/mimic_iv.jsonl"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if chosen not in line))
-    made = texts(sample_case.write_sample_case(SETTINGS, tmp_path / "a.jsonl", results, tmp_path / "t"))
+    made = texts(sample_case.write_sample_case, results, tmp_path / "t", SETTINGS, cases=tmp_path / "a.jsonl")
     check_latex(made[".tex"], tmp_path)
     assert r"$\mu$g/m$^2$ $\geq$ 38 $^{\circ}$C \textbar{} a \& b\_c" in made[".tex"] and "(U+691C)" in made[".tex"]
     assert "smallest digest of evaluation.seed (0) and the note's id" in made[".md"] and "synthetic" in made[".md"]
@@ -299,7 +303,7 @@ def test_a_digest_chooses_the_case_and_every_run_is_told(results, tmp_path):
 
     write_records(tmp_path / "c.jsonl", [record(i, diagnosis_results="Flu") for i in range(CASES)])
     with pytest.raises(EvaluationError, match=r"field 'gold'.*evaluate it again"):
-        sample_case.write_sample_case(SETTINGS, tmp_path / "c.jsonl", results, tmp_path / "t")
+        texts(sample_case.write_sample_case, results, tmp_path / "t", cases=tmp_path / "c.jsonl")
     write_records(tmp_path / "d.jsonl", [record(1, split="train")])
     with pytest.raises(ValueError, match="no case of split 'test'"):
         sample_case.choose_case(SETTINGS, tmp_path / "d.jsonl")
@@ -313,7 +317,7 @@ def test_nothing_of_a_case_that_not_everyone_may_see(credentialed, results, tmp_
     cases = [record(i) for i in range(3)] + [record(9, **secret)]
     write_records(tmp_path / "a.jsonl", cases if credentialed else cases[-1:])
     settings = parse_settings({"data": {"mimic_iv": {"path": None if credentialed else "mine"}}})
-    made = texts(sample_case.write_sample_case(settings, tmp_path / "a.jsonl", results, tmp_path / "t"))
+    made = texts(sample_case.write_sample_case, results, tmp_path / "t", settings, cases=tmp_path / "a.jsonl")
     check_latex(made[".tex"], tmp_path)
     reason = "not shown: cases are credentialed" if credentialed else "not shown: under their licence"
     for text in made.values():

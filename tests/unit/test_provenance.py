@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cdpr.records import RunRecord
 from cdpr.results.provenance import ProvenanceError, check_prices, check_provenance, check_training
 from cdpr.settings import parse_settings
 
@@ -73,3 +74,24 @@ def test_evaluations_under_other_settings_are_refused(tmp_path, parameters, mess
     record(path.with_suffix(".run.json"), parameters=parameters)
     with pytest.raises(ProvenanceError, match=message):
         check_provenance(SETTINGS, [path])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"run_key": 7}', '{"inputs": {"cases": "a"}}'])
+def test_a_broken_record_is_named(tmp_path, text):
+    path = tmp_path / "training/cdpr-seed0/run.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(ProvenanceError, match=r"cdpr-seed0/run\.json: no run\.json"):
+        check_training(SETTINGS, tmp_path, ["cdpr-seed0"])
+
+
+def test_a_record_is_named_as_the_index_lists_it():
+    trained = RunRecord(stage="train", options={"run": "cdpr-seed0"})
+    evaluated = RunRecord(stage="evaluate", options={"run": "cdpr-seed0", "dataset": "private"})
+    others = [RunRecord(stage="ingest", options={"dataset": "private"}), RunRecord(stage="main_table")]
+    assert [r.name for r in (trained, evaluated, *others)] == [
+        "cdpr-seed0", "cdpr-seed0/private", "ingest/private", "main_table",
+    ]  # fmt: skip
+    assert [r.experiment for r in (trained, evaluated, *others)] == [
+        "cdpr/training", "cdpr/evaluation", "cdpr/pipeline", "cdpr/pipeline",
+    ]  # fmt: skip

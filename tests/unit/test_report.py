@@ -14,9 +14,14 @@ import pytest
 
 from cdpr.evaluation import metrics
 from cdpr.evaluation.metrics import EvaluationError, read_evaluation
-from cdpr.report import figures, style
+from cdpr.job import Job
+from cdpr.report import learning_curves, style
+from cdpr.report.accuracy_cost import frontier, plot_accuracy_cost
 from cdpr.report.comparators import write_comparators
-from cdpr.report.main_table import write_main_results
+from cdpr.report.learning_curves import plot_learning_curves
+from cdpr.report.main_table import main_sheet, write_main_table
+from cdpr.report.training_efficiency import plot_training_efficiency
+from cdpr.results import methods
 from cdpr.results.curves import CurveError, diverged_at, read_curves
 from cdpr.results.methods import main_methods, trained
 from cdpr.results.paper import read_main_results
@@ -34,6 +39,7 @@ RUNS = {
     "all_tests": (9, 10, 30.0), "value_of_information": (8, 2, 12.0),
 }  # fmt: skip
 SETTINGS = parse_settings({"seeds": [0, 1], "evaluation": {"bootstrap": 200}, "utility": {"cost_unit_usd": 10}})
+PLOTS = (plot_training_efficiency, plot_learning_curves, plot_accuracy_cost)
 
 
 def row(number: int, decoding: str, correct: bool, tests: int, price: float) -> dict:
@@ -54,7 +60,7 @@ def write_rows(path: Path, rows: list[dict]) -> Path:
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("results")
-    learned = {run for method in main_methods(SETTINGS) if method.decodes for run in method.runs}
+    learned = {run for method in main_methods(SETTINGS) if not method.knows_hospital for run in method.runs}
     for run, (right, tests, price) in RUNS.items():
         for dataset, count in CASES.items():
             rows = [
@@ -67,7 +73,7 @@ def pristine(tmp_path_factory) -> Path:
         for seed in SETTINGS.seeds:
             measured = [
                 {"step": s, "seconds": s * 2.0 * (seed + 1), "tokens": 100 * s}
-                | {f"validation/{m}": 0.1 + 0.01 * slope * s + 0.02 * seed for m in figures.PANELS}
+                | {f"validation/{m}": 0.1 + 0.01 * slope * s + 0.02 * seed for m in learning_curves.PANELS}
                 for s in (0, 10, 20)
             ]
             between = [{"step": 5, "seconds": 1.0, "tokens": 5, "train/accuracy": 0.2}]
@@ -88,12 +94,25 @@ def made(pristine, tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
-    monkeypatch.setitem(style._PARAMETERS, "savefig.dpi", 40)
+    monkeypatch.setitem(style.PARAMETERS, "savefig.dpi", 40)
+
+
+def job(results: Path, stem: Path) -> Job:
+    """The job of a table or figure over ``results`` that writes ``stem`` + an ending."""
+    out = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("csv", "md", "tex", "png", "pdf")}
+    return Job("test", "0" * 16, {"results": results}, out)
+
+
+def make(stage, results: Path, stem: Path, settings=SETTINGS) -> dict[str, bytes]:
+    """What a table or figure writes, by ending."""
+    done = job(results, stem)
+    stage(settings, done)
+    return {path.suffix: path.read_bytes() for path in done.out.values() if path.exists()}
 
 
 def write(results: Path, out: Path, settings=SETTINGS) -> dict[str, str]:
-    written = write_main_results(settings, results, out / "tables" / "main_results")
-    return {path.suffix: path.read_text(encoding="utf-8") for path in written}
+    written = make(write_main_table, results, out / "tables" / "main_results", settings)
+    return {kind: text.decode() for kind, text in written.items()}
 
 
 def lines_of(text: str) -> dict[tuple[str, str, str], dict[str, str]]:
@@ -240,12 +259,12 @@ def test_same_input_same_bytes(pristine, tmp_path):
     stems = [tmp_path / name / "figure" for name in ("one", "two")]
     tables = [write(pristine, stem.parent) for stem in stems]
     assert tables[0] == tables[1]
-    for plot in (figures.plot_training_efficiency, figures.plot_learning_curves, figures.plot_accuracy_cost):
-        first, second = ([path.read_bytes() for path in plot(SETTINGS, pristine, stem)] for stem in stems)
+    for plot in PLOTS:
+        first, second = (make(plot, pristine, stem.with_name(plot.__name__)) for stem in stems)
         assert first == second
-        assert first[0].startswith(b"\x89PNG") and first[1].startswith(b"%PDF")
-        assert b"CreationDate" not in first[1] and b"/FontFile2" in first[1]
-        assert ink(first[0]) > 0.01
+        assert first[".png"].startswith(b"\x89PNG") and first[".pdf"].startswith(b"%PDF")
+        assert b"CreationDate" not in first[".pdf"] and b"/FontFile2" in first[".pdf"]
+        assert ink(first[".png"]) > 0.01
 
 
 def ink(png: bytes) -> float:
@@ -260,8 +279,9 @@ def ink(png: bytes) -> float:
 def test_figures_without_results_say_so(tmp_path):
     curves = read_curves(tmp_path, trained(SETTINGS, "cdpr"), ["accuracy"])
     assert curves.missing == ("training/cdpr-seed0/metrics.jsonl", "training/cdpr-seed1/metrics.jsonl")
-    for plot in (figures.plot_learning_curves, figures.plot_accuracy_cost):
-        assert all(path.stat().st_size > 1000 for path in plot(SETTINGS, tmp_path, tmp_path / "f"))
+    for plot in PLOTS[1:]:
+        drawn = make(plot, tmp_path, tmp_path / "f")
+        assert drawn.keys() == {".png", ".pdf"} and all(len(content) > 1000 for content in drawn.values())
 
 
 def test_curves_share_steps_and_never_extrapolate(results):
@@ -319,15 +339,14 @@ def test_a_diverged_seed_ends_only_itself(results):
 def test_figures_and_tables_show_which_runs_diverged(results, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure) or [])
-    plots = (figures.plot_training_efficiency, figures.plot_learning_curves, figures.plot_accuracy_cost)
-    for plot in plots:
-        plot(SETTINGS, results, tmp_path / "f")
+    for plot in PLOTS:
+        plot(SETTINGS, job(results, tmp_path / "f"))
     assert not any("diverged" in text.get_text() for figure in drawn for text in figure.texts)
     assert not any(line.get_marker() == "x" for figure in drawn for axes in figure.axes for line in axes.lines)
     drawn.clear()
     break_off(results, "cdpr-seed1", 13)
-    for plot in plots:
-        plot(SETTINGS, results, tmp_path / "f")
+    for plot in PLOTS:
+        plot(SETTINGS, job(results, tmp_path / "f"))
     for figure in drawn:
         assert "cdpr-seed1 at step 13" in figure.texts[1].get_text()
     efficiency, learning = (figure.axes[0] for figure in drawn[:2])
@@ -336,7 +355,7 @@ def test_figures_and_tables_show_which_runs_diverged(results, tmp_path, monkeypa
     assert ends == [[[40.0, pytest.approx(42)]], [[10.0, pytest.approx(42)]]]
     healthy = [line.get_xdata().tolist() for line in learning.lines if line.get_label() == "CDPR (ours)"]
     assert healthy == [[0, 10], [10, 20]]
-    written = {path.suffix: path.read_text() for path in write_comparators(SETTINGS, results, tmp_path / "t")}
+    written = {kind: text.decode() for kind, text in make(write_comparators, results, tmp_path / "t").items()}
     row = next(r for r in csv.DictReader(written[".csv"].splitlines()) if r["variant"] == "cdpr")
     assert row["status"] == "measured; cdpr-seed1 diverged at step 13"
     assert float(row["minutes"]) == pytest.approx(40 / 60, abs=1e-6)  # 40 s each, seed 1 up to its last validation
@@ -360,20 +379,20 @@ def test_training_of_another_tier_or_on_other_cases_is_no_line_beside(results, t
     own = {"tier": "demo", "inputs": {"cases": {"sha256": "same"}}}
     for run in ("cdpr-seed0", "cdpr-seed1", "grpo-seed0"):
         (results / "training" / run / "run.json").write_text(json.dumps(own | (record if run == of else {})))
-    for make in (figures.plot_training_efficiency, figures.plot_learning_curves, write_comparators):
+    for stage in (*PLOTS[:2], write_comparators):
         with pytest.raises(ProvenanceError, match=of):
-            make(SETTINGS, results, tmp_path / "f")
+            stage(SETTINGS, job(results, tmp_path / "f"))
     assert not list(tmp_path.glob("f*"))
 
 
 def test_frontier_keeps_what_nobody_beats():
-    assert figures.frontier([(0, 20), (30, 50), (80, 40), (40, 70), (40, 60), (400, 78)]) == [
+    assert frontier([(0, 20), (30, 50), (80, 40), (40, 70), (40, 60), (400, 78)]) == [
         (0, 20), (30, 50), (40, 70), (400, 78),
     ]  # fmt: skip
 
 
 def test_comparators_stand_side_by_side_with_what_their_training_cost(results, tmp_path):
-    written = {path.suffix: path.read_text() for path in write_comparators(SETTINGS, results, tmp_path / "t")}
+    written = {kind: text.decode() for kind, text in make(write_comparators, results, tmp_path / "t").items()}
     rows = list(csv.DictReader(written[".csv"].splitlines()))
     assert [r["method"] for r in rows[:2]] == ["Warm-started tiny policy", "GRPO"] and len(rows) == 2 * 9
     cdpr = next(r for r in rows if r["method"] == "CDPR (ours)" and r["decoding"] == "greedy")
@@ -385,11 +404,61 @@ def test_comparators_stand_side_by_side_with_what_their_training_cost(results, t
 
 
 def test_looks_differ_without_colour():
-    looks = style.LOOKS.values()
+    entries = (*SETTINGS.experiments.variants.values(), *SETTINGS.agents.values())
+    looks = [entry.look for entry in entries if entry.look]
     assert len({look.marker for look in looks}) == len(looks)
     for where in ("learning_curves", "training_efficiency"):
-        drawn = shown(SETTINGS, where)
-        assert len({style.LOOKS[name].line for name in drawn}) == len(drawn)
+        drawn = [style.look_of(SETTINGS, name) for name in shown(SETTINGS, where)]
+        assert len({look.line for look in drawn}) == len(drawn)
+
+
+def test_an_agent_of_the_registry_is_a_row_without_more_ado(results, tmp_path):
+    agents = SETTINGS.model_dump()["agents"] | {"mine": {"label": "My model", "group": "open", "model": "models/mine"}}
+    settings = parse_settings(SETTINGS.model_dump() | {"agents": agents})
+    (added,) = set(main_methods(settings)) - set(main_methods(SETTINGS))
+    assert (added.name, added.label, added.runs, added.learned) == ("mine", "My model", ("mine",), True)
+    lost = lines_of(write(results, tmp_path, settings)[".csv"])["mine", "mimic_iv", "greedy"]
+    assert lost["status"] == "missing: evaluations/mine/mimic_iv.jsonl"
+    shutil.copytree(results / "evaluations/warm_start", results / "evaluations/mine")
+    whole = lines_of(write(results, tmp_path, settings)[".csv"])
+    for place in (*CASES, "average"):
+        mine, same = (whole[name, place, "sampled"] for name in ("mine", "warm_start"))
+        assert mine["accuracy"] == same["accuracy"] != "" and mine["status"] == "measured"
+    order = [method.name for method in main_methods(settings)]
+    assert order.index("Baichuan-M1-32B") < order.index("mine") < order.index("MedAgent")
+    assert order.index("utility_grpo") < order.index("DiagAgent-14B") < order.index("cdpr") < order.index("zero_test")
+
+
+def test_a_fourth_benchmark_is_no_part_of_the_average(results, tmp_path, monkeypatch):
+    before = lines_of(write(results, tmp_path / "a")[".csv"])
+    monkeypatch.setitem(methods.DATASETS, "agentclinic", "AgentClinic")
+    for run in RUNS:
+        rows = [row(i, decoding, True, 9, 50.0) for decoding in ("greedy", "sampled") for i in range(8)]
+        write_rows(results / "evaluations" / run / "agentclinic.jsonl", rows)
+    made = write(results, tmp_path / "b")
+    after = lines_of(made[".csv"])
+    assert after["cdpr", "agentclinic", "greedy"]["k"] == "8+8"
+    assert {place for _, place, _ in after.keys() - before.keys()} == {"agentclinic"}
+    assert {key: after[key] for key in before} == before
+    assert "AgentClinic (OOD) Acc." in made[".md"] and "No part of the average: AgentClinic." in made[".md"]
+    assert make(plot_accuracy_cost, results, tmp_path / "f")
+
+
+def test_every_measured_cell_names_its_runs(pristine):
+    parts = main_sheet(SETTINGS, pristine).parts
+    for title, table in parts:
+        for line in (line for line in table.rows if isinstance(line, Row) and not line.hole):
+            runs = {column.key: table.cell(line, column).runs for column in table.columns}
+            assert "printed in the paper" not in title or not any(runs.values())
+            assert not any(runs.get(key) for key in ("method", "seeds", "dataset", "cases"))
+    wide = parts[0][1]
+    cdpr = next(line for line in wide.rows if isinstance(line, Row) and line.cells["method"] == "CDPR (ours)")
+    of = {column.key: wide.cell(cdpr, column).runs for column in wide.columns}
+    assert of["private.aec"] == (("cdpr-seed0", "private"), ("cdpr-seed1", "private"))
+    assert set(of["average.utility"]) == {(f"cdpr-seed{seed}", d) for d in CASES for seed in (0, 1)}
+    paired = next(table for title, table in parts if title.startswith("CDPR (ours) against GRPO"))
+    change = paired.cell(paired.rows[1], paired.columns[2])
+    assert change.runs == tuple((f"{name}-seed{seed}", "clinicalbench") for name in ("cdpr", "grpo") for seed in (0, 1))
 
 
 def test_latex_is_sound(made, tmp_path):
@@ -427,6 +496,7 @@ def test_table_forms_agree():
 
 def test_only_the_declared_settings_are_read(pristine, tmp_path):
     read = [
+        "agents",
         "experiments",
         "tier",
         "seeds",

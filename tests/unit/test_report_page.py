@@ -14,16 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from cdpr.cases import CaseRecord, write_records
+from cdpr.job import Job
 from cdpr.report import report_page
-from cdpr.report.headline import BETTER, OPEN, WORSE, differences, headline
-from cdpr.report.main_table import write_main_results
-from cdpr.report.page_markdown import inline, parts
-from cdpr.report.report_page import SECTIONS, all_methods, banner, write_report_page
+from cdpr.report.card_counts import count_cases, data_card
+from cdpr.report.headline import headline
+from cdpr.report.report_page import CHAPTERS, all_methods, banner, write_report
 from cdpr.results.methods import DATASETS, main_methods
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
+from cdpr.results.table import Heading, Row
 from cdpr.settings import parse_settings
-from cdpr.stages.report_page import indexed
+from cdpr.settings.experiments import shipped_experiments
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.
@@ -31,7 +33,10 @@ RUNS = {
     "warm_start": (4, 20.0), "static": (7, 300.0), "grpo-seed0": (5, 30.0), "grpo-seed1": (5, 32.0),
     "cdpr-seed0": (8, 10.0), "cdpr-seed1": (7, 12.0), "zero_test": (2, 0.0),
 }  # fmt: skip
-BASE = {"seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}, "utility": {"cost_unit_usd": 10}}
+EXPERIMENTS = shipped_experiments().model_dump()
+EXPERIMENTS["variants"]["without_lambda_na"]["label"] = HOSTILE
+BASE = {"seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}, "utility": {"cost_unit_usd": 10},
+        "experiments": EXPERIMENTS}  # fmt: skip
 SETTINGS = parse_settings(BASE)
 
 
@@ -56,6 +61,17 @@ def write_run(folder: Path, run: str, dataset: str, right: int, cost: float, cas
     path.with_name(f"{dataset}.run.json").write_text(json.dumps(record))
 
 
+def patient(number: int, **changes) -> CaseRecord:
+    """A case of the evaluations."""
+    fields = {
+        "note_id": f"c{number:03d}", "case_summary": f"- Chief Complaint: toe {HOSTILE}", "final_diagnosis": "b",
+        "key_pertinent_results_dict": {"Urate": HOSTILE}, "diagnosis_results": "b", "exam_cost_map": {"Urate": 9.0},
+        "exam_billing_group": {}, "dataset": "mimic_iv", "split": "test", "subject_key": f"p{number}",
+        "credentialed": False,
+    }  # fmt: skip
+    return CaseRecord(**fields | changes)
+
+
 def key_of(run: str, dataset: str) -> str:
     return hashlib.sha256(f"{run}/{dataset}".encode()).hexdigest()[:16]
 
@@ -76,29 +92,32 @@ def pristine(tmp_path_factory) -> Path:
     for run, (right, cost) in RUNS.items():
         for dataset in DATASETS:
             write_run(folder, run, dataset, right, cost)
-    write_main_results(SETTINGS, folder, folder / "tables" / "main_results")
-    hostile = HOSTILE.replace("|", "\\|")
-    ablations = (
-        "# Ablations\n\n## In-domain\n\n| Variant | Acc. [95%] | as printed |\n| :-- | --: | --: |\n"
-        f"| CDPR (ours) | **75.00 [1.00, 2.00]** | 53.07 |\n| {hostile} | 1 | 2 |\n"
-        "| w/o R_proc — *missing: evaluations/x.jsonl* | — | — |\n\n- a note\n\n"
-        "## Changes against GRPO, greedy decoding\n\n| Variant | Δ Acc. |\n| :-- | --: |\n| CDPR (ours) | +7.77 |\n\n"
-        "## As printed in the paper\n\n| Variant | Acc. |\n| :-- | --: |\n| CDPR (ours) | 53.07 |\n"
-    )
-    (folder / "tables" / "ablations.md").write_text(ablations)
+    write_run(folder, "without_lambda_na-seed0", "mimic_iv", 6, 11.0)
+    write_run(folder, "without_lambda_na-seed1", "mimic_iv", 6, 13.0)
+    (folder / "tables").mkdir()
+    for name in ("main_results", "ablations", "sample_case"):  # what the page shows is made again from the evaluations
+        (folder / "tables" / f"{name}.md").write_text("made")
+    cases = [patient(number) for number in range(30)]
+    (folder / "cases").mkdir()
+    write_records(folder / "cases/mimic_iv.jsonl", cases)
     for name in ("accuracy_cost", "sensitivity"):
         png(folder / "figures" / f"{name}.png")
     (folder / "cards").mkdir()
-    (folder / "cards" / "private.md").write_text(f"# Card {HOSTILE}\n\n## Counts {HOSTILE}\n\n{HOSTILE}\n")
+    told = {"read": 31, "kept": 30, "funnel": [{"rule": HOSTILE, "dropped": 1, "left": 30}], "leaks": [], "events": {},
+            "warnings": [HOSTILE], "splits": {"test": 30}}  # fmt: skip
+    tally = count_cases(folder / "cases/mimic_iv.jsonl", [])
+    card = data_card(SETTINGS, "private", tally, told, [], {"cases": "5a17"})
+    (folder / "cards/private.json").write_text(json.dumps(card))
     claims = [
         {"id": "a1", "place": "Abstract", "says": f"CDPR is cheaper {HOSTILE}", "verdict": "same direction",
          "headline": True, "measured": -19.25, "low": -21.0, "high": -17.0, "unit": "USD", "clear": True,
-         "n": 30, "seeds": 2, "runs": ["cdpr-seed0", "grpo-seed1/private", HOSTILE]},
-        {"id": "t1", "place": "Table 1", "says": "a figure", "verdict": "not run (synthetic cases)", "printed": 53.07},
+         "n": 30, "seeds": [0, 1], "runs": ["cdpr-seed0", "grpo-seed1/private", HOSTILE]},
+        {"id": "t1", "place": "Table 1", "says": "a figure", "verdict": "not run", "why": "synthetic cases",
+         "printed": ["53.07"]},
     ]  # fmt: skip
     audit = [
-        {"id": "mean", "place": "Table 1", "says": HOSTILE, "printed": 1.0, "recomputed": 2.0, "agrees": False},
-        {"id": "ok", "place": "Table 1", "says": "fine", "printed": 1, "recomputed": 1, "agrees": True},
+        {"id": "mean", "place": "Table 1", "says": HOSTILE, "printed": "1.0", "recomputed": "2.0", "agrees": False},
+        {"id": "ok", "place": "Table 1", "says": "fine", "printed": "1", "recomputed": "1", "agrees": True},
     ]
     (folder / "claims.json").write_text(json.dumps({"tier": "demo", "claims": claims, "audit": audit}))
     return folder
@@ -115,7 +134,9 @@ def page(pristine, tmp_path_factory) -> Page:
 
 
 def write(folder: Path, out: Path, settings=SETTINGS) -> str:
-    return write_report_page(settings, folder, out / "report.html", indexed).read_text(encoding="utf-8")
+    page = out / "report.html"
+    write_report(settings, Job("report_page", "0" * 16, {"results": folder}, {"html": page}))
+    return page.read_text(encoding="utf-8")
 
 
 class Page(HTMLParser):
@@ -147,15 +168,16 @@ def test_nothing_is_fetched_and_nothing_breaks_out(page):
     assert "url(" not in page.source and "@import" not in page.source
     assert "default-src 'none'" in page.source
     assert HOSTILE in page.text  # in the ledger, as text
-    assert "-19.25 [-21.00, -17.00] USD, clear; N = 30, seeds 2" in page.text
-    assert page.text.count("alert(2)") >= 5 and "SECRET" not in page.source
+    assert "-19.25 [-21.00, -17.00] USD, clear; N = 30, seeds 0, 1" in page.text
+    assert page.text.count("alert(2)") >= 10
     assert len(page.source) < 5e6
 
 
 def test_every_link_has_a_target_and_every_image_a_text(page):
     ids = page.values("id")
     assert len(ids) == len(set(ids))
-    targets = [link[1:] for name in ("href", "data-also") for link in page.values(name) if link.startswith("#")]
+    targets = [link[1:] for link in page.values("href") if link.startswith("#")]
+    targets += [also for links in page.values("data-also") for also in links.split()]
     assert len(targets) > 100 and set(targets) <= set(ids)
     assert all(attributes.get("alt") for tag, attributes in page.tags if tag == "img")
     assert page.count("th") == len([a for t, a in page.tags if t == "th" and a.get("scope")])
@@ -166,22 +188,31 @@ def test_every_link_has_a_target_and_every_image_a_text(page):
 def test_numbers_lead_to_their_runs(page):
     wide = page.source.split("Every agent on every benchmark.")[1].split("</table>")[0]
     row = wide.split('<th scope="row">CDPR (ours)</th>')[1].split("</tr>")[0]
-    links = re.findall(r'href="#([^"]+)"', row)
-    assert links == [f"made-cdpr-{d}" for d in DATASETS for _ in range(3)] + ["made-cdpr"] * 4
+    links = [(href, *also.split()) for href, also in re.findall(r'href="#([^"]+)" data-also="([^"]+)"', row)]
+    runs = {d: tuple(f"made-cdpr-seed{seed}-{d}" for seed in (0, 1)) for d in DATASETS}
+    everything = tuple(run for of_dataset in runs.values() for run in of_dataset)
+    assert links == [runs[d] for d in DATASETS for _ in range(3)] + [everything] * 4
     paired = page.source.split("CDPR (ours) against GRPO, greedy decoding</h3>")[1].split("</table>")[0]
-    assert 'href="#made-cdpr-private" data-also="#made-grpo-private"' in paired
-    assert 'href="#made-cdpr-mimic_iv" data-also="#made-grpo-mimic_iv">+7.77</a>' in page.source
-    block = page.source.split('id="made-cdpr-mimic_iv"')[1].split('id="made-')[0]
-    for run in ("cdpr-seed0", "cdpr-seed1"):
-        key = key_of(run, "mimic_iv")
-        assert key in block and f"tags.`cdpr.run_key` = &#39;{key}&#39;" in block
-        assert f"snakemake --cores all results/evaluations/{run}/mimic_iv.jsonl" in block
+    both = [f"made-{name}-seed{seed}-private" for name in ("cdpr", "grpo") for seed in (0, 1)]
+    assert f'href="#{both[0]}" data-also="{" ".join(both[1:])}"' in paired
+    block = page.source.split('id="made-cdpr-seed1-mimic_iv"')[1].split('id="made-')[0]
+    key = key_of("cdpr-seed1", "mimic_iv")
+    assert key in block and f"tags.`cdpr.run_key` = &#39;{key}&#39;" in block
+    assert "snakemake --cores all results/evaluations/cdpr-seed1/mimic_iv.jsonl" in block
     assert "cdpr/evaluation, run cdpr-seed1/mimic_iv" in block and "c0de" in block
+    # What trains the same thing is shown with the same runs.
+    changes = page.source.split("Changes against CDPR (ours), greedy decoding</h3>")[1].split("</table>")[0]
+    row = changes.split('<th scope="row">w/o R_proc</th>')[1].split("</tr>")[0]
+    assert 'href="#made-grpo-seed0-mimic_iv" data-also="made-grpo-seed1-mimic_iv made-cdpr-seed0-mimic_iv' in row
 
 
-def test_what_the_paper_prints_leads_to_no_run(page):
-    assert 'href="#made-cdpr-mimic_iv"><strong>75.00 [1.00,\u00a02.00]</strong></a>' in page.source
-    assert '<td class="r">53.07</td>' in page.source and not re.search(r"<a[^>]*>53\.07", page.source)
+def test_marks_stand_and_what_the_paper_prints_leads_to_no_run(page):
+    part = page.source.split("<h2>Ablations</h2>")[1]
+    row = part.split('<th scope="row">CDPR (ours)</th>')[1].split("</tr>")[0]
+    found = re.search(r'data-also="made-cdpr-seed1-mimic_iv"><strong>75\.00 \[([^]]+)\]</strong></a>', row)
+    assert found and found[1].count(",\u00a0") == 1  # an interval breaks nowhere but before its bracket
+    printed = part.split("Nothing here was measured by this pipeline.")[1].split("</table>")[0]
+    assert '<td class="r">53.07</td>' in printed and "href" not in printed
 
 
 def test_the_answer_comes_first_and_the_tier_before_it(page):
@@ -204,50 +235,54 @@ def test_a_diverged_seed_stands_beside_the_answer(results, tmp_path):
     answers, table = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
     said = "cdpr-seed1 diverged at step 9"
     assert len(answers) == 4 and all(f" {said}: evaluated with the weights before." in a.sentence for a in answers)
-    for _, entries in table:
-        assert [entry.diverged for entry in entries] == [said if entry.method == "cdpr" else "" for entry in entries]
+    for row in (row for row in table.rows if isinstance(row, Row)):
+        name = row.cells["method"]
+        assert (said in name.note) == name.value.startswith("CDPR (ours)")
     source = write(results, tmp_path)
     assert source.index(said) < source.index("<nav") and source.count(f"2 seeds; {said}") == 2 * 3
+    assert [row.title for row in table.rows if isinstance(row, Heading)][1] == "In-domain: ours minus theirs"
 
 
-def test_differences_are_those_of_the_paired_tables(pristine):
+def test_the_average_of_differences_resamples_each_data_set(pristine):
     results = Results(SETTINGS, pristine, main_methods(SETTINGS))
     ours, grpo, backbone = map(results.method, ("cdpr", "grpo", "warm_start"))
-    paired = results.compare(ours, grpo, "private", "greedy").differences
-    assert differences(results, ours, grpo, "private", "greedy") == paired
-    at = differences(results, ours, grpo, "average", "greedy")
-    single = [results.compare(ours, grpo, d, "greedy").differences["accuracy"] for d in DATASETS]
-    assert at["accuracy"].mean == pytest.approx(sum(e.mean for e in single) / 3)
+    at = results.compare(ours, grpo, "average", "greedy")
+    single = [results.compare(ours, grpo, d, "greedy") for d in DATASETS]
+    accuracy, parts = at.differences["accuracy"], [one.differences["accuracy"] for one in single]
+    assert accuracy.mean == pytest.approx(sum(e.mean for e in parts) / 3)
     # three data sets resampled for themselves know their mean better than each alone
-    assert at["accuracy"].high - at["accuracy"].low < min(e.high - e.low for e in single)
-    one = differences(results, ours, backbone, "mimic_iv", "greedy")["accuracy"]
-    assert one.by_seed == pytest.approx((0.4, 0.3))  # one backbone stands against every seed
+    assert accuracy.high - accuracy.low < min(e.high - e.low for e in parts)
+    assert set(at.runs) == {(f"{n}-seed{seed}", d) for n in ("cdpr", "grpo") for seed in (0, 1) for d in DATASETS}
+    one = results.compare(ours, backbone, "mimic_iv", "greedy")
+    assert one.differences["accuracy"].by_seed == pytest.approx((0.4, 0.3))  # one backbone stands against every seed
+    assert one.runs == (("cdpr-seed0", "mimic_iv"), ("cdpr-seed1", "mimic_iv"), ("warm_start", "mimic_iv"))
 
 
 @pytest.mark.parametrize(
     ("right", "cost", "said", "verdicts"),
     [
-        (8, 10.0, "Yes: more accurate and cheaper", (BETTER, BETTER)),
-        (2, 10.0, "In part: cheaper, but less accurate", (WORSE, BETTER)),
-        (5, 10.0, "In part: cheaper, no difference in accuracy shown", (OPEN, BETTER)),
-        (8, 99.0, "In part: more accurate, but costlier", (BETTER, WORSE)),
-        (5, 99.0, "No: no difference in accuracy shown, costlier", (OPEN, WORSE)),
+        (8, 10.0, "Yes: more accurate and cheaper", ("better", "better")),
+        (2, 10.0, "In part: cheaper, but less accurate", ("worse", "better")),
+        (5, 10.0, "In part: cheaper, no difference in accuracy shown", ("", "better")),
+        (8, 99.0, "In part: more accurate, but costlier", ("better", "worse")),
+        (5, 99.0, "No: no difference in accuracy shown, costlier", ("", "worse")),
     ],
 )
 def test_the_answer_says_what_the_intervals_show(results, right, cost, said, verdicts):
     for seed in (0, 1):
         write_run(results, f"cdpr-seed{seed}", "mimic_iv", right, cost)
         write_run(results, f"grpo-seed{seed}", "mimic_iv", 5, 30.0)
-    answers, rows = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
+    answers, table = headline(Results(SETTINGS, results, main_methods(SETTINGS)), "greedy")
     assert answers[0].short == said
-    assert tuple(figure.verdict for figure in rows[0][1][3].figures)[:2] == verdicts
+    change = next(row for row in table.rows if isinstance(row, Row) and "−" in row.cells["method"].value)
+    assert tuple(change.cells[name].mark for name in ("accuracy", "aec")) == verdicts
 
 
 def test_what_is_missing_is_a_labelled_hole(tmp_path):
     text = write(tmp_path / "nothing", tmp_path)
     holes = re.findall(r'<p class="hole">(.*?)</p>', text)
-    shown = [f"figures/{name}.png" for s in SECTIONS for name in s.figures]
-    shown += [f"tables/{s.table}.md" for s in SECTIONS if s.table] + ["claims.json", "cards/private.md"]
+    shown = [f"figures/{name}.png" for s in CHAPTERS for name in s.figures]
+    shown += [f"tables/{s.table}.md" for s in CHAPTERS if s.table] + ["claims.json", "cards/private.json"]
     for path in shown:
         assert any(hole.startswith(f"missing: {path}") and f"cores all results/{path}" in hole for hole in holes), path
     assert text.count("Not known") == 4 and "missing: evaluations/cdpr-seed0/mimic_iv.jsonl" in text
@@ -255,7 +290,7 @@ def test_what_is_missing_is_a_labelled_hole(tmp_path):
 
 def test_a_lost_seed_is_a_hole_in_the_head(results, tmp_path):
     (results / "evaluations/grpo-seed1/private.jsonl").unlink()
-    text = Page(write(results, tmp_path)).text
+    text = Page(write(results, tmp_path).partition("<nav")[0]).text
     assert text.count("missing: evaluations/grpo-seed1/private.jsonl") == 3  # answer, row, difference of the average
     assert text.count("Yes: more accurate and cheaper") == 3
 
@@ -290,11 +325,14 @@ def test_a_broken_ledger_is_named(results, tmp_path, text):
 
 
 def test_credentialed_cases_stay_out(results, tmp_path):
-    (results / "tables/sample_case.md").write_text("# Case\n\nPATIENT TEXT\n")
+    cases = [patient(number, case_summary="- Chief Complaint: PATIENT TEXT") for number in range(30)]
+    write_records(results / "cases/mimic_iv.jsonl", cases)
     assert "PATIENT TEXT" in write(results, tmp_path)
     data = {name: {"path": "mine", "credentialed": name == "mimic_iv"} for name in DATASETS}
-    text = write(results, tmp_path, parse_settings(BASE | {"data": data}))
-    assert "PATIENT TEXT" not in text and "not shown: cases are credentialed" in text
+    write_records(results / "cases/mimic_iv.jsonl", [case.model_copy(update={"credentialed": True}) for case in cases])
+    for settings in (parse_settings(BASE | {"data": data}), SETTINGS):  # each sign alone is enough
+        text = write(results, tmp_path, settings)
+        assert "PATIENT TEXT" not in text and "not shown: cases are credentialed" in text
 
 
 def test_images_that_do_not_fit_are_named(results, tmp_path, monkeypatch):
@@ -315,22 +353,6 @@ def test_figures_and_tables_are_whole_on_a_narrow_page(page):
     assert scrolling and page.source.count('<p class="cue" aria-hidden="true">scroll →</p>\n<div class="wide"') == len(
         scrolling
     )
-    assert "75.00 [1.00,\u00a02.00]" in page.text  # an interval breaks nowhere but before its bracket
-
-
-def test_markdown_of_the_tables_is_understood():
-    text = ("# T\n\nCaption\nof two lines\n\n## H *x*\n| A | B\\|c |\n| :-- | --: |\n| ***Group*** |  |\n"
-            "| a — *not run: b* | — |\n| `x` | <ins>1.5</ins> |\n| short |\n- one\n- **two**\n")  # fmt: skip
-    first, second = parts(text)
-    assert (first.title, first.blocks[0].items) == ("", ["Caption of two lines"])
-    grid, notes = second.blocks
-    assert (grid.heads, grid.aligns, notes.kind) == (["A", "B|c"], ["l", "r"], "list")
-    assert [(line.kind, [cell.text for cell in line.cells]) for line in grid.lines] == [
-        ("section", ["Group"]), ("hole", ["a", "not run: b"]), ("row", ["x", "1.5"]), ("row", ["short", ""]),
-    ]  # fmt: skip
-    assert notes.items[1] == "<strong>two</strong>"
-    assert inline("[a](javascript:x) 2*3*4 <b>") == "[a](javascript:x) 2*3*4 &lt;b&gt;"
-    assert inline("see https://a.org/b, c") == 'see <a href="https://a.org/b">https://a.org/b</a>, c'
 
 
 def test_every_variant_stands_once():

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from matplotlib.text import Text
 
+from cdpr.job import Job
 from cdpr.report import style
 from cdpr.report.cost_distribution import learned_methods, plot_cost_distribution, share_at_most
-from cdpr.report.sensitivity import plot_sweeps, read_panels, sweep_table, verdict
+from cdpr.report.sensitivity import plot_further_sensitivity, plot_sensitivity, read_panels, sweep_table, verdict
 from cdpr.results.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.settings.restrict import restrict
-from cdpr.stages.catalogue import STAGES
 
 EVERY_POINT = shipped_experiments().model_copy(update={"points": None})
 SETTINGS = parse_settings(
@@ -82,6 +80,11 @@ def pristine(tmp_path_factory) -> Path:
 @pytest.fixture
 def results(pristine, tmp_path) -> Path:
     return Path(shutil.copytree(pristine, tmp_path / "results"))
+
+
+def job(results: Path, stem: Path) -> Job:
+    """The job of a figure over ``results`` that writes ``stem`` + an ending."""
+    return Job("test", "0" * 16, {"results": results}, {k: stem.with_suffix(f".{k}") for k in ("png", "pdf", "csv")})
 
 
 def lines(results: Path, where: str = "sensitivity", settings=SETTINGS) -> dict[tuple[str, str], dict]:
@@ -157,17 +160,19 @@ def test_only_seeds_that_all_points_share_are_compared(results):
 
 def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp_path, monkeypatch):
     fake_agents(results)
-    monkeypatch.setitem(style._PARAMETERS, "savefig.dpi", 40)
-    first = {
-        path.suffix[1:]: path.read_bytes() for path in plot_sweeps(SETTINGS, results, tmp_path / "a", "sensitivity")
-    }
-    for name in ("plot_sensitivity", "plot_cost_distribution"):
-        out = {kind: tmp_path / f"{name}.{kind}" for kind in first}
-        job = SimpleNamespace(inputs={"results": results}, out=out)
-        importlib.import_module(f"cdpr.stages.{name}").run(restrict(SETTINGS, STAGES[name].reads), job)
-        assert out["png"].read_bytes().startswith(b"\x89PNG") and b"CreationDate" not in out["pdf"].read_bytes()
-        if name == "plot_sensitivity":
-            assert first == {kind: path.read_bytes() for kind, path in out.items()}
+    monkeypatch.setitem(style.PARAMETERS, "savefig.dpi", 40)
+    done = job(results, tmp_path / "a")
+    plot_sensitivity(SETTINGS, done)
+    first = {kind: path.read_bytes() for kind, path in done.out.items()}
+    read = ["agents", "experiments", "tier", "seeds", "evaluation", "data", "costs", "training", "credit", "utility",
+            "policy", "environment", "comparators"]  # fmt: skip
+    for plot in (plot_sensitivity, plot_cost_distribution):
+        again = job(results, tmp_path / plot.__name__)
+        plot(restrict(SETTINGS, read), again)
+        assert again.out["png"].read_bytes().startswith(b"\x89PNG")
+        assert b"CreationDate" not in again.out["pdf"].read_bytes()
+        if plot is plot_sensitivity:
+            assert first == {kind: path.read_bytes() for kind, path in again.out.items()}
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
@@ -177,11 +182,11 @@ def test_words_keep_off_each_other_and_the_tier_is_told(results, tmp_path, monke
     lose(results, "beta_0.25-seed0", "candidates_8-seed0", "utility_grpo-seed1")
     drawn = []
     monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure) or [])
-    plot_sweeps(SETTINGS, results, tmp_path / "a", "sensitivity")
-    plot_sweeps(SETTINGS, results, tmp_path / "b", "further_sensitivity")
-    plot_cost_distribution(SETTINGS, results, tmp_path / "c")
-    plot_sweeps(SETTINGS, tmp_path / "nowhere", tmp_path / "d", "sensitivity")
-    plot_cost_distribution(SETTINGS, tmp_path / "nowhere", tmp_path / "e")
+    plot_sensitivity(SETTINGS, job(results, tmp_path / "a"))
+    plot_further_sensitivity(SETTINGS, job(results, tmp_path / "b"))
+    plot_cost_distribution(SETTINGS, job(results, tmp_path / "c"))
+    plot_sensitivity(SETTINGS, job(tmp_path / "nowhere", tmp_path / "d"))
+    plot_cost_distribution(SETTINGS, job(tmp_path / "nowhere", tmp_path / "e"))
     for figure in drawn:
         with style.drawing():
             figure.canvas.draw()
@@ -238,8 +243,8 @@ def test_a_diverged_run_is_told_in_the_numbers_and_below_the_figures(results, tm
 
     drawn = []
     monkeypatch.setattr(style, "save", lambda figure, stem: drawn.append(figure) or [])
-    plot_sweeps(SETTINGS, results, tmp_path / "a", "sensitivity")
-    plot_cost_distribution(SETTINGS, results, tmp_path / "b")
+    plot_sensitivity(SETTINGS, job(results, tmp_path / "a"))
+    plot_cost_distribution(SETTINGS, job(results, tmp_path / "b"))
     sweep, cost = (figure.texts[1].get_text().replace("\n", " ") for figure in drawn)
     assert "candidates_8-seed0 diverged at step 7" in sweep and sweep.count("cdpr-seed2 diverged at step 9") == 1
     assert "CDPR (ours): training diverged (cdpr-seed2 at step 9)" in cost and "candidates_8" not in cost

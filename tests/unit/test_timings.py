@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cdpr.job import Job
 from cdpr.report.timings import span, write_timings
+from cdpr.settings import parse_settings
 
 HEAD = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time"
 
@@ -20,7 +22,8 @@ def timing(folder: Path, name: str, *rows: tuple) -> None:
 
 
 def write(folder: Path) -> tuple[dict, str]:
-    write_timings(folder, folder / "t.md", folder / "t.json")
+    out = {"md": folder / "t.md", "json": folder / "t.json"}
+    write_timings(parse_settings({}), Job("timings", "0" * 16, {"results": folder}, out))
     return json.loads((folder / "t.json").read_text()), (folder / "t.md").read_text()
 
 

@@ -85,11 +85,13 @@ class Summary:
 @dataclass(frozen=True)
 class Comparison:
     """First method minus second on the same cases: differences with intervals (and their ``draws``, as of
-    :class:`Summary`), and McNemar's test per pair of seeds (the i-th of one with the i-th of the other)."""
+    :class:`Summary`), McNemar's test per pair of seeds (the i-th of one with the i-th of the other), and the
+    evaluations compared, as (run, data set)."""
 
     cases: int
     differences: Mapping[str, Estimate]
     mcnemar: tuple[statistics.McNemar, ...]
+    runs: tuple[tuple[str, str], ...] = ()
     draws: np.ndarray | None = field(default=None, repr=False)
 
     @property
@@ -168,7 +170,8 @@ def compare(first: Sequence[Evaluation], second: Sequence[Evaluation], resamples
     table = np.stack([[one.metric(name) - two.metric(name) for name in METRICS] for one, two in pairs])
     draws = statistics.bootstrap_means(table.mean(axis=0).T, resamples, derive_seed(seed, first[0].dataset))
     tests = tuple(statistics.mcnemar_exact(one.metric("accuracy"), two.metric("accuracy")) for one, two in pairs)
-    return Comparison(len(first[0].note_ids), _estimates(table.mean(axis=2), draws), tests, draws)
+    runs = tuple(dict.fromkeys((each.run, each.dataset) for each in (*first, *second)))
+    return Comparison(len(first[0].note_ids), _estimates(table.mean(axis=2), draws), tests, runs, draws)
 
 
 def _estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Estimate]:

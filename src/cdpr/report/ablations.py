@@ -9,7 +9,7 @@ from pathlib import Path
 from ..evaluation.metrics import Comparison
 from ..evaluation.statistics import detectable_difference
 from ..job import Job
-from ..results.methods import IN_DOMAIN, Method, tier_mark, trained
+from ..results.methods import IN_DOMAIN, OURS, Method, ablation_methods, tier_mark
 from ..results.results import Results, results_folder
 from ..results.rows import (
     COUNTS,
@@ -33,7 +33,6 @@ from ..results.rows import (
 from ..results.table import Cell, Column, Sheet, Table, number
 from ..settings import Settings, job_of, shown, variants
 
-BASE = "cdpr"
 # The paper's test set, and shares of discordant cases to judge it by: it prints none itself.
 PAPER_CASES, PAPER_DISCORDANT = 750, (0.30, 0.34)
 _FILE, _PRINTED = "ablation.csv", ("acc", "aen", "aec")
@@ -49,10 +48,9 @@ def write_ablations(settings: Settings, job: Job) -> None:
 
 def ablations_sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding: the figures, the changes against CDPR, tests and power; then the paper's Table 2."""
-    methods = [trained(settings, name) for name in dict.fromkeys([BASE, *shown(settings, "ablations")])]
-    results = Results(settings, folder, methods)
-    base = results.method(BASE)
-    found = {d: changes(results, [(m, base, IN_DOMAIN) for m in methods if m is not base], d)
+    results = Results(settings, folder, ablation_methods(settings))
+    base, *others = results.methods
+    found = {d: changes(results, [(method, base, IN_DOMAIN) for method in others], d)
              for d in results.decodings}  # fmt: skip
     parts = []
     for decoding, those in found.items():
@@ -167,9 +165,9 @@ def _paper_power() -> str:
     """What the paper's own test set could have shown."""
     least, most = (100 * detectable_difference(PAPER_CASES, share) for share in PAPER_DISCORDANT)
     rows = [row for row, _ in paper_numbers(_FILE, _PRINTED)]
-    base = next(row["acc"] for row in rows if row["variant"] == BASE)
+    base = next(row["acc"] for row in rows if row["variant"] == OURS)
     below = [f"{row['method']} ({number(base - row['acc'], 2)})" for row in rows
-             if row["variant"] != BASE and abs(base - row["acc"]) < least]  # fmt: skip
+             if row["variant"] != OURS and abs(base - row["acc"]) < least]  # fmt: skip
     return (
         f"The paper's N = {PAPER_CASES}: if {' to '.join(f'{100 * share:.0f}' for share in PAPER_DISCORDANT)}% of the "
         f"cases are discordant (it does not say), {number(least, 1)} to {number(most, 1)} points are detectable; "

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # An agent with its cost, its accuracy (%), and their intervals.
-Point = tuple[Method, float, float, tuple[float, float], tuple[float, float]]
+Spot = tuple[Method, float, float, tuple[float, float], tuple[float, float]]
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
@@ -58,9 +58,9 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
         style.save(figure, job.out["png"].with_suffix(""))
 
 
-def _points(results: Results, methods: Sequence[Method], dataset: str, decoding: str) -> tuple[list[Point], list[str]]:
+def _points(results: Results, methods: Sequence[Method], dataset: str, decoding: str) -> tuple[list[Spot], list[str]]:
     """Cost, accuracy and their intervals per agent, and the labels of those that should be there and are not."""
-    points: list[Point] = []
+    points: list[Spot] = []
     holes = []
     for method in methods:
         found = results.summary(method, dataset, decoding)
@@ -82,7 +82,7 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return kept
 
 
-def _draw_points(panel: Axes, settings: Settings, points: Sequence[Point]) -> None:
+def _draw_points(panel: Axes, settings: Settings, points: Sequence[Spot]) -> None:
     line = frontier([(cost, accuracy) for method, cost, accuracy, *_ in points if method.knows_hospital])
     if line:
         line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before

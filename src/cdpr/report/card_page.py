@@ -47,8 +47,8 @@ def others(card: Mapping[str, Any]) -> str:
 def _about(card: Mapping[str, Any]) -> list[Block]:
     source = card["source"]
     see = [f"See {', '.join(source['links'])}"] if source["links"] else []
-    told = ("The cases are credentialed: this card holds numbers, and of diagnoses those names that are no words of the "
-            f"source, where {FEWEST_PATIENTS} patients or more have them.")  # fmt: skip
+    told = ("The cases are credentialed: this card holds numbers, and of diagnoses those names that are no words of "
+            f"the source, where {FEWEST_PATIENTS} patients or more have them.")  # fmt: skip
     return [
         source["what"],
         f"Licence: {source['licence']}.",

@@ -10,7 +10,7 @@ import numpy as np
 from ..evaluation.metrics import Summary
 from ..job import Job
 from ..results.curves import read_curves
-from ..results.methods import IN_DOMAIN, TRAINED, Method, agent, tier_mark, trained
+from ..results.methods import IN_DOMAIN, TRAINED, Method, comparator_methods, tier_mark
 from ..results.results import Hole, Results, results_folder
 from ..results.rows import (
     IN_DOMAIN_METRICS,
@@ -23,7 +23,7 @@ from ..results.rows import (
     numbers,
 )
 from ..results.table import Column, Sheet, Table
-from ..settings import Settings, shown
+from ..settings import Settings
 
 
 def write_comparators(settings: Settings, job: Job) -> None:
@@ -34,9 +34,7 @@ def write_comparators(settings: Settings, job: Job) -> None:
 
 def comparators_sheet(settings: Settings, folder: Path) -> Sheet:
     """One table per decoding."""
-    variants = [trained(settings, name) for name in shown(settings, "comparators")]
-    methods = [agent(settings, "warm_start"), *variants, agent(settings, "value_of_information")]
-    results = Results(settings, folder, methods)
+    results = Results(settings, folder, comparator_methods(settings))
     parts = [(f"{decoding.capitalize()} decoding", _levels(results, decoding)) for decoding in results.decodings]
     return Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, _long(results))
 

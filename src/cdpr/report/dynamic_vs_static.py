@@ -11,7 +11,7 @@ import numpy as np
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary
 from ..evaluation.statistics import bootstrap_means, percentile_interval
 from ..job import Job
-from ..results.methods import IN_DOMAIN, Method, agent, tier_mark, trained
+from ..results.methods import IN_DOMAIN, Method, dynamic_methods, tier_mark
 from ..results.results import Hole, Results, results_folder
 from ..results.rows import (
     ACCURACY,
@@ -57,7 +57,7 @@ def write_dynamic_vs_static(settings: Settings, job: Job) -> None:
 
 def dynamic_sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding: both with how much cheaper CDPR is, and the change; then the paper's Table 3."""
-    results = Results(settings, folder, [agent(settings, STATIC), trained(settings, DYNAMIC)])
+    results = Results(settings, folder, dynamic_methods(settings))
     title = f"{results.method(DYNAMIC).label} against {results.method(STATIC).label}"
     found = {decoding: _change(results, decoding) for decoding in results.decodings}
     parts = []
@@ -166,4 +166,4 @@ def _reduction_cell(results: Results, decoding: str) -> Cells:
     found = _reduction(results, decoding)
     if isinstance(found, Hole):
         return {REDUCTION.name: Cell(text=found.reason)}
-    return {REDUCTION.name: REDUCTION.cell(found, results.behind(IN_DOMAIN, *results.methods))}
+    return {REDUCTION.name: REDUCTION.cell(found, _change(results, decoding).runs)}

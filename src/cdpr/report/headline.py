@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..evaluation.metrics import Estimate
+from ..evaluation.metrics import Comparison, Estimate
 from ..results.methods import AVERAGE, IN_DOMAIN, OURS, Method
 from ..results.results import Hole, Results
 from ..results.rows import ACCURACY, AEC, UTILITY, Metric, favour
@@ -40,22 +40,13 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
     columns = [Column("method", "Method", align="l"), *(Column(m.name, header) for m, header, *_ in ASKED)]
     answers, rows = [], []
     for place, label in PLACES.items():
-        found = [(rival, differences(results, ours, rival, place, decoding)) for rival in rivals]
+        found = [(rival, results.compare(ours, rival, place, decoding)) for rival in rivals]
         answers += [_answer(results, label, ours, rival, at) for rival, at in found]
         rows.append(Heading(label))
         rows += [_level(results, method, place, decoding) for method in (ours, *rivals)]
         rows.append(Heading(f"{label}: ours minus theirs"))
-        rows += [_change(results, ours, rival, place, at) for rival, at in found]
+        rows += [_change(results, ours, rival, at) for rival, at in found]
     return answers, Table(columns, rows)
-
-
-def differences(
-    results: Results, first: Method, second: Method, place: str, decoding: str
-) -> Mapping[str, Estimate] | Hole:
-    """First minus second on the same cases: those of a data set, or the average of the data sets, each resampled for
-    itself."""
-    found = results.compare(first, second, place, decoding)
-    return found if isinstance(found, Hole) else found.differences
 
 
 def short(at: Mapping[str, Estimate]) -> str:
@@ -95,17 +86,17 @@ def _level(results: Results, method: Method, place: str, decoding: str) -> Row:
     return Row({"method": _name(results, method.label, len(method.runs), method), **cells})
 
 
-def _change(results: Results, ours: Method, rival: Method, place: str, at: Mapping[str, Estimate] | Hole) -> Row:
+def _change(results: Results, ours: Method, rival: Method, at: Comparison | Hole) -> Row:
     label = f"{ours.label} − {rival.label}"
     if isinstance(at, Hole):
         return Row({"method": label}, at.reason)
-    runs, cells = results.behind(place, ours, rival), {}
+    cells = {}
     for metric, *_ in ASKED:
-        of = at[metric.name]
+        of = at.differences[metric.name]
         by_seed = ", ".join(number(value * metric.factor, metric.decimals, True) for value in of.by_seed)
         spread = f"by seed {by_seed}" if len(of.by_seed) > 1 else ""
-        cells[metric.name] = Cell(None, favour(of, metric), metric.cell(of, signed=True).text, runs, spread)
-    return Row({"method": _name(results, label, len(at["accuracy"].by_seed), ours, rival), **cells})
+        cells[metric.name] = Cell(None, favour(of, metric), metric.cell(of, signed=True).text, at.runs, spread)
+    return Row({"method": _name(results, label, len(of.by_seed), ours, rival), **cells})
 
 
 def _name(results: Results, label: str, seeds: int, *methods: Method) -> Cell:
@@ -113,11 +104,11 @@ def _name(results: Results, label: str, seeds: int, *methods: Method) -> Cell:
     return Cell(label, note="; ".join(told))
 
 
-def _answer(results: Results, place: str, ours: Method, rival: Method, at: Mapping[str, Estimate] | Hole) -> Answer:
+def _answer(results: Results, place: str, ours: Method, rival: Method, at: Comparison | Hole) -> Answer:
     named = rival.label if rival.name != "warm_start" else f"its backbone ({rival.label[0].lower()}{rival.label[1:]})"
     question = f"Does {ours.label} beat {named}?"
     if isinstance(at, Hole):
         return Answer(place, question, "Not known", f"{at.reason}.")
     broken = "; ".join(results.diverged(ours, rival))
     told = f" {broken}: evaluated with the weights before." if broken else ""
-    return Answer(place, question, short(at), sentence(at) + told)
+    return Answer(place, question, short(at.differences), sentence(at.differences) + told)

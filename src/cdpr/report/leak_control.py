@@ -11,7 +11,7 @@ import numpy as np
 
 from ..evaluation.metrics import Comparison, Evaluation, EvaluationError, compare, read_evaluation
 from ..job import Job
-from ..results.methods import DATASETS, Method, agent, tier_mark, trained
+from ..results.methods import DATASETS, Method, leak_methods, tier_mark
 from ..results.provenance import check_provenance
 from ..results.results import Hole, Results, results_folder
 from ..results.rows import ACCURACY, AEC, Cells, line, long_table
@@ -40,9 +40,8 @@ def write_leak_control(settings: Settings, job: Job) -> None:
 
 
 def leak_sheet(settings: Settings, folder: Path) -> Sheet:
-    """One table per decoding: the untrained policy, GRPO, CDPR, and the references with no and with all examinations."""
-    ours = [trained(settings, name) for name in ("grpo", "cdpr")]
-    methods = [agent(settings, "warm_start"), *ours, *(agent(settings, name) for name in ("zero_test", "all_tests"))]
+    """One table per decoding."""
+    methods = leak_methods(settings)
     results = Results(settings, folder, methods)
     variants = [results.path(run, controlled_name(d)) for m in methods for run in m.runs for d in DATASETS]
     check_provenance(settings, sorted({path for path in variants if path.exists()}))

@@ -110,11 +110,11 @@ def _wide_cells(results: Results, method: Method, decoding: str) -> dict[str, Ce
     for place in places():
         found, runs = results.estimates(method, place, decoding), results.behind(place, method)
         for metric in COMPARED if place == AVERAGE else SHOWN:
-            hole = isinstance(found, Hole)
-            cells[f"{place}.{metric.name}"] = (
-                Cell(text="missing" if found.missing else None) if hole
-                else Cell(found[metric.name].mean * metric.factor, runs=runs)
-            )  # fmt: skip
+            if isinstance(found, Hole):
+                cell = Cell(text="missing" if found.missing else None)
+            else:
+                cell = Cell(found[metric.name].mean * metric.factor, runs=runs)
+            cells[f"{place}.{metric.name}"] = cell
     return cells
 
 

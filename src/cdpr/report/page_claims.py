@@ -80,7 +80,7 @@ class ShownCheck(_Entry):
     note: str = ""
 
 
-class Ledger(_Entry):
+class ShownLedger(_Entry):
     """All claims and checks."""
 
     tier: str | None = None
@@ -104,13 +104,13 @@ class Ledger(_Entry):
         return [check for check in self.audit if not check.agrees]
 
 
-def read_ledger(settings: Settings, path: Path) -> Ledger | None:
+def read_ledger(settings: Settings, path: Path) -> ShownLedger | None:
     """The ledger, or None where there is none. Raises ProvenanceError for a ledger of another tier and for a file that
     is none."""
     if not path.exists():
         return None
     try:
-        ledger = Ledger.model_validate_json(path.read_bytes())
+        ledger = ShownLedger.model_validate_json(path.read_bytes())
     except ValueError as error:
         raise ProvenanceError(f"{path}: no ledger of claims ({error}); run the stage `write_claims` again") from error
     check_tier(settings, path, ledger.tier)

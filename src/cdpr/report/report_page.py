@@ -1,7 +1,7 @@
 """``report.html``: everything on one page that needs nothing else, the answer that a reader wants first on top.
 
-Tables are made of the same typed cells as their CSV, Markdown and LaTeX forms; figures are shown as they were drawn. What
-is not there is a labelled hole. The same results give the same bytes.
+Tables are made of the same typed cells as their CSV, Markdown and LaTeX forms; figures are shown as they were drawn.
+What is not there is a labelled hole. The same results give the same bytes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _sample(settings: Settings, folder: Path) -> Sheet:
 
 
 @dataclass(frozen=True)
-class Section:
-    """A section of the page: its figures with what each shows, or a table (its file and what makes it anew) of which
+class Chapter:
+    """A chapter of the page: its figures with what each shows, or a table (its file and what makes it anew) of which
     the first ``opened`` parts are not folded."""
 
     name: str
@@ -54,29 +54,29 @@ class Section:
     opened: int = 1
 
 
-SECTIONS = (
-    Section("accuracy_cost", "Accuracy against cost", {
+CHAPTERS = (
+    Chapter("accuracy_cost", "Accuracy against cost", {
         "accuracy_cost": "Accuracy against average cost per case for every agent, one panel per data set; the line is "
                          "the best accuracy that a reference policy reaches for at most that cost."}),
-    Section("main_table", "Main table", {}, "main_results", main_sheet,
+    Chapter("main_table", "Main table", {}, "main_results", main_sheet,
             "Every agent on every benchmark. Each number leads to the runs that made it.", 3),
-    Section("ablations", "Ablations", {}, "ablations", ablations_sheet, "CDPR without one of its parts, in-domain.", 2),
-    Section("dynamic_vs_static", "Dynamic against static diagnosis", {}, "dynamic_vs_static", dynamic_sheet,
+    Chapter("ablations", "Ablations", {}, "ablations", ablations_sheet, "CDPR without one of its parts, in-domain.", 2),
+    Chapter("dynamic_vs_static", "Dynamic against static diagnosis", {}, "dynamic_vs_static", dynamic_sheet,
             "CDPR, which asks for one examination at a time, against a diagnosis from the whole record.", 2),
-    Section("efficiency", "Training efficiency", {
+    Chapter("efficiency", "Training efficiency", {
         "training_efficiency": "Validation accuracy, utility and cost during training, against wall-clock time and "
                                "against generated tokens; one line per method, a band over its seeds."}),
-    Section("sensitivity", "Sensitivity", {
+    Chapter("sensitivity", "Sensitivity", {
         "sensitivity": "In-domain results for each value of the paper's six settings M, K, H, β, η and n, one panel "
                        "each, the default marked.",
         "further_sensitivity": "In-domain results for each value of settings that the paper leaves open, one panel "
                                "each, the default marked."}),
-    Section("learning_curves", "Learning curves", {
+    Chapter("learning_curves", "Learning curves", {
         "learning_curves": "Validation accuracy, examinations, cost, unavailable requests and utility by training "
                            "step; one line per method, a band over its seeds."}),
-    Section("cost_distribution", "Distribution of costs", {
+    Chapter("cost_distribution", "Distribution of costs", {
         "cost_distribution": "How the cost of a work-up is distributed over cases, per data set and agent."}),
-    Section("sample_case", "A sample case", {}, "sample_case", _sample,
+    Chapter("sample_case", "A sample case", {}, "sample_case", _sample,
             "One test case, chosen by a digest and not by hand: its examinations, and what each agent did."),
 )  # fmt: skip
 
@@ -94,7 +94,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Shown:
-    """A section with its contents. ``made`` tells how its table was made; ``hole`` why there is none."""
+    """A chapter with its contents. ``made`` tells how its table was made; ``hole`` why there is none."""
 
     name: str
     title: str
@@ -128,7 +128,7 @@ def write_report(settings: Settings, job: Job) -> None:
         "head": head,
         "links": Links(behind),
         "notices": notices(settings),
-        "sections": [_section(settings, section, records, images) for section in SECTIONS],
+        "chapters": [_chapter(settings, chapter, records, images) for chapter in CHAPTERS],
         "claims": (read_ledger(settings, folder / "claims.json"), records.made("claims.json")),
         "cards": [_card(name, label, records, images) for name, label in DATASETS.items()],
         "behind": behind,
@@ -184,18 +184,18 @@ class Images:
         return replace(picture, data=f"data:image/png;base64,{base64.b64encode(content).decode()}")
 
 
-def _section(settings: Settings, section: Section, records: Records, images: Images) -> Shown:
-    pictures = [images.picture(records, f"figures/{name}.png", alt) for name, alt in section.figures.items()]
-    shown = Shown(section.name, section.title, section.says, pictures, opened=section.opened)
-    if section.sheet is None:
+def _chapter(settings: Settings, chapter: Chapter, records: Records, images: Images) -> Shown:
+    pictures = [images.picture(records, f"figures/{name}.png", alt) for name, alt in chapter.figures.items()]
+    shown = Shown(chapter.name, chapter.title, chapter.says, pictures, opened=chapter.opened)
+    if chapter.sheet is None:
         return shown
-    path = f"tables/{section.table}.md"
+    path = f"tables/{chapter.table}.md"
     shown = replace(shown, made=records.made(path))
-    if section.name == "sample_case" and settings.data.source(IN_DOMAIN).credentialed:
+    if chapter.name == "sample_case" and settings.data.source(IN_DOMAIN).credentialed:
         return replace(shown, made=None, hole=CREDENTIALED.reason)
     if not (records.results / path).exists():
         return replace(shown, hole=f"missing: {path}")
-    return replace(shown, parts=section.sheet(settings, records.results).parts)
+    return replace(shown, parts=chapter.sheet(settings, records.results).parts)
 
 
 def _card(name: str, label: str, records: Records, images: Images) -> Shown:

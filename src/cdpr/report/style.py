@@ -23,7 +23,8 @@ YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#6b6b6b"
 
 DPI = 200
-_PARAMETERS = {
+# What every figure is drawn with.
+PARAMETERS = {
     "figure.dpi": DPI, "savefig.dpi": DPI, "font.family": "DejaVu Sans", "font.size": 8.5, "axes.titlesize": 9,
     "axes.labelsize": 8.5, "legend.fontsize": 8, "xtick.labelsize": 7.5, "ytick.labelsize": 7.5,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "axes.grid": True,
@@ -55,7 +56,7 @@ def drawing() -> Iterator[None]:
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_PARAMETERS)
+        matplotlib.rcParams.update(PARAMETERS)
         yield
 
 

@@ -1,4 +1,7 @@
-"""The rows of the main table: agents of the registry and trained variants, with the runs that they stand for."""
+"""The rows of each table: agents of the registry and trained variants, with the runs that they stand for.
+
+Nothing here reads results, so the plan of jobs asks the same functions which evaluations a table is made of.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,28 @@ def main_methods(settings: Settings) -> list[Method]:
             agents = [*others, *agents, *ours]
         rows += agents
     return rows
+
+
+def ablation_methods(settings: Settings) -> list[Method]:
+    """Ours, then its ablations in the order of the experiments."""
+    return [trained(settings, name) for name in dict.fromkeys([OURS, *shown(settings, "ablations")])]
+
+
+def dynamic_methods(settings: Settings) -> list[Method]:
+    """Static diagnosis and ours."""
+    return [agent(settings, "static"), trained(settings, OURS)]
+
+
+def comparator_methods(settings: Settings) -> list[Method]:
+    """Ways to assign credit, between the policy that they start from and the best that can be done."""
+    variants = [trained(settings, name) for name in shown(settings, "comparators")]
+    return [agent(settings, "warm_start"), *variants, agent(settings, "value_of_information")]
+
+
+def leak_methods(settings: Settings) -> list[Method]:
+    """The untrained policy, GRPO, ours, and the references with no and with all examinations."""
+    ours = [trained(settings, name) for name in ("grpo", OURS)]
+    return [agent(settings, "warm_start"), *ours, *(agent(settings, name) for name in ("zero_test", "all_tests"))]
 
 
 def trained(settings: Settings, variant: str) -> Method:

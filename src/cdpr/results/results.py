@@ -99,8 +99,10 @@ class Results:
         average there are differences alone: its ``cases`` are those of all data sets, and no test pools them."""
         if place == AVERAGE:
             parts = [self.compare(first, second, dataset, decoding) for dataset in AVERAGED]
-            hole = next((part for part in parts if isinstance(part, Hole)), None)
-            return hole or Comparison(sum(part.cases for part in parts), average(parts), ())
+            if hole := next((part for part in parts if isinstance(part, Hole)), None):
+                return hole
+            runs = tuple(run for part in parts for run in part.runs)
+            return Comparison(sum(part.cases for part in parts), average(parts), (), runs)
         sides = [self.evaluations(method, place, decoding) for method in (first, second)]
         for side in sides:
             if isinstance(side, Hole):
@@ -113,10 +115,9 @@ class Results:
 
     # What stands behind them
 
-    def behind(self, place: str, *methods: Method) -> Runs:
-        """The evaluations, as (run, data set), that figures of these methods at a place are made of."""
-        datasets = AVERAGED if place == AVERAGE else (place,)
-        return tuple((run, dataset) for dataset in datasets for method in methods for run in method.runs)
+    def behind(self, place: str, method: Method) -> Runs:
+        """The evaluations, as (run, data set), that a method's figures at a place are made of."""
+        return tuple((run, dataset) for dataset in (AVERAGED if place == AVERAGE else (place,)) for run in method.runs)
 
     def diverged(self, *methods: Method) -> list[str]:
         """``cdpr-seed1 diverged at step 20`` for every run that did not come to the end of its training."""

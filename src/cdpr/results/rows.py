@@ -117,7 +117,11 @@ class Change:
     place: str
     found: Comparison | Hole
     after_holm: Sequence[float] = ()
-    runs: Runs = ()
+
+    @property
+    def runs(self) -> Runs:
+        """The evaluations that are compared."""
+        return () if isinstance(self.found, Hole) else self.found.runs
 
     def cells(self, metrics: Sequence[Metric]) -> Cells:
         """Differences with intervals, cases, the deviation between seeds, and McNemar's tests seed by seed."""
@@ -149,10 +153,9 @@ def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decod
     found = [(*pair, results.compare(*pair, decoding)) for pair in pairs]
     values = iter(holm([t.p_value for *_, one in found if isinstance(one, Comparison) for t in one.mcnemar]))
     return [
-        Change(first, second, place, one, [next(values) for _ in getattr(one, "mcnemar", ())],
-               results.behind(place, first, second))
+        Change(first, second, place, one, [next(values) for _ in getattr(one, "mcnemar", ())])
         for first, second, place, one in found
-    ]  # fmt: skip
+    ]
 
 
 def change_rows(

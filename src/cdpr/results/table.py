@@ -144,8 +144,8 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(block: Block) -> str:
-    """A table as a pipe table, marks as **bold** and underline, notes as a list, a hole in the first cell; texts as they
-    are."""
+    """A table as a pipe table, marks as **bold** and underline, notes as a list, a hole in the first cell; texts as
+    they are."""
     if isinstance(block, Warned):
         return f"**Warning:** {block.text}\n"
     if isinstance(block, str):
