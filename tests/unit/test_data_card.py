@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cdpr.stages import control_leaks
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -28,7 +29,6 @@ from cdpr.report.data_card import write_data_card
 from cdpr.report.leak_control import write_leak_control
 from cdpr.results.sources import notices
 from cdpr.settings import parse_settings
-from cdpr.stages import control_leaks
 
 SENTINEL = "Quizzaciously"
 SUMMARY = "- Patient Information: 30 year old male\n- Chief Complaint: Abdominal pain"

@@ -111,7 +111,7 @@ def read_evaluation(path: str | Path) -> dict[str, Evaluation]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise EvaluationError(f"{path}: missing; run the stage `evaluate` for it") from error
+        raise EvaluationError(f"{path}: missing; run the stage `evaluate_agent` for it") from error
     except UnicodeDecodeError as error:
         raise EvaluationError(f"{path}: not UTF-8 at byte {error.start} ({error.reason})") from error
     for number, line in enumerate(text.splitlines(), 1):
@@ -122,7 +122,7 @@ def read_evaluation(path: str | Path) -> dict[str, Evaluation]:
                                   f"{row['decoding']}")  # fmt: skip
         cases[row["note_id"]] = row
     if not rows:
-        raise EvaluationError(f"{path}: holds no row; delete it and run the stage `evaluate` again")
+        raise EvaluationError(f"{path}: holds no row; delete it and run the stage `evaluate_agent` again")
     if len({frozenset(cases) for cases in rows.values()}) > 1:
         counts = ", ".join(f"{decoding} {len(cases)}" for decoding, cases in sorted(rows.items()))
         raise EvaluationError(f"{path}: decodings do not cover the same cases ({counts})")

@@ -11,7 +11,7 @@ from .row import read_rows
 
 
 def check_headroom(settings: Settings, job: Job) -> None:
-    """Stage ``preflight``: write the comparison and print it; a warning, never an error."""
+    """Stage ``check_headroom``: write the comparison and print it; a warning, never an error."""
     report = compare(settings, job.inputs["warm_start"], job.inputs["immediate"])
     job.out["report"].write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     job.metrics.update(warm_start_utility=report["warm_start"], immediate_utility=report["immediate"])

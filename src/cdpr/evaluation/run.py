@@ -28,7 +28,7 @@ from .row import EvaluationRow
 
 
 def evaluate_agent(settings: Settings, job: Job) -> None:
-    """Stage ``evaluate``: one agent on one benchmark. ``run.json`` tells where credentialed text was sent."""
+    """Stage ``evaluate_agent``: one agent on one benchmark. ``run.json`` tells where credentialed text was sent."""
     run, policy = job.options["run"], job.inputs.get("policy")
     benchmark = Benchmark.read(job.inputs["cases"])
     spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=benchmark.credentialed)

@@ -1,4 +1,4 @@
-"""``cdpr ingest private --check``: every problem of a private export, and what would be ingested."""
+"""``cdpr check_export``: every problem of a private export, and what would be ingested."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ A private data set is a folder in one of two layouts, UTF-8, each file plain or 
                   columns of results.csv (without case_id; sequence may be left out)
 
 A category is one of {", ".join(CATEGORIES)}; a flag is H, L, A or empty.
-An example: cdpr ingest private --template FOLDER. All about it: docs/reference/private-format.md."""
+An example: cdpr check_export --template FOLDER. All about it: docs/reference/private-format.md."""
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Report:
 
 
 def check(settings: Settings, path: str | Path) -> Report:
-    """Read an export as ``ingest`` does, but past its problems, and price what it gives.
+    """Read an export as ``ingest_dataset`` does, but past its problems, and price what it gives.
 
     Raises CatalogueError for ``data.price_overrides`` that cannot be used.
     """

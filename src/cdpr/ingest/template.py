@@ -1,4 +1,4 @@
-"""An example of a private export with two invented cases, to be filled in (``cdpr ingest private --template``)."""
+"""An example of a private export with two invented cases, to be filled in (``cdpr check_export --template``)."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def data_card(
 ) -> dict[str, Any]:
     """The card as JSON: source and licence, counts, splits, funnel, leaks, distributions, diagnoses, price coverage.
 
-    ``tally`` are the counted cases, ``told`` what `ingest` and ``prices`` what `map_costs` wrote beside them. Raises
+    ``tally`` are the counted cases, ``told`` what `ingest_dataset` and ``prices`` what `map_costs` wrote beside them. Raises
     CardError when cases and report disagree, or a patient stands in two splits.
     """
     _check(tally, told, dataset)
@@ -147,7 +147,7 @@ def count_cases(path: Path, prices: Sequence[Mapping[str, str]]) -> Tally:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """The report of `ingest`. Raises CardError when it lacks a field or its funnel does not add up."""
+    """The report of `ingest_dataset`. Raises CardError when it lacks a field or its funnel does not add up."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         lacking = {"read", "kept", "funnel", "leaks", "events", "splits", "warnings"} - set(told)
@@ -271,7 +271,7 @@ def _check(tally: Tally, told: Mapping[str, Any], dataset: str) -> None:
     """Raise CardError unless cases and report tell the same and every patient stands in one split."""
     counted = {name: tally.splits[name] for name in SPLITS}
     if tally.cases != told["kept"] or counted != {name: told["splits"].get(name, 0) for name in SPLITS}:
-        raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest` tells of "
+        raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest_dataset` tells of "
                         f"{told['splits']}; ingest and price the data set again")  # fmt: skip
     torn = sum(len(sides) > 1 for sides in tally.sides.values())
     if torn:

@@ -209,7 +209,7 @@ _ALL = (
     ),
     Stage(
         "build_catalogue", "Make the price catalogue from your own year or locality of the Medicare fee schedules.",
-        "cdpr.stages.build_catalogue:run",
+        "cdpr.costs.build:build_catalogue",
         reads=("data.fee_schedules.locality", "data.fee_schedules.conversion_factor"),
         needs={name: _fee_schedule(name) for name in ("clfs", "pfs", "opps_cap", "gpci", "opps")},
         about={"clfs": "Clinical Laboratory Fee Schedule (CSV)", "pfs": "relative value file, PPRRVU (CSV)",
@@ -221,7 +221,7 @@ _ALL = (
     ),
     Stage(
         "map_costs", "Attach prices and billing groups to the examinations of case records.",
-        "cdpr.stages.map_costs:run",
+        "cdpr.costs.price:map_costs",
         reads=("costs",),
         options=_DATASET,
         needs={"records": "ingest_dataset.records", "catalogue": _catalogue, "overrides": _overrides},

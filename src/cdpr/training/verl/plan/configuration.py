@@ -215,7 +215,7 @@ def _value(value: Any) -> str:
 
 
 def report(settings: Settings, session: Path, policy: Path, state: Path) -> str:
-    """What ``cdpr train --dry-run`` prints. Raises SettingsError where the run would be refused."""
+    """What ``cdpr plan_training`` prints. Raises SettingsError where the run would be refused."""
     resolved = resolve(settings, session, policy, state)
     without = settings.training.verl.rollout == "cpu"
     memory = ["without a GPU: not planned"] if without else memory_plan(settings).lines()
