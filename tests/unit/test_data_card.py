@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-from cdpr.stages import control_leaks
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -13,7 +12,7 @@ from cdpr.cases import CaseRecord, read_records, write_records
 from cdpr.costs import charge
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.ingest.attrition import RULES, Attrition
-from cdpr.ingest.controlled import controlled, parse_summary
+from cdpr.ingest.controlled import controlled, parse_summary, remove_leaks
 from cdpr.ingest.summary import SECTIONS, build_summary
 from cdpr.job import Job
 from cdpr.report.card_counts import (
@@ -173,7 +172,7 @@ def test_a_planted_leak_is_gone_from_the_variant_and_prices_still_fit(tmp_path, 
                       exam_cost_map={"Lipase": 6.89}, exam_billing_group={})  # fmt: skip
     write_records(tmp_path / "cases.jsonl", [leaky, bare, unread, nothing])
     out = {"controlled": tmp_path / "controlled.jsonl", "report": tmp_path / "report.json"}
-    control_leaks.run(parse_settings({}), Job("control_leaks", "0" * 16, {"cases": tmp_path / "cases.jsonl"}, out,
+    remove_leaks(parse_settings({}), Job("remove_leaks", "0" * 16, {"cases": tmp_path / "cases.jsonl"}, out,
                                               options={"dataset": "private"}))  # fmt: skip
     (kept,) = read_records(out["controlled"])
     text = f"{kept.case_summary} {kept.key_pertinent_results_dict}"

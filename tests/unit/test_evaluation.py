@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from cdpr.training.tiny import build_tiny_policy
 from pydantic import ValidationError
 
 from cdpr.cases import write_records
@@ -22,6 +21,7 @@ from cdpr.job import Job
 from cdpr.llm.guard import GovernanceError
 from cdpr.settings import Settings, SettingsError, load_settings, parse_settings
 from cdpr.settings.schema import TinyModel
+from cdpr.training.torch.tiny import build_tiny_policy
 
 FORCED = "Give your final diagnosis now."
 TINY = TinyModel(hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=48, vocab_size=320)

@@ -22,7 +22,7 @@ SERVER = "http://127.0.0.1:9/v1"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    from cdpr.training.tiny import build_tiny_policy
+    from cdpr.training.torch.tiny import build_tiny_policy
 
     tiny = TinyModel(hidden_size=32, layers=2, heads=4, kv_heads=2, intermediate_size=48, vocab_size=320)
     corpus = ["fever cough pain in the flank", "elevated blood count of a patient"] * 20

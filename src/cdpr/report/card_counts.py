@@ -75,7 +75,7 @@ def data_card(
 ) -> dict[str, Any]:
     """The card as JSON: source and licence, counts, splits, funnel, leaks, distributions, diagnoses, price coverage.
 
-    ``tally`` are the counted cases, ``told`` what `ingest_dataset` and ``prices`` what `map_costs` wrote beside them. Raises
+    ``tally`` are the counted cases, ``told`` what `ingest_dataset` and ``prices`` what `map_costs` wrote. Raises
     CardError when cases and report disagree, or a patient stands in two splits.
     """
     _check(tally, told, dataset)

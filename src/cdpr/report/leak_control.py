@@ -150,7 +150,7 @@ def _among(evaluation: Evaluation, note_ids: tuple[str, ...]) -> Evaluation:
 
 
 def _taken_out(results: Results, dataset: str, label: str) -> list[str]:
-    """What `control_leaks` reports of a data set, in a sentence."""
+    """What `remove_leaks` reports of a data set, in a sentence."""
     path = results.folder / "cases" / f"{controlled_name(dataset)}.report.json"
     if not path.exists():
         return []
