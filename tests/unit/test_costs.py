@@ -33,7 +33,7 @@ from cdpr.ingest.names import exam_key
 from cdpr.job import Job
 from cdpr.settings import Settings, SettingsError, parse_settings
 from cdpr.settings.schema import Costs, Environment
-from cdpr.workflow import Plan
+from cdpr.workflow.plan import Plan
 
 
 def case(*exam_keys: str, credentialed: bool = False, note_id: str = "n") -> CaseRecord:
