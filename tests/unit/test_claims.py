@@ -191,6 +191,13 @@ def test_directions(effect, verdict, unfit, incomplete):
     assert directional(Effect(*effect), unfit, incomplete)[0] == verdict
 
 
+def test_an_effect_keeps_its_interval_in_order():
+    assert Effect(1, -1, 2).toward("below") == Effect(-1, -2, 1) and Effect(1).toward("below") == Effect(-1)
+    assert Effect(1, 0, 2).minus(0.5) == Effect(0.5, -0.5, 1.5) and Effect(1).minus(0.5) == Effect(0.5)
+    assert Effect(0.5, -1, 2).inside(3) == Effect(2.5, 1, 3)  # zero may be the truth: it is the best that can be
+    assert Effect(2, 1, 4).inside(3) == Effect(1, -1, 2) and Effect(-2).inside(3) == Effect(1)
+
+
 def test_synthetic_cases_reproduce_nothing_and_no_figure_is_compared(synthetic):
     assert synthetic["counts"]["reproduced"] == 0
     assert sum(synthetic["counts"].values()) == len(synthetic["claims"])

@@ -3,9 +3,9 @@ of the statement ``s``, in the order of the paper."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from operator import add, mul, sub, truediv
 
 from ..results.methods import AGENTS, DATASETS
 from ..results.paper import METRICS
@@ -64,7 +64,7 @@ _TABLE_1: dict[str, Check] = {
 }  # fmt: skip
 
 _ABSTRACT: dict[str, Check] = {
-    "sets": lambda p, s: equals(s, operator.add, p["text:sets.in_domain"], p["text:sets.out_of_domain"]),
+    "sets": lambda p, s: equals(s, add, p["text:sets.in_domain"], p["text:sets.out_of_domain"]),
     "accuracy.grpo": lambda p, s: holds(p[f"main:CDPR-4B:{s.at}.acc"], ">", p[f"main:GRPO-4B:{s.at}.acc"]),
     "accuracy.backbone": lambda p, s: holds(p[f"main:CDPR-4B:{s.at}.acc"], ">", p[f"main:Qwen3-4B:{s.at}.acc"]),
     "accuracy.everywhere": lambda p, s: first(p.column(f"{s.at}.acc"), "CDPR-4B", "greatest"),
@@ -91,11 +91,9 @@ _MAIN_RESULTS: dict[str, Check] = {
     "private.better": lambda p, s: count(s, {
         row: accuracy > p["main:CDPR-4B:private.acc"] for row, accuracy in p.column("private.acc").items()
     }),
-    "private.points": lambda p, s: equals(
-        s, operator.sub, p["main:DiagAgent-14B:private.acc"], p["main:CDPR-4B:private.acc"]
-    ),
+    "private.points": lambda p, s: equals(s, sub, p["main:DiagAgent-14B:private.acc"], p["main:CDPR-4B:private.acc"]),
     "private.sixteenth": lambda p, s: equals(
-        s, operator.truediv, p["main:DiagAgent-14B:private.aec"], p["main:CDPR-4B:private.aec"]
+        s, truediv, p["main:DiagAgent-14B:private.aec"], p["main:CDPR-4B:private.aec"]
     ),
     "private.more_tests": lambda p, s: holds(p["main:DiagAgent-14B:private.aen"], ">", p["main:CDPR-4B:private.aen"]),
     "private.coverage": lambda p, s: count(s, {
@@ -122,12 +120,8 @@ _MAIN_RESULTS: dict[str, Check] = {
     "agents.medagent_cost": lambda p, s: holds(p["main:MedAgent:average.aec"], ">", p["main:Qwen3-8B:average.aec"]),
     "agents.medagent_tests": lambda p, s: holds(p["main:MedAgent:average.aen"], ">", p["main:Qwen3-8B:average.aen"]),
     "results3": quoted,
-    "medical.huatuo": lambda p, s: holds(
-        p["main:Qwen3-8B:average.acc"] - p["main:Huatuo-o1-8B:average.acc"], "≥", 10
-    ),
-    "medical.gemma": lambda p, s: equals(
-        s, operator.sub, p["main:Med-Gemma-27B:average.acc"], p["main:Qwen3-32B:average.acc"]
-    ),
+    "medical.huatuo": lambda p, s: holds(p["main:Qwen3-8B:average.acc"] - p["main:Huatuo-o1-8B:average.acc"], "≥", 10),
+    "medical.gemma": lambda p, s: equals(s, sub, p["main:Med-Gemma-27B:average.acc"], p["main:Qwen3-32B:average.acc"]),
 }  # fmt: skip
 
 _ABLATIONS: dict[str, Check] = {
@@ -141,15 +135,9 @@ _ABLATIONS: dict[str, Check] = {
     ),
     "ablation.rise_rank": lambda p, s: first(p.column("aec", _REMOVED, "ablation"), "w/o R_proc", "greatest"),
     "ablation.close": lambda p, s: holds(p[f"ablation:{s.at}:acc"], ">", p["ablation:w/o R_proc:acc"]),
-    "ablation.aen_doubles": lambda p, s: equals(
-        s, operator.truediv, p["ablation:w/o lambda_test:aen"], p["ablation:CDPR:aen"]
-    ),
-    "ablation.aec_doubles": lambda p, s: equals(
-        s, operator.truediv, p["ablation:w/o lambda_cost:aec"], p["ablation:CDPR:aec"]
-    ),
-    "ablation.aen_unchanged": lambda p, s: equals(
-        s, operator.sub, p["ablation:w/o lambda_cost:aen"], p["ablation:CDPR:aen"]
-    ),
+    "ablation.aen_doubles": lambda p, s: equals(s, truediv, p["ablation:w/o lambda_test:aen"], p["ablation:CDPR:aen"]),
+    "ablation.aec_doubles": lambda p, s: equals(s, truediv, p["ablation:w/o lambda_cost:aec"], p["ablation:CDPR:aec"]),
+    "ablation.aen_unchanged": lambda p, s: equals(s, sub, p["ablation:w/o lambda_cost:aen"], p["ablation:CDPR:aen"]),
     "ablation.test_role": lambda p, s: first(p.column("aen", _REMOVED, "ablation"), "w/o lambda_test", "greatest"),
     "ablation.cost_role": lambda p, s: first(p.column("aec", _REMOVED, "ablation"), "w/o lambda_cost", "greatest"),
     "ablation.cost_role_alone": lambda p, s: holds(
@@ -197,9 +185,7 @@ _STATIC: dict[str, Check] = {
     "static.reduction": lambda p, s: equals(
         s, lambda cdpr, static: 100 * (1 - cdpr / static), p["dynamic:CDPR:aec"], p["dynamic:Static diagnosis:aec"]
     ),
-    "static.tenth": lambda p, s: equals(
-        s, operator.truediv, p["dynamic:CDPR:aec"], p["dynamic:Static diagnosis:aec"]
-    ),
+    "static.tenth": lambda p, s: equals(s, truediv, p["dynamic:CDPR:aec"], p["dynamic:Static diagnosis:aec"]),
     "static.surpasses": lambda p, s: holds(p["dynamic:CDPR:acc"], ">", p["dynamic:Static diagnosis:acc"]),
     "static.backbone": lambda p, s: holds(p["main:Qwen3-4B:mimic_iv.acc"], "≥", p["dynamic:Static diagnosis:acc"]),
 }  # fmt: skip
@@ -218,8 +204,8 @@ _METHOD: dict[str, Check] = {
     "utility.best": lambda p, s: first({row: p.utility(row) for row in p.rows()}, "CDPR-4B", "greatest"),
     "cache.group": lambda p, s: holds(p["text:n"] - 1, "≥", p["text:K"]),
     "cache.epochs": lambda p, s: holds(p["text:cache"], "≥", p["text:cases.train"] * p["text:n"]),
-    "batch": lambda p, s: equals(s, operator.mul, p["text:batch"], p["text:n"]),
-    "micro_batch": lambda p, s: equals(s, operator.mul, p["text:micro_batch"], p["text:gpus"]),
+    "batch": lambda p, s: equals(s, mul, p["text:batch"], p["text:n"]),
+    "micro_batch": lambda p, s: equals(s, mul, p["text:micro_batch"], p["text:gpus"]),
     "tensor_parallel": lambda p, s: holds(p["text:tensor_parallel"], "≤", p["text:gpus"]),
     "probes": lambda p, s: holds(p["text:eta"], "≤", Fraction("2.079")),
 }
