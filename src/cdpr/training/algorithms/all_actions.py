@@ -34,11 +34,18 @@ class ValueTree:
 
     def action_value(self, state: State, step: Step) -> float | None:
         """Q(s, a): what the step earns, plus V of where it leads; None where no reply came back from there."""
-        if self.environment.must_diagnose(state) or isinstance(step.action, FinalDiagnosis):
+        if self._ends(state, step):
             last, correct = self.environment.conclude(state, step)
             return self.worth(correct, last.effort)
         ahead = self.value(state.after(step))
         return None if ahead is None else self.worth(False, step.effort) + ahead
+
+    def has_value(self, state: State, step: Step) -> bool:
+        """Whether Q(s, a) is known; asks no judge."""
+        return self._ends(state, step) or self.value(state.after(step)) is not None
+
+    def _ends(self, state: State, step: Step) -> bool:
+        return self.environment.must_diagnose(state) or isinstance(step.action, FinalDiagnosis)
 
     def value(self, state: State) -> float | None:
         """V(s): the mean of Q over the samples at s that have one."""
@@ -79,8 +86,7 @@ class AllActions(Algorithm):
         """Fills in the decisions taken at a node; returns the others. Replies of the same tokens are one."""
         prompt = node.steps[0].turn.prompt_ids
         # Other words may have led to the same evidence: such samples count in the values, not in this prompt's loss.
-        drawn = [step for _, step in drawn if step.turn.prompt_ids == prompt]
-        drawn = [step for step in drawn if tree.action_value(node.state, step) is not None]
+        drawn = [step for _, step in drawn if step.turn.prompt_ids == prompt and tree.has_value(node.state, step)]
         share = len(node.visits) / (len(node.visits) + len(drawn))
         baseline = tree.value(node.state)
         taken: dict[tuple[int, ...], tuple[int, int]] = {}
