@@ -24,7 +24,7 @@ rule measure_credit_quality:
     params:
         **params("measure_credit_quality"),
     shell:
-        plan.command("measure_credit_quality")
+        COMMAND
 
 
 rule plot_credit_quality:
@@ -45,4 +45,4 @@ rule plot_credit_quality:
     params:
         **params("plot_credit_quality"),
     shell:
-        plan.command("plot_credit_quality")
+        COMMAND

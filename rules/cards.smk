@@ -26,7 +26,7 @@ rule write_data_card:
     params:
         **params("write_data_card"),
     shell:
-        plan.command("write_data_card")
+        COMMAND
 
 
 rule remove_leaks:
@@ -48,4 +48,4 @@ rule remove_leaks:
     params:
         **params("remove_leaks"),
     shell:
-        plan.command("remove_leaks")
+        COMMAND

@@ -57,12 +57,15 @@ def outputs(stage):
 
 
 def params(stage):
-    """The run key, and the flags that name input files."""
+    """The run key, and the flags that name the job and its files."""
     return {
         "key": lambda wildcards: plan.key(
             stage, **{k: str(v) for k, v in dict(wildcards).items()}
         ),
-        "files": lambda wildcards, input: plan.files(stage, dict(wildcards), input),
+        "files": lambda wildcards, input, output: plan.flags(
+            stage, dict(wildcards), input, output
+        ),
+        "environment": plan.environment(stage),
     }
 
 
@@ -78,6 +81,11 @@ def caption_of(stage):
 
 # Whether there is anything to learn is asked of the synthetic hospital alone: its warm start may have nothing to gain.
 HEADROOM = of("check_headroom") if plan.raw_path(IN_DOMAIN) is None else []
+
+# The command of every stage: the subcommand of the rule's name.
+COMMAND = (
+    "{params.environment}cdpr {rule} --key {params.key} {params.files} 2>&1 | tee {log}"
+)
 
 # A data set itself, not its leak-controlled variant.
 BENCHMARK = "|".join(DATASETS)

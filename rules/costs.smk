@@ -25,7 +25,7 @@ rule build_catalogue:
     params:
         **params("build_catalogue"),
     shell:
-        plan.command("build_catalogue")
+        COMMAND
 
 
 rule map_costs:
@@ -47,4 +47,4 @@ rule map_costs:
     params:
         **params("map_costs"),
     shell:
-        plan.command("map_costs")
+        COMMAND

@@ -23,7 +23,7 @@ rule evaluate_agent:
     params:
         **params("evaluate_agent"),
     shell:
-        plan.command("evaluate_agent")
+        COMMAND
 
 
 rule check_headroom:
@@ -45,7 +45,7 @@ rule check_headroom:
     params:
         **params("check_headroom"),
     shell:
-        plan.command("check_headroom")
+        COMMAND
 
 
 rule try_real_model:
@@ -66,4 +66,4 @@ rule try_real_model:
     params:
         **params("try_real_model"),
     shell:
-        plan.command("try_real_model")
+        COMMAND

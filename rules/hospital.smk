@@ -23,4 +23,4 @@ rule make_hospital:
     params:
         **params("make_hospital"),
     shell:
-        plan.command("make_hospital")
+        COMMAND

@@ -26,4 +26,4 @@ rule ingest_dataset:
     params:
         **params("ingest_dataset"),
     shell:
-        plan.command("ingest_dataset")
+        COMMAND

@@ -29,7 +29,7 @@ for stage in (*TABLES, *FIGURES):
         params:
             **params(stage),
         shell:
-            plan.command(stage)
+            COMMAND
 
 
 rule write_claims:
@@ -51,7 +51,7 @@ rule write_claims:
     params:
         **params("write_claims"),
     shell:
-        plan.command("write_claims")
+        COMMAND
 
 
 rule write_report:
@@ -75,7 +75,7 @@ rule write_report:
     params:
         **params("write_report"),
     shell:
-        plan.command("write_report")
+        COMMAND
 
 
 # Always anew: timings change with every job, and depend on none in particular.

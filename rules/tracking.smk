@@ -25,7 +25,7 @@ rule init_tracking:
     params:
         **params("init_tracking"),
     shell:
-        plan.command("init_tracking")
+        COMMAND
 
 
 rule index_runs:

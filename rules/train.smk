@@ -26,7 +26,7 @@ rule warm_start_policy:
     params:
         **params("warm_start_policy"),
     shell:
-        plan.command("warm_start_policy")
+        COMMAND
 
 
 rule train_policy:
@@ -48,4 +48,4 @@ rule train_policy:
     params:
         **params("train_policy"),
     shell:
-        plan.command("train_policy")
+        COMMAND

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..ledger.page import counted_as
-from ..ledger.verdict import COUNTED
+from ..ledger.verdict import COUNTED, counted_as
 from ..results.provenance import ProvenanceError, check_tier
 from ..results.table import interval
 from ..settings import Settings
@@ -90,7 +89,7 @@ class ShownLedger(_Entry):
     @property
     def counts(self) -> list[tuple[str, str, int]]:
         """How many claims count as what, in the order of telling, with its class of the page's style."""
-        counted = Counter(counted_as(claim.model_dump()) for claim in self.claims)
+        counted = Counter(counted_as(claim.kind, claim.verdict) for claim in self.claims)
         return [(name, slug(name), counted[name]) for name in dict.fromkeys((*COUNTED, *counted))]
 
     @property

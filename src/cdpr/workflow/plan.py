@@ -107,22 +107,18 @@ class Plan:
         path = self.place(source)
         return [path] if path and (isinstance(source, Made) or Path(path).exists()) else []
 
-    def command(self, stage: str) -> str:
-        """The shell command of a rule: the subcommand of its name."""
-        entry = STAGES[stage]
-        options = "".join(f" --{name} {{wildcards.{name}}}" for name in entry.options)
-        outputs = "".join(f" --{name} {{output.{name}}}" for name in entry.outputs)
-        memory = _KEEP_MEMORY if entry.tensors else ""
-        return (f"{memory}cdpr {stage} --key {{params.key}} --record {{output.record}}{options} {{params.files}}"
-                f"{outputs} 2>&1 | tee {{log}}")  # fmt: skip
-
-    def files(self, stage: str, options: Options, inputs: Any) -> str:
-        """Flags of a command that name its input files, as Snakemake has them in place."""
-        flags = []
-        for need in STAGES[stage].needs:
+    def flags(self, stage: str, options: Options, inputs: Any, outputs: Any) -> str:
+        """Flags of a stage's command: which job, and its files as Snakemake has them in place."""
+        entry, flags = STAGES[stage], {"record": str(outputs.record), **options}
+        for need in entry.needs:
             path = str(getattr(inputs, need, "") or "") or self.place(self.source(stage, need, options))
-            flags += [f"--{need} {shlex.quote(path)}"] if path else []
-        return " ".join(flags)
+            flags |= {need: path} if path else {}
+        flags |= {name: str(getattr(outputs, name)) for name in entry.outputs}
+        return " ".join(f"--{name} {shlex.quote(value)}" for name, value in flags.items())
+
+    def environment(self, stage: str) -> str:
+        """Variables in front of a stage's command."""
+        return _KEEP_MEMORY if STAGES[stage].tensors else ""
 
     def evidence_files(self, stage: str) -> list[str]:
         """Paths of :meth:`evidence`, and of what tells of them, for a rule's input; under ``evaluation.partial`` those
