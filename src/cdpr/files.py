@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import hashlib
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,3 +61,20 @@ def shipped_table(package: str, *path: str) -> list[dict[str, str]]:
     """Rows of a CSV file that is part of a package, by column."""
     text = resources.files(package).joinpath(*path).read_text(encoding="utf-8")
     return list(csv.DictReader(io.StringIO(text)))
+
+
+def path_digest(path: str | Path) -> str:
+    """SHA-256 of a file's bytes, or of the names and bytes of all files below a folder."""
+    path = Path(path)
+    if path.is_file():
+        return file_digest(path)
+    digest = hashlib.sha256()
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        digest.update(f"{file.relative_to(path).as_posix()}={file_digest(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .files import file_digest, path_digest
+
 PACKAGE = "cdpr"
 
 # Modules that decide when and where stages run, or write down that they ran, but never what they compute.
@@ -74,11 +76,11 @@ def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestC
         spec = importlib.util.find_spec(root)
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(f"{root} cannot be imported; put its folder on PYTHONPATH")
-        digest.update(f"{root}={_bytes_digest(Path(spec.origin))}\n".encode())
+        digest.update(f"{root}={file_digest(Path(spec.origin))}\n".encode())
     for name in modules:
         digest.update(f"{name}={_module(name, source, cache)[0]}\n".encode())
     for path in _data_files(modules, source):
-        digest.update(f"{path.relative_to(source).as_posix()}={_bytes_digest(path)}\n".encode())
+        digest.update(f"{path.relative_to(source).as_posix()}={file_digest(path)}\n".encode())
     cache.save()
     return digest.hexdigest()[:16]
 
@@ -107,17 +109,6 @@ def package_folder() -> Path:
     spec = importlib.util.find_spec(PACKAGE)
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent
-
-
-def path_digest(path: str | Path) -> str:
-    """SHA-256 of a file's bytes, or of the names and bytes of all files below a folder."""
-    path = Path(path)
-    if path.is_file():
-        return _bytes_digest(path)
-    digest = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        digest.update(f"{file.relative_to(path).as_posix()}={_bytes_digest(file)}\n".encode())
-    return digest.hexdigest()
 
 
 class DigestCache:
@@ -229,8 +220,3 @@ def _data_files(modules: Iterable[str], source: Path) -> list[Path]:
             if own and path.is_file() and path.suffix not in (".py", ".pyc"):
                 files.add(path)
     return sorted(files)
-
-
-def _bytes_digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-from ..files import write_text
+from ..files import path_digest, write_text
 from ..job import Job
 from ..records import RunRecord
 from ..results.table import markdown_page, to_markdown
-from ..run_key import path_digest
 from ..settings import Settings
 from .card_counts import count_cases, data_card, read_coverage, read_report
 from .card_figure import draw_card

@@ -18,10 +18,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ..files import write_text
+from ..files import path_digest, write_text
 from ..job import Job
 from ..records import PIPELINE, FileDigest, RunRecord
-from ..run_key import package_folder, path_digest
+from ..run_key import package_folder
 
 _PACKAGES = ("cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake", "verl", "vllm", "sglang",
              "ray")  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..agents.build import agent_code, agent_entry
+from ..llm.spec import module_of
 from ..settings import Settings
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, IN_DOMAIN, benchmark_of
@@ -90,8 +91,8 @@ def _data_sets(plan: Plan, options: Options) -> Mapping[str, Any]:
 
 
 def _data_set(plan: Plan, options: Options) -> Mapping[str, Any]:
-    entry = DATASETS[options["dataset"]]
-    return {"data_set": {"role": entry.role, "importer": entry.importer}}
+    entry, source = DATASETS[options["dataset"]], plan.settings.data.source(options["dataset"])
+    return {"data_set": {"role": entry.role, "importer": entry.importer, "credentialed": source.credentialed}}
 
 
 def _agent(plan: Plan, options: Options) -> Mapping[str, Any]:
@@ -110,16 +111,27 @@ def _reference_agents_code(plan: Plan, settings: Settings, options: Options) -> 
 
 
 def _importers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    structurer = ["cdpr.ingest.structurer"] if settings.data.mimic_iv.structurer.model else []
+    model = settings.data.mimic_iv.structurer.model
+    structurer = ["cdpr.ingest.structurer", module_of(model)] if model else []
     return [DATASETS[options["dataset"]].importer.partition(":")[0], *structurer]
+
+
+def _writers(plan: Plan, options: Options) -> Mapping[str, Any]:
+    return {"writers": {name: [entry.writer, entry.size] for name, entry in DATASETS.items() if entry.writer}}
 
 
 def _writers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
     return [entry.writer.partition(":")[0] for entry in DATASETS.values() if entry.writer]
 
 
-def _algorithms_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    return [algorithm_module(settings.training.algorithm)]
+def _training_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+    """The algorithm, wherever it comes from, and what verl loads by name."""
+    found = ["cdpr.training.algorithm", algorithm_module(settings.training.algorithm), "cdpr.llm.sampler"]
+    if settings.training.engine == "verl":
+        hooks = ("agent_loop", "order", "schedule", "worker")
+        found += [module_of("verl:"), module_of(settings.training.verl.frozen.url or "http:")]
+        found += [f"cdpr.training.verl.hooks.{name}" for name in hooks]
+    return sorted(set(found))
 
 
 def _structurer(plan: Plan, options: Options) -> Mapping[str, str]:
@@ -187,7 +199,7 @@ _ALL = (
         outputs={name: Output(f"<results>/raw/{name}", f"{entry.label} format", folder=True)
                  for name, entry in DATASETS.items() if entry.writer},
         record="<results>/raw/run.json",
-        more_code=_writers_code,
+        also=_writers, more_code=_writers_code,
     ),
     Stage(
         "ingest_dataset", "Read a data set's raw files into case records, split by patient.",
@@ -294,7 +306,7 @@ _ALL = (
                              "what credit assignment found, one JSON object an iteration"),
         },
         record="<results>/training/{run}/run.json",
-        more_code=_algorithms_code, experiment="cdpr/training", tensors=True, live=True,
+        more_code=_training_code, experiment="cdpr/training", tensors=True, live=True,
     ),
     Stage(
         "evaluate_agent", "Let an agent work up the test cases of a data set and judge it.",
@@ -371,6 +383,7 @@ _ALL = (
         about={"cases": "priced cases (validation split)", "policy": "policy that acts and continues"},
         outputs={"quality": Output("<results>/analysis/credit_quality.json", "one row of measures per setting")},
         record="<results>/analysis/credit_quality.run.json",
+        more_code=lambda plan, settings, options: [module_of("")],
         tensors=True,
     ),
     Stage(
