@@ -34,6 +34,8 @@ test: env verl
 lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile rules workflow
 	$(BIN)/snakemake --lint
 	$(BIN)/cdpr config --check

@@ -381,13 +381,12 @@ def test_prices_under_the_results_are_refused_before_a_job_can_remove_them(tmp_p
     for results in ("results", str(tmp_path / "results")):
         config = {"paths": {"results": results}, "data": {"price_overrides": f"results/{inside}"}}
         with pytest.raises(SettingsError, match=r"data\.price_overrides: .* copy it to another folder first"):
-            Plan(parse_settings(config)).check_prices()
+            Plan(parse_settings(config))
     kept = {"paths": {"results": "results"}, "data": {"price_overrides": "results_of_last_year/own.csv"}}
     plan = Plan(parse_settings(kept))
-    plan.check_prices()
     assert plan.price_overrides == "results_of_last_year/own.csv" and Plan({}).price_overrides == ""
     with pytest.raises(SettingsError, match=r"fee_schedules\.pfs, which is not given"):
-        Plan(parse_settings({"data": {"fee_schedules": {"locality": "02102-01"}}})).check_prices()
+        Plan(parse_settings({"data": {"fee_schedules": {"locality": "02102-01"}}}))
 
 
 def test_names_that_only_a_credentialed_source_uses_stay_out_of_the_coverage_table(tmp_path):

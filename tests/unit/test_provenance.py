@@ -86,12 +86,9 @@ def test_a_broken_record_is_named(tmp_path, text):
 
 
 def test_a_record_is_named_as_the_index_lists_it():
-    trained = RunRecord(stage="train", options={"run": "cdpr-seed0"})
-    evaluated = RunRecord(stage="evaluate", options={"run": "cdpr-seed0", "dataset": "private"})
-    others = [RunRecord(stage="ingest", options={"dataset": "private"}), RunRecord(stage="main_table")]
+    trained = RunRecord(stage="train_policy", options={"run": "cdpr-seed0"})
+    evaluated = RunRecord(stage="evaluate_agent", options={"run": "cdpr-seed0", "dataset": "private"})
+    others = [RunRecord(stage="ingest_dataset", options={"dataset": "private"}), RunRecord(stage="write_main_table")]
     assert [r.name for r in (trained, evaluated, *others)] == [
-        "cdpr-seed0", "cdpr-seed0/private", "ingest/private", "main_table",
-    ]  # fmt: skip
-    assert [r.experiment for r in (trained, evaluated, *others)] == [
-        "cdpr/training", "cdpr/evaluation", "cdpr/pipeline", "cdpr/pipeline",
+        "cdpr-seed0", "cdpr-seed0/private", "ingest_dataset/private", "write_main_table",
     ]  # fmt: skip

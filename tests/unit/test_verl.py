@@ -455,11 +455,11 @@ def test_dry_run_prints_the_plan(tmp_path, capsys):
     overlay = tmp_path / "mine.yaml"
     overlay.write_text(f"policy: {{model: {tmp_path}}}\n")
     files = ["--settings", "config.yaml", "config/paper.yaml", str(overlay)]
-    assert main(["train", "--dry-run", *files]) == 0
+    assert main(["plan_training", *files]) == 0
     shown = capsys.readouterr().out
     assert "frozen server" in shown and 'actor_rollout_ref.rollout.quantization="fp8"' in shown
     overlay.write_text(f"policy: {{model: {tmp_path}}}\ntraining: {{verl: {{gpu_memory_gb: 24}}}}\n")
-    assert main(["train", "--dry-run", *files]) == 2
+    assert main(["plan_training", *files]) == 2
     assert "of a GPU's 24" in capsys.readouterr().err
 
 
