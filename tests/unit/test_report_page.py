@@ -53,7 +53,8 @@ def write_run(folder: Path, run: str, dataset: str, right: int, cost: float, cas
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     variant, _, seed = run.partition("-seed")
     record = {
-        "stage": "evaluate_agent", "experiment": "cdpr/evaluation", "run_key": key_of(run, dataset), "tier": "demo", "seed": None,
+        "stage": "evaluate_agent", "experiment": "cdpr/evaluation", "run_key": key_of(run, dataset),
+        "tier": "demo", "seed": None,
         "options": {"run": run, "dataset": dataset}, "tags": {"variant": variant} | ({"seed": seed} if seed else {}),
         "code_digest": "c0de", "inputs": {"cases": {"path": "/home/me/x", "sha256": dataset * 8}}, "outputs": {},
         "started": "2026-01-01T00:00:00+00:00", "wall_seconds": 7.125, "commit": "deadbeef",
