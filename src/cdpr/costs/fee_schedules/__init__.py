@@ -4,9 +4,8 @@ Only codes and rates are read: the descriptors of these files belong to the Amer
 """
 
 from .clfs import read_clfs
-from .gpci import Indices, read_gpci
+from .locality import Indices, read_gpci, read_opps_cap
 from .opps import read_opps
-from .opps_cap import read_opps_cap
 from .pfs import read_pfs
 from .schedule import NATIONAL, FeeScheduleError, Schedule, split_codes
 
