@@ -21,7 +21,7 @@ from .audit import audit_paper
 from .claims import Claim, read_claims
 from .evidence import Evidence
 from .judge import judge
-from .verdict import COUNTED, UNDECIDABLE, counted_as
+from .verdict import COUNTED, UNDECIDABLE
 
 _DIGITS = 6
 
@@ -52,7 +52,7 @@ def make_ledger(settings: Settings, results: str | Path, claims: Sequence[Claim]
     """Tier, counts, every claim with its verdict, and the audit of the paper against itself."""
     evidence = Evidence(settings, results)
     entries = [_entry(claim, evidence) for claim in claims]
-    counted = Counter(counted_as(entry["kind"], entry["verdict"]) for entry in entries)
+    counted = Counter(UNDECIDABLE if entry["kind"] == UNDECIDABLE else entry["verdict"] for entry in entries)
     return {
         "tier": settings.tier, "marks": tier_mark(settings), "decoding": evidence.decoding,
         "counts": {name: counted[name] for name in COUNTED}, "claims": entries,
