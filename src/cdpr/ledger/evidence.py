@@ -136,8 +136,10 @@ class Evidence:
             first, *others = (_found(self.results.evaluations(method, dataset, self.decoding)) for method in methods)
             for other in others:
                 if first[0].note_ids != other[0].note_ids:
-                    raise EvaluationError(f"{dataset}: {first[0].run} and {other[0].run} were not evaluated on the same "
-                                          "cases; evaluate both again")  # fmt: skip
+                    runs = f"{first[0].run} and {other[0].run}"
+                    raise EvaluationError(
+                        f"{dataset}: {runs} were not evaluated on the same cases; evaluate both again"
+                    )
         scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
         means = np.mean([[s.estimates[metric].mean for s in part] for part in parts], axis=0) * scale
         draws = np.mean([np.stack([s.draws[:, column] for s in part], axis=1) for part in parts], axis=0) * scale
