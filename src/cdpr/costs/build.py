@@ -89,15 +89,15 @@ def write_catalogue(
         table.writerow(COLUMNS)
         for coded in examination_codes():
             schedule = schedules.get(coded.schedule)
-            usd = schedule.rate(coded.hcpcs) if schedule is not None else None
-            if usd is None:
-                price = (before or {}).get(coded.examination)
-                kept.append(coded.examination)
-            else:
-                price = Price(
+            usd = schedule.rate(coded.hcpcs) if schedule else None
+            if schedule and usd is not None:
+                price: Price | None = Price(
                     coded.examination, coded.hcpcs, usd, schedule.source, schedule.year, coded.billing_group or None,
                     "name", schedule.locality, coded.confidence,
                 )  # fmt: skip
+            else:
+                price = (before or {}).get(coded.examination)
+                kept.append(coded.examination)
             if price is None:
                 raise CatalogueError(f"{coded.examination}: the {coded.schedule} has no rate for {coded.hcpcs}")
             table.writerow(

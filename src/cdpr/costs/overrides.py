@@ -22,7 +22,8 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
     An empty ``billing_group`` keeps the group that the examination is in, ``none`` takes it out. Messages never
     repeat a name: names that come from notes may be a patient's words. Raises CatalogueError.
     """
-    overrides, lines = {}, {}
+    overrides: dict[str, Price] = {}
+    lines: dict[str, str] = {}
     for where, row in read_table(Path(path), ("examination", "price_usd"), optional=("billing_group",)):
         if not row["price_usd"]:
             continue

@@ -147,7 +147,8 @@ def _of_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
 def _weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
     """Which effect is least, and what holds of all of them: the least value, the least ends of the intervals."""
     at = min(range(len(effects)), key=lambda i: effects[i].value)
-    return at, Effect(effects[at].value, min(effect.low for effect in effects), min(effect.high for effect in effects))
+    low, high = (min(getattr(effect, end) for effect in effects) for end in ("low", "high"))
+    return at, Effect(effects[at].value, low, high)
 
 
 def _shown(verdict: str, why: str, found: SideBySide, effect: Effect, statistic: str) -> Verdict:

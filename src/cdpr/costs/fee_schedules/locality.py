@@ -49,10 +49,10 @@ def read_gpci(path: str | Path, locality: str) -> Indices:
         known.append(_key(row[contractor], row[number]))
         if known[-1] == locality:
             try:
-                indices = [amount(row[place], part) for part, place in places.items()]
+                work, expense, malpractice = (amount(row[place], part) for part, place in places.items())
             except BadRow as why:
                 raise FeeScheduleError(f"{path}:{line}: {why}") from why
-            return Indices(*indices, name=row[name].rstrip("*").strip())
+            return Indices(work, expense, malpractice, row[name].rstrip("*").strip())
     near = [key for key in known if key[:5] == locality[:5] or key[-2:] == locality[-2:]] or known
     raise FeeScheduleError(f"{path}: no locality {locality!r}; near it: {', '.join(near[:8]) or 'none'}")
 
