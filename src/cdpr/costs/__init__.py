@@ -7,17 +7,5 @@ from .overrides import with_overrides
 from .price import price_case
 from .tables import CatalogueError
 
-__all__ = [
-    "Catalogue",
-    "CatalogueError",
-    "Coverage",
-    "Price",
-    "charge",
-    "coverage",
-    "load_catalogue",
-    "nearest",
-    "price_case",
-    "price_of",
-    "review",
-    "with_overrides",
-]
+__all__ = ["Catalogue", "CatalogueError", "Coverage", "Price", "charge", "coverage", "load_catalogue", "nearest"]
+__all__ += ["price_case", "price_of", "review", "with_overrides"]

@@ -6,9 +6,9 @@ import csv
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from ..files import write_text
 from ..job import Job
@@ -20,11 +20,9 @@ from .tables import CatalogueError, read_table
 
 SCHEDULES = ("CLFS", "PFS", "OPPS")
 _LISTED = 100
-_CODE_COLUMNS = ("examination", "hcpcs", "schedule", "billing_group", "confidence", "provenance")
 
 
-@dataclass(frozen=True)
-class Coded:
+class Coded(NamedTuple):
     """One examination's code: which schedule prices it, how well the code fits, and why this one."""
 
     examination: str
@@ -45,7 +43,10 @@ def build_catalogue(settings: Settings, job: Job) -> None:
     kept = write_catalogue(folder, schedules, load_catalogue().prices)
     prices = load_catalogue(folder).prices
     report = {
-        "files": {name: {"file": path.name, "sha256": _digest(path)} for name, path in sorted(job.inputs.items())},
+        "files": {
+            name: {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+            for name, path in sorted(job.inputs.items())
+        },
         "schedules": {kind: _told(schedule) for kind, schedule in schedules.items()},
         "shipped_rates_kept": {name: prices[name].source for name in kept},
     }
@@ -58,20 +59,19 @@ def build_catalogue(settings: Settings, job: Job) -> None:
 
 def examination_codes(path: Path | None = None) -> list[Coded]:
     """The mapping, by default the shipped one. Raises CatalogueError."""
-    path, rows, seen = path or shipped_folder() / "examination_codes.csv", [], set()
-    for line, row in read_table(path, _CODE_COLUMNS):
-        if not row["examination"] or row["examination"] in seen:
-            raise CatalogueError(f"{path}:{line}: field 'examination': empty, or stands twice")
-        seen.add(row["examination"])
+    coded: dict[str, Coded] = {}
+    for where, row in read_table(path or shipped_folder() / "examination_codes.csv", Coded._fields):
+        if not row["examination"] or row["examination"] in coded:
+            raise CatalogueError(f"{where}: field 'examination': empty, or stands twice")
         for field, known in (("schedule", SCHEDULES), ("confidence", CONFIDENCES)):
             if row[field] not in known:
-                raise CatalogueError(f"{path}:{line}: field {field!r}: expected one of {', '.join(known)}")
+                raise CatalogueError(f"{where}: field {field!r}: expected one of {', '.join(known)}")
         try:
             split_codes(row["hcpcs"])
         except ValueError as error:
-            raise CatalogueError(f"{path}:{line}: field 'hcpcs': {error}") from error
-        rows.append(Coded(**row))
-    return rows
+            raise CatalogueError(f"{where}: field 'hcpcs': {error}") from error
+        coded[row["examination"]] = Coded(**row)
+    return list(coded.values())
 
 
 def write_catalogue(
@@ -88,8 +88,14 @@ def write_catalogue(
         table = csv.writer(out, lineterminator="\n")
         table.writerow(COLUMNS)
         for coded in examination_codes():
-            price = _priced(coded, schedules.get(coded.schedule))
-            if price is None:
+            schedule = schedules.get(coded.schedule)
+            usd = schedule.rate(coded.hcpcs) if schedule else None
+            if schedule and usd is not None:
+                price: Price | None = Price(
+                    coded.examination, coded.hcpcs, usd, schedule.source, schedule.year, coded.billing_group or None,
+                    "name", schedule.locality, coded.confidence,
+                )  # fmt: skip
+            else:
                 price = (before or {}).get(coded.examination)
                 kept.append(coded.examination)
             if price is None:
@@ -105,33 +111,20 @@ def write_catalogue(
     return kept
 
 
-def _priced(coded: Coded, schedule: Schedule | None) -> Price | None:
-    usd = schedule.rate(coded.hcpcs) if schedule is not None else None
-    if usd is None:
-        return None
-    locality = schedule.locality if coded.schedule == "PFS" else NATIONAL
-    return Price(
-        coded.examination, coded.hcpcs, usd, schedule.source, schedule.year, coded.billing_group or None, "name",
-        locality, coded.confidence,
-    )  # fmt: skip
-
-
 def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
     if chosen.locality != NATIONAL and "pfs" not in inputs:
         raise FeeScheduleError(
             f"data.fee_schedules.locality is {chosen.locality!r}, but data.fee_schedules.pfs names no file"
         )
-    schedules: dict[str, Schedule] = {}
-    if "clfs" in inputs:
-        schedules["CLFS"] = read_clfs(inputs["clfs"])
-    if "pfs" in inputs:
-        schedules["PFS"] = read_pfs(
-            inputs["pfs"], conversion_factor=chosen.conversion_factor, locality=chosen.locality,
+    readers: dict[str, Callable[[Path], Schedule]] = {
+        "CLFS": read_clfs,
+        "PFS": lambda path: read_pfs(
+            path, conversion_factor=chosen.conversion_factor, locality=chosen.locality,
             gpci=inputs.get("gpci"), opps_cap=inputs.get("opps_cap"),
-        )  # fmt: skip
-    if "opps" in inputs:
-        schedules["OPPS"] = read_opps(inputs["opps"])
-    return schedules
+        ),
+        "OPPS": read_opps,
+    }  # fmt: skip
+    return {kind: read(inputs[kind.lower()]) for kind, read in readers.items() if kind.lower() in inputs}
 
 
 def _told(schedule: Schedule) -> dict[str, object]:
@@ -151,8 +144,3 @@ def _line(kind: str, schedule: Schedule | None, examinations: int) -> str:
         f"{schedule.source}{place}: {len(schedule.rates)} rates from {schedule.rows} rows "
         f"({sum(schedule.left_out.values())} left out, {len(schedule.rejected)} rejected); {examinations} examinations"
     )
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -202,42 +202,38 @@ def _shipped() -> Catalogue:
 
 def _read(folder: Path) -> Catalogue:
     prices = _read_prices(folder / "catalogue.csv")
-    path, analytes = folder / "billing_groups.csv", {}
-    for line, row in read_table(path, ("member", "billing_group", "parent")):
-        parent = prices.get(row["parent"])
-        if parent is None:
-            raise CatalogueError(f"{path}:{line}: field 'parent': {row['parent']!r} is not in catalogue.csv")
+    analytes = {}
+    for where, row in _naming(folder / "billing_groups.csv", "parent", prices, "member", "billing_group"):
+        parent = prices[row["parent"]]
         if parent.group != row["billing_group"]:
-            raise CatalogueError(f"{path}:{line}: field 'billing_group': {parent.examination} is in {parent.group}")
+            raise CatalogueError(f"{where}: field 'billing_group': {parent.examination} is in {parent.group}")
         analytes[row["member"]] = parent.examination
-    spellings = _read_names(folder / "spellings.csv", "spelling", "examination", prices)
-    path, paper = folder / "paper_prices.csv", {}
-    for line, row in read_table(path, ("examination", "price_usd")):
-        if row["examination"] not in prices:
-            raise CatalogueError(f"{path}:{line}: field 'examination': {row['examination']!r} is not in catalogue.csv")
-        paper[row["examination"]] = amount(path, line, "price_usd", row["price_usd"])
-    return Catalogue(prices, analytes, paper, spellings)
+    spellings = _naming(folder / "spellings.csv", "examination", prices, "spelling")
+    paper = _naming(folder / "paper_prices.csv", "examination", prices, "price_usd")
+    return Catalogue(
+        prices, analytes, spellings={row["spelling"]: row["examination"] for _, row in spellings},
+        paper={row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper},
+    )  # fmt: skip
 
 
 def _read_prices(path: Path) -> dict[str, Price]:
     prices: dict[str, Price] = {}
-    for line, row in read_table(path, COLUMNS):
+    for where, row in read_table(path, COLUMNS):
         name = row["examination"]
         if name in prices:
-            raise CatalogueError(f"{path}:{line}: field 'examination': {name!r} stands twice")
+            raise CatalogueError(f"{where}: field 'examination': {name!r} stands twice")
         if row["confidence"] not in CONFIDENCES:
-            raise CatalogueError(f"{path}:{line}: field 'confidence': expected one of {', '.join(CONFIDENCES)}")
-        usd, group = amount(path, line, "rate_usd", row["rate_usd"]), row["billing_group"] or None
+            raise CatalogueError(f"{where}: field 'confidence': expected one of {', '.join(CONFIDENCES)}")
+        usd, group = amount(where, "rate_usd", row["rate_usd"]), row["billing_group"] or None
         prices[name] = Price(
             name, row["hcpcs"], usd, row["source"], row["year"], group, "name", row["locality"], row["confidence"]
         )
     return prices
 
 
-def _read_names(path: Path, column: str, target: str, prices: Mapping[str, Price]) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for line, row in read_table(path, (column, target)):
-        if row[target] not in prices:
-            raise CatalogueError(f"{path}:{line}: field {target!r}: {row[target]!r} is not in catalogue.csv")
-        names[row[column]] = row[target]
-    return names
+def _naming(path: Path, field: str, prices: Mapping[str, Price], *others: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Rows of a table whose ``field`` names an examination of the catalogue."""
+    for where, row in read_table(path, (*others, field)):
+        if row[field] not in prices:
+            raise CatalogueError(f"{where}: field {field!r}: {row[field]!r} is not in catalogue.csv")
+        yield where, row

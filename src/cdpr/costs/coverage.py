@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from rapidfuzz import fuzz, process
 
@@ -39,10 +39,6 @@ class Coverage:
     confidence: str
     how: str
 
-    def row(self) -> dict[str, str | int | float]:
-        """The fields as a table row."""
-        return asdict(self)
-
 
 COVERAGE_COLUMNS = tuple(field.name for field in fields(Coverage))
 REVIEW_COLUMNS = ("examination", "price_usd", "billing_group", "cases", "nearest", "score")
@@ -56,14 +52,12 @@ def coverage(
     With ``pool_unknown``, names with words that neither the vocabulary nor the catalogue has are pooled, one row for
     each way of pricing: a heading of a note may be a patient's words.
     """
-    rows = [_row(key, counts[key], settings, catalogue) for key in sorted(counts)]
-    if not pool_unknown:
-        return rows
-    shown = [row for row in rows if catalogue.knows(row.exam_key)]
+    shown: list[Coverage] = []
     pools: dict[str, list[Coverage]] = {}
-    for row in rows:
-        if not catalogue.knows(row.exam_key):
-            pools.setdefault(row.how, []).append(row)
+    for key in sorted(counts):
+        row = _row(key, counts[key], settings, catalogue)
+        pooled = pool_unknown and not catalogue.knows(key)
+        (pools.setdefault(row.how, []) if pooled else shown).append(row)
     return shown + [_pool(pools[how]) for how in sorted(pools)]
 
 

@@ -22,23 +22,23 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
     An empty ``billing_group`` keeps the group that the examination is in, ``none`` takes it out. Messages never
     repeat a name: names that come from notes may be a patient's words. Raises CatalogueError.
     """
-    path, overrides, lines = Path(path), {}, {}
-    for line, row in read_table(path, ("examination", "price_usd"), optional=("billing_group",)):
+    overrides: dict[str, Price] = {}
+    lines: dict[str, str] = {}
+    for where, row in read_table(Path(path), ("examination", "price_usd"), optional=("billing_group",)):
         if not row["price_usd"]:
             continue
         if not normalise(row["examination"]):
-            raise CatalogueError(f"{path}:{line}: field 'examination': empty")
+            raise CatalogueError(f"{where}: field 'examination': empty")
         if is_physical(row["examination"]):
-            raise CatalogueError(f"{path}:{line}: field 'examination': the physical examination is free of charge")
-        usd = amount(path, line, "price_usd", row["price_usd"])
+            raise CatalogueError(f"{where}: field 'examination': the physical examination is free of charge")
+        usd = amount(where, "price_usd", row["price_usd"])
         term = examinations().find(row["examination"])
         name = term.name if term is not None else row["examination"]
-        if normalise(name) in lines:
-            raise CatalogueError(f"{path}:{line}: field 'examination': stands in line {lines[normalise(name)]} already")
-        lines[normalise(name)] = line
+        key = normalise(name)
+        if key in lines:
+            raise CatalogueError(f"{where}: field 'examination': stands in line {lines[key]} already")
+        lines[key] = where.rpartition(":")[2]
         known = catalogue.find(name)
         group = row["billing_group"] or (known.group if known is not None else None)
-        overrides[normalise(name)] = Price(
-            name, "", usd, "override", "", None if group == NO_GROUP else group, "override"
-        )
+        overrides[key] = Price(name, "", usd, "override", "", None if group == NO_GROUP else group, "override")
     return Catalogue(catalogue.prices, catalogue.analytes, catalogue.paper, catalogue.spellings, overrides)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 
 from ..cases import CaseRecord, iterate_records, write_records
+from ..files import write_csv
 from ..job import Job
 from ..settings import Settings
 from ..settings.schema import Costs
@@ -23,7 +23,9 @@ def map_costs(settings: Settings, job: Job) -> None:
     The review table holds every name and stands beside the cases. In the coverage table, which goes into reports,
     names that only the source of credentialed cases uses are pooled.
     """
-    catalogue = _catalogue(job.inputs)
+    catalogue = load_catalogue(job.inputs.get("catalogue"))
+    if "overrides" in job.inputs:
+        catalogue = with_overrides(catalogue, job.inputs["overrides"])
     counts: Counter[str] = Counter()
     credentialed = False
 
@@ -36,9 +38,9 @@ def map_costs(settings: Settings, job: Job) -> None:
 
     cases = write_records(job.out["cases"], priced())
     rows = coverage(counts, settings.costs, catalogue, pool_unknown=credentialed)
-    _write(job.out["coverage"], COVERAGE_COLUMNS, (row.row() for row in rows))
+    write_csv(job.out["coverage"], COVERAGE_COLUMNS, map(asdict, rows))
     unmapped = review(counts, settings.costs, catalogue)
-    _write(job.out["review"], REVIEW_COLUMNS, unmapped)
+    write_csv(job.out["review"], REVIEW_COLUMNS, unmapped)
     job.metrics.update(cases=cases, examinations=len(counts), unmapped=len(unmapped))
     print(f"{job.options['dataset']}: {cases} cases, {len(counts)} examinations, {len(unmapped)} at the fallback price")
 
@@ -76,15 +78,3 @@ def _group_price(members: list[Price], rule: str) -> float:
     if rule == "sum":
         return round(sum(amounts), 2)
     return max(amounts) if rule == "max" else amounts[0]
-
-
-def _catalogue(inputs: Mapping[str, Path]) -> Catalogue:
-    catalogue = load_catalogue(inputs.get("catalogue"))
-    return with_overrides(catalogue, inputs["overrides"]) if "overrides" in inputs else catalogue
-
-
-def _write(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as out:
-        table = csv.DictWriter(out, list(columns), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)

@@ -10,7 +10,7 @@ import csv
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -44,6 +44,12 @@ class _Claim(Section):
     printed: tuple[str, ...] = ()
     headline: bool = False
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if problem := next(_problems(self), None):
+            raise ValueError(problem)
+        return self
+
 
 class FigureClaim(_Claim):
     """A printed number: ``metric`` of ``of``, on test cases or at the end of training (``final_accuracy``).
@@ -59,18 +65,6 @@ class FigureClaim(_Claim):
     value: float | None = None
     within: float | None = None
 
-    @model_validator(mode="after")
-    def _is_a_number(self) -> FigureClaim:
-        if (self.statistic == "mean") != (not self.than):
-            raise ValueError("`than` goes with a statistic of two, and only with it")
-        if self.metric == "final_accuracy" and (self.than or self.on != IN_DOMAIN):
-            raise ValueError(f"field 'metric': `final_accuracy` is of one training, on {IN_DOMAIN}")
-        if len(self.printed) != 1:
-            raise ValueError(f"field 'printed': one number, got {len(self.printed)}")
-        if self.value is None:
-            float(self.printed[0])
-        return self
-
     def number(self) -> tuple[float, float]:
         """The printed number, and how far from it the true one may lie by rounding."""
         text = self.printed[0]
@@ -83,12 +77,6 @@ class _Directed(_Claim):
 
     side: Side | None = None
     within: float | None = Field(None, gt=0)
-
-    @model_validator(mode="after")
-    def _goes_somewhere(self) -> _Directed:
-        if (self.side is None) == (self.within is None):
-            raise ValueError("field 'side': either `side` or `within`")
-        return self
 
 
 class ComparisonClaim(_Directed):
@@ -120,12 +108,6 @@ class TrainingClaim(_Directed):
     nearer_to: str = ""
     times: float = Field(0.0, ge=0)
 
-    @model_validator(mode="after")
-    def _has_a_yardstick(self) -> TrainingClaim:
-        if (self.by == "probes") != (not self.than) or (self.by == "probes") != (self.times > 0):
-            raise ValueError("field 'by': `probes` goes with `times`, everything else with `than`")
-        return self
-
 
 class SuperlativeClaim(_Claim):
     """``of`` stands above (or below) every other: ``among`` the rows named, by default all of the paper's Table 1;
@@ -140,12 +122,6 @@ class SuperlativeClaim(_Claim):
     sweep: str = ""
     value: float | None = None
 
-    @model_validator(mode="after")
-    def _is_of_something(self) -> SuperlativeClaim:
-        if bool(self.of) == bool(self.sweep) or bool(self.sweep) != (self.value is not None):
-            raise ValueError("field 'of': either `of`, or `sweep` with `value`")
-        return self
-
 
 class SetupClaim(_Claim):
     """The configuration, the workflow or its prices are as the paper says: ``what`` names a function of
@@ -157,15 +133,6 @@ class SetupClaim(_Claim):
     names: tuple[str, ...] = ()
     value: Value | dict[str, Value]
 
-    @model_validator(mode="after")
-    def _asks_rightly(self) -> SetupClaim:
-        if (self.what == "settings") != isinstance(self.value, dict):
-            raise ValueError("field 'value': settings by name for `settings`, else one value")
-        found, wanted = len(self.names), _ASKED.get(self.what, 0)
-        if found < wanted or (found > wanted and self.what != "billed_together"):
-            raise ValueError(f"field 'names': {self.what} takes {wanted}, got {found}")
-        return self
-
 
 class OpenClaim(_Claim):
     """What no run of this pipeline tells, with why. ``undecidable``: no result could ever tell, whoever had it; these
@@ -176,6 +143,33 @@ class OpenClaim(_Claim):
 
 
 Claim = FigureClaim | ComparisonClaim | TrainingClaim | SuperlativeClaim | SetupClaim | OpenClaim
+
+
+def _problems(claim: Any) -> Iterator[str]:
+    """What is wrong with the fields of a claim beside each other."""
+    kind = claim.kind
+    if kind == "figure":
+        if (claim.statistic == "mean") != (not claim.than):
+            yield "`than` goes with a statistic of two, and only with it"
+        if claim.metric == "final_accuracy" and (claim.than or claim.on != IN_DOMAIN):
+            yield f"field 'metric': `final_accuracy` is of one training, on {IN_DOMAIN}"
+        if len(claim.printed) != 1:
+            yield f"field 'printed': one number, got {len(claim.printed)}"
+        claim.number()
+    if kind in ("compare", "training") and (claim.side is None) == (claim.within is None):
+        yield "field 'side': either `side` or `within`"
+    if kind == "training" and not (claim.by == "probes") == (not claim.than) == (claim.times > 0):
+        yield "field 'by': `probes` goes with `times`, everything else with `than`"
+    if kind == "best" and not (not claim.of) == bool(claim.sweep) == (claim.value is not None):
+        yield "field 'of': either `of`, or `sweep` with `value`"
+    if kind == "setup":
+        if (claim.what == "settings") != isinstance(claim.value, dict):
+            yield "field 'value': settings by name for `settings`, else one value"
+        found, wanted = len(claim.names), _ASKED.get(claim.what, 0)
+        if found < wanted or (found > wanted and claim.what != "billed_together"):
+            yield f"field 'names': {claim.what} takes {wanted}, got {found}"
+
+
 _KINDS = {kind: claim for claim in get_args(Claim) for kind in get_args(claim.model_fields["kind"].annotation)}
 
 

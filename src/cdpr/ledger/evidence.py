@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -83,17 +83,16 @@ class Evidence:
     """Evaluations and training metrics under a results folder. Raises ProvenanceError as tables do."""
 
     def __init__(self, settings: Settings, results: str | Path):
-        methods = {method.name: method for method in main_methods(settings)}
-        swept = {name for at in sweeps(settings, "sensitivity").values() for name in at.values()}
-        fed = {name for where in ("ablations", "training_efficiency") for name in shown(settings, where)}
-        for name in variants(settings):
-            if name in swept | fed and name not in methods:
-                methods[name] = trained(settings, name)
+        asked = {name for at in sweeps(settings, "sensitivity").values() for name in at.values()}
+        asked |= {name for where in ("ablations", "training_efficiency") for name in shown(settings, where)}
+        methods = main_methods(settings)
+        asked -= {method.name for method in methods}
+        methods += [trained(settings, name) for name in variants(settings) if name in asked]
         self.settings = settings
         self.decoding = settings.evaluation.decodings[0]
-        self.results = Results(settings, results, list(methods.values()))
-        self._curves = cache(self._read_curves)
-        self._diverged_at = cache(lambda run: diverged_at(self.results.folder, run))
+        self.results = Results(settings, results, methods)
+        self._curves = cache(partial(read_curves, self.results.folder))
+        self._diverged_at = cache(partial(diverged_at, self.results.folder))
 
     def method(self, name: str) -> Method:
         """The row or variant of this name."""
@@ -101,10 +100,6 @@ class Evidence:
             return self.results.method(name)
         except KeyError:
             raise NotMeasured(f"this configuration has no agent or variant {name!r}") from None
-
-    def paper_rows(self) -> list[str]:
-        """Names of the rows that stand for those of the paper's Table 1."""
-        return [method.name for method in self.results.methods if method.paper]
 
     def diverged(self, runs: Iterable[str]) -> str:
         """Which of these runs broke off in training, and where; empty where none did."""
@@ -127,11 +122,6 @@ class Evidence:
             return "not the authors' cases: their private data set is theirs alone; the figure is of it"
         return "" if self.settings.tier == "paper" else f"tier {self.settings.tier}; the figure is of the paper's scale"
 
-    def other_count(self, on: str, cases: int) -> str:
-        """Why a printed figure cannot be compared on so many cases; empty where the paper states as many."""
-        stated = _stated_cases(on)
-        return "" if cases == stated else f"{cases} cases were evaluated; the figure is of {stated}"
-
     def summary(self, method: Method, dataset: str) -> Summary:
         """A method on a data set, with the decoding of the tables."""
         return _found(self.results.summary(method, dataset, self.decoding))
@@ -143,7 +133,13 @@ class Evidence:
         parts = []
         for dataset in _datasets(on):
             parts.append([self.summary(method, dataset) for method in methods])
-            self._check_cases(methods, dataset)
+            first, *others = (_found(self.results.evaluations(method, dataset, self.decoding)) for method in methods)
+            for other in others:
+                if first[0].note_ids != other[0].note_ids:
+                    runs = f"{first[0].run} and {other[0].run}"
+                    raise EvaluationError(
+                        f"{dataset}: {runs} were not evaluated on the same cases; evaluate both again"
+                    )
         scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
         means = np.mean([[s.estimates[metric].mean for s in part] for part in parts], axis=0) * scale
         draws = np.mean([np.stack([s.draws[:, column] for s in part], axis=1) for part in parts], axis=0) * scale
@@ -176,16 +172,6 @@ class Evidence:
         fewest = min((len(m.runs) for m in methods if m.group == TRAINED and m.runs), default=0)
         return [replace(m, runs=m.runs[:fewest]) if m.group == TRAINED and m.runs else m for m in methods]
 
-    def _read_curves(self, method: Method, metrics: tuple[str, ...], prefix: str) -> Curves:
-        return read_curves(self.results.folder, method, metrics, prefix)
-
-    def _check_cases(self, methods: Sequence[Method], dataset: str) -> None:
-        first, *others = (_found(self.results.evaluations(method, dataset, self.decoding)) for method in methods)
-        for other in others:
-            if first[0].note_ids != other[0].note_ids:
-                raise EvaluationError(f"{dataset}: {first[0].run} and {other[0].run} were not evaluated on the same "
-                                      "cases; evaluate both again")  # fmt: skip
-
 
 def training_seeds(runs: Iterable[str]) -> tuple[int, ...]:
     """Training seeds of runs, sorted; none of agents that are not trained with seeds."""
@@ -207,5 +193,6 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _stated_cases(on: str) -> int:
+def stated_cases(on: str) -> int:
+    """How many test cases the paper states."""
     return int(read_paper().numbers[f"text:cases.{on}"])

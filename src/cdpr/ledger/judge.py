@@ -10,7 +10,7 @@ from ..evaluation.statistics import percentile_interval, wilson_interval
 from ..results.methods import DATASETS
 from ..settings import sweeps
 from .claims import Claim, ComparisonClaim, FigureClaim, OpenClaim, SuperlativeClaim
-from .evidence import FACTOR, Evidence, SideBySide, training_seeds
+from .evidence import FACTOR, Evidence, SideBySide, stated_cases, training_seeds
 from .setup import compare_setup
 from .training import compare_training
 from .verdict import DEVIATES, NOT_RUN, REPRODUCED, Effect, NotMeasured, Verdict, directional
@@ -20,9 +20,11 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """The verdict on a claim, with the runs behind it that diverged. Raises EvaluationError or CurveError for results
     that cannot be used."""
     try:
+        if isinstance(claim, OpenClaim):
+            raise NotMeasured(claim.why)
         verdict = _JUDGES[claim.kind](claim, evidence)
     except NotMeasured as error:
-        return Verdict(NOT_RUN, str(error))
+        return Verdict(NOT_RUN, str(error).removeprefix("not run: "))
     broken = evidence.diverged(verdict.runs)
     return replace(verdict, why=f"{verdict.why}; {broken} (evaluated with the weights before)") if broken else verdict
 
@@ -45,8 +47,8 @@ def compare_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
 def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> tuple[Effect, dict[str, Any]]:
     """Of test cases: as many as the paper's, with Wilson's interval where the tables have it."""
     found = evidence.side_by_side(names, claim.metric, claim.on)
-    if other := evidence.other_count(claim.on, *found.cases):
-        raise NotMeasured(other)
+    if found.cases != (stated := stated_cases(claim.on),):
+        raise NotMeasured(f"{found.cases[0]} cases were evaluated; the figure is of {stated}")
     if claim.than:
         return found.statistic(claim.statistic), found.behind(claim.statistic)
     at = evidence.summary(found.methods[0], claim.on).estimates[claim.metric]
@@ -83,7 +85,8 @@ def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     if claim.among == "data_sets":
         return _of_data_sets(claim, evidence)
     if not claim.sweep:
-        rivals = [name for name in claim.among or evidence.paper_rows() if name != claim.of]
+        paper_rows = [method.name for method in evidence.results.methods if method.paper]
+        rivals = [name for name in claim.among or paper_rows if name != claim.of]
         return _ahead_of_all(claim, claim.of, rivals, "rows", evidence)
     points = sweeps(evidence.settings, "sensitivity").get(claim.sweep, {})
     peak = next((name for value, name in points.items() if value == claim.value), None)
@@ -126,19 +129,19 @@ def _ahead_of_all(claim: SuperlativeClaim, of: str, rivals: Sequence[str], what:
 def _of_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     """One method on one data set against the others. They hold different cases, resampled independently, so the
     difference is not paired."""
-    found = {on: evidence.side_by_side([claim.of], claim.metric, on) for on in (claim.on, *DATASETS)}
-    here = found.pop(claim.on)
-    sign = 1.0 if claim.side == "above" else -1.0
-    effects = {}
-    for on, there in found.items():
+    here = evidence.side_by_side([claim.of], claim.metric, claim.on)
+    others = [on for on in DATASETS if on != claim.on]
+    found = [evidence.side_by_side([claim.of], claim.metric, on) for on in others]
+    sign, effects = (1.0 if claim.side == "above" else -1.0), []
+    for there in found:
         low, high = percentile_interval(sign * (here.draws[:, 0] - there.draws[:, 0]))
-        effects[on] = Effect(sign * float(here.means[0] - there.means[0]), low, high)
-    at, weakest = _weakest(list(effects.values()))
-    on, shown = list(effects.items())[at]
+        effects.append(Effect(sign * float(here.means[0] - there.means[0]), low, high))
+    at, weakest = _weakest(effects)
+    shown = effects[at]
     verdict, why = directional(weakest, evidence.unfit("average"))
-    why = f"next: {DATASETS[on]} {found[on].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}: {why}"
-    behind = here.behind("difference")
-    return Verdict(verdict, why, shown.value, shown.low, shown.high, clear=weakest.clear, **behind)
+    next_to = f"{DATASETS[others[at]]} {found[at].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
+    return Verdict(verdict, f"next: {next_to}: {why}", shown.value, shown.low, shown.high, clear=weakest.clear,
+                   **here.behind("difference"))  # fmt: skip
 
 
 def _weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
@@ -154,12 +157,7 @@ def _shown(verdict: str, why: str, found: SideBySide, effect: Effect, statistic:
     return Verdict(verdict, why, at.value, at.low, at.high, clear=effect.clear, **found.behind(statistic))
 
 
-def leave_open(claim: OpenClaim, evidence: Evidence) -> Verdict:
-    """Not run, for the reason that the ledger gives."""
-    raise NotMeasured(claim.why)
-
-
 _JUDGES: dict[str, Callable[[Any, Evidence], Verdict]] = {
     "figure": compare_figure, "compare": compare_methods, "training": compare_training, "best": judge_superlative,
-    "setup": compare_setup, "not_run": leave_open, "undecidable": leave_open,
+    "setup": compare_setup,
 }  # fmt: skip

@@ -21,7 +21,7 @@ from .audit import audit_paper
 from .claims import Claim, read_claims
 from .evidence import Evidence
 from .judge import judge
-from .verdict import COUNTED, UNDECIDABLE, counted_as
+from .verdict import COUNTED, UNDECIDABLE
 
 _DIGITS = 6
 
@@ -34,17 +34,17 @@ def write_claims(settings: Settings, job: Job) -> None:
     ProvenanceError, EvaluationError or CurveError for results that cannot be used; nothing is written then.
     """
     ledger = make_ledger(settings, job.inputs["results"], read_claims())
+    plain = [Row({name: _plain(value) for name, value in entry.items()}) for entry in ledger["claims"]]
     forms = {
         "json": json.dumps(ledger, indent=1, ensure_ascii=False) + "\n",
         "md": _page(settings, ledger),
-        "csv": to_csv(_plain_table(ledger["claims"])),
+        "csv": to_csv(Table([Column(name, name, decimals=_DIGITS) for name in ledger["claims"][0]], plain)),
     }
     for form, text in forms.items():
         write_text(job.out[form], text)
-    for name, count in ledger["counts"].items():
-        name = f"claims/{name.replace(' ', '_')}"
-        job.metrics[name] = count
-        job.tags[name] = str(count)
+    counts = {f"claims/{name.replace(' ', '_')}": count for name, count in ledger["counts"].items()}
+    job.metrics.update(counts)
+    job.tags.update({name: str(count) for name, count in counts.items()})
     print(", ".join(f"{count} {name}" for name, count in ledger["counts"].items()))
 
 
@@ -52,7 +52,7 @@ def make_ledger(settings: Settings, results: str | Path, claims: Sequence[Claim]
     """Tier, counts, every claim with its verdict, and the audit of the paper against itself."""
     evidence = Evidence(settings, results)
     entries = [_entry(claim, evidence) for claim in claims]
-    counted = Counter(counted_as(entry["kind"], entry["verdict"]) for entry in entries)
+    counted = Counter(UNDECIDABLE if entry["kind"] == UNDECIDABLE else entry["verdict"] for entry in entries)
     return {
         "tier": settings.tier, "marks": tier_mark(settings), "decoding": evidence.decoding,
         "counts": {name: counted[name] for name in COUNTED}, "claims": entries,
@@ -118,16 +118,14 @@ def _table(entries: Sequence[Mapping[str, Any]]) -> Table:
         Column("k", "k / N"), Column("seeds", "Seeds"), Column("verdict", "Verdict", align="l"),
         Column("why", "Why", align="l"),
     ]  # fmt: skip
+    clear = {None: "", True: "clear", False: "not clear"}
     return Table(columns, [Row({
         "says": entry["says"], "printed": ", ".join(entry["printed"]), "measured": _measured(entry),
         "k": f"{entry['k']} / {entry['n']}" if entry["k"] else entry["n"],
-        "seeds": ", ".join(map(str, entry["seeds"])), "verdict": _verdict(entry), "why": entry["why"],
+        "seeds": ", ".join(map(str, entry["seeds"])),
+        "verdict": ", ".join(filter(None, (entry["verdict"], clear[entry["clear"]], entry["scope"]))),
+        "why": entry["why"],
     }) for entry in entries])  # fmt: skip
-
-
-def _verdict(entry: Mapping[str, Any]) -> str:
-    clear = {None: "", True: ", clear", False: ", not clear"}[entry["clear"]]
-    return entry["verdict"] + clear + (f", {entry['scope']}" if entry["scope"] else "")
 
 
 def _measured(entry: Mapping[str, Any]) -> str:
@@ -136,12 +134,6 @@ def _measured(entry: Mapping[str, Any]) -> str:
         return ""
     shown = number(value) if low is None or high is None else interval(value, low, high)
     return f"{shown} {entry['unit']}".strip()
-
-
-def _plain_table(entries: Sequence[Mapping[str, Any]]) -> Table:
-    names = list(entries[0]) if entries else []
-    columns = [Column(name, name, decimals=_DIGITS) for name in names]
-    return Table(columns, [Row({name: _plain(entry[name]) for name in names}) for entry in entries])
 
 
 def _plain(value: Any) -> Any:

@@ -14,22 +14,21 @@ from .verdict import OTHERWISE, STATED, NotMeasured, Verdict
 
 def compare_setup(claim: SetupClaim, evidence: Evidence) -> Verdict:
     """`as stated` where what is held here is the claim's value, else `set otherwise`."""
-    if claim.what == "cases":
-        return _cases(claim, evidence)
     held, why = _HELD.get(claim.what, _number)(claim, evidence)
-    return Verdict(STATED if _same(held, claim.value) else OTHERWISE, why)
+    cases = held if claim.what == "cases" else None
+    return Verdict(STATED if _same(held, claim.value) else OTHERWISE, why, n=cases)
 
 
-def _cases(claim: SetupClaim, evidence: Evidence) -> Verdict:
+# Each returns what is held here, and the same in words.
+
+
+def _cases(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     """How many test cases the untrained policy was evaluated on."""
     (on,) = claim.names
     if other := evidence.other_cases(on):
         raise NotMeasured(other.replace("figure is", "number is"))
     found = evidence.summary(evidence.method("warm_start"), on).cases
-    return Verdict(STATED if found == claim.value else OTHERWISE, f"{found} test cases were evaluated", n=found)
-
-
-# Each returns what is held here, and the same in words.
+    return found, f"{found} test cases were evaluated"
 
 
 def _settings(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
@@ -79,7 +78,10 @@ def _billed_together(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     return one, f"billed as {next(iter(groups.values())) if one else groups}"
 
 
-_HELD = {"settings": _settings, "same_training": _same_training, "price": _price, "billed_together": _billed_together}
+_HELD = {
+    "cases": _cases, "settings": _settings, "same_training": _same_training, "price": _price,
+    "billed_together": _billed_together,
+}  # fmt: skip
 
 
 def _same(held: Any, wanted: Any) -> bool:

@@ -26,16 +26,8 @@ COUNTED = {
 }  # fmt: skip
 
 
-def counted_as(kind: str, verdict: str) -> str:
-    """What a claim of a kind with a verdict counts as: its verdict, unless no result could decide it."""
-    return UNDECIDABLE if kind == UNDECIDABLE else verdict
-
-
 class NotMeasured(Exception):
     """Nothing was measured that a claim could be held against; the message says why."""
-
-    def __init__(self, why: str):
-        super().__init__(why.removeprefix("not run: "))
 
 
 @dataclass(frozen=True)
@@ -73,9 +65,8 @@ class Effect:
 
     def toward(self, side: str) -> Effect:
         """Positive on the claimed side: ``above`` zero, or ``below`` it."""
-        if side == "above":
-            return self
-        return Effect(-self.value, *(None if end is None else -end for end in (self.high, self.low)))
+        ends = (None if end is None else -end for end in (self.high, self.low))
+        return self if side == "above" else Effect(-self.value, *ends)
 
     def inside(self, margin: float) -> Effect:
         """How far it stays inside ``±margin``; positive inside."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .schedule import BadRow, Columns, Schedule, amount, cells, code_of, header_at, is_remark, only, read_rows
+from .schedule import Schedule, Table, amount, code_of, only, read_rows
 
 
 def read_clfs(path: str | Path) -> Schedule:
@@ -14,28 +14,22 @@ def read_clfs(path: str | Path) -> Schedule:
     quarter of the latest effective date. Raises FeeScheduleError.
     """
     schedule = Schedule("CLFS", Path(path))
-    rows = read_rows(path)
-    start = header_at(path, rows, "YEAR", "HCPCS", kind="the CLFS file")
-    columns = Columns(path, *rows[start])
-    code, modifier, indicator, rate, year = (columns.find(n) for n in ("HCPCS", "MOD", "INDICATOR", "RATE", "YEAR"))
-    since = columns.names.index("EFF_DATE") if "EFF_DATE" in columns.names else None
-    width = max(code, modifier, indicator, rate, year) + 1
+    table = Table(schedule.path, read_rows(schedule.path), "YEAR", "HCPCS", kind="the CLFS file")
+    read = table.reader("HCPCS", "MOD", "INDICATOR", "RATE", "YEAR")
+    since = table.names.index("EFF_DATE") if "EFF_DATE" in table.names else None
     years, dates = set(), {""}
-    for line, row in rows[start + 1 :]:
-        if is_remark(row) or columns.repeated(row):
-            continue
+    for line, row in table.rows():
         schedule.rows += 1
-        try:
-            own, cost = code_of(cells(row, width), code), amount(row[rate], "RATE")
-            if row[indicator] == "L" or not cost:
-                schedule.left_out["locally priced" if row[indicator] == "L" else "rate of 0"] += 1
+        with schedule.row(line):
+            cells = read(row)
+            code, usd = code_of(cells["HCPCS"]), amount(cells["RATE"], "RATE")
+            if cells["INDICATOR"] == "L" or not usd:
+                schedule.left_out["locally priced" if cells["INDICATOR"] == "L" else "rate of 0"] += 1
             else:
-                schedule.add(own, row[modifier], cost)
-            years.add(row[year])
+                schedule.add(code, cells["MOD"], usd)
+            years.add(cells["YEAR"])
             dates.add(row[since] if since is not None and since < len(row) else "")
-        except BadRow as why:
-            schedule.reject(line, why)
-    schedule.year = only(years, path, "year", "give the file of one year")
+    schedule.year = only(years, schedule.path, "year", "give the file of one year")
     latest = max(dates)
     if latest.isdigit() and len(latest) == 8 and 1 <= int(latest[4:6]) <= 12:
         schedule.release = f"Q{(int(latest[4:6]) + 2) // 3}"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from .schedule import BadRow, Columns, FeeScheduleError, Schedule, amount, code_of, header_at
+from .schedule import FeeScheduleError, Row, Schedule, Table, amount, code_of
 
 _YEAR = re.compile(r"\bCY\s*(20\d\d)\b")
 
@@ -22,29 +21,26 @@ def read_opps(path: str | Path) -> Schedule:
     Packaged codes and others without a rate are left out, by status indicator. Raises FeeScheduleError.
     """
     schedule = Schedule("OPPS", Path(path))
-    rows = _first_sheet(Path(path))
-    start = header_at(path, rows, "HCPCS Code", kind="Addendum B")
-    schedule.year = _year(row for _, row in rows[:start])
-    columns = Columns(path, *rows[start])
-    code, status, rate = (columns.find(name) for name in ("HCPCS CODE", "SI", "PAYMENT RATE"))
-    for line, row in rows[start + 1 :]:
-        row = row + [""] * (len(columns.names) - len(row))
-        if not row[code] or columns.repeated(row):
+    table = Table(schedule.path, _first_sheet(schedule.path), "HCPCS Code", kind="Addendum B")
+    titles = (_YEAR.search(cell) for _, row in table.above for cell in row)
+    schedule.year = next((found[1] for found in titles if found), "")
+    code, status, rate = (table.find(name) for name in ("HCPCS CODE", "SI", "PAYMENT RATE"))
+    for line, row in table.below:
+        row = row + [""] * (len(table.names) - len(row))
+        if not row[code] or table.repeats_header(row):
             continue
         schedule.rows += 1
-        try:
-            own = code_of(row, code, "HCPCS Code")
+        with schedule.row(line):
+            own = code_of(row[code], "HCPCS Code")
             usd = amount(row[rate], "Payment Rate") if row[rate] else None
             if not usd:
                 schedule.left_out[f"no rate, status {row[status] or 'blank'}"] += 1
             else:
                 schedule.add(own, "", usd)
-        except BadRow as why:
-            schedule.reject(line, why)
     return schedule.check()
 
 
-def _first_sheet(path: Path) -> list[tuple[int, list[str]]]:
+def _first_sheet(path: Path) -> list[Row]:
     """Row numbers and cells as text. Raises FeeScheduleError for what is no whole workbook."""
     from openpyxl import load_workbook
 
@@ -65,7 +61,3 @@ def _text(cell: Any) -> str:
     if isinstance(cell, float):
         return f"{Decimal(f'{cell:.17g}'):f}"
     return "" if cell is None else str(cell).strip()
-
-
-def _year(titles: Iterable[list[str]]) -> str:
-    return next((found[1] for row in titles for cell in row if (found := _YEAR.search(cell))), "")

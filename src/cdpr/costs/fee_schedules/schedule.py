@@ -10,19 +10,18 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
-from typing import Literal
-
-Kind = Literal["CLFS", "PFS", "OPPS"]
 
 _CODE = re.compile(r"[A-Z0-9]\d{3}[A-Z0-9]")
 _AMOUNT = re.compile(r"\$?((\d+|\d{1,3}(,\d{3})+)(\.\d*)?|\.\d+)")
 _ITEM = re.compile(r"(?P<code>[A-Z0-9]\d{3}[A-Z0-9])(-(?P<modifier>[A-Z0-9]{2}))?")
 _CENT = Decimal("0.01")
 NATIONAL = "national"
+Row = tuple[int, list[str]]  # the line that it ends on, and its cells
 
 
 class FeeScheduleError(ValueError):
@@ -41,7 +40,7 @@ class Schedule:
     further counts worth telling.
     """
 
-    kind: Kind
+    kind: str
     path: Path
     year: str = ""
     release: str = ""
@@ -50,7 +49,7 @@ class Schedule:
     rows: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     rejected: list[str] = field(default_factory=list)
-    notes: dict[str, int] = field(default_factory=dict)
+    notes: Counter[str] = field(default_factory=Counter)
 
     @property
     def source(self) -> str:
@@ -68,9 +67,13 @@ class Schedule:
         if self.rates.setdefault((code, modifier), amount) != amount:
             raise BadRow(f"{code} {modifier}".strip() + " stands twice, with two rates")
 
-    def reject(self, line: int, why: BadRow) -> None:
-        """List a row that cannot be read."""
-        self.rejected.append(f"line {line}: {why}")
+    @contextmanager
+    def row(self, line: int) -> Iterator[None]:
+        """Within it a row that cannot be read is listed, with its line."""
+        try:
+            yield
+        except BadRow as why:
+            self.rejected.append(f"line {line}: {why}")
 
     def check(self) -> Schedule:
         """The schedule itself. Raises FeeScheduleError without any rate, or when most rows were rejected."""
@@ -91,12 +94,11 @@ def split_codes(codes: str) -> list[tuple[str, str]]:
     return [(item["code"], item["modifier"] or "") for item in items]
 
 
-def read_rows(path: str | Path) -> list[tuple[int, list[str]]]:
+def read_rows(path: Path) -> list[Row]:
     """All rows of a CSV file with the lines they end on, cells stripped; UTF-8, else Windows-1252.
 
     Raises FeeScheduleError for a file that is missing, is no text, or breaks off inside a quoted field.
     """
-    path = Path(path)
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -108,13 +110,10 @@ def read_rows(path: str | Path) -> list[tuple[int, list[str]]]:
     except UnicodeDecodeError:
         text = raw.decode("cp1252", errors="replace")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows = []
     try:
-        for row in reader:
-            rows.append((reader.line_num, [cell.strip() for cell in row]))
+        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
     except csv.Error as error:
         raise FeeScheduleError(f"{path}:{reader.line_num}: not CSV ({error}); is the file whole?") from error
-    return rows
 
 
 def plain(name: str) -> str:
@@ -122,68 +121,71 @@ def plain(name: str) -> str:
     return " ".join(name.upper().split())
 
 
-def header_at(path: str | Path, rows: Sequence[tuple[int, list[str]]], *names: str, kind: str) -> int:
-    """Place of the first row that has cells of all these names. Raises FeeScheduleError where there is none."""
-    for place, (_, row) in enumerate(rows):
-        if {plain(name) for name in names} <= {plain(cell) for cell in row}:
-            return place
-    raise FeeScheduleError(f"{path}: no header row with {' and '.join(names)}; is this {kind}?")
-
-
-class Columns:
-    """Where the columns of a table are, by name."""
-
-    def __init__(self, path: str | Path, line: int, names: Sequence[str]):
-        self.path, self.line, self.names = path, line, [plain(name) for name in names]
-
-    def find(self, *wanted: str) -> int:
-        """Place of the column that bears the first of these names that occurs.
-
-        Raises FeeScheduleError when none does, or when two columns bear it.
-        """
-        for name in wanted:
-            places = [i for i, own in enumerate(self.names) if own == name]
-            if len(places) > 1:
-                raise FeeScheduleError(f"{self.path}:{self.line}: column {name!r} stands {len(places)} times")
-            if places:
-                return places[0]
-        known = ", ".join(name for name in self.names if name)
-        raise FeeScheduleError(f"{self.path}:{self.line}: no column {wanted[0]!r}; found {known}")
-
-    def repeated(self, row: Sequence[str]) -> bool:
-        """Whether a row is the header once more."""
-        return [plain(cell) for cell in row] == self.names
-
-
-def code_of(row: Sequence[str], place: int, name: str = "HCPCS") -> str:
-    """The code of a row. Raises BadRow."""
-    code = row[place].upper()
-    if not _CODE.fullmatch(code):
-        raise BadRow(f"field {name!r}: {row[place][:20]!r} is not a code of five characters")
-    return code
-
-
-def amount(text: str, name: str) -> Decimal:
-    """An amount that is not negative. Raises BadRow."""
-    text = text.strip()
-    if not _AMOUNT.fullmatch(text):
-        raise BadRow(f"field {name!r}: {text[:20]!r} is not an amount")
-    return Decimal(text.lstrip("$").replace(",", ""))
-
-
-def cells(row: Sequence[str], width: int) -> Sequence[str]:
-    """The row, when it has a cell for every column up to ``width``. Raises BadRow."""
-    if len(row) < width:
-        raise BadRow(f"{len(row)} fields, expected {width}; is the file whole?")
-    return row
-
-
 def is_remark(row: Iterable[str]) -> bool:
     """Whether a row is empty or a remark in a single cell (title, footnote)."""
     return sum(bool(cell) for cell in row) <= 1
 
 
-def only(values: Mapping[str, int] | Iterable[str], path: str | Path, what: str, advice: str) -> str:
+class Table:
+    """The rows ``above`` and ``below`` the first row that has cells of all these names, its columns by ``names``.
+
+    Raises FeeScheduleError where there is no such row.
+    """
+
+    def __init__(self, path: Path, rows: Sequence[Row], *header: str, kind: str):
+        wanted = {plain(name) for name in header}
+        start = next((i for i, (_, row) in enumerate(rows) if wanted <= {plain(cell) for cell in row}), None)
+        if start is None:
+            raise FeeScheduleError(f"{path}: no header row with {' and '.join(header)}; is this {kind}?")
+        self.path, self.above, (self.line, self.header), self.below = path, rows[:start], rows[start], rows[start + 1 :]
+        self.names = [plain(cell) for cell in self.header]
+
+    def find(self, name: str) -> int:
+        """Place of a column. Raises FeeScheduleError when it is not there, or twice."""
+        times = self.names.count(name)
+        if not times:
+            known = ", ".join(filter(None, self.names))
+            raise FeeScheduleError(f"{self.path}:{self.line}: no column {name!r}; found {known}")
+        if times > 1:
+            raise FeeScheduleError(f"{self.path}:{self.line}: column {name!r} stands {times} times")
+        return self.names.index(name)
+
+    def reader(self, *wanted: str) -> Callable[[Sequence[str]], dict[str, str]]:
+        """A function from a row to its cells by these names, which raises BadRow for one that breaks off before."""
+        places = {name: self.find(name) for name in wanted}
+        width = max(places.values()) + 1
+
+        def read(row: Sequence[str]) -> dict[str, str]:
+            if len(row) < width:
+                raise BadRow(f"{len(row)} fields, expected {width}; is the file whole?")
+            return {name: row[place] for name, place in places.items()}
+
+        return read
+
+    def repeats_header(self, row: Sequence[str]) -> bool:
+        """Whether a row is the header once more."""
+        return [plain(cell) for cell in row] == self.names
+
+    def rows(self) -> Iterator[Row]:
+        """Lines and rows without remarks and repeated headers."""
+        return ((line, row) for line, row in self.below if not is_remark(row) and not self.repeats_header(row))
+
+
+def code_of(text: str, name: str = "HCPCS") -> str:
+    """The code in a cell. Raises BadRow."""
+    if not _CODE.fullmatch(text.upper()):
+        raise BadRow(f"field {name!r}: {text[:20]!r} is not a code of five characters")
+    return text.upper()
+
+
+def amount(text: str, name: str) -> Decimal:
+    """An amount that is not negative. Raises BadRow."""
+    if not _AMOUNT.fullmatch(text):
+        raise BadRow(f"field {name!r}: {text[:20]!r} is not an amount")
+    return Decimal(text.lstrip("$").replace(",", ""))
+
+
+def only(values: Iterable[str], path: Path, what: str, advice: str) -> str:
     """The one value that all rows share, empty for none. Raises FeeScheduleError."""
     distinct = sorted(set(values) - {""})
     if len(distinct) > 1:
