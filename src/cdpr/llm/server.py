@@ -37,18 +37,15 @@ class ServedModel(Model):
 
     package: ClassVar[str]
     key_names: ClassVar[tuple[str, ...]]
+    takes_tokens: ClassVar[bool] = False
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
         assert spec.address is not None
+        self.tokenizer = tokenizer if self.takes_tokens else None
         self.spec, self.address = spec, spec.address
         self._called = f"model {spec.name!r} at {host_of(self.address)}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sdk = _import(self.package, self._called)
-
-    @classmethod
-    def open(cls, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> ServedModel:
-        """Not connected yet; a ``tokenizer`` is of use where the server takes token prompts."""
-        return cls(spec)
 
     def __repr__(self) -> str:
         return f"<{self._called}>"
