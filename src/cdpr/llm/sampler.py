@@ -184,19 +184,11 @@ def _wave(requests: Sequence[Request]) -> tuple[Wave, np.ndarray]:
         return len(paths[i]), paths[i], request.seed, parameters, request.samples
 
     order = sorted(range(len(requests)), key=canonical)
-    prompts, samplings = {}, {}
-    columns = [
-        (
-            prompts.setdefault(paths[i], len(prompts)),
-            samplings.setdefault(requests[i].sampling, len(samplings)),
-            requests[i].seed % 2**64,
-        )
-        for i in order
-    ]
+    prompts = {path: n for n, path in enumerate(dict.fromkeys(paths[i] for i in order))}
+    samplings = {sampling: n for n, sampling in enumerate(dict.fromkeys(requests[i].sampling for i in order))}
     counts = [len(requests[i].samples) for i in order]
-    prompt, sampling, seed = (
-        np.repeat(np.array(column, dtype), counts)
-        for column, dtype in zip(zip(*columns, strict=True), (np.int64, np.int64, np.uint64), strict=True)
-    )
+    prompt = np.repeat([prompts[paths[i]] for i in order], counts)
+    sampling = np.repeat([samplings[requests[i].sampling] for i in order], counts)
+    seed = np.repeat(np.array([requests[i].seed % 2**64 for i in order], np.uint64), counts)
     sample = np.concatenate([requests[i].samples for i in order])
     return Wave(list(prompts), list(samplings), prompt, sampling, seed, sample), np.repeat(order, counts)
