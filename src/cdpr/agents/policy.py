@@ -18,10 +18,7 @@ class PolicyAgent(Policy):
     """
 
     def __init__(self, model: Model, prompts: PromptBuilder, settings: PolicySettings, temperature: float):
-        self.model = model
-        self.prompts = prompts
-        self.settings = settings
-        self.temperature = temperature
+        self.model, self.prompts, self.settings, self.temperature = model, prompts, settings, temperature
 
     @classmethod
     def build(cls, settings: Settings, spec: ModelSpec | None, temperature: float, dataset: str = "") -> PolicyAgent:
@@ -48,7 +45,6 @@ class PolicyAgent(Policy):
         return await self._complete(prompt, numbers, min(self.settings.max_turn_tokens, room), forced, seed)
 
     def refresh(self) -> None:
-        """See :class:`~cdpr.environment.Agent`."""
         self.model.refresh()
 
     async def _complete(
@@ -67,8 +63,7 @@ class ImmediateAgent(PolicyAgent):
     """Diagnoses from the presentation alone: what the policy is worth when it never tests."""
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """The diagnosis."""
-        return (await self.sample(state, (0,), True, seed))[0]
+        return await super().act(state, True, seed)
 
 
 class StaticAgent(PolicyAgent):
@@ -77,7 +72,6 @@ class StaticAgent(PolicyAgent):
     whole_record = True  # its cost is that of every examination of the record
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """The diagnosis."""
         if self.model.tokenizer is None:
             return (await self._answers(self.prompts.static_messages(state.case), (0,), seed))[0]
         prompt = self.prompts.static_ids(state.case)

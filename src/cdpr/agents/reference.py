@@ -76,7 +76,7 @@ class ReferenceAgent(Agent):
     def posterior(self, state: State) -> np.ndarray:
         """P(disease | state), shape [D]; remembered, so that a step costs one update."""
         if not state.history:
-            return self.doctor.prior(state.presentation)
+            return self.doctor.prior(state.case.case_summary)
         p = self.posterior(State(state.case, state.history[:-1]))
         seen = state.history[-1].observation
         if seen.kind != "result" or seen.exam_key is None:
@@ -85,12 +85,9 @@ class ReferenceAgent(Agent):
 
     def asked(self, state: State) -> np.ndarray:
         """Which examinations were requested already, shape [examinations] of bool."""
-        names = set()
-        for step in state.history:
-            if isinstance(step.action, RequestTest):
-                names.add(canonical_name(step.action.name))
-            if step.observation.exam_key is not None:
-                names.add(canonical_name(step.observation.exam_key))
+        named = [step.action.name for step in state.history if isinstance(step.action, RequestTest)]
+        found = [key for step in state.history if (key := step.observation.exam_key) is not None]
+        names = {canonical_name(name) for name in (*named, *found)}
         return np.array([exam in names for exam in self.doctor.exams])
 
     def requests(self, state: State) -> int:
@@ -99,12 +96,8 @@ class ReferenceAgent(Agent):
 
     def prices(self, state: State) -> np.ndarray:
         """US dollars that each examination would cost now, shape [examinations]; physical ones are free."""
-        return np.array(
-            [
-                0.0 if free else self.price(state, self.doctor.key(exam))
-                for exam, free in zip(self.doctor.exams, self.physical, strict=True)
-            ]
-        )
+        exams = zip(self.doctor.exams, self.physical, strict=True)
+        return np.array([0.0 if free else self.price(state, self.doctor.key(exam)) for exam, free in exams])
 
 
 class ZeroTest(ReferenceAgent):

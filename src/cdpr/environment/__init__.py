@@ -1,5 +1,7 @@
 """The decision process: states, actions, transitions, prompts, episodes. Knows nothing of who acts."""
 
+# ruff: noqa: F401
+
 from .action import parse_action, render_action
 from .agent import Agent, Policy
 from .environment import DiagnosticEnvironment
@@ -19,31 +21,3 @@ from .state import (
     Trajectory,
     Turn,
 )
-
-__all__ = [
-    "FORCED_PREFIX",
-    "WAVE",
-    "Action",
-    "Agent",
-    "DiagnosticEnvironment",
-    "Effort",
-    "FinalDiagnosis",
-    "Invalid",
-    "Judge",
-    "Matcher",
-    "Observation",
-    "Policy",
-    "PromptBuilder",
-    "RequestTest",
-    "State",
-    "Step",
-    "TableJudge",
-    "TableMatcher",
-    "Trajectory",
-    "Turn",
-    "continue_episode",
-    "parse_action",
-    "render_action",
-    "run_episode",
-    "run_episodes",
-]

@@ -12,10 +12,7 @@ class Judge(Protocol):
     """Compares a predicted diagnosis with the true one."""
 
     async def prepare(self, predicted: str, truth: str) -> None:
-        """Find the verdict, where that takes time (a language model); :meth:`judge` is asked after it.
-
-        Nothing to do for a judge that knows at once.
-        """
+        """Find the verdict, where that takes time (a language model); :meth:`judge` is asked after it."""
         return None
 
     def judge(self, predicted: str, truth: str) -> bool:

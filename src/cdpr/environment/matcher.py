@@ -15,10 +15,7 @@ class Matcher(Protocol):
     """Finds the examinations of a record that a request names."""
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
-        """Find the answer, where that takes time (a language model); :meth:`match` is asked after it.
-
-        Nothing to do for a matcher that knows at once.
-        """
+        """Find the answer, where that takes time (a language model); :meth:`match` is asked after it."""
         return None
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
@@ -40,7 +37,6 @@ class TableMatcher(Matcher):
         self._match = functools.lru_cache(maxsize=1 << 16)(self._find)
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
-        """See :class:`Matcher`."""
         return self._match(normalise(requested), tuple(keys))
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:

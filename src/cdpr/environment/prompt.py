@@ -21,28 +21,21 @@ _FORCED_NOTE = "No further examination is possible. Give your final diagnosis no
 _EMPTY = {"", "none", "non contributory", "noncontributory", "unremarkable", "unknown", "not available"}
 
 
-def system_prompt(settings: Prompt) -> str | None:
-    """The paper's agent prompt (appendix, "Prompt Templates"); none in the compact style."""
-    if settings.style == "compact":
-        return None
-    common = _text("common_diagnoses.txt") if settings.common_diagnoses else ""
-    return _text("agent.txt").replace("{common_diagnoses}\n", common + "\n")
-
-
 def opening_messages(settings: Prompt, presentation: str) -> Conversation:
-    """The messages before the first reply."""
-    system = system_prompt(settings)
-    user = {"role": "user", "content": compact_presentation(presentation) if system is None else presentation}
-    return [user] if system is None else [{"role": "system", "content": system}, user]
+    """The messages before the first reply: the paper's agent prompt (appendix, "Prompt Templates") with the
+    presentation, in the compact style the presentation alone."""
+    if settings.style == "compact":
+        return [{"role": "user", "content": compact_presentation(presentation)}]
+    common = _text("common_diagnoses.txt") if settings.common_diagnoses else ""
+    system = _text("agent.txt").replace("{common_diagnoses}\n", common + "\n")
+    return [{"role": "system", "content": system}, {"role": "user", "content": presentation}]
 
 
 def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
     """The user message that answers a request; ``forced`` adds that a diagnosis must follow."""
     seen = step.observation
     if settings.style == "compact":
-        return {"result": compact_result(seen.text), "repeat": compact_result(seen.text)}.get(
-            seen.kind, seen.kind.replace("_", " ")
-        )
+        return compact_result(seen.text) if seen.kind in ("result", "repeat") else seen.kind.replace("_", " ")
     text = _full_observation(seen, getattr(step.action, "name", ""))
     return f"{text}\n{_FORCED_NOTE}" if forced else text
 
@@ -110,13 +103,10 @@ class PromptBuilder:
     """
 
     def __init__(self, settings: Prompt, tokenizer: ChatTokenizer | None, max_prompt_tokens: int):
-        self.settings = settings
-        self.max_prompt_tokens = max_prompt_tokens
-        self._tokenizer = tokenizer
+        self.settings, self.max_prompt_tokens, self._tokenizer = settings, max_prompt_tokens, tokenizer
         self._opening = functools.lru_cache(maxsize=4096)(self._encode_opening)
         self._followup = functools.lru_cache(maxsize=1 << 15)(lambda text: tuple(self.tokenizer.followup(text)))
         self._encoded = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(self.tokenizer.encode(text)))
-        self.truncated = 0
 
     @property
     def tokenizer(self) -> ChatTokenizer:
@@ -127,12 +117,10 @@ class PromptBuilder:
 
     def messages(self, state: State, forced: bool) -> Conversation:
         """The conversation up to where the next reply begins."""
-        said = opening_messages(self.settings, state.presentation)
+        said = opening_messages(self.settings, state.case.case_summary)
         for step in state.history:
-            said += [
-                {"role": "assistant", "content": step.turn.text},
-                {"role": "user", "content": observation_text(self.settings, step, False)},
-            ]
+            said.append({"role": "assistant", "content": step.turn.text})
+            said.append({"role": "user", "content": observation_text(self.settings, step, False)})
         return _asking_for_diagnosis(said) if forced else said
 
     def static_messages(self, case: CaseRecord) -> Conversation:
@@ -141,16 +129,17 @@ class PromptBuilder:
 
     def prompt_ids(self, state: State, forced: bool) -> tuple[int, ...]:
         """Everything up to where the next reply begins; a forced reply begins with its prefix."""
-        return self._with_prefix(self.context_ids(state, forced), forced)
+        ids = self.context_ids(state, forced)
+        return (*ids, *self.forced_prefix_ids) if forced else ids
 
     def static_ids(self, case: CaseRecord) -> tuple[int, ...]:
         """The whole record in one prompt, diagnosis forced."""
-        return self._with_prefix(self._opening(whole_record(self.settings, case), True), True)
+        return (*self._opening(whole_record(self.settings, case), True), *self.forced_prefix_ids)
 
     def context_ids(self, state: State, forced: bool = False) -> tuple[int, ...]:
         """Prompt, replies and observations so far."""
         if not state.history:
-            return self._opening(state.presentation, False)
+            return self._opening(state.case.case_summary, False)
         last = state.history[-1]
         # A sampled reply brings the tokens before it along; other histories are put together from the start.
         before = last.turn.prompt_ids or self.context_ids(State(state.case, state.history[:-1]))
@@ -162,23 +151,19 @@ class PromptBuilder:
         ids = step.turn.token_ids or self._encoded(step.turn.text)
         return ids if ids and ids[-1] in self.tokenizer.eos_ids else (*ids, self.tokenizer.end_of_turn)
 
-    def _with_prefix(self, ids: tuple[int, ...], forced: bool) -> tuple[int, ...]:
-        return (*ids, *self.forced_prefix_ids) if forced else ids
-
     @property
     def forced_prefix_ids(self) -> tuple[int, ...]:
         """Tokens with which a forced reply begins."""
         return self._encoded(FORCED_PREFIX[self.settings.style])
 
     def _encode_opening(self, text: str, whole: bool) -> tuple[int, ...]:
-        """Over-long texts lose their middle until the prompt fits; counted in ``truncated``."""
+        """Over-long texts lose their middle until the prompt fits."""
         keep = len(text)
         while True:
             shown = text if keep >= len(text) else f"{text[: keep // 2]} ... {text[len(text) - keep // 2 :]}"
             opening = self._whole_record_messages(shown) if whole else opening_messages(self.settings, shown)
             ids = self.tokenizer.opening(opening)
             if len(ids) <= self.max_prompt_tokens or keep < 64:
-                self.truncated += keep < len(text)
                 return tuple(ids)
             keep = int(keep * min(0.95, self.max_prompt_tokens / len(ids)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,11 +87,6 @@ class State:
     case: CaseRecord
     history: tuple[Step, ...] = ()
 
-    @property
-    def presentation(self) -> str:
-        """x_0, the case summary."""
-        return self.case.case_summary
-
     @cached_property
     def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
         """Identity of the state: the case and its ordered evidence, whatever words led there."""
@@ -158,15 +154,7 @@ class Effort:
         return self.unavailable + self.invalid
 
     def __add__(self, other: Effort) -> Effort:
-        return Effort(
-            self.issued + other.issued,
-            self.available + other.available,
-            self.unavailable + other.unavailable,
-            self.invalid + other.invalid,
-            self.repeated + other.repeated,
-            self.physical + other.physical,
-            self.cost_usd + other.cost_usd,
-        )
+        return Effort(*map(operator.add, vars(self).values(), vars(other).values()))
 
 
 @dataclass(frozen=True, eq=False)

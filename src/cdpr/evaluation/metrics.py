@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from ..seeding import derive_seed
 from . import statistics
-
-DECODINGS = ("greedy", "sampled")
-
-# Every field of a row and its type; further fields may stand beside them.
-FIELDS: Mapping[str, type] = {
-    "note_id": str, "decoding": str, "correct": bool, "diagnosis": str, "gold": str, "turns": int, "n_issued": int,
-    "n_available": int, "n_unavailable": int, "n_invalid": int, "n_repeated": int, "n_physical": int, "n_tests": int,
-    "n_na": int, "cost_usd": float, "utility": float, "forced": bool,
-}  # fmt: skip
+from .row import EvaluationRow
 
 # What is averaged over cases, and the field it comes from (section "Metrics" of the paper; AEN counts issued requests).
 METRICS: Mapping[str, str] = {
     "accuracy": "correct", "aen": "n_issued", "aec": "cost_usd", "utility": "utility", "aen_available": "n_available",
     "n_na": "n_na", "physical": "n_physical", "forced": "forced", "turns": "turns",
+}  # fmt: skip
+
+_EXPECTED = {  # of the types of pydantic's errors
+    "bool_type": "expected bool", "string_type": "expected str", "int_type": "expected an integer",
+    "float_type": "expected a finite number", "finite_number": "expected a finite number",
+    "greater_than_equal": "expected no negative value",
 }  # fmt: skip
 
 
@@ -107,20 +103,20 @@ def read_evaluation(path: str | Path) -> dict[str, Evaluation]:
     the wrong type, a case that stands twice, or decodings that do not cover the same cases.
     """
     path = Path(path)
-    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    rows: dict[str, dict[str, EvaluationRow]] = {}
     try:
-        text = path.read_text(encoding="utf-8")
+        lines = path.read_bytes().splitlines()
     except FileNotFoundError as error:
         raise EvaluationError(f"{path}: missing; run the stage `evaluate_agent` for it") from error
-    except UnicodeDecodeError as error:
-        raise EvaluationError(f"{path}: not UTF-8 at byte {error.start} ({error.reason})") from error
-    for number, line in enumerate(text.splitlines(), 1):
-        row = _parse(f"{path}:{number}", line)
-        cases = rows.setdefault(row["decoding"], {})
-        if row["note_id"] in cases:
-            raise EvaluationError(f"{path}:{number}: field 'note_id': {row['note_id']!r} stands twice as "
-                                  f"{row['decoding']}")  # fmt: skip
-        cases[row["note_id"]] = row
+    for number, line in enumerate(lines, 1):
+        try:
+            row = EvaluationRow.model_validate_json(line)
+        except ValidationError as error:
+            raise EvaluationError(f"{path}:{number}: {_problem(error)}") from error
+        cases = rows.setdefault(row.decoding, {})
+        if row.note_id in cases:
+            raise EvaluationError(f"{path}:{number}: field 'note_id': {row.note_id!r} stands twice as {row.decoding}")
+        cases[row.note_id] = row
     if not rows:
         raise EvaluationError(f"{path}: holds no row; delete it and run the stage `evaluate_agent` again")
     if len({frozenset(cases) for cases in rows.values()}) > 1:
@@ -186,13 +182,9 @@ def _estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Estimate]:
     }
 
 
-def _evaluation(path: Path, decoding: str, cases: Mapping[str, Mapping[str, Any]]) -> Evaluation:
+def _evaluation(path: Path, decoding: str, cases: Mapping[str, EvaluationRow]) -> Evaluation:
     note_ids = tuple(sorted(cases))
-    columns = {
-        name: np.array([cases[note_id][name] for note_id in note_ids], dtype=float)
-        for name, kind in FIELDS.items()
-        if kind is not str
-    }
+    columns = {name: np.array([getattr(cases[i], name) for i in note_ids], dtype=float) for name in METRICS.values()}
     return Evaluation(path.parent.name, path.stem, decoding, note_ids, columns)
 
 
@@ -208,31 +200,11 @@ def _same_cases(evaluations: Sequence[Evaluation]) -> None:
                                   f"on the same cases (case {odd!r} only in one); evaluate both again")  # fmt: skip
 
 
-def _parse(where: str, line: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise EvaluationError(f"{where}: not JSON at column {error.colno} ({error.msg})") from error
-    if not isinstance(row, dict):
-        raise EvaluationError(f"{where}: expected an object, found {type(row).__name__}")
-    for name, kind in FIELDS.items():
-        if name not in row:
-            raise EvaluationError(f"{where}: field {name!r} is missing")
-        problem = _problem(name, kind, row[name])
-        if problem:
-            raise EvaluationError(f"{where}: field {name!r}: {problem}, got {row[name]!r}")
-    if row["n_na"] != row["n_unavailable"] + row["n_invalid"]:
-        raise EvaluationError(f"{where}: field 'n_na': {row['n_na']} is not n_unavailable {row['n_unavailable']} + "
-                              f"n_invalid {row['n_invalid']}")  # fmt: skip
-    return row
-
-
-def _problem(name: str, kind: type, value: Any) -> str | None:
-    if name == "decoding":
-        return None if value in DECODINGS else f"expected one of {', '.join(DECODINGS)}"
-    if kind in (str, bool):
-        return None if isinstance(value, kind) else f"expected {kind.__name__}"
-    allowed = (int, float) if kind is float else (int,)
-    if isinstance(value, bool) or not isinstance(value, allowed) or not math.isfinite(value):
-        return "expected a finite number" if kind is float else "expected an integer"
-    return "expected no negative value" if value < 0 and name != "utility" else None
+def _problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    if not first["loc"]:
+        return first["msg"]
+    field = f"field {first['loc'][0]!r}"
+    if first["type"] == "missing":
+        return f"{field} is missing"
+    return f"{field}: {_EXPECTED.get(first['type'], first['msg'])}, got {first['input']!r}"

@@ -11,21 +11,13 @@ from .row import read_rows
 
 
 def check_headroom(settings: Settings, job: Job) -> None:
-    """Stage ``check_headroom``: write the comparison and print it; a warning, never an error."""
-    report = compare(settings, job.inputs["warm_start"], job.inputs["immediate"])
-    job.out["report"].write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    job.metrics.update(warm_start_utility=report["warm_start"], immediate_utility=report["immediate"])
-    print(report["message"])
-
-
-def compare(settings: Settings, warm_start: Path, immediate: Path) -> dict:
-    """Mean utility per case of the warm start and of the same policy made to diagnose at once, both as sampled in
-    training.
+    """Stage ``check_headroom``: mean utility per case of the warm start and of the same policy made to diagnose at
+    once, both as sampled in training, written and printed; a warning, never an error.
 
     Where the second is higher, the best that a policy can quickly learn from the utility is to order nothing,
     and training collapses to it.
     """
-    start, never = mean_utility(warm_start, "sampled"), mean_utility(immediate, "sampled")
+    start, never = (mean_utility(job.inputs[name], "sampled") for name in ("warm_start", "immediate"))
     safe = start > never
     message = (
         f"preflight: U(warm start) {start:.3f} {'>' if safe else '<='} U(immediate diagnosis) {never:.3f}, "
@@ -36,7 +28,10 @@ def compare(settings: Settings, warm_start: Path, immediate: Path) -> dict:
             f"WARNING {message}: expect training to collapse to never testing. Raise utility.cost_unit_usd, lower the "
             "lambdas, or start from a better policy (warm_start.*)."
         )
-    return {"warm_start": start, "immediate": never, "safe": safe, "message": message}
+    report = {"warm_start": start, "immediate": never, "safe": safe, "message": message}
+    job.out["report"].write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    job.metrics.update(warm_start_utility=start, immediate_utility=never)
+    print(message)
 
 
 def mean_utility(evaluation: Path, decoding: str) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, model_validator
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, ValidationInfo, field_validator
 
 
 class EvaluationRow(BaseModel):
@@ -38,11 +38,13 @@ class EvaluationRow(BaseModel):
     utility: float
     forced: bool
 
-    @model_validator(mode="after")
-    def _counts_agree(self) -> EvaluationRow:
-        if self.n_na != self.n_unavailable + self.n_invalid:
-            raise ValueError(f"n_na {self.n_na} is not n_unavailable {self.n_unavailable} + n_invalid {self.n_invalid}")
-        return self
+    @field_validator("n_na")
+    @classmethod
+    def _agrees(cls, n_na: int, info: ValidationInfo) -> int:
+        parts = info.data.get("n_unavailable", 0), info.data.get("n_invalid", 0)
+        if n_na != sum(parts):
+            raise ValueError(f"{n_na} is not n_unavailable {parts[0]} + n_invalid {parts[1]}")
+        return n_na
 
     def line(self) -> str:
         """The row as one line of JSON."""

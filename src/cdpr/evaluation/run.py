@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import ValidationError
 from tqdm import tqdm
@@ -25,6 +26,8 @@ from ..files import replacing
 from ..job import Job
 from ..settings import Settings
 from .row import EvaluationRow
+
+_COUNTS = ("issued", "available", "unavailable", "invalid", "repeated", "physical")  # of an effort, as rows hold them
 
 
 def evaluate_agent(settings: Settings, job: Job) -> None:
@@ -81,13 +84,15 @@ def evaluate(
     environment = DiagnosticEnvironment(settings.environment)
     once = agent_class(agent_entry(settings, run)).one_decoding
     correct: dict[str, int] = {}
-    with _Rows(state / "evaluation.jsonl") as rows:
+    state.mkdir(parents=True, exist_ok=True)
+    with (state / "evaluation.jsonl").open("a+b") as rows:
+        rows.seek(0)
         for decoding in ["greedy"] if once else settings.evaluation.decodings:
             agent, correct[decoding] = None, 0
             temperature = 0.0 if decoding == "greedy" else settings.training.temperature
             with tqdm(total=benchmark.cases, desc=f"{run} on {benchmark.dataset}, {decoding}", mininterval=5) as bar:
                 for wave in benchmark.waves():
-                    done = rows.recall([(shown_id(case), decoding) for case in wave])
+                    done = _recall(rows, [(_shown(case, case.note_id), decoding) for case in wave])
                     if not done:
                         agent = agent or build_agent(
                             settings, run, policy, temperature, benchmark.dataset, credentialed=benchmark.credentialed
@@ -95,10 +100,12 @@ def evaluate(
                         agent.refresh()
                         workups = asyncio.run(run_episodes(environment, agent, wave, settings.evaluation.seed))
                         done = [evaluation_row(settings, agent, workup, decoding) for workup in workups]
-                        rows.append(done)
+                        _append(rows, done)
                     correct[decoding] += sum(row.correct for row in done)
                     bar.update(len(wave))
-        rows.move_to(out)
+    with replacing(out) as partial:
+        shutil.copyfile(rows.name, partial)
+    Path(rows.name).unlink()
     accuracy = {f"{decoding}/accuracy": right / benchmark.cases for decoding, right in correct.items()}
     return accuracy | {"cases": benchmark.cases, "seconds": time.perf_counter() - started}
 
@@ -108,29 +115,19 @@ def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decodin
     case, tests = workup.case, settings.environment.tests
     effort = whole_record_effort(case) if agent.whole_record else workup.effort()
     return EvaluationRow(
-        note_id=shown_id(case),
+        note_id=_shown(case, case.note_id),
         decoding=decoding,
         correct=workup.correct,
         diagnosis=_shown(case, workup.diagnosis or ""),
         gold=_shown(case, case.diagnosis_results),
         turns=len(workup.steps),
-        n_issued=effort.issued,
-        n_available=effort.available,
-        n_unavailable=effort.unavailable,
-        n_invalid=effort.invalid,
-        n_repeated=effort.repeated,
-        n_physical=effort.physical,
+        **{f"n_{name}": getattr(effort, name) for name in _COUNTS},
         n_tests=count_tests(effort, tests),
         n_na=effort.infeasible,
         cost_usd=round(effort.cost_usd, 6),
         utility=round(utility(workup.correct, effort, settings.utility, tests), 9),
         forced=workup.forced,
     )
-
-
-def shown_id(case: CaseRecord) -> str:
-    """The case as rows name it."""
-    return _shown(case, case.note_id)
 
 
 def whole_record_effort(case: CaseRecord) -> Effort:
@@ -145,41 +142,20 @@ def _shown(case: CaseRecord, text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16] if case.credentialed else text
 
 
-class _Rows:
-    """The rows so far, in a file that survives a kill. What an earlier attempt left is recalled wave by wave, in the
-    order in which it was written; from the first wave that is not there whole, the rest is written anew."""
+def _recall(rows: BinaryIO, expected: Sequence[tuple[str, str]]) -> list[EvaluationRow]:
+    """The next rows of an earlier attempt where they are those of the ``expected`` cases and decoding; else none, and
+    what follows is cut off, to be written anew."""
+    start = rows.tell()
+    with contextlib.suppress(ValidationError):  # of a line that was cut off
+        found = [EvaluationRow.model_validate_json(line) for line in islice(rows, len(expected))]
+        if [(row.note_id, row.decoding) for row in found] == list(expected):
+            return found
+    rows.truncate(start)
+    return []
 
-    def __init__(self, path: Path):
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a+b")
-        self._file.seek(0)
 
-    def __enter__(self) -> _Rows:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def recall(self, expected: Sequence[tuple[str, str]]) -> list[EvaluationRow]:
-        """The next rows where they are those of the ``expected`` cases and decoding; else none, and what follows is
-        cut off."""
-        start = self._file.tell()
-        with contextlib.suppress(ValidationError):  # of a line that was cut off
-            rows = [EvaluationRow.model_validate_json(line) for line in islice(self._file, len(expected))]
-            if [(row.note_id, row.decoding) for row in rows] == list(expected):
-                return rows
-        self._file.truncate(start)
-        return []
-
-    def append(self, rows: Sequence[EvaluationRow]) -> None:
-        """Write a wave, safe from a kill and from a power cut."""
-        self._file.write("".join(row.line() for row in rows).encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def move_to(self, out: Path) -> None:
-        """All rows to where they belong."""
-        with replacing(out) as partial:
-            shutil.copyfile(self.path, partial)
-        self.path.unlink()
+def _append(rows: BinaryIO, wave: Sequence[EvaluationRow]) -> None:
+    """Write a wave, safe from a kill and from a power cut."""
+    rows.write("".join(row.line() for row in wave).encode())
+    rows.flush()
+    os.fsync(rows.fileno())

@@ -34,18 +34,6 @@ def try_real_model(settings: Settings, job: Job) -> None:
     print(render(rows))
 
 
-def as_shown_to_a_real_model(settings: Settings, model: str) -> Settings:
-    """The settings with the paper's full prompt, long turns and greedy decoding, and the model of a folder or an
-    address as the agent :data:`MODEL_RUN`; the rest stays."""
-    changed = merge(settings.model_dump(), {
-        "environment": {"prompt": {"style": "full"}},
-        "policy": {"max_turn_tokens": settings.smoke_real.max_turn_tokens},
-        "evaluation": {"decodings": ["greedy"]},
-        "agents": {MODEL_RUN: {"label": "Zero-shot", "model": model}},
-    })  # fmt: skip
-    return type(settings).model_validate(changed)
-
-
 def render(rows: dict[str, dict]) -> str:
     """Markdown table of the outcome."""
     lines = ["| agent | " + " | ".join(_COLUMNS) + " |", "|---" * (1 + len(_COLUMNS)) + "|"]
@@ -58,12 +46,18 @@ def render(rows: dict[str, dict]) -> str:
 
 
 def _zero_shot(settings: Settings, cases: Path, job: Job) -> dict:
+    """The model on a few cases, with the paper's full prompt, long turns and greedy decoding."""
     try:
         model = settings.smoke_real.model or smollm2(settings.paths.state)
     except LocalModelUnavailable as error:
         return {"not_run": str(error)}
-    shown = as_shown_to_a_real_model(settings, str(model))
-    return _evaluate(shown, MODEL_RUN, cases, job, settings.smoke_real.cases)
+    shown = merge(settings.model_dump(), {
+        "environment": {"prompt": {"style": "full"}},
+        "policy": {"max_turn_tokens": settings.smoke_real.max_turn_tokens},
+        "evaluation": {"decodings": ["greedy"]},
+        "agents": {MODEL_RUN: {"label": "Zero-shot", "model": str(model)}},
+    })  # fmt: skip
+    return _evaluate(type(settings).model_validate(shown), MODEL_RUN, cases, job, settings.smoke_real.cases)
 
 
 def _evaluate(settings: Settings, name: str, cases: Path, job: Job, limit: int | None) -> dict:

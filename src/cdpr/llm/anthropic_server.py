@@ -19,7 +19,6 @@ class AnthropicServer(ServedModel):
     key_names = ("CDPR_API_KEY", "ANTHROPIC_API_KEY")
 
     def client(self, connection: httpx2.AsyncClient) -> Any:
-        """See :class:`~cdpr.llm.server.ServedModel`."""
         return self._sdk.AsyncAnthropic(
             api_key="unused",
             base_url=self.address,
@@ -30,7 +29,6 @@ class AnthropicServer(ServedModel):
         )
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """See :class:`~cdpr.llm.types.Model`."""
         system = "\n\n".join(m["content"] for m in messages if m["role"] == "system")
         told: dict[str, Any] = {"system": system} if system else {}
         turns = [dict(m) for m in messages if m["role"] != "system"]

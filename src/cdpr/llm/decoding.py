@@ -48,14 +48,10 @@ class Drawn:
     logprobs: np.ndarray
     count: np.ndarray
 
-    @classmethod
-    def empty(cls, rows: int, longest: int) -> Drawn:
-        return cls(np.zeros((rows, longest), np.int32), np.zeros((rows, longest)), np.zeros(rows, np.int64))
-
 
 @dataclass
 class Work:
-    """Tokens that passed through the model, and tokens that did not have to.
+    """What the sampler did since it was made: tokens that passed through the model, and that did not have to.
 
     ``generated_tokens`` are those of the completions; ``decoded_tokens`` the rows of the decoding steps, in which
     completions share branches and the first token, which the prefill gives, does not count.
@@ -65,6 +61,8 @@ class Work:
     reused_tokens: int = 0
     generated_tokens: int = 0
     decoded_tokens: int = 0
+    completions: int = 0
+    waves: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,8 @@ class Decoder:
     def run(self, wave: Wave) -> Drawn:
         """The completions of all rows."""
         longest = max(s.max_tokens for s in wave.samplings)
-        drawn = Drawn.empty(len(wave.prompt), longest)
+        shape = len(wave.prompt), longest
+        drawn = Drawn(np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64))
         self.transformer.reserve(max(map(len, wave.paths)) // 4 + longest)
         start = 0
         try:

@@ -62,10 +62,6 @@ class Rules:
             top_k=column(top_k) if any(k < vocab_size for k in top_k) else None,
         )
 
-    def select(self, rows: Tensor) -> Rules:
-        """The rules of the given rows."""
-        return Rules(*(None if t is None else t.index_select(0, rows) for t in vars(self).values()))
-
 
 def draw(logits: Tensor, rules: Rules, uniform: Tensor, source: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """One token per row: int64 ``[R]``, with float32 log-probabilities ``[R]``.

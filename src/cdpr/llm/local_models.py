@@ -28,28 +28,17 @@ def smollm2(state: str | Path = "state", gguf_file: str | Path | None = None) ->
     ``gguf_file`` names the quantised file where the package is not installed (an unzipped wheel).
     Raises :class:`LocalModelUnavailable` when there is nothing to convert or nothing to convert it with.
     """
-    source = Path(gguf_file) if gguf_file else installed_gguf()
-    folders = Path(state) / "local_models"
-    if source is None or not source.is_file():
+    package = importlib.util.find_spec(PACKAGE)  # not imported: it asks for a plugin host
+    places = [Path(place) / FILE_NAME for place in (package and package.submodule_search_locations) or ()]
+    source = next(filter(Path.is_file, [Path(gguf_file)] if gguf_file else places), None)
+    if source is None:
         raise LocalModelUnavailable(f"{FILE_NAME} is not installed: {_HOW}")
-    folder = folders / f"smollm2-135m-instruct-{_digest(source)}"
+    with source.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()[:12]
+    folder = Path(state) / "local_models" / f"smollm2-135m-instruct-{digest}"
     if not (folder / "config.json").is_file():
         _convert(source, folder)
     return folder
-
-
-def installed_gguf() -> Path | None:
-    """The quantised file inside the installed package. The package is not imported: it asks for a plugin host."""
-    spec = importlib.util.find_spec(PACKAGE)
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        if (path := Path(place) / FILE_NAME).is_file():
-            return path
-    return None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()[:12]
 
 
 def _convert(source: Path, folder: Path) -> None:

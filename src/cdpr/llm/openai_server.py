@@ -10,8 +10,6 @@ import httpx2
 from ..seeding import derive_seed
 from .guard import unix_socket
 from .server import ServedModel
-from .spec import ModelSpec
-from .tokenizer import ChatTokenizer
 from .types import Completion, Messages, Sampling
 
 
@@ -25,18 +23,9 @@ class OpenAIServer(ServedModel):
 
     package = "openai"
     key_names = ("CDPR_API_KEY", "OPENAI_API_KEY")
-
-    def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
-        super().__init__(spec)
-        self.tokenizer = tokenizer
-
-    @classmethod
-    def open(cls, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> OpenAIServer:
-        """See :class:`~cdpr.llm.server.ServedModel`."""
-        return cls(spec, tokenizer)
+    takes_tokens = True
 
     def client(self, connection: httpx2.AsyncClient) -> Any:
-        """See :class:`~cdpr.llm.server.ServedModel`."""
         url = "http://localhost/v1" if unix_socket(self.address) else self.address
         return self._sdk.AsyncOpenAI(
             api_key="unused", base_url=url, http_client=connection, max_retries=0, timeout=None
@@ -45,7 +34,6 @@ class OpenAIServer(ServedModel):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """See :class:`~cdpr.llm.types.Model`."""
         if self.tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
         extra = {"top_k": sampling.top_k or -1, "return_token_ids": True}
@@ -59,7 +47,6 @@ class OpenAIServer(ServedModel):
         )  # fmt: skip
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """See :class:`~cdpr.llm.types.Model`."""
         cuts: dict[str, Any] = {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
         cuts |= {"extra_body": {"top_k": sampling.top_k}} if sampling.top_k else {}
         return await self._all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -13,20 +13,8 @@ from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .types import Completion, Model, ModelFailure, Sampling
 
-Seeding = Callable[[int, int], dict[str, int]]
-
 CONVERSATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("conversation", default=None)
 """Requests of one name go to one server, whose prefix cache then serves them all."""
-
-
-def seeding(rollout: str) -> Seeding:
-    """How a server is told the seed of completion k of a request. SGLang takes none unless it runs in its
-    deterministic mode, so there a run cannot be repeated draw by draw."""
-    if rollout == "sglang":
-        return lambda seed, k: {}
-    if rollout == "vllm":
-        return lambda seed, k: {"seed": derive_seed(seed, k)}
-    return lambda seed, k: {"seed": seed, "sample": k}
 
 
 class RolloutServer(Model):
@@ -36,24 +24,26 @@ class RolloutServer(Model):
     kind of error alone: its message may quote the prompt. ``versions`` are those of the weights that answered.
     """
 
-    def __init__(self, client: Any, tokenizer: ChatTokenizer, seeding: Seeding, timeout: float):
-        self.client, self.tokenizer, self.seeding, self.timeout = client, tokenizer, seeding, timeout
+    def __init__(self, spec: ModelSpec, client: Any, tokenizer: ChatTokenizer) -> None:
+        self.client, self.tokenizer, self.timeout = client, tokenizer, spec.timeout
+        self.rollout = spec.where.partition(":")[2]
         self.versions: set[int] = set()
-
-    @classmethod
-    def open(cls, spec: ModelSpec, client: Any, tokenizer: ChatTokenizer) -> RolloutServer:
-        """The servers that ``client`` leads to."""
-        return cls(client, tokenizer, seeding(spec.where.partition(":")[2]), spec.timeout)
 
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """See :class:`~cdpr.llm.types.Model`."""
         asked = {
             "max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p,
             "top_k": sampling.top_k or -1, "logprobs": True,
         }  # fmt: skip
-        return list(await asyncio.gather(*(self._one(prompt_ids, asked | self.seeding(seed, k)) for k in samples)))
+        return list(await asyncio.gather(*(self._one(prompt_ids, asked | self._seeded(seed, k)) for k in samples)))
+
+    def _seeded(self, seed: int, k: int) -> dict[str, int]:
+        """How a server is told the seed of completion k of a request. SGLang takes none unless it runs in its
+        deterministic mode, so there a run cannot be repeated draw by draw."""
+        if self.rollout == "sglang":
+            return {}
+        return {"seed": derive_seed(seed, k)} if self.rollout == "vllm" else {"seed": seed, "sample": k}
 
     async def _one(self, prompt_ids: Sequence[int], asked: dict[str, Any]) -> Completion:
         name = CONVERSATION.get() or uuid4().hex

@@ -8,9 +8,7 @@ order in which coroutines asked does not matter, and every draw uses uniforms of
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +23,6 @@ from .transformer import Transformer
 from .types import Completion, Messages, Model, ModelFailure, Request, Sampling
 
 _QUIET_TURNS = 16  # turns of the event loop without a new request after which a wave starts
-
-
-@dataclass
-class Counters(Work):
-    """What the sampler did since it was made."""
-
-    requests: int = 0
-    completions: int = 0
-    waves: int = 0
-    seconds: float = 0.0
 
 
 class InProcessSampler(Model):
@@ -60,7 +48,7 @@ class InProcessSampler(Model):
         self.max_positions = arch.max_positions
         token_bytes = 2 * arch.layers * arch.kv_heads * arch.head_dim * transformer.embedding.element_size()
         self._keep_prefixes = keep_prefixes
-        self.counters = Counters()
+        self.counters = Work()
         ends = np.zeros(arch.vocab_size, dtype=bool)
         ends[sorted(i for i in tokenizer.eos_ids if i < arch.vocab_size)] = True
         self._prefixes = PrefixCache(transformer, prefix_bytes // token_bytes)
@@ -70,18 +58,8 @@ class InProcessSampler(Model):
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop in which a wave is being gathered
 
     @classmethod
-    def open(cls, spec: ModelSpec) -> InProcessSampler:
-        """The model of a Hugging Face folder, in the number format that is stored."""
-        return cls.from_folder(spec.where, device=spec.device)
-
-    @classmethod
     def from_folder(
-        cls,
-        folder: str | Path,
-        *,
-        device: str = "cpu",
-        dtype: torch.dtype | None = None,
-        **options: Any,
+        cls, folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None, **options: Any
     ) -> InProcessSampler:
         """Weights and tokenizer of a Hugging Face folder."""
         return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder), **options)
@@ -98,12 +76,8 @@ class InProcessSampler(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """See :class:`~cdpr.llm.types.Model`; answered together with all that is ready.
-
-        Raises :class:`ValueError` on an empty prompt,
-        a token id outside the vocabulary, no sample index or a negative one, or a prompt that leaves no room for
-        ``sampling.max_tokens``.
-        """
+        """Answered together with all that is ready. Raises ValueError on an empty prompt, a token id outside the
+        vocabulary, no sample index or a negative one, or a prompt that leaves no room for ``sampling.max_tokens``."""
         request = self._checked(Request(tuple(prompt_ids), tuple(samples), sampling, seed))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
@@ -114,7 +88,7 @@ class InProcessSampler(Model):
         return await future
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """See :class:`~cdpr.llm.types.Model`. Raises ModelFailure for a conversation that leaves no room to answer."""
+        """Raises ModelFailure for a conversation that leaves no room to answer."""
         prompt_ids = self.tokenizer.opening(messages)
         if len(prompt_ids) + sampling.max_tokens > self.max_positions:
             raise ModelFailure(
@@ -124,14 +98,10 @@ class InProcessSampler(Model):
         return await self.sample(prompt_ids, samples, sampling, seed)
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """The synchronous core: completions of every request, in the order of the requests.
-
-        Raises :class:`ValueError` as :meth:`sample`.
-        """
+        """The synchronous core: completions of every request, in their order. Raises ValueError as :meth:`sample`."""
         return self._answer([self._checked(request) for request in requests])
 
     def _answer(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        started = time.perf_counter()
         results: list[list[Completion]] = [[] for _ in requests]
         if requests:
             wave, owners = _wave(requests)
@@ -141,10 +111,8 @@ class InProcessSampler(Model):
                 results[owner].append(completion)
         if not self._keep_prefixes:
             self._prefixes.clear()
-        self.counters.requests += len(requests)
         self.counters.completions += sum(map(len, results))
         self.counters.waves += 1
-        self.counters.seconds += time.perf_counter() - started
         return results
 
     def _completions(self, drawn: Drawn) -> list[Completion]:
@@ -197,6 +165,11 @@ class InProcessSampler(Model):
         return request
 
 
+def open_folder(spec: ModelSpec) -> InProcessSampler:
+    """The model of a Hugging Face folder, in the number format that is stored."""
+    return InProcessSampler.from_folder(spec.where, device=spec.device)
+
+
 def _wave(requests: Sequence[Request]) -> tuple[Wave, np.ndarray]:
     """All rows of the requests in a canonical order, and the request of each row.
 
@@ -211,19 +184,11 @@ def _wave(requests: Sequence[Request]) -> tuple[Wave, np.ndarray]:
         return len(paths[i]), paths[i], request.seed, parameters, request.samples
 
     order = sorted(range(len(requests)), key=canonical)
-    prompts, samplings = {}, {}
-    columns = [
-        (
-            prompts.setdefault(paths[i], len(prompts)),
-            samplings.setdefault(requests[i].sampling, len(samplings)),
-            requests[i].seed % 2**64,
-        )
-        for i in order
-    ]
+    prompts = {path: n for n, path in enumerate(dict.fromkeys(paths[i] for i in order))}
+    samplings = {sampling: n for n, sampling in enumerate(dict.fromkeys(requests[i].sampling for i in order))}
     counts = [len(requests[i].samples) for i in order]
-    prompt, sampling, seed = (
-        np.repeat(np.array(column, dtype), counts)
-        for column, dtype in zip(zip(*columns, strict=True), (np.int64, np.int64, np.uint64), strict=True)
-    )
+    prompt = np.repeat([prompts[paths[i]] for i in order], counts)
+    sampling = np.repeat([samplings[requests[i].sampling] for i in order], counts)
+    seed = np.repeat(np.array([requests[i].seed % 2**64 for i in order], np.uint64), counts)
     sample = np.concatenate([requests[i].samples for i in order])
     return Wave(list(prompts), list(samplings), prompt, sampling, seed, sample), np.repeat(order, counts)

@@ -11,7 +11,6 @@ import importlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from types import ModuleType
 from typing import Any, ClassVar
 
 import httpx2
@@ -37,18 +36,22 @@ class ServedModel(Model):
 
     package: ClassVar[str]
     key_names: ClassVar[tuple[str, ...]]
+    takes_tokens: ClassVar[bool] = False
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
         assert spec.address is not None
+        self.tokenizer = tokenizer if self.takes_tokens else None
         self.spec, self.address = spec, spec.address
         self._called = f"model {spec.name!r} at {host_of(self.address)}"
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._sdk = _import(self.package, self._called)
-
-    @classmethod
-    def open(cls, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> ServedModel:
-        """Not connected yet; a ``tokenizer`` is of use where the server takes token prompts."""
-        return cls(spec)
+        try:
+            self._sdk = importlib.import_module(self.package)
+        except ModuleNotFoundError:
+            raise SettingsError(
+                f"{self._called}: the package `{self.package}` is not installed: pip install {self.package}"
+            ) from None
+        # In detail its logger would quote questions, whatever the environment asks it to log.
+        logging.getLogger(self.package).setLevel(logging.WARNING)
 
     def __repr__(self) -> str:
         return f"<{self._called}>"
@@ -132,13 +135,3 @@ class ServedModel(Model):
         if key:
             request.headers["Authorization"] = f"Bearer {key}"
         return request
-
-
-def _import(package: str, called: str) -> ModuleType:
-    """The package, its logger silenced: in detail it would quote questions, whatever the environment asks it to log."""
-    try:
-        found = importlib.import_module(package)
-        logging.getLogger(package).setLevel(logging.WARNING)
-        return found
-    except ModuleNotFoundError:
-        raise SettingsError(f"{called}: the package `{package}` is not installed: pip install {package}") from None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Modules are found by name, so that the code of a job holds the kind of model that it asks, and no other.
 _KINDS = {
-    "folder": "cdpr.llm.sampler:InProcessSampler",
+    "folder": "cdpr.llm.sampler:open_folder",
     "openai": "cdpr.llm.openai_server:OpenAIServer",
     "anthropic": "cdpr.llm.anthropic_server:AnthropicServer",
     "verl": "cdpr.llm.rollout_server:RolloutServer",
@@ -148,4 +148,4 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
     """
     spec.check()
     module, _, name = _KINDS[spec.kind].partition(":")
-    return getattr(importlib.import_module(module), name).open(spec, **parts)
+    return getattr(importlib.import_module(module), name)(spec, **parts)

@@ -38,7 +38,9 @@ class ChatTokenizer:
         self._tokenizer.no_truncation()
         self._config = _read_json(self.folder / "tokenizer_config.json")
         self._template = _compile(self._find_template(), self.folder)
-        self._specials = {name: _token_text(self._config.get(name)) for name in _SPECIAL_NAMES}
+        stored = {name: self._config.get(name) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
+        # A special token is stored as its text or as a dictionary with ``content``.
+        self._specials = {name: t.get("content") if isinstance(t, dict) else t for name, t in stored.items()}
         behind = self._behind_assistant("hello")
         self.end_of_turn: int = self.encode(behind)[0]
         self._end_text = self._tokenizer.id_to_token(self.end_of_turn)
@@ -66,10 +68,8 @@ class ChatTokenizer:
         return self._tokenizer.decode_batch([list(ids) for ids in sequences], skip_special_tokens=True)
 
     def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
-        """The conversation as text. ``messages`` have ``role`` (system, user, assistant) and ``content``.
-
-        Raises :class:`ValueError` when the template refuses the conversation.
-        """
+        """The conversation (``role``: system, user, assistant; ``content``) as text. Raises ValueError when the
+        template refuses it."""
         try:
             return self._template.render(
                 messages=[dict(message) for message in messages],
@@ -92,13 +92,8 @@ class ChatTokenizer:
 
     def _behind_assistant(self, user_text: str) -> str:
         """The rendering of ``user_text`` from the end of the assistant turn before it."""
-        rendered = self.render(
-            [
-                {"role": "user", "content": "hello"},
-                {"role": "assistant", "content": _MARKER},
-                {"role": "user", "content": user_text},
-            ]
-        )
+        turns = (("user", "hello"), ("assistant", _MARKER), ("user", user_text))
+        rendered = self.render([{"role": role, "content": content} for role, content in turns])
         _, found, behind = rendered.partition(_MARKER)
         if not found:
             raise ValueError(f"{self.folder}: the chat template does not show what an assistant turn says")
@@ -126,9 +121,6 @@ class ChatTokenizer:
                 yield from stored if isinstance(stored, list) else [stored]
 
 
-_SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
@@ -136,11 +128,6 @@ def _read_json(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno}: not JSON ({error.msg})") from error
-
-
-def _token_text(entry: Any) -> str | None:
-    """A special token is stored as its text or as a dictionary with ``content``."""
-    return entry.get("content") if isinstance(entry, dict) else entry
 
 
 def _refuse(message: str) -> None:

@@ -138,7 +138,7 @@ class Transformer:
         their keys and values.
         """
         arch = self.architecture
-        cos, sin = self._rope(positions)
+        cos, sin = self._cos[positions, None], self._sin[positions, None]  # [T, 1, head_dim]
         hidden = F.embedding(tokens, self.embedding)
         for index, layer in enumerate(self._layers):
             normed = self._norm(hidden, layer["input_layernorm.weight"])
@@ -177,10 +177,6 @@ class Transformer:
         wide = x.float()  # as Hugging Face: normalised in float32, scaled in the model's type
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.architecture.epsilon)
         return weight * (wide * scale).to(x.dtype)
-
-    def _rope(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines ``[T, 1, head_dim]``."""
-        return self._cos[positions, None], self._sin[positions, None]
 
     def reserve(self, length: int) -> None:
         """Make ready for positions below ``length``: the rotary table grows by doubling."""
