@@ -14,6 +14,7 @@ import sys
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from toy import ToyPolicy
 
 from cdpr.cases import iterate_records, write_records
@@ -510,7 +511,7 @@ def test_the_real_trainer_trains_resumes_and_hands_over(taught, tmp_path):
     assert all(row["rollout/failed"] == 0 and row["credit/fresh"] + row["credit/cached"] for row in both[1:])
     assert both[3]["seconds"] > both[2]["seconds"] and "validation/accuracy" in both[3]
     with gzip.open(credit, "rt") as rows:
-        kept = [CreditStep.parse(row) for row in rows]
+        kept = [TypeAdapter(CreditStep).validate_json(row) for row in rows]
     assert [step.step for step in kept] == [1, 2, 3] and all(step.groups for step in kept)
     trained, initial = (load_model(folder).state_dict() for folder in (policy, taught / "policy"))
     small = {name: weight.abs() < 0.1 for name, weight in initial.items()}  # bfloat16 keeps these to 2e-4

@@ -1,13 +1,9 @@
-"""What credit assignment found, state by state: diagnostics, figures and the inspector read it."""
+"""What credit assignment found, state by state."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pydantic import TypeAdapter
-
-from ..environment.state import Trajectory
 from .uncertainty import ActionKey
 
 
@@ -31,18 +27,25 @@ class CandidateValue:
 
 
 @dataclass(frozen=True)
+class SampledAction:
+    """An action sampled at a state, its share and the token ids of a reply."""
+
+    action: ActionKey
+    p: float
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class StateCredit:
     """One unique state: visits (trajectory, decision), entropy (None: not probed, the budget was spent), why it was
-    selected (``disagreed``, ``entropy``, ``all`` or nothing), the actions sampled at it with their shares and token
-    ids, and what its candidates are worth."""
+    selected (``disagreed``, ``entropy``, ``all`` or nothing), and what its candidates are worth."""
 
-    key: tuple
+    evidence: tuple[ActionKey, ...]
     visits: tuple[tuple[int, int], ...]
     entropy: float | None
     reason: str
-    probability: dict[ActionKey, float]
-    tokens: dict[ActionKey, tuple[int, ...]]
-    candidates: tuple[CandidateValue, ...] = ()
+    actions: list[SampledAction]
+    candidates: tuple[CandidateValue, ...]
 
 
 @dataclass
@@ -63,43 +66,6 @@ class CreditReport:
     unvalued: int = 0
     clipped: int = 0
 
-    def row(self, iteration: int, group: Sequence[Trajectory]) -> CreditRow:
-        """The report as kept in the credit artifact."""
-        return CreditRow(
-            iteration,
-            group[0].case.note_id,
-            [trajectory.correct for trajectory in group],
-            self.process,
-            [StateRow.of(state) for state in self.states],
-        )
-
-
-@dataclass(frozen=True)
-class ActionRow:
-    """An action sampled at a state, its share and the token ids of a reply."""
-
-    action: ActionKey
-    p: float
-    tokens: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class StateRow:
-    """See :class:`StateCredit`."""
-
-    evidence: tuple[ActionKey, ...]
-    visits: tuple[tuple[int, int], ...]
-    entropy: float | None
-    reason: str
-    actions: list[ActionRow]
-    candidates: tuple[CandidateValue, ...]
-
-    @classmethod
-    def of(cls, state: StateCredit) -> StateRow:
-        """The row of a state."""
-        actions = [ActionRow(action, p, state.tokens[action]) for action, p in state.probability.items()]
-        return cls(state.key[1], state.visits, state.entropy, state.reason, actions, state.candidates)
-
 
 @dataclass(frozen=True)
 class CreditRow:
@@ -110,7 +76,7 @@ class CreditRow:
     case: str
     outcomes: list[bool]
     process: list[list[float | None]]
-    states: list[StateRow]
+    states: list[StateCredit]
 
 
 @dataclass(frozen=True)
@@ -119,8 +85,3 @@ class CreditStep:
 
     step: int
     groups: list[CreditRow]
-
-    @classmethod
-    def parse(cls, line: str | bytes) -> CreditStep:
-        """From a line of the artifact. Raises pydantic's ValidationError for anything else."""
-        return TypeAdapter(cls).validate_json(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 
 from ..environment.state import Trajectory
 from ..settings.credit import Credit, Disagreement
@@ -26,11 +27,10 @@ def materially_differ(a: tuple[Trajectory, int], b: tuple[Trajectory, int], rule
 def cache_disagreed(visits: Sequence[tuple[Trajectory, int]], credit: Credit) -> bool:
     """Whether aligned trajectories take different actions at a state and their suffixes differ materially
     (equation "cache set"). ``visits``: trajectory and decision at the state."""
-    actions = [action_of(trajectory.steps[t], credit.diagnoses) for trajectory, t in visits]
+    taken = [(action_of(trajectory.steps[t], credit.diagnoses), (trajectory, t)) for trajectory, t in visits]
     return any(
-        actions[i] != actions[j] and materially_differ(visits[i], visits[j], credit.disagreement)
-        for i in range(len(visits))
-        for j in range(i)
+        one != other and materially_differ(here, there, credit.disagreement)
+        for (one, here), (other, there) in combinations(taken, 2)
     )
 
 

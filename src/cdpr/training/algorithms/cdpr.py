@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ...credit.diagnostics import summarise
 from ...credit.process_reward import GroupCredit, ProcessReward
+from ...credit.report import CreditRow
 from ...credit.score import ProcessRewards, process_score, trajectory_score, weighted_rewards
 from ...environment.utility import outcome_reward
 from ...settings import Settings
@@ -58,7 +59,8 @@ class Cdpr(Algorithm):
         else:
             scores = [trajectory_score(r, p, self.credit) for r, p in zip(outcome, process, strict=True)]
             decisions = every_decision(self.normalised(scores), group)
-        row = found.report.row(iteration + 1, group)
+        correct = [trajectory.correct for trajectory in group]
+        row = CreditRow(iteration + 1, group[0].case.note_id, correct, process, found.report.states)
         return _Credited(decisions=decisions, scores=scores, record=row, credit=found, outcome=outcome)
 
     def _step_level(self, decisions: list[list[float]], process: Sequence[ProcessRewards]) -> list[list[float]]:
