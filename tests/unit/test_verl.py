@@ -34,7 +34,6 @@ from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer, samples_of
 from cdpr.training.torch.warm_start import corpus, encode_workup, imitate
 from cdpr.training.verl.hooks.metrics import problem, training_row
-from cdpr.training.verl.hooks.policies import Policies
 from cdpr.training.verl.hooks.schedule import Schedule
 from cdpr.training.verl.hooks.tokens import tokens_of
 from cdpr.training.verl.plan import check, resolve
@@ -238,7 +237,7 @@ def test_groups_do_not_wait_for_each_other(taught, tmp_path):
 def algorithm_of(session: Session, client):
     """The algorithm of a run as the agent-loop worker has it."""
     algorithm = algorithm_class(session.settings.training.algorithm)
-    return algorithm(Policies(session, client).context())
+    return algorithm(session.context(client))
 
 
 def test_continuations_do_not_wait_for_the_last_episode(taught, tmp_path):
