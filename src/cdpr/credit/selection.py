@@ -9,8 +9,6 @@ from ..environment.state import Trajectory
 from ..settings.credit import Credit, Disagreement
 from .uncertainty import action_of
 
-StateKey = tuple
-
 
 def materially_differ(a: tuple[Trajectory, int], b: tuple[Trajectory, int], rule: Disagreement) -> bool:
     """Whether two suffixes (trajectory, first decision) differ in outcome, examinations, cost or
@@ -34,15 +32,15 @@ def cache_disagreed(visits: Sequence[tuple[Trajectory, int]], credit: Credit) ->
     )
 
 
-def entropy_selected(uncertainty: Mapping[StateKey, float], credit: Credit) -> set[StateKey]:
+def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[tuple]:
     """S_ent: states with U(s) >= eta (equation "entropy set"), or every state under ``select_all``."""
     return {key for key, u in uncertainty.items() if credit.select_all or u >= credit.threshold}
 
 
-def worth_probing(trajectories: Iterable[Sequence[StateKey]], disagreed: set[StateKey], limit: int | None) -> set:
+def worth_probing(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], limit: int | None) -> set:
     """States whose uncertainty can matter: under a budget, a trajectory with enough cache-disagreed states
     selects no other."""
-    wanted: set[StateKey] = set()
+    wanted: set[tuple] = set()
     for keys in trajectories:
         full = limit is not None and sum(key in disagreed for key in keys) >= limit
         wanted.update(key for key in keys if not full or key in disagreed)
@@ -50,12 +48,8 @@ def worth_probing(trajectories: Iterable[Sequence[StateKey]], disagreed: set[Sta
 
 
 def select_states(
-    keys: Sequence[StateKey],
-    disagreed: set[StateKey],
-    uncertain: set[StateKey],
-    uncertainty: Mapping,
-    limit: int | None,
-) -> list[StateKey]:
+    keys: Sequence[tuple], disagreed: set[tuple], uncertain: set[tuple], uncertainty: Mapping, limit: int | None
+) -> list[tuple]:
     """S*(tau) = S_cache + S_ent of one trajectory with the states ``keys``; within a budget of ``limit`` states
     cache-disagreed ones come first, then the more uncertain (equation "unified selection")."""
     chosen = [key for key in keys if key in disagreed or key in uncertain]

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...credit.diagnostics import summarise
 from ...credit.process_reward import GroupCredit, ProcessReward
-from ...credit.report import CreditRow
+from ...credit.report import CreditRow, summarise
 from ...credit.score import ProcessRewards, process_score, trajectory_score, weighted_rewards
 from ...environment.utility import outcome_reward
 from ...settings import Settings
