@@ -122,16 +122,9 @@ class GroupCredit:
             why = "disagreed" if key in disagreed else "all" if credit.select_all else "entropy"
             tokens = {self._action(step): step.turn.token_ids for step in reversed(node.steps)}
             actions = [SampledAction(action, p, tokens[action]) for action, p in p_hat[key].items()]
-            self.report.states.append(
-                StateCredit(
-                    node.state.key[1],
-                    tuple(node.visits),
-                    uncertainty.get(key),
-                    why if key in chosen else "",
-                    actions,
-                    values,
-                )
-            )
+            reason, visits = why if key in chosen else "", tuple(node.visits)
+            state = StateCredit(node.state.key[1], visits, uncertainty.get(key), reason, actions, values)
+            self.report.states.append(state)
             self._reward([(i, t) for i, t in node.visits if key in selected[i]], values, p_hat[key])
         self._count()
 

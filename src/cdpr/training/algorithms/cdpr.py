@@ -32,13 +32,9 @@ class Cdpr(Algorithm):
         self.lag = self.credit.continuation.lag if self.credit.continuation.policy == "lagged" else None
         self.copied = -1
         policy = {"frozen": context.frozen, "snapshot": context.snapshot, None: lambda: context.policy}
+        continues = policy[self.asks(context.settings)]()
         self.process_reward = ProcessReward(
-            context.environment,
-            context.policy,
-            policy[self.asks(context.settings)](),
-            self.credit,
-            context.settings.utility,
-            context.seed,
+            context.environment, context.policy, continues, self.credit, context.settings.utility, context.seed
         )
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
