@@ -43,7 +43,11 @@ def score(made, trajectories, iteration=0, **version):
 
 
 def root(report):
-    return next(state for state in report.states if not state.key[1])
+    return next(state for state in report.states if not state.evidence)
+
+
+def shares(state):
+    return {sampled.action: sampled.p for sampled in state.actions}
 
 
 def values(state):
@@ -99,11 +103,11 @@ def test_reward_is_the_advantage_over_the_candidates(case):
         report = score(made, trajectories)
         for state in report.states:
             top = {c.action: c.value for c in state.candidates if c.in_top_m}
-            assert len(top) == min(2, len(state.probability))
+            assert len(top) == min(2, len(shares(state)))
             for i, t in state.visits:
                 action = trajectories[i].steps[t].evidence
                 own = float(trajectories[i].correct) if action[0] == "end" else values(state)[action]
-                expected = own - (baseline(top, state.probability, action, rule) or 0.0)
+                expected = own - (baseline(top, shares(state), action, rule) or 0.0)
                 if rule == "leave_one_out" and set(top) == {action}:
                     expected = 0.0
                 assert report.process[i][t] == pytest.approx(max(-1.0, min(1.0, expected)))
@@ -184,7 +188,7 @@ def test_p_hat_comes_from_the_draws_alone_when_own_actions_stand_apart(case):
     made.policy = Script(CT)
     trajectories = [group(env, Script(CBC, RIGHT), case, n=1)[0]]
     state = root(score(made, trajectories))
-    assert state.probability == {("result", "CT Abdomen and Pelvis"): 1.0} and state.entropy == 0
+    assert shares(state) == {("result", "CT Abdomen and Pelvis"): 1.0} and state.entropy == 0
     assert [(c.action[1], c.in_top_m) for c in state.candidates] == [
         ("CT Abdomen and Pelvis", True),
         ("Complete Blood Count", False),
@@ -305,8 +309,8 @@ def test_a_budget_takes_disagreed_states_first_and_saves_probes(case):
     report = score(made, trajectories)
     assert all(sum(r is not None for r in rewards) <= 1 for rewards in report.process)
     assert report.probes < everything.probes and any(state.entropy is None for state in report.states)
-    chosen = {state.key for state in report.states if state.reason}
-    assert chosen == {state.key for state in everything.states if state.reason == "disagreed"} != set()
+    chosen = {state.evidence for state in report.states if state.reason}
+    assert chosen == {state.evidence for state in everything.states if state.reason == "disagreed"} != set()
 
 
 def test_entropy_and_candidates_by_hand(case):

@@ -11,7 +11,7 @@ import pytest
 from toy import ToyPolicy, exact_value, problem
 
 from cdpr.analysis.credit_quality import assess
-from cdpr.analysis.estimators import SWEEPS, VINE_CONTINUATIONS, Remembering, cdpr, every_state, sweeps, vineppo
+from cdpr.analysis.estimators import SWEEPS, VINE_CONTINUATIONS, Estimators, Remembering, every_state, sweeps
 from cdpr.analysis.measures import measures
 from cdpr.analysis.workups import Workups, sample_groups, with_truth
 from cdpr.job import Job
@@ -69,8 +69,8 @@ def test_estimators_converge_to_the_truth_where_they_should(case):
     )
     exact = exact_advantages(settings, env, workups)
     credit = every_state(settings.credit)
-    by_cdpr = asyncio.run(cdpr(settings, env, ToyPolicy(), workups, credit, 3))
-    by_vine = asyncio.run(vineppo(settings, env, ToyPolicy(), workups, 1000, 3))
+    estimators = Estimators(settings, env, ToyPolicy(), workups, 3)
+    by_cdpr, by_vine = asyncio.run(estimators.cdpr(credit)), asyncio.run(estimators.vineppo(1000))
     assert by_cdpr.values == pytest.approx(exact, abs=0.08)
     assert by_vine.values == pytest.approx(exact, abs=0.08)
 
@@ -97,11 +97,10 @@ def test_measures_by_hand():
 def test_replies_from_memory_change_nothing_but_the_work(case):
     settings, env, workups = worked_up(case, truth=2)
     bare, counted = CountingPolicy(), CountingPolicy()
-    remembering = Remembering(counted)
+    plain, remembering = (Estimators(settings, env, p, workups, 3) for p in (bare, Remembering(counted)))
     chosen = list(dict.fromkeys(sweeps(settings.credit).values()))
     for credit in chosen:
-        first = asyncio.run(cdpr(settings, env, bare, workups, credit, 3))
-        second = asyncio.run(cdpr(settings, env, remembering, workups, credit, 3))
+        first, second = asyncio.run(plain.cdpr(credit)), asyncio.run(remembering.cdpr(credit))
         assert (first.values == second.values).all() and first.tokens == second.tokens > 0
     assert counted.replies < bare.replies / 3
 

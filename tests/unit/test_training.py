@@ -16,11 +16,10 @@ from cdpr.settings import merge, parse_settings
 from cdpr.training.advantage import group_relative
 from cdpr.training.run import TrainingRun
 from cdpr.training.torch import update
-from cdpr.training.torch.loss import clipped_surrogate
-from cdpr.training.torch.model import load_model, token_logprobs
+from cdpr.training.torch.model import Piece, load_model, token_logprobs
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.torch.update import Branch, PolicyUpdate, Sample, micro_batches, pieces
+from cdpr.training.torch.update import PolicyUpdate, Sample, clipped_surrogate, micro_batches, pieces
 
 
 def test_advantage_is_the_group_z_score_with_sample_deviation():
@@ -93,7 +92,8 @@ def test_what_is_trained_is_what_was_sampled(case, tmp_path):
     last = len(trajectory.steps[-1].turn.token_ids)
     assert sample.advantages == (1.0,) * (len(sampled) - last) + (1.5,) * last + (-3.0,) * 2
     assert sample.weights == (1.0,) * (len(sampled) - last) + (0.5,) * last + (0.25,) * 2
-    assert sample.branches == (Branch(len(alternative.prompt_ids), (5, 6)),)
+    start = len(alternative.prompt_ids)
+    assert sample.branches == (Piece(start, (5, 6), range(start, start + 2)),)
     assert sample.length == len(sample.ids) + 2
     with torch.no_grad():
         logprobs = token_logprobs(model, [sample.ids], [sample.positions])

@@ -14,6 +14,7 @@ import sys
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from toy import ToyPolicy
 
 from cdpr.cases import iterate_records, write_records
@@ -33,7 +34,6 @@ from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer, samples_of
 from cdpr.training.torch.warm_start import corpus, encode_workup, imitate
 from cdpr.training.verl.hooks.metrics import problem, training_row
-from cdpr.training.verl.hooks.policies import Policies
 from cdpr.training.verl.hooks.schedule import Schedule
 from cdpr.training.verl.hooks.tokens import tokens_of
 from cdpr.training.verl.plan import check, resolve
@@ -237,7 +237,7 @@ def test_groups_do_not_wait_for_each_other(taught, tmp_path):
 def algorithm_of(session: Session, client):
     """The algorithm of a run as the agent-loop worker has it."""
     algorithm = algorithm_class(session.settings.training.algorithm)
-    return algorithm(Policies(session, client).context())
+    return algorithm(session.context(client))
 
 
 def test_continuations_do_not_wait_for_the_last_episode(taught, tmp_path):
@@ -510,7 +510,7 @@ def test_the_real_trainer_trains_resumes_and_hands_over(taught, tmp_path):
     assert all(row["rollout/failed"] == 0 and row["credit/fresh"] + row["credit/cached"] for row in both[1:])
     assert both[3]["seconds"] > both[2]["seconds"] and "validation/accuracy" in both[3]
     with gzip.open(credit, "rt") as rows:
-        kept = [CreditStep.parse(row) for row in rows]
+        kept = [TypeAdapter(CreditStep).validate_json(row) for row in rows]
     assert [step.step for step in kept] == [1, 2, 3] and all(step.groups for step in kept)
     trained, initial = (load_model(folder).state_dict() for folder in (policy, taught / "policy"))
     small = {name: weight.abs() < 0.1 for name, weight in initial.items()}  # bfloat16 keeps these to 2e-4

@@ -20,7 +20,7 @@ from ..job import Job
 from ..llm import ModelSpec
 from ..seeding import derive_seed
 from ..settings import Settings
-from .estimators import VINE_CONTINUATIONS, Replicate, replicate, sweeps
+from .estimators import VINE_CONTINUATIONS, Estimators, Replicate, sweeps
 from .measures import measures
 from .workups import Workups, sample_groups, with_truth
 
@@ -60,7 +60,7 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     found = []
     with tqdm(total=len(seeds) * settled, desc="estimates", mininterval=5) as bar:
         for seed in seeds:
-            found.append(await replicate(settings, environment, policy, workups, seed, bar.update))
+            found.append(await Estimators(settings, environment, policy, workups, seed).replicate(bar.update))
             gc.collect()
     return {**_basis(workups), "cases": len(cases), "truth": plan.truth, "replicates": plan.replicates,
             "seed": plan.seed, "replicate_seeds": seeds, "rows": list(_rows(settings, found, workups))}  # fmt: skip

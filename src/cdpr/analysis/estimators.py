@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,54 +71,40 @@ class Remembering:
         return [known[k] for k in numbers]
 
 
-async def replicate(
-    settings: Settings,
-    environment: DiagnosticEnvironment,
-    policy: Policy,
-    workups: Workups,
-    seed: int,
-    advance: Advance,
-) -> Replicate:
-    """Every estimate once, all with the random numbers of ``seed``; ``advance`` is called after each."""
-    remembering = Remembering(policy)
-    found: Replicate = {}
-    for credit in dict.fromkeys(sweeps(settings.credit).values()):
-        found[credit] = await cdpr(settings, environment, remembering, workups, credit, seed)
-        advance()
-    for count in VINE_CONTINUATIONS:
-        found[count] = await vineppo(settings, environment, remembering, workups, count, seed)
-        advance()
-    return found
+@dataclass(frozen=True)
+class Estimators:
+    """Estimates for the decisions of ``workups``, all with the random numbers of ``seed``."""
 
+    settings: Settings
+    environment: DiagnosticEnvironment
+    policy: Policy
+    workups: Workups
+    seed: int
 
-async def cdpr(
-    settings: Settings,
-    environment: DiagnosticEnvironment,
-    policy: Policy,
-    workups: Workups,
-    credit: Credit,
-    seed: int,
-) -> Estimate:
-    """R_proc, the policy both acting and continuing."""
-    process = ProcessReward(environment, policy, policy, credit, settings.utility, seed)
-    reports = await process.score(workups.groups, 0)
-    tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
-    return Estimate(workups.of([report.process for report in reports]), tokens)
+    async def replicate(self, advance: Advance) -> Replicate:
+        """Every estimate once, from a policy that remembers; ``advance`` is called after each."""
+        remembering = replace(self, policy=Remembering(self.policy))
+        found: Replicate = {}
+        for credit in dict.fromkeys(sweeps(self.settings.credit).values()):
+            found[credit] = await remembering.cdpr(credit)
+            advance()
+        for count in VINE_CONTINUATIONS:
+            found[count] = await remembering.vineppo(count)
+            advance()
+        return found
 
+    async def cdpr(self, credit: Credit) -> Estimate:
+        """R_proc, the policy both acting and continuing."""
+        process = ProcessReward(self.environment, self.policy, self.policy, credit, self.settings.utility, self.seed)
+        reports = await process.score(self.workups.groups, 0)
+        tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
+        return Estimate(self.workups.of([report.process for report in reports]), tokens)
 
-async def vineppo(
-    settings: Settings,
-    environment: DiagnosticEnvironment,
-    policy: Policy,
-    workups: Workups,
-    count: int,
-    seed: int,
-) -> Estimate:
-    """r + V(s') - V(s) with ``count`` whole continuations a state."""
-    worth = worth_of(settings)
-    draws = [Draws(environment, policy, seed, ("actor", 0)) for _ in workups.groups]
-    values = await asyncio.gather(
-        *(state_values(d, group, range(count), worth) for d, group in zip(draws, workups.groups, strict=True))
-    )
-    advantages = [group_advantages(*pair, worth) for pair in zip(workups.groups, values, strict=True)]
-    return Estimate(workups.of(advantages), sum(d.tokens for d in draws))
+    async def vineppo(self, count: int) -> Estimate:
+        """r + V(s') - V(s) with ``count`` whole continuations a state."""
+        worth, groups = worth_of(self.settings), self.workups.groups
+        draws = [Draws(self.environment, self.policy, self.seed, ("actor", 0)) for _ in groups]
+        pairs = zip(draws, groups, strict=True)
+        values = await asyncio.gather(*(state_values(d, group, range(count), worth) for d, group in pairs))
+        advantages = [group_advantages(*pair, worth) for pair in zip(groups, values, strict=True)]
+        return Estimate(self.workups.of(advantages), sum(d.tokens for d in draws))

@@ -4,16 +4,39 @@ Continuation")."""
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..environment.state import State, Trajectory
 from ..settings.credit import Credit
-from .cache import RolloutCache
 from .rollouts import Continuation, Draws
 from .tree import Node, identity
 
 _CUT = 1 << 20  # number from which on replies end a suffix that was cut; no continuation has one of them
+
+
+@dataclass
+class Entry:
+    """Continuations of one state and how many numbers have been drawn for them, failures included."""
+
+    drawn: int = 0
+    continuations: list[Continuation] = field(default_factory=list)
+
+
+@dataclass
+class RolloutCache:
+    """Continuations by the state that they continue. Least recently stored first out; ``capacity`` counts states."""
+
+    capacity: int
+    entries: OrderedDict[tuple, Entry] = field(default_factory=OrderedDict)
+
+    def put(self, key: tuple, entry: Entry) -> None:
+        """What is now known of a state; it is the latest used. Reading changes nothing and may happen in any order."""
+        self.entries[key] = entry
+        self.entries.move_to_end(key)
+        while len(self.entries) > self.capacity:
+            self.entries.popitem(last=False)
 
 
 @dataclass
@@ -30,7 +53,6 @@ class Pool:
 
     @property
     def continuations(self) -> list[Continuation]:
-        """All of them."""
         return self.own + self.known + self.fresh
 
     @property
@@ -39,22 +61,18 @@ class Pool:
         return len(self.suffixes) + len(self.numbers) - len(self.own) - len(self.fresh)
 
 
+@dataclass
 class Pools:
     """The pools of one group. ``rollouts`` gives the draws of the continuation policy for a pool; ``horizon`` is the
     most decisions before a diagnosis is forced."""
 
-    def __init__(
-        self,
-        group: Sequence[Trajectory],
-        nodes: dict[tuple, Node],
-        credit: Credit,
-        cache: RolloutCache,
-        rollouts: Callable[[tuple], Draws],
-        horizon: int,
-    ):
-        self.group, self.nodes, self.credit, self.cache = group, nodes, credit, cache
-        self.rollouts, self.horizon = rollouts, horizon
-        self.pools: dict[tuple, Pool] = {}
+    group: Sequence[Trajectory]
+    nodes: dict[tuple, Node]
+    credit: Credit
+    cache: RolloutCache
+    rollouts: Callable[[tuple], Draws]
+    horizon: int
+    pools: dict[tuple, Pool] = field(default_factory=dict)
 
     def of(self, node: tuple, action: tuple, child: State) -> Pool:
         """The pool of the state that an action of a node leads to."""
@@ -71,7 +89,7 @@ class Pools:
         rule, k = self.credit.cache, self.credit.continuations
         if rule.scope == "off":
             return Pool(child, [], [], range(k))
-        entry = self.cache.get(key)
+        entry = self.cache.entries.get(key, Entry())
         suffixes = self.nodes[key].visits if rule.reuse_group and key in self.nodes else []
         if rule.long_suffixes == "drop":
             suffixes = [visit for visit in suffixes if self._ends_within(*visit)]
@@ -116,4 +134,4 @@ class Pools:
             return
         for key, pool in self.pools.items():
             if pool.known or pool.numbers:
-                self.cache.put(key, pool.numbers.stop, pool.known + pool.fresh)
+                self.cache.put(key, Entry(pool.numbers.stop, pool.known + pool.fresh))

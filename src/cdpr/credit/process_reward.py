@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Step, Trajectory
 from ..environment.utility import mean, utility
 from ..settings.schema import Credit, Tests, Utility
-from .cache import RolloutCache
-from .pools import Pool, Pools
-from .report import CandidateValue, CreditReport, StateCredit
+from .pools import Pool, Pools, RolloutCache
+from .report import CandidateValue, CreditReport, SampledAction, StateCredit
 from .rollouts import Continuation, Draws, Policy
 from .score import bounded
 from .selection import cache_disagreed, entropy_selected, select_states, worth_probing
@@ -68,7 +67,7 @@ class ProcessReward:
         if self.continuation_policy is self.policy or self.credit.cache.scope != "run":
             version = iteration
         if version != self.version:
-            self.cache.clear()
+            self.cache.entries.clear()
             self.version = version
         return GroupCredit(self, group, iteration)
 
@@ -121,17 +120,11 @@ class GroupCredit:
         for key, node in nodes.items():
             values = tuple(self._value(found) for found in evaluated.get(key, ()))
             why = "disagreed" if key in disagreed else "all" if credit.select_all else "entropy"
-            self.report.states.append(
-                StateCredit(
-                    key=node.state.key,
-                    visits=tuple(node.visits),
-                    entropy=uncertainty.get(key),
-                    reason=why if key in chosen else "",
-                    probability=p_hat[key],
-                    tokens={self._action(step): step.turn.token_ids for step in reversed(node.steps)},
-                    candidates=values,
-                )
-            )
+            tokens = {self._action(step): step.turn.token_ids for step in reversed(node.steps)}
+            actions = [SampledAction(action, p, tokens[action]) for action, p in p_hat[key].items()]
+            reason, visits = why if key in chosen else "", tuple(node.visits)
+            state = StateCredit(node.state.key[1], visits, uncertainty.get(key), reason, actions, values)
+            self.report.states.append(state)
             self._reward([(i, t) for i, t in node.visits if key in selected[i]], values, p_hat[key])
         self._count()
 
@@ -176,21 +169,20 @@ class GroupCredit:
 
     def _value(self, found: _Evaluated) -> CandidateValue:
         """U_hat of one action; a diagnosis needs no continuation, only its verdict."""
-        pool, first = found.pool, found.steps[0]
-        tests, weights = self.environment.settings.tests, self.process.weights
+        pool, immediate = found.pool, found.steps[0].effort
         if pool is None:
             truth = self.group[0].case.diagnosis_results
             said = [step.action.text for step in found.steps if isinstance(step.action, FinalDiagnosis)]
-            verdicts = [self.environment.is_correct(text, truth) for text in said]
-            return CandidateValue(found.action, found.in_top_m, mean(verdicts), mean(verdicts))
+            verdict = mean(self.environment.is_correct(text, truth) for text in said)
+            return CandidateValue(found.action, found.in_top_m, verdict, verdict)
         ends = pool.continuations
         if not ends:
             return CandidateValue(found.action, found.in_top_m, None, failed=pool.failed)
-        efforts = [first.effort + end.effort for end in ends]
+        efforts = [immediate + end.effort for end in ends]
         return CandidateValue(
             found.action,
             found.in_top_m,
-            action_value(first.effort, ends, weights, tests),
+            action_value(immediate, ends, self.process.weights, self.environment.settings.tests),
             mean(end.correct for end in ends),
             mean(effort.available for effort in efforts),
             mean(effort.cost_usd for effort in efforts),

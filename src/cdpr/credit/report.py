@@ -1,13 +1,13 @@
-"""What credit assignment found, state by state: diagnostics, figures and the inspector read it."""
+"""What credit assignment found, state by state, and the figures of a batch that are logged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import StatisticsError, correlation, fmean, stdev
 
-from pydantic import TypeAdapter
-
-from ..environment.state import Trajectory
+from ..settings.credit import Credit
+from .score import process_score
 from .uncertainty import ActionKey
 
 
@@ -31,18 +31,25 @@ class CandidateValue:
 
 
 @dataclass(frozen=True)
+class SampledAction:
+    """An action sampled at a state, its share and the token ids of a reply."""
+
+    action: ActionKey
+    p: float
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class StateCredit:
     """One unique state: visits (trajectory, decision), entropy (None: not probed, the budget was spent), why it was
-    selected (``disagreed``, ``entropy``, ``all`` or nothing), the actions sampled at it with their shares and token
-    ids, and what its candidates are worth."""
+    selected (``disagreed``, ``entropy``, ``all`` or nothing), and what its candidates are worth."""
 
-    key: tuple
+    evidence: tuple[ActionKey, ...]
     visits: tuple[tuple[int, int], ...]
     entropy: float | None
     reason: str
-    probability: dict[ActionKey, float]
-    tokens: dict[ActionKey, tuple[int, ...]]
-    candidates: tuple[CandidateValue, ...] = ()
+    actions: list[SampledAction]
+    candidates: tuple[CandidateValue, ...]
 
 
 @dataclass
@@ -63,43 +70,6 @@ class CreditReport:
     unvalued: int = 0
     clipped: int = 0
 
-    def row(self, iteration: int, group: Sequence[Trajectory]) -> CreditRow:
-        """The report as kept in the credit artifact."""
-        return CreditRow(
-            iteration,
-            group[0].case.note_id,
-            [trajectory.correct for trajectory in group],
-            self.process,
-            [StateRow.of(state) for state in self.states],
-        )
-
-
-@dataclass(frozen=True)
-class ActionRow:
-    """An action sampled at a state, its share and the token ids of a reply."""
-
-    action: ActionKey
-    p: float
-    tokens: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class StateRow:
-    """See :class:`StateCredit`."""
-
-    evidence: tuple[ActionKey, ...]
-    visits: tuple[tuple[int, int], ...]
-    entropy: float | None
-    reason: str
-    actions: list[ActionRow]
-    candidates: tuple[CandidateValue, ...]
-
-    @classmethod
-    def of(cls, state: StateCredit) -> StateRow:
-        """The row of a state."""
-        actions = [ActionRow(action, p, state.tokens[action]) for action, p in state.probability.items()]
-        return cls(state.key[1], state.visits, state.entropy, state.reason, actions, state.candidates)
-
 
 @dataclass(frozen=True)
 class CreditRow:
@@ -110,7 +80,7 @@ class CreditRow:
     case: str
     outcomes: list[bool]
     process: list[list[float | None]]
-    states: list[StateRow]
+    states: list[StateCredit]
 
 
 @dataclass(frozen=True)
@@ -120,7 +90,38 @@ class CreditStep:
     step: int
     groups: list[CreditRow]
 
-    @classmethod
-    def parse(cls, line: str | bytes) -> CreditStep:
-        """From a line of the artifact. Raises pydantic's ValidationError for anything else."""
-        return TypeAdapter(cls).validate_json(line)
+
+def summarise(reports: Sequence[CreditReport], credit: Credit) -> dict[str, float]:
+    """Selection, cost of estimation and size of the process reward, under names that begin ``credit/``.
+
+    ``credit/corr_selected_bonus`` is the correlation, over trajectories, of the number of selected states with
+    G - R_out: away from zero it is a hidden bonus for going on (or for stopping early).
+    """
+    states = [s for report in reports for s in report.states]
+    probed = [s.entropy for s in states if s.entropy is not None]
+    processes = [steps for report in reports for steps in report.process]
+    rewards = [r for steps in processes for r in steps if r is not None]
+    selected = [sum(r is not None for r in steps) for steps in processes]
+    bonus = [process_score(steps, credit) for steps in processes]
+    counts = ("probes", "fresh", "cached", "suffixes", "failed", "unvalued", "clipped")
+    tokens = ("probe_tokens", "continuation_tokens")
+    return {
+        "credit/states": len(states),
+        "credit/selected_share": sum(bool(s.reason) for s in states) / max(1, len(states)),
+        "credit/disagreed_share": sum(s.reason == "disagreed" for s in states) / max(1, len(states)),
+        "credit/entropy": fmean(probed) if probed else 0.0,
+        "credit/candidates": sum(len(s.candidates) for s in states),
+        "credit/selected_per_trajectory": fmean(selected) if selected else 0.0,
+        "credit/r_proc_mean": fmean(rewards) if rewards else 0.0,
+        "credit/r_proc_std": stdev(rewards) if len(rewards) > 1 else 0.0,
+        "credit/corr_selected_bonus": _correlation(selected, bonus),
+        **{f"credit/{name}": sum(getattr(report, name) for report in reports) for name in (*counts, *tokens)},
+    }
+
+
+def _correlation(x: Sequence[float], y: Sequence[float]) -> float:
+    """Pearson's correlation; 0 where one side is constant."""
+    try:
+        return correlation(x, y)
+    except StatisticsError:
+        return 0.0

@@ -40,6 +40,11 @@ class Draws:
     tokens: int = 0
     journal: list[tuple[State, Step]] = field(default_factory=list)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """What is logged of them."""
+        return {"credit/continuation_tokens": self.tokens, "credit/failed": self.failed}
+
     async def steps(self, state: State, numbers: Sequence[int], forced: bool = False) -> dict[int, Step]:
         """The steps that the replies ``numbers`` make at a state; those that failed are left out."""
         known = self.known.setdefault((state.words, forced), {})

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 
 from ..environment.state import Trajectory
 from ..settings.credit import Credit, Disagreement
 from .uncertainty import action_of
-
-StateKey = tuple
 
 
 def materially_differ(a: tuple[Trajectory, int], b: tuple[Trajectory, int], rule: Disagreement) -> bool:
@@ -26,23 +25,22 @@ def materially_differ(a: tuple[Trajectory, int], b: tuple[Trajectory, int], rule
 def cache_disagreed(visits: Sequence[tuple[Trajectory, int]], credit: Credit) -> bool:
     """Whether aligned trajectories take different actions at a state and their suffixes differ materially
     (equation "cache set"). ``visits``: trajectory and decision at the state."""
-    actions = [action_of(trajectory.steps[t], credit.diagnoses) for trajectory, t in visits]
+    taken = [(action_of(trajectory.steps[t], credit.diagnoses), (trajectory, t)) for trajectory, t in visits]
     return any(
-        actions[i] != actions[j] and materially_differ(visits[i], visits[j], credit.disagreement)
-        for i in range(len(visits))
-        for j in range(i)
+        one != other and materially_differ(here, there, credit.disagreement)
+        for (one, here), (other, there) in combinations(taken, 2)
     )
 
 
-def entropy_selected(uncertainty: Mapping[StateKey, float], credit: Credit) -> set[StateKey]:
+def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[tuple]:
     """S_ent: states with U(s) >= eta (equation "entropy set"), or every state under ``select_all``."""
     return {key for key, u in uncertainty.items() if credit.select_all or u >= credit.threshold}
 
 
-def worth_probing(trajectories: Iterable[Sequence[StateKey]], disagreed: set[StateKey], limit: int | None) -> set:
+def worth_probing(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], limit: int | None) -> set:
     """States whose uncertainty can matter: under a budget, a trajectory with enough cache-disagreed states
     selects no other."""
-    wanted: set[StateKey] = set()
+    wanted: set[tuple] = set()
     for keys in trajectories:
         full = limit is not None and sum(key in disagreed for key in keys) >= limit
         wanted.update(key for key in keys if not full or key in disagreed)
@@ -50,12 +48,8 @@ def worth_probing(trajectories: Iterable[Sequence[StateKey]], disagreed: set[Sta
 
 
 def select_states(
-    keys: Sequence[StateKey],
-    disagreed: set[StateKey],
-    uncertain: set[StateKey],
-    uncertainty: Mapping,
-    limit: int | None,
-) -> list[StateKey]:
+    keys: Sequence[tuple], disagreed: set[tuple], uncertain: set[tuple], uncertainty: Mapping, limit: int | None
+) -> list[tuple]:
     """S*(tau) = S_cache + S_ent of one trajectory with the states ``keys``; within a budget of ``limit`` states
     cache-disagreed ones come first, then the more uncertain (equation "unified selection")."""
     chosen = [key for key in keys if key in disagreed or key in uncertain]

@@ -75,11 +75,7 @@ class AllActions(Algorithm):
         alternatives: list[Alternative] = []
         for key, node in nodes.items():
             alternatives += self._node(node, tree, tree.samples[key][len(node.visits) :], decisions, weights)
-        counts = {
-            "credit/alternatives": len(alternatives),
-            "credit/continuation_tokens": draws.tokens,
-            "credit/failed": draws.failed,
-        }
+        counts = {"credit/alternatives": len(alternatives)} | draws.counts
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     def _node(self, node: Node, tree: ValueTree, drawn, decisions, weights) -> list[Alternative]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...credit.diagnostics import summarise
 from ...credit.process_reward import GroupCredit, ProcessReward
+from ...credit.report import CreditRow, summarise
 from ...credit.score import ProcessRewards, process_score, trajectory_score, weighted_rewards
 from ...environment.utility import outcome_reward
 from ...settings import Settings
@@ -32,13 +32,9 @@ class Cdpr(Algorithm):
         self.lag = self.credit.continuation.lag if self.credit.continuation.policy == "lagged" else None
         self.copied = -1
         policy = {"frozen": context.frozen, "snapshot": context.snapshot, None: lambda: context.policy}
+        continues = policy[self.asks(context.settings)]()
         self.process_reward = ProcessReward(
-            context.environment,
-            context.policy,
-            policy[self.asks(context.settings)](),
-            self.credit,
-            context.settings.utility,
-            context.seed,
+            context.environment, context.policy, continues, self.credit, context.settings.utility, context.seed
         )
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
@@ -58,7 +54,8 @@ class Cdpr(Algorithm):
         else:
             scores = [trajectory_score(r, p, self.credit) for r, p in zip(outcome, process, strict=True)]
             decisions = every_decision(self.normalised(scores), group)
-        row = found.report.row(iteration + 1, group)
+        correct = [trajectory.correct for trajectory in group]
+        row = CreditRow(iteration + 1, group[0].case.note_id, correct, process, found.report.states)
         return _Credited(decisions=decisions, scores=scores, record=row, credit=found, outcome=outcome)
 
     def _step_level(self, decisions: list[list[float]], process: Sequence[ProcessRewards]) -> list[list[float]]:

@@ -23,11 +23,7 @@ class VinePpo(Algorithm):
         context, worth = self.context, weighted_utility(self.settings)
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         values = await state_values(draws, group, range(self.settings.comparators.continuations), worth)
-        counts = {
-            "credit/states": len(values),
-            "credit/continuation_tokens": draws.tokens,
-            "credit/failed": draws.failed,
-        }
+        counts = {"credit/states": len(values)} | draws.counts
         return GroupAdvantages(decisions=group_advantages(group, values, worth), counts=counts)
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:

@@ -1,17 +1,19 @@
-"""The trained model: loading, saving, log-probabilities."""
+"""The trained model: loading, saving, log-probabilities; and interruptible work on disk."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from ...files import replacing
 from .linear import padded_width, use_onednn
 
 
@@ -40,12 +42,35 @@ def _without(package: str) -> Iterator[None]:
 
 def save_policy(model, init_policy: Path, out_dir: Path) -> None:
     """Weights of the model with the tokenizer files of the policy it came from; atomic."""
-    partial = out_dir.with_name(out_dir.name + ".partial")
+    with replacing_folder(out_dir) as partial:
+        model.save_pretrained(partial)
+        copy_tokenizer(init_policy, partial)
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder beside ``folder`` that takes its place when the block ends well and is removed when it does
+    not."""
+    partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial)
-    copy_tokenizer(init_policy, partial)
-    shutil.rmtree(out_dir, ignore_errors=True)
-    os.replace(partial, out_dir)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write atomically; a kill during the write leaves the previous checkpoint."""
+    with replacing(path) as partial:
+        torch.save(dict(state), partial)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any] | None:
+    """What was saved, in this program's own file; None when there is nothing."""
+    return torch.load(path, map_location="cpu", weights_only=False) if path.exists() else None
 
 
 def copy_tokenizer(policy: Path, folder: Path) -> None:

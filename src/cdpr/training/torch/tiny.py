@@ -4,16 +4,13 @@ Hugging Face folder that `AutoModelForCausalLM` and `AutoTokenizer` load."""
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-if TYPE_CHECKING:
-    from cdpr.settings.schema import TinyModel
+from ...settings.schema import TinyModel
+from .model import replacing_folder
 
 PAD, USER, ASSISTANT, END = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>"
 CONTROL = (PAD, USER, ASSISTANT, END)
@@ -30,19 +27,19 @@ CHAT_TEMPLATE = (
 )
 
 
-def train_tokenizer(corpus: Iterable[str], special: Sequence[str] = SCAFFOLD, vocab_size: int = 1600) -> Tokenizer:
+def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     """A byte-level BPE tokenizer of at most ``vocab_size`` tokens, the same for the same corpus.
 
-    The chat control tokens are special (invisible when decoding); the strings of ``special`` become single tokens
-    that stay visible, so that an action's scaffold costs one decoding step.
+    The chat control tokens are special (invisible when decoding); an action's scaffold becomes single tokens that stay
+    visible and cost one decoding step.
     Raises :class:`ValueError` when ``vocab_size`` cannot hold the 256 bytes and the added tokens.
     """
-    added = [text for text in dict.fromkeys(special) if text not in CONTROL]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    room = vocab_size - len(added)
+    room = vocab_size - len(SCAFFOLD)
     if room < len(CONTROL) + len(alphabet):
         raise ValueError(
-            f"vocab_size {vocab_size} is too small: {len(alphabet)} bytes and {len(CONTROL) + len(added)} added tokens"
+            f"vocab_size {vocab_size} is too small: {len(alphabet)} bytes and {len(CONTROL) + len(SCAFFOLD)} added "
+            "tokens"
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -51,14 +48,12 @@ def train_tokenizer(corpus: Iterable[str], special: Sequence[str] = SCAFFOLD, vo
         vocab_size=room, special_tokens=list(CONTROL), initial_alphabet=alphabet, show_progress=False
     )
     # Added tokens are cut out first, so that no merge is spent on what is a token already.
-    tokenizer.train_from_iterator(_without(corpus, added), trainer)
-    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
+    tokenizer.train_from_iterator(_without_scaffold(corpus), trainer)
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in SCAFFOLD])
     return tokenizer
 
 
-def build_tiny_policy(
-    folder: str | Path, tiny: TinyModel, corpus: Iterable[str], special: Sequence[str] = SCAFFOLD
-) -> Path:
+def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> Path:
     """Write the untrained policy (``settings.policy.tiny``) with a tokenizer trained on ``corpus`` to ``folder``.
 
     Same settings and corpus, same bytes. An existing folder is replaced whole.
@@ -69,24 +64,16 @@ def build_tiny_policy(
             f"policy.tiny: hidden_size {tiny.hidden_size} must be an even multiple of heads {tiny.heads}, "
             f"and heads a multiple of kv_heads {tiny.kv_heads}"
         )
-    folder = Path(folder)
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        tokenizer = train_tokenizer(corpus, special, tiny.vocab_size)
+    with replacing_folder(folder) as partial:
+        tokenizer = train_tokenizer(corpus, tiny.vocab_size)
         _write_tokenizer(partial, tokenizer)
         _write_model(partial, tiny, tokenizer)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return folder
 
 
-def _without(corpus: Iterable[str], added: Sequence[str]) -> Iterable[str]:
+def _without_scaffold(corpus: Iterable[str]) -> Iterable[str]:
     for text in corpus:
-        for token in added:
+        for token in SCAFFOLD:
             text = text.replace(token, "\n")
         yield text
 

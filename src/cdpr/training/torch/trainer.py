@@ -26,8 +26,7 @@ from ...settings.algorithms import algorithm_class
 from ..algorithm import Context, GroupAdvantages, credit_line, score_groups
 from ..progress import CREDIT, Log, following
 from ..run import VALIDATION_SEED, TrainingRun
-from .checkpoint import load_checkpoint, save_checkpoint
-from .model import load_model, save_policy
+from .model import load_checkpoint, load_model, save_checkpoint, save_policy
 from .update import PolicyUpdate, Sample
 
 _log = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ class Trainer:
             except FloatingPointError as error:
                 # The message names the case.
                 _log.warning("%s", "a step diverged" if self.run.train[0].credentialed else error)
-                log({"step": self.step + 1, "seconds": self.seconds, "tokens": self.tokens, "diverged": True})
+                log(self._so_far | {"step": self.step + 1, "diverged": True})
                 break
             gc.collect()
             last = self.step == steps
@@ -95,13 +94,9 @@ class Trainer:
             record(line)
         self.seconds += time.perf_counter() - start
         self.tokens += self._generated - generated
-        flat = [trajectory for group in groups for trajectory in group]
-        summary = summarise_workups(flat, self.settings.utility, self.settings.environment.tests)
         return {
-            "step": self.step,
-            "seconds": self.seconds,
-            "tokens": self.tokens,
-            **{f"train/{name}": value for name, value in summary.items()},
+            **self._so_far,
+            **self._summary("train", [trajectory for group in groups for trajectory in group]),
             **credit,
             **metrics,
             "rollout/tokens": rollout_tokens,
@@ -124,21 +119,26 @@ class Trainer:
 
     def validate(self) -> dict:
         """Greedy validation; its time and tokens do not count as training."""
-        row = {"step": self.step, "seconds": self.seconds, "tokens": self.tokens, "validation/decoding": "greedy"}
+        row = self._so_far | {"validation/decoding": "greedy"}
         if not self.run.validation:
             return row
         self.sampler.refresh()
         agent = self.run.agent(self.sampler, temperature=0.0)
         workups = asyncio.run(run_episodes(self.environment, agent, self.run.validation, VALIDATION_SEED))
-        summary = summarise_workups(workups, self.settings.utility, self.settings.environment.tests)
-        return row | {f"validation/{name}": value for name, value in summary.items()}
+        return row | self._summary("validation", workups)
+
+    def _summary(self, part: str, workups: Sequence[Trajectory]) -> dict[str, float]:
+        found = summarise_workups(workups, self.settings.utility, self.settings.environment.tests)
+        return {f"{part}/{name}": value for name, value in found.items()}
+
+    @property
+    def _so_far(self) -> dict[str, Any]:
+        return {"step": self.step, "seconds": self.seconds, "tokens": self.tokens}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next step depends on."""
         return {
-            "step": self.step,
-            "seconds": self.seconds,
-            "tokens": self.tokens,
+            **self._so_far,
             "model": self.model.state_dict(),
             "optimizer": self.update.optimizer.state_dict(),
             "snapshot": self.snapshot and self.snapshot.state_dict(),
@@ -178,9 +178,7 @@ def samples_of(groups: Sequence[Sequence[Trajectory]], scored: Sequence[GroupAdv
     """Trajectories as token sequences with one advantage per token, and the alternatives evaluated beside them."""
     batch = []
     for group, credit in zip(groups, scored, strict=True):
-        beside: list[list] = [[] for _ in group]
-        for other in credit.alternatives:
-            beside[other.i].append((other.turn, other.advantage, other.weight))
+        beside = [[(x.turn, x.advantage, x.weight) for x in credit.alternatives if x.i == i] for i in range(len(group))]
         rows = zip(group, credit.decisions, credit.weights or [None] * len(group), beside, strict=True)
         batch.append([Sample.of(*row) for row in rows])
     return batch

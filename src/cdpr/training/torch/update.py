@@ -9,33 +9,33 @@ import torch
 
 from ...environment import Trajectory, Turn
 from ...settings.schema import Training
-from .loss import clipped_surrogate
 from .model import Piece, piecewise_logprobs, token_logprobs
 
 _ROW = 2048  # tokens up to which a row with a dense mask costs less than computing a shared prompt for each sample
 
 
-@dataclass(frozen=True)
-class Branch:
-    """Another reply at a state of a trajectory: its tokens stand from position ``start`` on, in place of what was
-    taken there."""
-
-    start: int
-    ids: tuple[int, ...]
+def clipped_surrogate(
+    logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, clip_ratio: float, dual_clip: float
+) -> torch.Tensor:
+    """Loss of each token (paper, section "Policy Update"): -min(rho A, clip(rho, 1-eps, 1+eps) A), bounded by
+    -dual_clip A where A < 0. Tensors have the same shape; the log-ratio is clamped to +-20, as in verl."""
+    ratio = torch.exp((logprobs - old_logprobs).clamp(-20, 20))
+    loss = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(1 - clip_ratio, 1 + clip_ratio))
+    return torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A trajectory as tokens: ``ids`` (T,) and the positions of the generated ones in it; then the tokens of its
-    branches. ``old_logprobs``, ``advantages`` and ``weights`` (in the loss) have one entry for each generated token,
-    those of the branches after the trajectory's own."""
+    """A trajectory as tokens: ``ids`` (T,) and the positions of the generated ones in it; then its branches, further
+    replies in place of what was taken at a state. ``old_logprobs``, ``advantages`` and ``weights`` (in the loss) have
+    one entry for each generated token, those of the branches after the trajectory's own."""
 
     ids: tuple[int, ...]
     positions: tuple[int, ...]
     old_logprobs: tuple[float, ...]
     advantages: tuple[float, ...]
     weights: tuple[float, ...]
-    branches: tuple[Branch, ...] = ()
+    branches: tuple[Piece, ...] = ()
 
     @property
     def length(self) -> int:
@@ -60,13 +60,14 @@ class Sample:
         ]
         every = [*taken, *alternatives]
         last = trajectory.steps[-1].turn
+        branches = [(len(turn.prompt_ids), turn.token_ids) for turn, _, _ in alternatives]
         return cls(
             last.prompt_ids + last.token_ids,
             tuple(len(turn.prompt_ids) + k for turn, _, _ in taken for k in range(len(turn.token_ids))),
             tuple(x for turn, _, _ in every for x in turn.logprobs),
             tuple(a for turn, a, _ in every for _ in turn.token_ids),
             tuple(w for turn, _, w in every for _ in turn.token_ids),
-            tuple(Branch(len(turn.prompt_ids), turn.token_ids) for turn, _, _ in alternatives),
+            tuple(Piece(start, ids, range(start, start + len(ids))) for start, ids in branches),
         )
 
 
@@ -157,10 +158,9 @@ def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Se
 def pieces(row: Sequence[Sample]) -> list[Piece]:
     """A row for :func:`piecewise_logprobs`: a sample with its branches, or samples that share a prompt."""
     first, *others = row
-    own = [Piece(b.start, b.ids, range(b.start, b.start + len(b.ids))) for b in first.branches]
     starts = [_shared(first, other) for other in others]
     shared = [Piece(at, other.ids[at:], other.positions) for at, other in zip(starts, others, strict=True)]
-    return [Piece(0, first.ids, first.positions), *own, *shared]
+    return [Piece(0, first.ids, first.positions), *first.branches, *shared]
 
 
 def _row_length(row: Sequence[Sample]) -> int:

@@ -37,8 +37,7 @@ from ...metrics_log import MetricsLog
 from ...seeding import derive_seed
 from ...settings import Settings
 from ..progress import METRICS, Log
-from .checkpoint import load_checkpoint, save_checkpoint
-from .model import load_model, save_policy, token_logprobs
+from .model import load_checkpoint, load_model, save_checkpoint, save_policy, token_logprobs
 from .tiny import build_tiny_policy
 
 
@@ -57,8 +56,7 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     """
     plan = settings.warm_start
     torch.set_num_threads(plan.threads)
-    train = iterate_records(job.inputs["cases"], "train")
-    cases = list(itertools.islice(train, plan.cases))
+    cases = list(itertools.islice(iterate_records(job.inputs["cases"], "train"), plan.cases))
     environment = DiagnosticEnvironment(settings.environment)
     clinician = Clinician(settings)
     workups = asyncio.run(_demonstrate(environment, clinician, cases, plan.seed, plan.demonstrations_per_case))
@@ -97,9 +95,7 @@ async def _diagnose_statically(environment, clinician, cases, share: float, seed
     for case in cases[: round(share * len(cases))]:
         state = State(case)
         for key in case.key_pertinent_results_dict:
-            request = Turn(render_action(RequestTest(key), "full"))
-            step = environment.step(state, request)
-            state = state.after(step)
+            state = state.after(environment.step(state, Turn(render_action(RequestTest(key), "full"))))
         shown.append((case, await clinician.act(state, True, derive_seed(seed, "static", case.note_id))))
     return shown
 
@@ -151,10 +147,15 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
             part.load_state_dict(saved[name])
     model.train()
     for epoch in range(start, plan.epochs):
-        losses = [
-            _train_batch(model, optimizer, schedule, batch)
-            for batch in _batches(demonstrations, plan.batch_size, derive_seed(plan.seed, "epoch", epoch))
-        ]
+        losses = []
+        for batch in _batches(demonstrations, plan.batch_size, derive_seed(plan.seed, "epoch", epoch)):
+            optimizer.zero_grad(set_to_none=True)
+            loss = -token_logprobs(model, [d.ids for d in batch], [d.positions for d in batch]).mean()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
         save_checkpoint(path, {"epoch": epoch + 1} | {name: part.state_dict() for name, part in parts.items()})
         log({"step": epoch + 1, "warm_start/loss": sum(losses) / len(losses), "warm_start/of": plan.epochs})
 
@@ -171,13 +172,3 @@ def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> l
         batches += [part[k : k + size] for k in range(0, len(part), size)]
     rng.shuffle(batches)
     return batches
-
-
-def _train_batch(model, optimizer, schedule, batch: Sequence[Demonstration]) -> float:
-    optimizer.zero_grad(set_to_none=True)
-    loss = -token_logprobs(model, [d.ids for d in batch], [d.positions for d in batch]).mean()
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    schedule.step()
-    return float(loss.detach())

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from ...settings.verl import Verl
-from ..torch.model import copy_tokenizer
-
-_ADAPTER = "lora_adapter"
+from ..torch.model import copy_tokenizer, replacing_folder
 
 
 def hand_over(checkpoints: Path, init_policy: Path, out_dir: Path, verl: Verl) -> None:
     """verl's merger, LoRA adapters folded into the weights, and the tokenizer files of the policy that training began
     with; atomic."""
     step = int((checkpoints / "latest_checkpointed_iteration.txt").read_text())
-    partial = out_dir.with_name(out_dir.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
-    subprocess.run(
-        [*command, "--local_dir", str(checkpoints / f"global_step_{step}" / "actor"), "--target_dir", str(partial)],
-        check=True,
-    )
-    if verl.lora_rank:
-        fold_adapter(partial, verl.lora_rank, verl.lora_alpha)
-    copy_tokenizer(init_policy, partial)
-    shutil.rmtree(out_dir, ignore_errors=True)
-    os.replace(partial, out_dir)
+    command += ["--local_dir", str(checkpoints / f"global_step_{step}" / "actor")]
+    with replacing_folder(out_dir) as partial:
+        subprocess.run([*command, "--target_dir", str(partial)], check=True)
+        if verl.lora_rank:
+            fold_adapter(partial, verl.lora_rank, verl.lora_alpha)
+        copy_tokenizer(init_policy, partial)
 
 
 def fold_adapter(folder: Path, rank: int, alpha: int) -> None:
@@ -40,7 +32,7 @@ def fold_adapter(folder: Path, rank: int, alpha: int) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    adapter = folder / _ADAPTER
+    adapter = folder / "lora_adapter"
     told = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     told |= {"r": rank, "lora_alpha": alpha}  # the merger writes 0 where the checkpoint does not tell
     (adapter / "adapter_config.json").write_text(json.dumps(told), encoding="utf-8")

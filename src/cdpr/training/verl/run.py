@@ -56,7 +56,9 @@ def _train(session: Session, log: Log) -> None:
         running.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", machines))
         if needs_frozen(settings) and verl.frozen.beside:
             url = running.enter_context(serving(settings, session.policy, session.state))
-            session = dataclasses.replace(session, settings=_asking(settings, url))
+            place = {"url": url, "name": NAME, "beside": False}
+            asking = merge(settings.model_dump(), {"training": {"verl": {"frozen": place}}})
+            session = dataclasses.replace(session, settings=parse_settings(asking))
         session.write(path)
         running.enter_context(_followed(session.state / ROWS, log))
         _launch(overrides(resolved))
@@ -69,12 +71,6 @@ def disclosure(settings: Settings, cases: Path) -> Disclosure | None:
     if url is None or not needs_frozen(settings):
         return None
     return allow(url, any(case.credentialed for case in iterate_records(cases)), settings.governance)
-
-
-def _asking(settings: Settings, url: str) -> Settings:
-    """The settings with the address of the frozen server that this run started."""
-    place = {"url": url, "name": NAME, "beside": False}
-    return parse_settings(merge(settings.model_dump(), {"training": {"verl": {"frozen": place}}}))
 
 
 def _launch(arguments: list[str]) -> None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ...cases import CaseRecord, iterate_records
-from ...files import replacing
-from ...settings import Settings, parse_settings
+from ...agents.policy import PolicyAgent
+from ...cases import iterate_records
+from ...files import write_text
+from ...llm import ModelSpec, open_model
+from ...settings import Settings, SettingsError, parse_settings
+from ..algorithm import Context
 from ..run import TrainingRun
 
 ROWS = "verl.metrics.jsonl"
@@ -34,17 +37,35 @@ class Session:
         """Write the file that :func:`read_session` reads."""
         content = {"settings": self.settings.model_dump(mode="json"), "seed": self.seed}
         content |= {name: str(getattr(self, name).resolve()) for name in ("cases", "policy", "state")}
-        with replacing(path) as partial:
-            partial.write_text(json.dumps(content), encoding="utf-8")
+        write_text(path, json.dumps(content))
 
     @functools.cached_property
     def run(self) -> TrainingRun:
         """The run itself; the cases are read when it is first asked for."""
         return TrainingRun(self.settings, iterate_records(self.cases), self.policy, self.seed)
 
-    def part(self, name: str) -> Sequence[CaseRecord]:
-        """The cases of ``train`` or ``validation``."""
-        return {"train": self.run.train, "validation": self.run.validation}[name]
+    def context(self, client: Any) -> Context:
+        """What the algorithm may use, as in the torch trainer but for copies of the policy; ``client`` asks verl's
+        rollout servers."""
+        run = self.run
+
+        def agent(spec: ModelSpec, **parts: Any) -> PolicyAgent:
+            return run.agent(open_model(spec, tokenizer=run.tokenizer, **parts))
+
+        def frozen() -> PolicyAgent:
+            """The initial policy, at the address that the settings give or on the servers that the trainer started."""
+            if run.settings.training.verl.frozen.url is not None:
+                credentialed = any(case.credentialed for case in (*run.train, *run.validation))
+                return agent(ModelSpec.of_frozen_server(run.settings, credentialed=credentialed))
+            if (servers := getattr(client, "frozen", None)) is None:
+                raise SettingsError("no frozen server: set training.verl.frozen.url, or leave verl to start one")
+            return agent(ModelSpec.of_rollouts(run.settings), client=servers)
+
+        def snapshot() -> PolicyAgent:
+            raise AssertionError("the plan refuses an algorithm that asks for copies of the policy")
+
+        policy = agent(ModelSpec.of_rollouts(run.settings), client=client)
+        return Context(run.settings, run.environment, policy, frozen, snapshot, run.seed)
 
 
 @functools.lru_cache(maxsize=4)

@@ -18,25 +18,18 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-def _zero(*_: Any, **__: Any) -> int:
-    return 0
-
-
 def _device_module() -> types.ModuleType:
     """``torch.cpu`` under the names that verl expects of ``torch.cuda``."""
     module = types.ModuleType("cdpr_cpu_device")
-    for name in dir(torch.cpu):
-        if not name.startswith("__"):
-            setattr(module, name, getattr(torch.cpu, name))
-    for name in ("empty_cache", "init", "ipc_collect", "manual_seed", "manual_seed_all", "reset_peak_memory_stats",
-                 "set_device", "synchronize"):  # fmt: skip
-        setattr(module, name, _nothing)
-    for name in ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved"):
-        setattr(module, name, _zero)
-    module.get_device_name = lambda *_: "cpu"  # type: ignore[attr-defined]
-    module.get_rng_state, module.set_rng_state = torch.get_rng_state, torch.set_rng_state  # type: ignore[attr-defined]
-    module.is_available = lambda: False  # type: ignore[attr-defined]
-    module.mem_get_info = lambda *_: (0, 0)  # type: ignore[attr-defined]
+    known = vars(module)
+    known |= {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
+    known |= dict.fromkeys(("empty_cache", "init", "ipc_collect", "manual_seed", "manual_seed_all",
+                            "reset_peak_memory_stats", "set_device", "synchronize"), _nothing)  # fmt: skip
+    known |= dict.fromkeys(
+        ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved"), lambda *_, **__: 0
+    )
+    known |= {"get_device_name": lambda *_: "cpu", "is_available": lambda: False, "mem_get_info": lambda *_: (0, 0)}
+    known |= {"get_rng_state": torch.get_rng_state, "set_rng_state": torch.set_rng_state}
     return module
 
 

@@ -42,10 +42,6 @@ class CpuServer(LocalServer):
         self.sampler.refresh()
         self.version = self.version if version is None else version
 
-    async def ready(self) -> bool:
-        """Answers when the weights are loaded."""
-        return True
-
     async def set_global_steps(self, version: int) -> None:
         """The version of the weights."""
         self.version = version
@@ -53,7 +49,7 @@ class CpuServer(LocalServer):
     async def _nothing(self, *_: Any, **__: Any) -> None:
         return None
 
-    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
+    ready = wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
     abort_all_requests = resume_generation = start_profile = stop_profile = _nothing
 
 
@@ -70,7 +66,7 @@ class Replica(RolloutReplica):
         folder = config.local_path if hasattr(config, "local_path") else config["path"]
         actor = ray.remote(CpuServer).options(name=name, num_cpus=1, max_concurrency=self.max_concurrency)
         server = actor.remote(str(folder))
-        await server.ready.remote()
+        await server.ready.remote()  # when the weights are loaded
         self.servers, self._server_handle, self._server_address = [server], server, name
 
 

@@ -1,4 +1,4 @@
 """What verl loads of ours: schedule, episodes, groups, batches, trainer.
 
-``schedule``, ``policies``, ``metrics`` and ``tokens`` work without verl.
+``schedule``, ``metrics`` and ``tokens`` work without verl.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
+from collections.abc import Collection
 from typing import Any
 
 from pydantic import Field
@@ -13,7 +14,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from ....cases import CaseRecord
 from ....environment import State, Trajectory, run_episode
 from ....llm import ModelFailure, ModelSpec, open_model
-from ....llm.rollout_server import CONVERSATION, RolloutServer
+from ....llm.rollout_server import CONVERSATION
 from ...run import validation_seed
 from ..session import read_session
 from .tokens import tokens_of
@@ -45,7 +46,7 @@ class DiagnosticLoop(AgentLoopBase):
         """One episode; ``row`` is one of :class:`~cdpr.training.verl.hooks.schedule.Schedule`, with verl's ``uid`` and
         ``session_id``."""
         session = read_session(self.data_config.cdpr_session)
-        run, case = session.run, session.part(row["part"])[int(row["place"])]
+        run, case = session.run, getattr(session.run, row["part"])[int(row["place"])]
         model = open_model(ModelSpec.of_rollouts(run.settings), client=self.server_manager, tokenizer=run.tokenizer)
         if row["part"] == "validation":
             agent, seed = run.agent(model, temperature=0.0), validation_seed(case)
@@ -65,8 +66,6 @@ class DiagnosticLoop(AgentLoopBase):
                        "".join(traceback.format_tb(error.__traceback__)))  # fmt: skip
             return self._failed(session, case, type(error).__name__, fatal=True)
         tokens = tokens_of(trajectory, limit=self.rollout_config.response_length)
-        extra = _versions(model)
-        extra["cut_tokens"] = tokens.cut
         return EpisodeOutput(
             prompt_ids=tokens.prompt,
             response_ids=tokens.response,
@@ -74,7 +73,7 @@ class DiagnosticLoop(AgentLoopBase):
             response_logprobs=tokens.logprobs,
             num_turns=2 * len(trajectory.steps),
             metrics=AgentLoopMetrics(generate_sequences=time.perf_counter() - start),
-            extra_fields=extra,
+            extra_fields=_extra(tokens.cut, model.versions),
             trajectory=trajectory,
         )
 
@@ -88,13 +87,13 @@ class DiagnosticLoop(AgentLoopBase):
             response_logprobs=[0.0],
             num_turns=0,
             metrics=AgentLoopMetrics(),
-            extra_fields=_versions(None) | {"cut_tokens": 0},
+            extra_fields=_extra(0, ()),
             failure=kind,
             fatal=fatal,
         )
 
 
-def _versions(model: RolloutServer | None) -> dict[str, Any]:
-    """The first and the last version of the weights that answered, which verl wants to know."""
-    known = model.versions if model else ()
-    return {"min_global_steps": min(known, default=0), "max_global_steps": max(known, default=0)}
+def _extra(cut: int, versions: Collection[int]) -> dict[str, int]:
+    """Tokens left out, and the first and the last version of the weights that answered, which verl wants to know."""
+    first, last = min(versions, default=0), max(versions, default=0)
+    return {"min_global_steps": first, "max_global_steps": last, "cut_tokens": cut}

@@ -7,6 +7,7 @@ import logging
 import math
 import pickle
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,8 +22,7 @@ from ...algorithm import Alternative, GroupAdvantages, credit_line, score_groups
 from ...progress import CREDIT
 from ..session import read_session
 from .agent_loop import EpisodeOutput
-from .policies import Policies
-from .tokens import Tokens, tokens_of
+from .tokens import tokens_of
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class GroupHook:
         super().__init__(*args, **kwargs)
         self.session = read_session(self.config.data.cdpr_session)
         algorithm = algorithm_class(self.session.settings.training.algorithm)
-        self.algorithm = algorithm(Policies(self.session, self.llm_client).context())
+        self.algorithm = algorithm(self.session.context(self.llm_client))
         self.groups: dict[str, _Group] = {}
         self.record = MetricsLog(self.session.state / CREDIT)
 
@@ -128,10 +128,10 @@ class GroupHook:
         batch = [group.scored for group in scored.values()]
         found = Finished(metrics=self.algorithm.finish(batch))
         for uid, group in scored.items():
-            for key, tokens in _rows(uid, group):
-                found.advantages[key] = [a * w for a, w in zip(tokens.advantages, tokens.weights, strict=True)]
+            for key, advantages, weights in _rows(uid, group):
+                found.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
                 if self.algorithm.extra_samples:
-                    found.weights[key] = sum(tokens.weights)
+                    found.weights[key] = sum(weights)
         step = max(group.iteration for group in scored.values()) + 1
         if line := credit_line(step, batch):
             self.record(line)
@@ -157,17 +157,15 @@ def _row_of(other: Alternative, member: EpisodeOutput) -> EpisodeOutput:
 
 
 def _rows(uid: str, group: _Group):
-    """The rows of a scored group with verl's keys."""
-    scored, count = group.scored, dict.fromkeys(group.members, 0)
+    """Verl's keys of the rows of a scored group, with advantages and weights of their tokens."""
+    scored, count = group.scored, Counter()
     assert scored is not None
     for i, decisions in enumerate(scored.decisions):
         member = group.members[i]
         weights = scored.weights[i] if scored.weights else None
-        yield f"{uid}_{i}_0", tokens_of(member.trajectory, decisions, weights, len(member.response_ids))
+        tokens = tokens_of(member.trajectory, decisions, weights, len(member.response_ids))
+        yield f"{uid}_{i}_0", tokens.advantages, tokens.weights
     for other in scored.alternatives:
         count[other.i] += 1
         n = len(other.turn.token_ids)
-        yield (
-            f"{uid}_{other.i}_{count[other.i]}",
-            Tokens([], [], [], [], [other.advantage] * n, [other.weight] * n, 0),
-        )
+        yield f"{uid}_{other.i}_{count[other.i]}", [other.advantage] * n, [other.weight] * n

@@ -31,7 +31,8 @@ def training_row(
         row |= {prefix + name: fmean(values)} if values else {}
     row |= credit
     row |= {ours: float(metrics[theirs]) for theirs, ours in _KEPT.items() if theirs in metrics}
-    row |= {name: float(x) for name, x in metrics.items() if name.startswith("rollout_corr/") and _finite(x)}
+    correction = {name: x for name, x in metrics.items() if name.startswith("rollout_corr/")}
+    row |= {name: float(x) for name, x in correction.items() if isinstance(x, (int, float)) and math.isfinite(x)}
     return row | {ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}
 
 
@@ -56,7 +57,3 @@ def problem(row: Mapping[str, float], allowed: float) -> str | None:
     if asked and failed / asked > allowed:
         return f"{failed / asked:.0%} of the replies asked for credit failed: is the frozen server well?"
     return None
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -22,11 +22,9 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
     Raises SettingsError for what cannot run or does not fit."""
     check(settings)
     return {
-        **_data(settings, session),
-        **_model(settings, policy),
+        **_data_and_model(settings, session, policy),
         **_optimisation(settings),
         **_rollouts(settings),
-        **_frozen(settings),
         **_trainer(settings, state),
         **(_without_gpu(settings) if settings.training.verl.rollout == "cpu" else {}),
     }
@@ -70,7 +68,8 @@ def check(settings: Settings) -> None:
     memory.check()
 
 
-def _data(settings: Settings, session: Path) -> dict[str, Any]:
+def _data_and_model(settings: Settings, session: Path, policy: Path) -> dict[str, Any]:
+    verl = settings.training.verl
     return {
         "data.custom_cls.path": f"pkg://{_HERE}.schedule",
         "data.custom_cls.name": "Schedule",
@@ -82,12 +81,6 @@ def _data(settings: Settings, session: Path) -> dict[str, Any]:
         "data.max_response_length": settings.policy.max_response_tokens,
         "data.shuffle": False,  # the schedule has the order
         "data.dataloader_num_workers": 0,
-    }
-
-
-def _model(settings: Settings, policy: Path) -> dict[str, Any]:
-    verl = settings.training.verl
-    return {
         f"{_MODEL}.path": str(policy),
         f"{_MODEL}.enable_gradient_checkpointing": verl.gradient_checkpointing,
         f"{_MODEL}.use_remove_padding": verl.attention == "flash_attention_2",
@@ -129,7 +122,8 @@ def _optimisation(settings: Settings) -> dict[str, Any]:
 
 
 def _rollouts(settings: Settings) -> dict[str, Any]:
-    plan, verl = settings.training, settings.training.verl
+    plan, verl, frozen = settings.training, settings.training.verl, settings.training.verl.frozen
+    starts_one = needs_frozen(settings) and frozen.url is None and not frozen.beside
     return {
         f"{_ROLLOUT}.name": verl.rollout,
         f"{_ROLLOUT}.mode": "async",
@@ -150,15 +144,9 @@ def _rollouts(settings: Settings) -> dict[str, Any]:
         f"{_ROLLOUT}.agent.agent_loop_config_path": str(Path(__file__).parents[1] / "hooks" / "loops.yaml"),
         f"+{_ROLLOUT}.agent.agent_loop_manager_class": f"{_HERE}.worker.GroupManager",
         "reward.num_workers": 1,
+        # What the trainer reads when it starts a frozen server.
+        **({f"+{_ROLLOUT}.custom": {"frozen_gpus": frozen.gpus, "frozen_memory": OWN_SERVER}} if starts_one else {}),
     }
-
-
-def _frozen(settings: Settings) -> dict[str, Any]:
-    """What the trainer reads when it starts a frozen server."""
-    place = settings.training.verl.frozen
-    if not needs_frozen(settings) or place.url is not None or place.beside:
-        return {}
-    return {f"+{_ROLLOUT}.custom": {"frozen_gpus": place.gpus, "frozen_memory": OWN_SERVER}}
 
 
 def _trainer(settings: Settings, state: Path) -> dict[str, Any]:
@@ -204,13 +192,9 @@ def _without_gpu(settings: Settings) -> dict[str, Any]:
 
 
 def _value(value: Any) -> str:
-    """A value in Hydra's grammar; strings are quoted, so that addresses and paths stay what they are."""
-    if value is None:
-        return "null"
+    """A value in Hydra's grammar: JSON, but for the bare keys of a mapping."""
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{name}:{_value(inner)}" for name, inner in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(_value, value)) + "]"
+        return "{" + ",".join(f"{name}:{json.dumps(inner)}" for name, inner in value.items()) + "}"
     return json.dumps(value)
 
 

@@ -21,18 +21,23 @@ _CHUNK = 1024  # tokens whose logits are held at a time when they are chunked
 
 @dataclass(frozen=True)
 class ServerMemory:
-    """Memory of one server, in GB over all its GPUs, and the tokens whose keys and values fit beside its weights."""
+    """Memory of one of ``count`` servers and of its weights, in GB over all its GPUs; how many sequences are open."""
 
     name: str
     count: int
     gpus: int
     memory: float
     weights: float
-    tokens: int
+    model: ModelSize
     wanted: int
 
+    @property
+    def tokens(self) -> int:
+        """Whose keys and values fit beside the weights."""
+        free = self.memory - self.weights - ALLOWANCE * self.gpus / 2
+        return int(free * GB / self.model.cache_bytes(self.gpus))
+
     def line(self, longest: int) -> str:
-        """One line of the plan."""
         return (
             f"{self.name}: {self.count} of {self.gpus} GPU(s), {self.memory:.1f} GB each; weights {self.weights:.1f} "
             f"GB, cache {self.tokens:,} tokens = {self.tokens // longest} sequences of {longest:,}, "
@@ -54,7 +59,6 @@ class MemoryPlan:
     tokens: dict[str, int]
 
     def lines(self) -> list[str]:
-        """The plan as text."""
         out = [f"model: {self.model.parameters / 1e9:.2f} billion weights on {self.gpus} training GPU(s)"]
         for phase, parts in self.phases.items():
             inside = ", ".join(f"{name} {size:.1f}" for name, size in parts.items() if size)
@@ -108,7 +112,7 @@ def longest_sequence(settings: Settings) -> int:
 
 def memory_plan(settings: Settings) -> MemoryPlan:
     """The plan of a run under these settings. Raises SettingsError for a model without a configuration."""
-    verl, model = settings.training.verl, model_size(settings)
+    plan, verl, model = settings.training, settings.training.verl, model_size(settings)
     gpus = verl.nodes * verl.gpus_per_node
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
     resident = {"weights": 4 * (model.parameters + (trained if verl.lora_rank else 0)) / gpus / GB,
@@ -118,15 +122,11 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
     rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
     update = resident | {"gradients": 4 * trained / gpus / GB} | _passing(settings, model) | always
-    return MemoryPlan(
-        model,
-        gpus,
-        verl.gpu_memory_gb,
-        longest_sequence(settings),
-        {"rollouts": rollout, "update": update},
-        [server for server in (_rollouts(settings, model), _frozen(settings, model)) if server],
-        _tokens(settings),
-    )
+    servers = [server for server in (_rollouts(settings, model), _frozen(settings, model)) if server]
+    phases = {"rollouts": rollout, "update": update}
+    tokens = {"rollouts": plan.prompts_per_batch * plan.group_size * settings.policy.max_response_tokens}
+    tokens |= algorithm_class(plan.algorithm).credit_tokens(settings)
+    return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest_sequence(settings), phases, servers, tokens)
 
 
 def micro_batch(settings: Settings) -> int:
@@ -158,7 +158,7 @@ def _rollouts(settings: Settings, model: ModelSize) -> ServerMemory:
     memory = verl.rollout_memory * verl.gpu_memory_gb * verl.tensor_parallel
     weights = model.parameters * (1 if verl.quantization == "fp8" else 2) / GB
     wanted = -(-settings.training.prompts_per_batch * settings.training.group_size // max(1, count))
-    return _server("rollout server", count, verl.tensor_parallel, memory, weights, model, wanted)
+    return ServerMemory("rollout server", count, verl.tensor_parallel, memory, weights, model, wanted)
 
 
 def _frozen(settings: Settings, model: ModelSize) -> ServerMemory | None:
@@ -175,23 +175,9 @@ def _frozen(settings: Settings, model: ModelSize) -> ServerMemory | None:
         memory = verl.frozen.memory * verl.gpu_memory_gb * gpus
     wanted = -(-algorithm_class(settings.training.algorithm).open_requests(settings) // count)
     wanted = wanted if apart else min(wanted, verl.frozen.at_once)
-    return _server("frozen server", count, gpus, memory, weights, model, wanted)
-
-
-def _server(
-    name: str, count: int, gpus: int, memory: float, weights: float, model: ModelSize, wanted: int
-) -> ServerMemory:
-    free = memory - weights - ALLOWANCE * gpus / 2
-    return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), wanted)
+    return ServerMemory("frozen server", count, gpus, memory, weights, model, wanted)
 
 
 def needs_frozen(settings: Settings) -> bool:
     """Whether continuations come from the frozen initial policy."""
     return algorithm_class(settings.training.algorithm).asks(settings) == "frozen"
-
-
-def _tokens(settings: Settings) -> dict[str, int]:
-    """Upper bounds: nothing shared, nothing cached, every reply as long as it may be."""
-    trajectories = settings.training.prompts_per_batch * settings.training.group_size
-    rollouts = {"rollouts": trajectories * settings.policy.max_response_tokens}
-    return rollouts | algorithm_class(settings.training.algorithm).credit_tokens(settings)

@@ -50,8 +50,9 @@ def model_size(settings: Settings) -> ModelSize:
     """Of the acting model. Raises SettingsError where its ``config.json`` is missing or of another kind."""
     if settings.policy.model == "tiny":
         tiny, room = settings.policy.tiny, settings.policy.max_prompt_tokens + settings.policy.max_response_tokens
-        return ModelSize(tiny.hidden_size, tiny.layers, tiny.heads, tiny.kv_heads, tiny.hidden_size // tiny.heads,
-                            tiny.intermediate_size, tiny.vocab_size, True, room)  # fmt: skip
+        head_dim = tiny.hidden_size // tiny.heads
+        sizes = tiny.hidden_size, tiny.layers, tiny.heads, tiny.kv_heads, head_dim, tiny.intermediate_size
+        return ModelSize(*sizes, tiny.vocab_size, True, room)
     path = Path(settings.policy.model) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
