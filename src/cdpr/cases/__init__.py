@@ -8,23 +8,7 @@ from .split import split_by_subject
 from .vocabulary import Term, Vocabulary, diagnoses, examinations, leading_disease, normalise
 
 __all__ = [
-    "PHYSICAL_SUFFIX",
-    "SECTIONS",
-    "Analyte",
-    "CaseRecord",
-    "RecordError",
-    "Term",
-    "Vocabulary",
-    "diagnoses",
-    "examinations",
-    "format_analytes",
-    "imaging_words",
-    "is_physical",
-    "iterate_records",
-    "leading_disease",
-    "normalise",
-    "parse_analytes",
-    "read_records",
-    "split_by_subject",
-    "write_records",
-]
+    "PHYSICAL_SUFFIX", "SECTIONS", "Analyte", "CaseRecord", "RecordError", "Term", "Vocabulary", "diagnoses",
+    "examinations", "format_analytes", "imaging_words", "is_physical", "iterate_records", "leading_disease",
+    "normalise", "parse_analytes", "read_records", "split_by_subject", "write_records",
+]  # fmt: skip
