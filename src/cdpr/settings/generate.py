@@ -115,7 +115,9 @@ def files() -> dict[str, str]:
 
 def write(root: Path) -> list[str]:
     """Write all generated files below ``root``; returns their paths."""
-    return [str(write_text(root / name, text).relative_to(root)) for name, text in files().items()]
+    for name, text in files().items():
+        write_text(root / name, text)
+    return list(files())
 
 
 def check(root: Path) -> list[str]:
