@@ -19,7 +19,7 @@ import duckdb
 import numpy as np
 
 from cdpr.hospital.write_mimic import COLUMNS
-from cdpr.ingest.panels import panels
+from cdpr.ingest.names import panels
 
 # Rows of the whole data set (MIMIC-IV 2.2 and its notes).
 FULL = {

@@ -15,7 +15,6 @@ from cdpr.cases import (
     format_analytes,
     iterate_records,
     parse_analytes,
-    read_records,
     split_by_subject,
     write_records,
 )
@@ -28,7 +27,7 @@ def test_records_survive_the_disk(case, tmp_path):
     other = case.model_copy(update={"note_id": "T-2", "case_summary": "- Chief Complaint: 胸痛\n"})
     path = tmp_path / "cases.jsonl"
     assert write_records(path, [case, other]) == 2
-    assert read_records(path) == [case, other]
+    assert list(iterate_records(path)) == [case, other]
 
 
 def test_one_split_is_read_as_all_would_be_whatever_the_texts_say(case, tmp_path):
@@ -58,7 +57,7 @@ def test_a_bad_record_is_named_by_file_line_and_field(case, tmp_path, change, me
     lines = [case.model_dump(), {**case.model_dump(), "note_id": "T-2", **change}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(RecordError, match=r"cases\.jsonl" + message):
-        read_records(path)
+        list(iterate_records(path))
 
 
 def test_damaged_files_are_named(case, tmp_path):
@@ -66,10 +65,10 @@ def test_damaged_files_are_named(case, tmp_path):
     write_records(path, [case])
     path.write_text(path.read_text()[:-40])
     with pytest.raises(RecordError, match=r"cases\.jsonl:1: not JSON"):
-        read_records(path)
+        list(iterate_records(path))
     path.write_bytes(b"\xff\xfe{}\n")
     with pytest.raises(RecordError, match=r"cases\.jsonl:1: not UTF-8"):
-        read_records(path)
+        list(iterate_records(path))
 
 
 def test_a_failed_write_leaves_what_was_there(case, tmp_path):
@@ -82,7 +81,7 @@ def test_a_failed_write_leaves_what_was_there(case, tmp_path):
 
     with pytest.raises(RuntimeError):
         write_records(path, broken())
-    assert read_records(path) == [case] and list(tmp_path.iterdir()) == [path]
+    assert list(iterate_records(path)) == [case] and list(tmp_path.iterdir()) == [path]
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=80), st.integers(0, 3))

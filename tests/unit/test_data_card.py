@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cdpr.cases import CaseRecord, read_records, write_records
+from cdpr.cases import CaseRecord, iterate_records, write_records
 from cdpr.costs import charge
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.ingest.attrition import RULES, Attrition
@@ -174,7 +174,7 @@ def test_a_planted_leak_is_gone_from_the_variant_and_prices_still_fit(tmp_path, 
     out = {"controlled": tmp_path / "controlled.jsonl", "report": tmp_path / "report.json"}
     remove_leaks(parse_settings({}), Job("remove_leaks", "0" * 16, {"cases": tmp_path / "cases.jsonl"}, out,
                                               options={"dataset": "private"}))  # fmt: skip
-    (kept,) = read_records(out["controlled"])
+    (kept,) = iterate_records(out["controlled"])
     text = f"{kept.case_summary} {kept.key_pertinent_results_dict}"
     assert "appendicitis" not in text.lower() and "CT was positive" not in text and "Pain since yesterday." in text
     assert kept.key_pertinent_results_dict["CT Abdomen and Pelvis"] == "Fat stranding."

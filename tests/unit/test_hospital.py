@@ -6,6 +6,8 @@ import asyncio
 import copy
 import hashlib
 import itertools
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,6 @@ from cdpr.agents.build import agent_class
 from cdpr.agents.clinician import Clinician
 from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, format_analytes, parse_analytes
 from cdpr.environment import State, parse_action
-from cdpr.hospital.calibrate import policies, work_up
 from cdpr.hospital.interpret import Interpreter, nearest_interval
 from cdpr.hospital.mimic_notes import physical_text
 from cdpr.hospital.model import HospitalError, build_hospital, load_hospital
@@ -29,6 +30,9 @@ from cdpr.hospital.write import WRITTEN, write_hospital
 from cdpr.hospital.write_clinicalbench import print_analyte
 from cdpr.settings import parse_settings
 from cdpr.settings.schema import HospitalSettings
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from calibrate_hospital import policies, work_up
 
 PAPER_EXAMINATIONS = """Complete Blood Count, Comprehensive Metabolic Panel, Liver Function Test, Kidney Function
 Tests, Urine Analysis, Coagulation Profile, Troponin, Lactate, Blood Culture, Urine Culture, Arterial Blood Gas, Lipase,

@@ -339,10 +339,10 @@ def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path):
 
 def test_credentialed_cases_and_a_frozen_server_elsewhere(taught, tmp_path):
     """Refused before anything starts, or told in the run's record."""
-    from cdpr.cases import read_records
+    from cdpr.cases import iterate_records
     from cdpr.training.verl.run import disclosure
 
-    kept = [case.model_copy(update={"credentialed": True}) for case in read_records(taught / "cases.jsonl")]
+    kept = [case.model_copy(update={"credentialed": True}) for case in iterate_records(taught / "cases.jsonl")]
     write_records(tmp_path / "cases.jsonl", kept)
     change = {"training": {"verl": {"frozen": {"url": "http://models.example.org/v1"}}}}
     settings = parse_settings(merge(SMALL, change))

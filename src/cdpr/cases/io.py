@@ -30,11 +30,6 @@ def write_records(path: str | Path, records: Iterable[CaseRecord]) -> int:
     return count
 
 
-def read_records(path: str | Path) -> list[CaseRecord]:
-    """All records of a file. Raises :class:`RecordError`."""
-    return list(iterate_records(path))
-
-
 def iterate_records(path: str | Path, split: str | None = None) -> Iterator[CaseRecord]:
     """Records one by one, of one split or all. Raises :class:`RecordError` on the first line that is not one; lines
     that clearly belong to another split are passed over unread."""

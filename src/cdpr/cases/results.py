@@ -55,19 +55,16 @@ def format_analytes(analytes: Iterable[Analyte]) -> str:
     """Text of a laboratory result; the inverse of :func:`parse_analytes`."""
     parts = []
     for analyte in analytes:
-        fields = []
-        if analyte.value:
-            fields.append(f"Value: {analyte.value}")
-        if analyte.units:
-            fields.append(f"Units: {analyte.units}")
-        if analyte.low is not None and analyte.high is not None:
-            fields.append(f"Reference Range: {analyte.low}--{analyte.high}")
-        if analyte.flag:
-            fields.append(f"Flag: {analyte.flag}")
-        if analyte.comments:
-            fields.append(f"Comments: {analyte.comments.replace('; ', ', ')}")
-        if fields:
-            parts.append(f"{analyte.label}: " + "; ".join(fields))
+        bounded = analyte.low is not None and analyte.high is not None
+        fields = {
+            "Value": analyte.value,
+            "Units": analyte.units,
+            "Reference Range": f"{analyte.low}--{analyte.high}" if bounded else None,
+            "Flag": analyte.flag,
+            "Comments": analyte.comments and analyte.comments.replace("; ", ", "),
+        }
+        if said := "; ".join(f"{name}: {text}" for name, text in fields.items() if text):
+            parts.append(f"{analyte.label}: {said}")
     return "; ".join(parts)
 
 
@@ -89,13 +86,9 @@ def parse_analytes(text: str) -> list[Analyte]:
 def _read_field(fields: dict, name: str, text: str) -> None:
     if name in ("Value", "Numeric Value"):
         fields.setdefault("value", text)
-    elif name == "Units":
-        fields["units"] = text
     elif name == "Reference Range":
         low, _, high = text.partition("--")
         if _NUMBER.fullmatch(low) and _NUMBER.fullmatch(high):
             fields["low"], fields["high"] = float(low), float(high)
-    elif name == "Flag":
-        fields["flag"] = text
-    elif name == "Comments":
-        fields["comments"] = text
+    else:
+        fields[name.lower()] = text

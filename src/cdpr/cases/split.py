@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
-
-T = TypeVar("T")
 
 
 def split_by_subject(subjects: Sequence[str], sizes: Mapping[str, int], seed: int) -> dict[str, str]:
@@ -17,16 +15,12 @@ def split_by_subject(subjects: Sequence[str], sizes: Mapping[str, int], seed: in
     *cases*; a patient with several cases takes all of them along, so a split may exceed its size by
     the cases of its last patient. Subjects beyond the sizes get no split.
     """
-    cases: dict[str, int] = {}
-    for subject in subjects:
-        cases[subject] = cases.get(subject, 0) + 1
-    order = sorted(cases, key=lambda s: hashlib.sha256(f"{seed}:{s}".encode()).digest())
+    cases = Counter(subjects)
+    order = iter(sorted(cases, key=lambda s: hashlib.sha256(f"{seed}:{s}".encode()).digest()))
     assigned: dict[str, str] = {}
-    position = 0
     for name, size in sizes.items():
         filled = 0
-        while filled < size and position < len(order):
-            assigned[order[position]] = name
-            filled += cases[order[position]]
-            position += 1
+        while filled < size and (subject := next(order, None)) is not None:
+            assigned[subject] = name
+            filled += cases[subject]
     return assigned

@@ -45,21 +45,17 @@ class Vocabulary:
 
     def __init__(self, terms: Iterable[Term]):
         self.terms = {term.name: term for term in terms}
-        self._by_spelling: dict[str, Term] = {}
+        # Every normalised spelling and its term.
+        self.spellings: dict[str, Term] = {}
         for term in self.terms.values():
             for spelling in (term.name, *term.aliases):
-                known = self._by_spelling.setdefault(normalise(spelling), term)
+                known = self.spellings.setdefault(normalise(spelling), term)
                 if known is not term:
                     raise ValueError(f"{spelling!r} names both {known.name!r} and {term.name!r}")
 
     def find(self, text: str) -> Term | None:
         """The term that this text names exactly, up to normalisation."""
-        return self._by_spelling.get(normalise(text))
-
-    @property
-    def spellings(self) -> dict[str, Term]:
-        """Every normalised spelling and its term."""
-        return self._by_spelling
+        return self.spellings.get(normalise(text))
 
 
 def _load(name: str) -> Vocabulary:

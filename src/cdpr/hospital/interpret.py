@@ -31,11 +31,7 @@ class Interpreter:
         found: dict[str, int] = {}
         sentences = [f for f in exam.findings if f.measure is None]
         if sentences:
-            phrases = self._phrases.get(exam.name)
-            if phrases is None:
-                phrases = self._phrases[exam.name] = _Phrases(sentences, self.site)
-            found |= phrases.read(text)
-            found |= _organisms(sentences, text)
+            found |= self._read(exam.name, sentences, text) | _organisms(sentences, text)
         measured = [f for f in exam.findings if f.measure is not None]
         if measured:
             values = {analyte.label.casefold(): analyte.value or analyte.comments for analyte in parse_analytes(text)}
@@ -44,6 +40,11 @@ class Interpreter:
                 if state is not None:
                     found[finding.name] = state
         return found
+
+    def _read(self, place: str, findings: list[Finding], text: str) -> dict[str, int]:
+        if place not in self._phrases:
+            self._phrases[place] = _Phrases(findings, self.site)
+        return self._phrases[place].read(text)
 
     def _measured(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
         label = self.site.label(finding.measure)
@@ -81,10 +82,7 @@ class Interpreter:
             if not text or text.strip("_ .") == "":
                 continue
             findings = [f for f in self.hospital.presentation if f.line == line]
-            phrases = self._phrases.get(line)
-            if phrases is None:
-                phrases = self._phrases[line] = _Phrases(findings, self.site)
-            found |= phrases.read(text)
+            found |= self._read(line, findings, text)
             for finding in findings:
                 # A condition that would be listed and is not, is absent.
                 silent = [s for s in range(len(finding.states)) if not any(self.site.phrases(finding, s))]

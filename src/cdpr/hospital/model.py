@@ -80,8 +80,8 @@ class Examination:
     name: str
     kind: str
     available: float
-    usd: float
     findings: tuple[Finding, ...]
+    usd: float = 0.0
     elsewhere: tuple[str, ...] = ()
     report: str = ""
     heading: str = ""
@@ -98,9 +98,9 @@ class Site:
     availability: np.ndarray
     wordings: tuple[int, ...]
     labels: str
-    names: int | None
-    si: bool
-    telegraphic: bool
+    names: int | None = None
+    si: bool = False
+    telegraphic: bool = False
 
     def exam_name(self, exam: Examination) -> str:
         """What this hospital calls an examination."""
@@ -155,10 +155,7 @@ def load_hospital() -> Hospital:
 
 def build_hospital(diseases_: Mapping, presentation: Mapping, exams: Mapping, sites: Mapping) -> Hospital:
     """A validated model from plain dictionaries laid out as the YAML files. Raises :class:`HospitalError`."""
-    known = tuple(
-        Disease(code, d["name"], float(d["weight"]), tuple(d["age"]), float(d["female"]))
-        for code, d in diseases_.items()
-    )
+    known = tuple(Disease(code=code, **_fields(entry)) for code, entry in diseases_.items())
     for disease in known:
         _demand(diagnoses().find(disease.name), disease.code, f"{disease.name!r} is not in cases/data/diagnoses.csv")
         _demand(disease.weight > 0, disease.code, "weight must be positive")
@@ -183,28 +180,22 @@ def _demand(condition: object, where: str, problem: str) -> None:
         raise HospitalError(f"hospital model, {where}: {problem}")
 
 
+def _fields(entry: Mapping) -> dict[str, Any]:
+    """An entry as the fields of its dataclass, lists as tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+
+
 def _examination(name: str, entry: Mapping, codes: Sequence[str]) -> Examination:
-    kind, elsewhere = entry.get("kind"), tuple(entry.get("elsewhere", ()))
+    kind = entry.get("kind")
     _demand(kind in KINDS, name, f"kind {kind!r} is none of {', '.join(KINDS)}")
-    for spelling in (name, *elsewhere, *filter(None, [entry.get("report", "")])):
+    for spelling in filter(None, (name, *entry.get("elsewhere", ()), entry.get("report"))):
         term = examinations().find(spelling)
         _demand(term, name, f"{spelling!r} is not in cases/data/examinations.csv")
         _demand(term.name == name, name, f"{spelling!r} names {term.name!r} in cases/data/examinations.csv")
     _demand(0 < entry["available"] <= 1, name, "available must be a probability above 0")
     findings = tuple(_finding(f, e, codes, name) for f, e in entry["findings"].items())
     _demand(1 <= len(findings) <= 4, name, f"has {len(findings)} findings; expected 1 to 4")
-    specimen = tuple(entry["specimen"]) if "specimen" in entry else None
-    return Examination(
-        name,
-        kind,
-        float(entry["available"]),
-        float(entry.get("usd", 0.0)),
-        findings,
-        elsewhere,
-        entry.get("report", ""),
-        entry.get("heading", ""),
-        specimen,
-    )
+    return Examination(**_fields(entry) | {"name": name, "findings": findings})
 
 
 def _finding(name: str, entry: Mapping, codes: Sequence[str], where: str) -> Finding:
@@ -230,23 +221,16 @@ def _finding(name: str, entry: Mapping, codes: Sequence[str], where: str) -> Fin
             rising = rising and all(a[1] < b[0] for a, b in itertools.pairwise(intervals))
             _demand(rising, where, "intervals must be disjoint and in rising order")
         else:
-            wording = {state: value for state, value in zip(states, values, strict=True)}
+            wording = dict(zip(states, values, strict=True))
     if intervals is None:
         _demand(wording is not None and set(wording) == set(states), where, "wording must cover exactly the states")
         _demand(all(len(w) == 3 for w in wording.values()), where, "each state needs three wordings")
         wording = tuple(tuple(str(w) for w in wording[s]) for s in states)
     organisms = {states.index(s): (int(o[0]), o[1]) for s, o in (entry.get("organism") or {}).items()}
     return Finding(
-        name,
-        states,
-        table,
-        measure,
-        intervals,
-        wording if intervals is None else None,
-        organisms or None,
-        float(entry.get("mention", 1.0)),
-        entry.get("line", ""),
-    )
+        name, states, table, measure, intervals, wording if intervals is None else None, organisms or None,
+        float(entry.get("mention", 1.0)), entry.get("line", ""),
+    )  # fmt: skip
 
 
 def distribution(given: Any, states: Sequence[str], base: np.ndarray | None, where: str) -> np.ndarray:
@@ -270,15 +254,12 @@ def distribution(given: Any, states: Sequence[str], base: np.ndarray | None, whe
 def _measure(entry: Mapping, where: str) -> Measure:
     unknown = set(entry) - set(Measure.__dataclass_fields__)
     _demand(not unknown, where, f"unknown analyte field {sorted(unknown)}")
-    fields = dict(entry)
-    for pair in ("range", "si"):
-        if pair in fields:
-            fields[pair] = tuple(fields[pair])
-    return Measure(**fields)
+    return Measure(**_fields(entry))
 
 
 def _site(name: str, entry: Mapping, known: Sequence[Disease], exams: Mapping[str, Examination]) -> Site:
-    mix, odds = entry.get("mix", {}), entry.get("availability", {})
+    fields = _fields(entry)
+    mix, odds = fields.pop("mix", {}), fields.pop("availability", {})
     codes = [d.code for d in known]
     _demand(set(mix) <= set(codes), f"site {name}", f"unknown disease in mix: {sorted(set(mix) - set(codes))}")
     stray = set(odds) - set(exams) - set(KINDS)
@@ -291,17 +272,7 @@ def _site(name: str, entry: Mapping, known: Sequence[Disease], exams: Mapping[st
             continue
         ratio = exam.available / (1 - exam.available) * odds.get(exam.kind, 1.0) * odds.get(exam.name, 1.0)
         offered.append(ratio / (1 + ratio))
-    return Site(
-        name,
-        entry["number"],
-        weights / weights.sum(),
-        np.array(offered),
-        tuple(entry["wordings"]),
-        entry["labels"],
-        entry.get("names"),
-        entry.get("si", False),
-        entry.get("telegraphic", False),
-    )
+    return Site(name=name, weights=weights / weights.sum(), availability=np.array(offered), **fields)
 
 
 def _check_wording(hospital: Hospital, site: Site) -> None:

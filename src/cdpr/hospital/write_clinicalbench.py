@@ -35,7 +35,7 @@ def write_clinicalbench(hospital: Hospital, out_dir: str | Path, cases: int, see
 
 
 def _case(hospital: Hospital, site: Site, patient: Patient) -> dict:
-    laboratory, imaging, pathology = _results(hospital, site, patient)
+    laboratory, imaging = _results(hospital, site, patient)
     disease = hospital.diseases[patient.disease].name
     term = diagnoses().find(disease)
     rng = patient.generator(903)
@@ -53,12 +53,12 @@ def _case(hospital: Hospital, site: Site, patient: Patient) -> dict:
         "clinical_case_summary": _summary(hospital, site, patient, laboratory, imaging),
         "imageological_examination": imaging or _ABSENT,
         "laboratory_examination": laboratory or _ABSENT,
-        "pathological_examination": pathology or _ABSENT,
+        "pathological_examination": _ABSENT,
         "therapeutic_principle": f"Treat {disease.lower()} and watch for complications.",
     }
 
 
-def _results(hospital: Hospital, site: Site, patient: Patient) -> tuple[dict, dict, str]:
+def _results(hospital: Hospital, site: Site, patient: Patient) -> tuple[dict, dict]:
     laboratory: dict[str, dict] = {}
     imaging: dict[str, dict] = {}
     for name, exam in hospital.examinations.items():
@@ -73,7 +73,7 @@ def _results(hospital: Hospital, site: Site, patient: Patient) -> tuple[dict, di
             laboratory[called] = {"result": write_report(exam, site, patient), "abnormal": "None"}
         else:
             imaging[called] = {"findings": write_report(exam, site, patient), "impression": "See findings."}
-    return laboratory, imaging, ""
+    return laboratory, imaging
 
 
 def print_analyte(analyte: Analyte) -> str:

@@ -8,7 +8,9 @@ one label may have several item numbers; some patients come twice; dates are shi
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +40,10 @@ NO_ADMISSION_ID = 0.26
 REPEATED = 0.35
 # Item numbers that share a label with one of ours, as in the real dictionary.
 TWINS = {50912: 52546, 50931: 52569, 50813: 52442, 51222: 51640, 50983: 52623, 50971: 52610}
+_ADMITTED = {
+    "admission_type": "EW EMER.", "admission_location": "EMERGENCY ROOM", "discharge_location": "HOME",
+    "insurance": "Other", "language": "ENGLISH", "race": "UNKNOWN", "hospital_expire_flag": 0,
+}  # fmt: skip
 _ANTIBIOTICS = [(90012, "GENTAMICIN"), (90018, "CEFTRIAXONE"), (90019, "CIPROFLOXACIN")]
 
 Tables = dict[str, list[dict]]
@@ -92,9 +98,8 @@ def _write_person(tables: Tables, hospital: Hospital, site: Site, seed: int, ind
         second = sample_patient(hospital, site, seed, index, admission=1, same=first)
         visits.append((second, admit + timedelta(days=int(rng.integers(25, 120)), minutes=int(rng.integers(1440)))))
     for number, (patient, time) in enumerate(visits):
-        _Admission(
-            tables, hospital, site, patient, subject, 20_000_000 + subject % 1_000_000 * 2 + number, time
-        ).write()
+        hadm = 20_000_000 + subject % 1_000_000 * 2 + number
+        _Admission(tables, hospital, site, patient, subject, hadm, time).write()
 
 
 class _Admission:
@@ -112,23 +117,8 @@ class _Admission:
     def write(self) -> None:
         """All rows of the stay."""
         arrived = self.admit - timedelta(hours=float(self.rng.uniform(2, 9)))
-        self.tables["hosp/admissions"].append(
-            {
-                "subject_id": self.subject,
-                "hadm_id": self.hadm,
-                "admittime": self.admit,
-                "dischtime": _stamp(self.leave),
-                "admission_type": "EW EMER.",
-                "admission_location": "EMERGENCY ROOM",
-                "discharge_location": "HOME",
-                "insurance": "Other",
-                "language": "ENGLISH",
-                "race": "UNKNOWN",
-                "edregtime": _stamp(arrived),
-                "edouttime": self.admit,
-                "hospital_expire_flag": 0,
-            }
-        )
+        self._add("hosp/admissions", self.hadm, admittime=self.admit, dischtime=_stamp(self.leave),
+                  edregtime=_stamp(arrived), edouttime=self.admit, **_ADMITTED)  # fmt: skip
         labs: list[Analyte] = []
         for name, exam in self.hospital.examinations.items():
             if exam.kind == "microbiology":
@@ -139,18 +129,19 @@ class _Admission:
                 labs += self._laboratory(exam)
             else:
                 self._report(exam)
-        self.tables["note/discharge"].append(
-            {
-                "note_id": f"{self.subject}-DS-{self.patient.admission + 2}",
-                "subject_id": self.subject,
-                "hadm_id": self.hadm,
-                "note_type": "DS",
-                "note_seq": self.patient.admission + 2,
-                "charttime": self.leave.strftime("%Y-%m-%d 00:00:00"),
-                "storetime": _stamp(self.leave),
-                "text": discharge_note(self.hospital, self.site, self.patient, labs),
-            }
-        )
+        text = discharge_note(self.hospital, self.site, self.patient, labs)
+        charted = self.leave.strftime("%Y-%m-%d 00:00:00")
+        self._note("discharge", self.hadm, self.patient.admission + 2, charted, self.leave, text)
+
+    def _add(self, table: str, hadm: int | str, **fields: Any) -> None:
+        self.tables[table].append({"subject_id": self.subject, "hadm_id": hadm} | fields)
+
+    def _note(self, table: str, hadm: int | str, number: int, charted: str, stored: datetime, text: str) -> str:
+        kind = "DS" if table == "discharge" else "RR"
+        note = f"{self.subject}-{kind}-{number}"
+        self._add(f"note/{table}", hadm, note_id=note, note_type=kind, note_seq=number, charttime=charted,
+                  storetime=_stamp(stored), text=text)  # fmt: skip
+        return note
 
     def _hadm(self) -> int | str:
         return "" if self.rng.random() < NO_ADMISSION_ID else self.hadm
@@ -172,86 +163,62 @@ class _Admission:
             if itemid in TWINS and self.rng.random() < 0.05:
                 itemid = TWINS[itemid]
             row = {
-                "subject_id": self.subject,
-                "hadm_id": hadm,
                 "specimen_id": specimen,
                 "itemid": itemid,
                 "charttime": _stamp(drawn),
                 "storetime": _stamp(drawn + timedelta(minutes=70)),
                 "value": analyte.value,
                 "valuenum": analyte.value if finding.intervals else "",
-                "valueuom": analyte.units or "",
-                "ref_range_lower": "" if analyte.low is None else analyte.low,
-                "ref_range_upper": "" if analyte.high is None else analyte.high,
-                "flag": analyte.flag or "",
+                "valueuom": analyte.units,
+                "ref_range_lower": analyte.low,
+                "ref_range_upper": analyte.high,
+                "flag": analyte.flag,
                 "priority": "STAT",
-                "comments": "",
             }
-            self.tables["hosp/labevents"].append(_soil(row, float(self.rng.random())))
+            self._add("hosp/labevents", hadm, **_soil(row, float(self.rng.random())))
 
     def _culture(self, exam: Examination, offered: bool) -> None:
         if not offered and self.rng.random() > 0.03:
             return
         state = self.patient.found[exam.name][0]
-        spec_id, spec_name, test_id, test_name = exam.specimen
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
+        spec_id, spec_name, test_id, test_name = exam.specimen
+        hadm, stored = self._hadm(), _stamp(drawn + timedelta(days=2))
         row = {
-            "subject_id": self.subject,
-            "hadm_id": self._hadm(),
             "micro_specimen_id": int(self.rng.integers(10**6, 10**7)),
             "chartdate": drawn.strftime("%Y-%m-%d 00:00:00"),
             "charttime": "" if self.rng.random() < 0.2 else drawn.strftime("%Y-%m-%d %H:%M:00"),
             "spec_itemid": spec_id,
             "spec_type_desc": spec_name,
             "test_seq": 1,
-            "storedate": _stamp(drawn + timedelta(days=2)),
-            "storetime": _stamp(drawn + timedelta(days=2)),
+            "storedate": stored,
+            "storetime": stored,
             "test_itemid": test_id,
             "test_name": test_name,
         }
-        events = self.tables["hosp/microbiologyevents"]
+        add = partial(self._add, "hosp/microbiologyevents", hadm, **row)
         if not offered:  # ordered but never done: no result
-            events.append(row | {"org_itemid": 90760, "org_name": "CANCELLED"})
+            add(org_itemid=90760, org_name="CANCELLED")
             return
         organism = (exam.findings[0].organisms or {}).get(state)
-        comment = write_report(exam, self.site, self.patient)
         if organism is None:
-            events.append(row | {"comments": comment + "  "})
+            add(comments=write_report(exam, self.site, self.patient) + "  ")
             return
-        found = row | {"org_itemid": organism[0], "org_name": organism[1], "isolate_num": 1}
         for ab_id, ab_name in _ANTIBIOTICS[: int(self.rng.integers(1, 4))]:
             sensitive = "S" if self.rng.random() < 0.85 else "R"
-            events.append(found | {"ab_itemid": ab_id, "ab_name": ab_name, "interpretation": sensitive})
+            add(org_itemid=organism[0], org_name=organism[1], isolate_num=1, ab_itemid=ab_id, ab_name=ab_name,
+                interpretation=sensitive)  # fmt: skip
 
     def _report(self, exam: Examination) -> None:
         self.reports += 1
         sequence = self.reports + 40 * self.patient.admission
         done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))
-        note = f"{self.subject}-RR-{sequence}"
-        self.tables["note/radiology"].append(
-            {
-                "note_id": note,
-                "subject_id": self.subject,
-                "hadm_id": self._hadm(),
-                "note_type": "RR",
-                "note_seq": sequence,
-                "charttime": _stamp(done),
-                "storetime": _stamp(done + timedelta(hours=1)),
-                "text": radiology_note(exam, self.site, self.patient),
-            }
-        )
-        for ordinal, (field, value) in enumerate(
-            (("exam_code", f"X{exam.name[:2].upper()}"), ("exam_name", exam.report)), 1
-        ):
-            self.tables["note/radiology_detail"].append(
-                {
-                    "note_id": note,
-                    "subject_id": self.subject,
-                    "field_name": field,
-                    "field_value": value,
-                    "field_ordinal": ordinal,
-                }
-            )
+        hadm, text = self._hadm(), radiology_note(exam, self.site, self.patient)
+        note = self._note("radiology", hadm, sequence, _stamp(done), done + timedelta(hours=1), text)
+        details = (("exam_code", f"X{exam.name[:2].upper()}"), ("exam_name", exam.report))
+        for ordinal, (name, value) in enumerate(details, 1):
+            row = {"note_id": note, "subject_id": self.subject, "field_name": name, "field_value": value}
+            self.tables["note/radiology_detail"].append(row | {"field_ordinal": ordinal})
 
 
 def _usual(finding) -> int:

@@ -14,10 +14,6 @@ from ..files import write_csv
 from .model import Examination, Hospital, Site
 from .sample import Patient, sample_patient, write_analytes, write_presentation, write_report
 
-CASE_COLUMNS = (
-    "case_id patient_id age sex chief_complaint present_illness past_history personal_history family_history "
-    "allergy_history discharge_diagnosis"
-)
 RESULT_COLUMNS = "case_id sequence category examination item value unit reference_low reference_high flag report"
 _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
 
@@ -36,7 +32,7 @@ def write_private(hospital: Hospital, out_dir: str | Path, cases: int, seed: int
             for row in _rows(exam, site, patient)
         ]
         results += [{"case_id": _case_id(patient), "sequence": n} | row for n, row in enumerate(rows, 1)]
-    write_csv(Path(out_dir) / "cases.csv", CASE_COLUMNS.split(), people)
+    write_csv(Path(out_dir) / "cases.csv", list(people[0]), people)
     write_csv(Path(out_dir) / "results.csv", RESULT_COLUMNS.split(), results)
 
 
@@ -79,8 +75,8 @@ def _quantity(analyte: Analyte) -> dict:
     return {
         "item": analyte.label,
         "value": analyte.value,
-        "unit": analyte.units or "",
-        "reference_low": "" if analyte.low is None else analyte.low,
-        "reference_high": "" if analyte.high is None else analyte.high,
+        "unit": analyte.units,
+        "reference_low": analyte.low,
+        "reference_high": analyte.high,
         "flag": flag,
     }

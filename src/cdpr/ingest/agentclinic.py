@@ -22,8 +22,7 @@ from .attrition import Attrition
 from .draft import Draft, Import
 from .error import IngestError
 from .flat_files import examination_name, files_at, is_absent, json_lines
-from .names import physical_key
-from .panels import panels
+from .names import panels, physical_key
 from .summary import one_line
 
 # A name made of these words only is a heading: it names no one examination.

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from ..cases import Analyte, format_analytes
 from .attrition import Attrition
-from .names import exam_key
-from .panels import ANY_LABEL, panels
+from .names import ANY_LABEL, exam_key, panels
 from .radiology import examination_heading, report_text
 from .summary import one_line, says_something
 from .tables import LONGEST_NOTE, Tables

@@ -1,11 +1,15 @@
-"""Examination keys of records, from the names that a source uses."""
+"""Examination keys of records, from the names that a source uses, and which analytes make up which examination."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from ..cases import PHYSICAL_SUFFIX, examinations
+from ..files import shipped_table
 from .summary import one_line
+
+ANY_LABEL = "*"
 
 
 def exam_key(name: str) -> str:
@@ -34,3 +38,21 @@ def _shortened(name: str) -> Iterable[str]:
 def add_text(results: dict[str, str], key: str, text: str) -> None:
     """Add a result; texts under one key follow one another."""
     results[key] = f"{results[key]} {text}" if key in results else text
+
+
+@functools.cache
+def panels() -> tuple[tuple[str, str, str, int, int], ...]:
+    """Rows of ``panels.csv`` in report order: (examination, label, fluid, place of the examination, place of the
+    label); label ``*`` takes what no other row of its fluid names.
+
+    Raises ValueError when one analyte stands in two examinations.
+    """
+    owner: dict[tuple[str, str], str] = {}
+    first: dict[str, int] = {}
+    rows = []
+    for place, row in enumerate(shipped_table("cdpr.ingest", "panels.csv")):
+        examination, label, fluid = row["examination"], row["label"], row["fluid"]
+        if owner.setdefault((label, fluid), examination) != examination:
+            raise ValueError(f"panels.csv: {label!r} ({fluid}) stands in {owner[label, fluid]!r} and {examination!r}")
+        rows.append((examination, label, fluid, first.setdefault(examination, place), place))
+    return tuple(rows)

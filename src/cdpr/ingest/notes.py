@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import NamedTuple
 
 from .physical import physical_results
 from .summary import one_line, says_something
@@ -61,21 +62,14 @@ _HEADING = re.compile(
 _HISTORY = ("History of Present Illness", "Past Medical History", "Personal History", "Family History")
 
 
-@dataclass(frozen=True)
-class _Heading:
-    """Where a heading starts and ends, and its number in :data:`_ALL`."""
+class _Heading(NamedTuple):
+    """Where a heading starts and ends, its number in :data:`_ALL`, what it opens, and whether it is a short form."""
 
     start: int
     end: int
     number: int
-
-    @property
-    def name(self) -> str | None:
-        return _ALL[self.number][1]
-
-    @property
-    def short(self) -> bool:
-        return self.number >= len(_HEADINGS)
+    name: str | None
+    short: bool
 
 
 _BULLET = re.compile(r"^\s*(?:#\s*\d{1,2}[.):]?(?=\s)|[-*#•]+\)?|\(?\d{1,2}[.)](?!\d)|[A-Z]\)(?=\s))\s*")
@@ -145,12 +139,7 @@ def note_sections(text: str) -> dict[str, str]:
 def _openings(text: str) -> tuple[list[_Heading], _Heading | None]:
     """The headings that open a section, and the one of the physical examination at presentation; a heading that
     stands twice in a row opens one section."""
-    headings = [
-        heading
-        for match in _headings(text)
-        if (heading := _Heading(match.start(), match.end(), int(match.lastgroup[1:])))
-        if ":" in match[0] or (_stands_out(match[0]) and not heading.short)
-    ]
+    headings = list(_headings(text))
     course = max((h.start for h in headings if h.name == "course"), default=len(text))  # one may tell of elsewhere
     full = {h.name for h in headings if not h.short and h.start < course}
     headings = [h for h in headings if not (h.short and h.name in full)]
@@ -164,12 +153,16 @@ def _openings(text: str) -> tuple[list[_Heading], _Heading | None]:
     return openings, examination
 
 
-def _headings(text: str) -> Iterator[re.Match[str]]:
-    """Headings, asked of those lines only that may be one: they have a colon or stand out."""
+def _headings(text: str) -> Iterator[_Heading]:
+    """Headings, asked of those lines only that may be one: they have a colon or stand out, which a short form may not
+    do alone."""
     start = 0
     for line in text.split("\n"):
         if (":" in line or _stands_out(line)) and (found := _HEADING.match(text, start)):
-            yield found
+            number = int(found.lastgroup[1:])
+            heading = _Heading(*found.span(), number, _ALL[number][1], number >= len(_HEADINGS))
+            if ":" in found[0] or (_stands_out(found[0]) and not heading.short):
+                yield heading
         start += len(line) + 1
 
 

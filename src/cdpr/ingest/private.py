@@ -22,12 +22,6 @@ from .error import IngestError
 from .flat_files import LONGEST_NAME, RawRow, Tell, csv_rows, json_lines, quoted, stop
 from .summary import CHINESE, one_line, patient_information, says_something
 
-CASE_COLUMNS = ("case_id", "patient_id", "age", "sex", "chief_complaint", "present_illness", "past_history",
-                "personal_history", "family_history", "allergy_history", "discharge_diagnosis")  # fmt: skip
-RESULT_COLUMNS = ("case_id", "sequence", "category", "examination", "item", "value", "unit", "reference_low",
-                  "reference_high", "flag", "report")  # fmt: skip
-FILLED = ("case_id", "discharge_diagnosis", "sequence", "category", "examination")
-CATEGORIES = ("lab", "culture", "imaging", "procedure", "physical")
 _HISTORY = {
     "chief_complaint": "Chief Complaint",
     "present_illness": "History of Present Illness",
@@ -36,6 +30,11 @@ _HISTORY = {
     "family_history": "Family History",
     "allergy_history": "Allergy History",
 }
+CASE_COLUMNS = ("case_id", "patient_id", "age", "sex", *_HISTORY, "discharge_diagnosis")
+RESULT_COLUMNS = ("case_id", "sequence", "category", "examination", "item", "value", "unit", "reference_low",
+                  "reference_high", "flag", "report")  # fmt: skip
+FILLED = ("case_id", "discharge_diagnosis", "sequence", "category", "examination")
+CATEGORIES = ("lab", "culture", "imaging", "procedure", "physical")
 _SEX = {"": "", "m": "M", "male": "M", "男": "M", "f": "F", "female": "F", "女": "F"}
 _FLAGS = {"": "", "N": "", "H": "abnormal", "L": "abnormal", "A": "abnormal", "↑": "abnormal", "↓": "abnormal"}
 _OLDEST = 129  # years

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cases import examinations
+from ..files import replacing
 from ..llm import Model, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from ..settings.data import Governance
 from ..settings.datasets import Structurer as StructurerSettings
@@ -263,9 +264,7 @@ def _json_object(answer: str) -> dict[str, Any] | None:
 def write_private(path: Path, text: str) -> None:
     """Write a file whole that its owner alone can read, in a folder that its owner alone can enter."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with os.fdopen(
-        os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8", errors="replace"
-    ) as out:
-        out.write(text)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with os.fdopen(os.open(partial, mode, 0o600), "w", encoding="utf-8", errors="replace") as out:
+            out.write(text)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,11 @@ class Tables:
         """
         path = self._find(name)
         self._paths.append(path)
-        header = self._columns(path) if path.suffix == ".parquet" else read_header(path)
+        quoted, parquet = _quoted(str(path)), path.suffix == ".parquet"
+        if parquet:
+            header = [row[0] for row in self.rows(f"DESCRIBE SELECT * FROM read_parquet({quoted})")]
+        else:
+            header = read_header(path)
         missing = [column for column in columns if column not in header]
         if missing:
             raise IngestError(
@@ -70,41 +75,32 @@ class Tables:
                 "use the table as its publisher wrote it", line=1, field=missing[0],
             )  # fmt: skip
         wanted = ", ".join(f'{_cleaned(column)} AS "{column}"' for column in columns)
-        if path.suffix == ".parquet":
-            source = f"read_parquet({_quoted(str(path))})"
-        else:
-            types = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
-            source = (
-                f"read_csv({_quoted(str(path))}, auto_detect=false, header=true, columns={{{types}}}, delim=',', "
-                f"quote='\"', escape='\"', max_line_size={longest_line})"
-            )
+        types = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
+        source = f"read_parquet({quoted})" if parquet else (
+            f"read_csv({quoted}, auto_detect=false, header=true, columns={{{types}}}, delim=',', quote='\"', "
+            f"escape='\"', max_line_size={longest_line})"
+        )  # fmt: skip
         self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS SELECT {wanted} FROM {source}")
         return path
 
-    def _columns(self, path: Path) -> list[str]:
-        """Column names of a Parquet file. Raises IngestError."""
-        told = self.rows(f"DESCRIBE SELECT * FROM read_parquet({_quoted(str(path))})")
-        return [row[0] for row in told]
-
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows of a query, fetched in batches. Raises IngestError for a table that is broken further down."""
-        yield from self._guarded(lambda: self._fetch(sql, parameters))
+        with self._explained():
+            cursor = self.connection.cursor().execute(sql, parameters)
+            while batch := cursor.fetchmany(_FETCH):
+                yield from batch
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Execute a statement. Raises IngestError like :meth:`rows`."""
-        for _ in self._guarded(lambda: iter(self.connection.execute(sql, parameters).fetchall())):
-            pass
+        with self._explained():
+            self.connection.execute(sql, parameters).fetchall()
 
-    def _fetch(self, sql: str, parameters: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        cursor = self.connection.cursor().execute(sql, parameters)
-        while batch := cursor.fetchmany(_FETCH):
-            yield from batch
-
-    def _guarded(self, work: Callable[[], Iterator[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
         import duckdb
 
         try:
-            yield from work()
+            yield
         except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
             raise self._explain(str(error)) from error
 

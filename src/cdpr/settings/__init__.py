@@ -8,23 +8,7 @@ from .shipped import project_folder
 from .variants import job_of, resolve_variant, seeds_of, shown, sweeps, value_at, variants
 
 __all__ = [
-    "AgentEntry",
-    "Experiments",
-    "Look",
-    "Settings",
-    "SettingsError",
-    "Sweep",
-    "Variant",
-    "digest",
-    "job_of",
-    "load_settings",
-    "merge",
-    "parse_settings",
-    "project_folder",
-    "resolve_variant",
-    "seeds_of",
-    "shown",
-    "sweeps",
-    "value_at",
-    "variants",
-]
+    "AgentEntry", "Experiments", "Look", "Settings", "SettingsError", "Sweep", "Variant", "digest", "job_of",
+    "load_settings", "merge", "parse_settings", "project_folder", "resolve_variant", "seeds_of", "shown", "sweeps",
+    "value_at", "variants",
+]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from .section import Section, key
 
@@ -17,7 +17,7 @@ class Continuation(Section):
         paper="a separate vLLM server initialized from the same weights and frozen for the entire run",
         decision="D2",
     )
-    lag: int = key(10, "Iterations after which a `lagged` continuation policy is brought up to date.", gt=0)
+    lag: PositiveInt = key(10, "Iterations after which a `lagged` continuation policy is brought up to date.")
     horizon_counts: Literal["after_candidate", "with_candidate"] = key(
         "after_candidate",
         "Whether the candidate action itself counts in H; the forced diagnosis never does.",
@@ -33,25 +33,21 @@ class Cache(Section):
         paper="rollouts not reused across iterations",
         decision="D3",
     )
-    capacity: int = key(
-        8192,
-        "States kept, least recently used first out.",
-        paper="The continuation cache has capacity 8192 entries",
-        gt=0,
+    capacity: PositiveInt = key(
+        8192, "States kept, least recently used first out.", paper="The continuation cache has capacity 8192 entries"
     )
     fill: Literal["partial", "strict"] = key(
         "partial",
         "`partial`: cached continuations are topped up to K; `strict`: used only when there are K.",
         decision="D3a",
     )
-    grow: int = key(
+    grow: NonNegativeInt = key(
         1,
         "Fresh continuations added whenever a state with K or more is read again, so that an unlucky estimate does "
         "not stay; 0: the paper's rule.",
         decision="D3",
-        ge=0,
     )
-    per_state: int = key(32, "Most continuations kept of one state.", gt=0)
+    per_state: PositiveInt = key(32, "Most continuations kept of one state.")
     reuse_group: bool = key(
         True,
         "Whether the group's own suffixes are continuations too.",
@@ -66,25 +62,22 @@ class Cache(Section):
 
 
 class Disagreement(Section):
-    tests: float = key(1, "Suffixes disagree when their examinations differ by this many.", decision="D9", ge=0)
-    cost_usd: float = key(10.0, "Suffixes disagree when their costs differ by this much.", decision="D9", ge=0)
-    unavailable: float = key(
-        1, "Suffixes disagree when their unavailable requests differ by this many.", decision="D9", ge=0
+    tests: NonNegativeFloat = key(1, "Suffixes disagree when their examinations differ by this many.", decision="D9")
+    cost_usd: NonNegativeFloat = key(10.0, "Suffixes disagree when their costs differ by this much.", decision="D9")
+    unavailable: NonNegativeFloat = key(
+        1, "Suffixes disagree when their unavailable requests differ by this many.", decision="D9"
     )
 
 
 class Credit(Section):
-    beta: float = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5", ge=0)
-    candidates: int = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4", gt=0)
-    continuations: int = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch", gt=0)
-    horizon: int = key(
-        3, "H: decisions of a continuation before a diagnosis is forced.", paper="continuation horizon H=3", gt=0
+    beta: NonNegativeFloat = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5")
+    candidates: PositiveInt = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4")
+    continuations: PositiveInt = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch")
+    horizon: PositiveInt = key(
+        3, "H: decisions of a continuation before a diagnosis is forced.", paper="continuation horizon H=3"
     )
-    samples: int = key(
-        8,
-        "n_s: next actions drawn to measure uncertainty.",
-        paper="n_s=8 action samples for uncertainty estimation",
-        gt=0,
+    samples: PositiveInt = key(
+        8, "n_s: next actions drawn to measure uncertainty.", paper="n_s=8 action samples for uncertainty estimation"
     )
     own_actions: Literal["counted", "apart"] = key(
         "counted",
@@ -121,7 +114,7 @@ class Credit(Section):
         paper="Eq. process reward: advantage over the average utility of the candidate set",
         decision="D5",
     )
-    clip: float = key(1.0, "c: bound of the process reward.", paper="clipped at +-c with c=1.0", gt=0)
+    clip: PositiveFloat = key(1.0, "c: bound of the process reward.", paper="clipped at +-c with c=1.0")
     clip_applies_to: Literal["each", "weighted", "sum"] = key(
         "each",
         "What is clipped to +-c: each R_proc, each beta R_proc, or beta times a trajectory's aggregate.",
@@ -153,12 +146,11 @@ class Credit(Section):
 
 
 class Comparators(Section):
-    correctness_weight: float = key(
+    correctness_weight: PositiveFloat = key(
         1.0,
         "Weight of correctness in the return of utility-GRPO, VinePPO, GiGPO and all-actions credit; larger is "
         "the same as smaller lambdas.",
-        gt=0,
     )
-    continuations: int = key(4, "Whole continuations drawn at every state by VinePPO and all-actions credit.", gt=0)
-    gigpo_weight: float = key(1.0, "Weight of GiGPO's step-level advantage (omega).", ge=0)
+    continuations: PositiveInt = key(4, "Whole continuations drawn at every state by VinePPO and all-actions credit.")
+    gigpo_weight: NonNegativeFloat = key(1.0, "Weight of GiGPO's step-level advantage (omega).")
     gigpo_discount: float = key(1.0, "Discount of GiGPO's return to go.", gt=0, le=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import Field, NonNegativeInt, PositiveInt, create_model
 
 from .datasets import DATASETS, Source, benchmark_of
 from .section import Section, key
@@ -74,11 +74,11 @@ class _Data(Section):
     price_overrides: str | None = key(
         None, "CSV of your own prices (`examination,price_usd,billing_group`); they take precedence over all others."
     )
-    train_cases: int = key(12512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV", gt=0)
-    validation_cases: int = key(
-        200, "Cases held out for learning curves; the paper names a validation split without a size.", ge=0
+    train_cases: PositiveInt = key(12512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV")
+    validation_cases: NonNegativeInt = key(
+        200, "Cases held out for learning curves; the paper names a validation split without a size."
     )
-    test_cases: int = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases", gt=0)
+    test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
     split_seed: int = key(0, "Seed of the split by patient.")
 
     def source(self, dataset: str) -> Source:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pydantic import Field, field_serializer, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_serializer, model_validator
 
 from .section import Section, key
 
@@ -60,22 +60,18 @@ class Structurer(Section):
         "OpenAI-compatible server; empty: regular expressions alone. It may only copy from the note.",
     )
     name: str | None = key(None, "Name of the model on the server.")
-    max_tokens: int = key(512, "Tokens of one answer.", gt=0)
-    at_once: int = key(8, "Notes that a server is asked about at the same time.", gt=0)
+    max_tokens: PositiveInt = key(512, "Tokens of one answer.")
+    at_once: PositiveInt = key(8, "Notes that a server is asked about at the same time.")
 
 
 class MimicSource(AgreementSource):
-    hours_before_admission: float = key(
-        24.0,
-        "Events from this many hours before admission until admission are the initial workup.",
-        decision="D22",
-        gt=0,
+    hours_before_admission: PositiveFloat = key(
+        24.0, "Events from this many hours before admission until admission are the initial workup.", decision="D22"
     )
-    hours_after_admission: float = key(
+    hours_after_admission: NonNegativeFloat = key(
         0.0,
         "Events up to this many hours after admission count too; emergency workups often cross the moment of it.",
         decision="D22",
-        ge=0,
     )
     held_specimens: Literal["keep", "drop"] = key(
         "keep",
@@ -84,8 +80,8 @@ class MimicSource(AgreementSource):
         decision="D24",
     )
     structurer: Structurer = Field(default_factory=Structurer, description="Help for notes in free form.")
-    memory_gb: float = key(4.0, "Memory of the table engine; what is larger goes to disk.", gt=0)
-    threads: int = key(2, "Threads of the table engine; as many processes read notes.", gt=0)
+    memory_gb: PositiveFloat = key(4.0, "Memory of the table engine; what is larger goes to disk.")
+    threads: PositiveInt = key(2, "Threads of the table engine; as many processes read notes.")
 
     @property
     def paths(self) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel
 
+from ..files import write_text
 from .load import merge, parse_settings
 from .schema import Settings
 
@@ -28,43 +29,6 @@ _CONFIG_HEAD = f"""\
 # yaml-language-server: $schema={SCHEMA}
 # What a run is made of. Edit values here, or put the few that you change in a file of their own and add
 # `--configfile yours.yaml`. Comments and schema are generated from src/cdpr/settings (`cdpr config --write`).
-"""
-
-_REFERENCE_HEAD = """\
-# Settings
-
-Generated from `src/cdpr/settings/schema.py` by `cdpr config --write`; do not edit. Every key can be changed in
-`config.yaml`, in an overlay (`snakemake --configfile config/small_gpu.yaml`), or for one run with
-`snakemake --config training='{steps: 20}'`. An unknown key is an error that names the nearest valid one.
-
-| overlay | for |
-|---|---|
-| (none) | the demo: synthetic hospital, tiny policy, a laptop |
-| `config/ci.yaml` | everything in miniature, for tests |
-| `config/small_gpu.yaml` | a small real model on one GPU |
-| `config/paper.yaml` | the paper's own scale and constants |
-| `config/verl_cpu.yaml` | the demo with the engine verl, without a GPU |
-
-*Default* is the value in `config.yaml`; where the paper's own value differs it stands in brackets. *Source* quotes the
-paper; *D…* names the entry of [`docs/deviations.md`](../docs/deviations.md) that explains a choice.
-"""
-
-
-_EXPERIMENTS = """
-## `experiments`
-
-What is trained, with which seeds, and the table or figure that shows it: `workflow/experiments.yaml`, which is read
-beneath `config.yaml`. An overlay may add to it below the same keys, for example
-
-```yaml
-experiments:
-  variants:
-    eager: {label: "CDPR, beta = 0.7", change: {credit.beta: 0.7, credit.threshold: 0.25}, feeds: [ablations], seeds: 1}
-  sweeps:
-    beta: {values: [0.0, 0.1, 0.25, 0.75, 1.0]}
-```
-
-`experiments.points` bounds the points of every sweep (empty: all).
 """
 
 
@@ -84,30 +48,31 @@ class Key:
 
 def demo_settings() -> Settings:
     """The demo: the schema's values with ``demo.yaml`` over them."""
-    text = resources.files(__package__).joinpath("demo.yaml").read_text(encoding="utf-8")
-    return parse_settings(merge(Settings().model_dump(), yaml.safe_load(text)), "demo.yaml")
+    return parse_settings(merge(Settings().model_dump(), yaml.safe_load(_beside("demo.yaml"))), "demo.yaml")
 
 
-def keys(model: type[BaseModel] = Settings, at: tuple[str, ...] = ()) -> Iterator[Key]:
+def _beside(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def keys() -> Iterator[Key]:
     """Every section and setting, in the order of the schema."""
-    yield from _keys(model, demo_settings(), Settings(), at)
+    yield from _keys(demo_settings(), Settings())
 
 
-def _keys(model: type[BaseModel], demo: BaseModel, faithful: BaseModel, at: tuple[str, ...]) -> Iterator[Key]:
-    written, own_values = demo.model_dump(), faithful.model_dump()
-    for name, field in model.model_fields.items():
-        value, own = getattr(demo, name), getattr(faithful, name)
+def _keys(demo: BaseModel, faithful: BaseModel, at: tuple[str, ...] = ()) -> Iterator[Key]:
+    written, own = demo.model_dump(), faithful.model_dump()
+    for name, field in type(demo).model_fields.items():
+        value = getattr(demo, name)
         section = isinstance(value, BaseModel)
-        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        extra = field.json_schema_extra or {}
         if "file" in extra:  # it has one of its own
             continue
-        yield Key(
-            (*at, name), field.description or "", None if section else written[name],
-            None if section else own_values[name],
-            _kind(field.annotation), str(extra.get("paper", "")), str(extra.get("decision", "")), section,
-        )  # fmt: skip
+        values = (None, None) if section else (written[name], own[name])
+        yield Key((*at, name), field.description or "", *values, _kind(field.annotation), extra.get("paper", ""),
+                  extra.get("decision", ""), section)  # fmt: skip
         if section:
-            yield from _keys(type(value), value, own, (*at, name))
+            yield from _keys(value, getattr(faithful, name), (*at, name))
 
 
 def render_config() -> str:
@@ -132,17 +97,15 @@ def render_schema() -> str:
 
 def render_reference() -> str:
     """Text of ``config/README.md``: one table per section."""
-    lines = [_REFERENCE_HEAD]
     table = "| key | default | values | what it does | source |\n|---|---|---|---|---|"
-    lines += ["## Top level\n", table]
-    lines += [_row(key) for key in keys() if len(key.path) == 1 and not key.is_section]
-    for section in [key for key in keys() if key.is_section]:
-        inside = [key for key in keys() if key.path[:-1] == section.path and not key.is_section]
+    every = list(keys())
+    lines = ["## Top level\n", table, *(_row(key) for key in every if len(key.path) == 1 and not key.is_section)]
+    for section in [key for key in every if key.is_section]:
+        inside = [key for key in every if key.path[:-1] == section.path and not key.is_section]
         lines.append(f"\n## `{'.'.join(section.path)}`\n\n{section.description}")
         if inside:
             lines += ["", table, *map(_row, inside)]
-    lines.append(_EXPERIMENTS)
-    return "\n".join(lines) + "\n"
+    return _beside("reference.md").replace("{tables}", "\n".join(lines))
 
 
 def files() -> dict[str, str]:
@@ -153,20 +116,17 @@ def files() -> dict[str, str]:
 def write(root: Path) -> list[str]:
     """Write all generated files below ``root``; returns their paths."""
     for name, text in files().items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_text(root / name, text)
     return list(files())
 
 
 def check(root: Path) -> list[str]:
     """Paths of generated files that are missing or differ from what the schema says."""
-    stale = []
-    for name, text in files().items():
-        path = root / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
-    return stale
+    return [
+        name
+        for name, text in files().items()
+        if not (root / name).exists() or (root / name).read_text(encoding="utf-8") != text
+    ]
 
 
 def _comment(key: Key) -> str:

@@ -77,13 +77,11 @@ def _explain(problem: Mapping[str, Any]) -> str:
 def _nearest(path: Sequence[str]) -> str | None:
     everywhere = known_keys(Settings)
     siblings = [k for k in everywhere if k.split(".")[:-1] == list(path[:-1])]
-    names = {k.split(".")[-1]: k for k in siblings}
-    close = difflib.get_close_matches(path[-1], names, n=1, cutoff=0.5)
-    if close:
-        return names[close[0]]
-    ends = {k.split(".")[-1]: k for k in everywhere}
-    close = difflib.get_close_matches(path[-1], ends, n=1, cutoff=0.75)
-    return ends[close[0]] if close else None
+    for among, cutoff in ((siblings, 0.5), (everywhere, 0.75)):
+        names = {k.rpartition(".")[2]: k for k in among}
+        if close := difflib.get_close_matches(path[-1], names, n=1, cutoff=cutoff):
+            return names[close[0]]
+    return None
 
 
 def known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:

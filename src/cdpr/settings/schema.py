@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from .agents import AGENTS_FILE, AgentEntry, shipped_agents
 from .algorithms import check_algorithm
 from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
-from .section import Section, key
+from .section import Section, Share, key
 from .verl import Verl
 
 
@@ -27,12 +27,12 @@ class Paths(Section):
 
 class HospitalSettings(Section):
     seed: int = key(11, "Seed of the synthetic patients; the demo was tuned on those of seed 7.")
-    mimic_patients: int = key(12600, "Patients behind the MIMIC-format files; some have several admissions.", gt=0)
-    clinicalbench_cases: int = key(
-        600, "Cases written in ClinicalBench format.", paper="Datasets: 1,500 real cases", gt=0
+    mimic_patients: PositiveInt = key(12600, "Patients behind the MIMIC-format files; some have several admissions.")
+    clinicalbench_cases: PositiveInt = key(
+        600, "Cases written in ClinicalBench format.", paper="Datasets: 1,500 real cases"
     )
-    private_cases: int = key(
-        500, "Cases written in the private-hospital format.", paper="Datasets: 952 inpatient cases", gt=0
+    private_cases: PositiveInt = key(
+        500, "Cases written in the private-hospital format.", paper="Datasets: 952 inpatient cases"
     )
 
 
@@ -43,8 +43,8 @@ class Costs(Section):
         "paper's sample record take precedence.",
         paper="appendix, Unified examination cost",
     )
-    fallback_usd: float = key(
-        5.0, "Price of an examination that maps to no code.", paper="sample record: unmapped items stand at 5.00", ge=0
+    fallback_usd: NonNegativeFloat = key(
+        5.0, "Price of an examination that maps to no code.", paper="sample record: unmapped items stand at 5.00"
     )
     group_price: Literal["max", "sum", "first"] = key(
         "max",
@@ -60,7 +60,7 @@ class Prompt(Section):
         paper="appendix, Prompt Templates",
     )
     common_diagnoses: bool = key(True, "Whether the full prompt lists the 17 common diagnoses.", decision="D19")
-    max_observation_chars: int = key(4000, "Longer results are cut in the middle, and counted.", gt=0)
+    max_observation_chars: PositiveInt = key(4000, "Longer results are cut in the middle, and counted.")
 
 
 class Tests(Section):
@@ -73,11 +73,10 @@ class Tests(Section):
 
 
 class Environment(Section):
-    max_turns: int = key(
+    max_turns: PositiveInt = key(
         8,
         "Assistant turns before a diagnosis is forced.",
         paper="multi-turn rollouts capped at 8 assistant turns per trajectory",
-        gt=0,
     )
     forced_turn: Literal["within", "extra"] = key(
         "within",
@@ -102,11 +101,11 @@ class Environment(Section):
 
 
 class TinyModel(Section):
-    hidden_size: int = key(128, "Width.", gt=0)
-    layers: int = key(2, "Transformer blocks.", gt=0)
-    heads: int = key(4, "Query heads.", gt=0)
-    kv_heads: int = key(1, "Key-value heads.", gt=0)
-    intermediate_size: int = key(384, "Width of the feed-forward layer.", gt=0)
+    hidden_size: PositiveInt = key(128, "Width.")
+    layers: PositiveInt = key(2, "Transformer blocks.")
+    heads: PositiveInt = key(4, "Query heads.")
+    kv_heads: PositiveInt = key(1, "Key-value heads.")
+    intermediate_size: PositiveInt = key(384, "Width of the feed-forward layer.")
     vocab_size: int = key(1600, "Tokens of the byte-level BPE trained on the corpus.", gt=300)
     seed: int = key(0, "Seed of the initial weights.")
 
@@ -123,57 +122,53 @@ class Policy(Section):
         "Where the torch trainer and evaluation compute; `auto`: on the GPU if there is one, the embedded model on the "
         "CPU, where it is as fast and repeats its draws bit by bit.",
     )
-    max_prompt_tokens: int = key(2048, "Longest initial prompt.", paper="a maximum prompt length of 2048 tokens", gt=0)
-    max_response_tokens: int = key(
-        4096, "Tokens of all turns and observations together.", paper="a maximum response length of 4096 tokens", gt=0
+    max_prompt_tokens: PositiveInt = key(
+        2048, "Longest initial prompt.", paper="a maximum prompt length of 2048 tokens"
     )
-    max_turn_tokens: int = key(16, "Tokens of one assistant turn.", gt=0)
+    max_response_tokens: PositiveInt = key(
+        4096, "Tokens of all turns and observations together.", paper="a maximum response length of 4096 tokens"
+    )
+    max_turn_tokens: PositiveInt = key(16, "Tokens of one assistant turn.")
 
 
 class Clinician(Section):
-    wasteful: float = key(
+    wasteful: Share = key(
         0.3,
         "Probability that the demonstrating clinician orders an examination at random instead of an informative one.",
-        ge=0,
-        le=1,
     )
-    wrong: float = key(0.05, "Probability that the clinician commits to a random plausible diagnosis.", ge=0, le=1)
-    confidence: float = key(0.80, "Posterior probability at which the clinician stops.", ge=0, le=1)
+    wrong: Share = key(0.05, "Probability that the clinician commits to a random plausible diagnosis.")
+    confidence: Share = key(0.80, "Posterior probability at which the clinician stops.")
 
 
 class WarmStart(Section):
-    cases: int = key(
+    cases: PositiveInt = key(
         12000,
         "Training cases whose workups are demonstrated: the first of the split; reinforcement "
         "learning takes the others.",
-        gt=0,
     )
-    static_share: float = key(
+    static_share: Share = key(
         0.03,
         "Share of demonstrations that show the whole record at once, so that static "
         "diagnosis is a task the policy knows.",
-        ge=0,
-        le=1,
     )
-    demonstrations_per_case: int = key(1, "Workups shown of each case, differing in the clinician's whims.", gt=0)
-    epochs: int = key(6, "Passes over the demonstrations.", gt=0)
-    threads: int = key(2, "Torch threads.", gt=0)
-    batch_size: int = key(24, "Demonstrations a step.", gt=0)
-    learning_rate: float = key(2e-3, "Peak learning rate (cosine).", gt=0)
+    demonstrations_per_case: PositiveInt = key(1, "Workups shown of each case, differing in the clinician's whims.")
+    epochs: PositiveInt = key(6, "Passes over the demonstrations.")
+    threads: PositiveInt = key(2, "Torch threads.")
+    batch_size: PositiveInt = key(24, "Demonstrations a step.")
+    learning_rate: PositiveFloat = key(2e-3, "Peak learning rate (cosine).")
     seed: int = key(0, "Seed of demonstrations and batches.")
     clinician: Clinician = Field(default_factory=Clinician, description="The wasteful, sometimes wrong demonstrator.")
 
 
 class Utility(Section):
-    lambda_test: float = key(0.05, "Price of one examination.", paper="lambda_test = 0.05", ge=0)
-    lambda_cost: float = key(0.02, "Price of one cost unit.", paper="lambda_cost = 0.02", ge=0)
-    lambda_na: float = key(0.10, "Price of one unavailable or unparsable request.", paper="lambda_na = 0.10", ge=0)
-    cost_unit_usd: float = key(
+    lambda_test: NonNegativeFloat = key(0.05, "Price of one examination.", paper="lambda_test = 0.05")
+    lambda_cost: NonNegativeFloat = key(0.02, "Price of one cost unit.", paper="lambda_cost = 0.02")
+    lambda_na: NonNegativeFloat = key(0.10, "Price of one unavailable or unparsable request.", paper="lambda_na = 0.10")
+    cost_unit_usd: PositiveFloat = key(
         1.0,
         "US dollars in one cost unit. At the paper's own operating point raw dollars "
         "put the optimum at never testing; see docs/deviations.md.",
         decision="D10",
-        gt=0,
     )
 
 
@@ -189,41 +184,42 @@ class Training(Section):
         "empty: all that the warm start did not take.",
         gt=0,
     )
-    group_size: int = key(4, "n: trajectories per case.", paper="n=4 rollouts per prompt", gt=0)
-    prompts_per_batch: int = key(16, "Cases per iteration.", paper="a global training batch of 16 prompts", gt=0)
+    group_size: PositiveInt = key(4, "n: trajectories per case.", paper="n=4 rollouts per prompt")
+    prompts_per_batch: PositiveInt = key(16, "Cases per iteration.", paper="a global training batch of 16 prompts")
     steps: int | None = key(100, "Optimiser iterations; empty: as many as `epochs` gives.", gt=0)
-    epochs: int = key(3, "Passes over the training cases when `steps` is empty.", paper="We run 3 epochs", gt=0)
-    learning_rate: float = key(5e-6, "Learning rate of the actor.", paper="learning rate 5e-6", gt=0)
-    weight_decay: float = key(0.01, "Decoupled weight decay (verl's default).", ge=0)
-    max_grad_norm: float = key(1.0, "Gradient clipping (verl's default).", gt=0)
-    mini_batch_prompts: int = key(16, "Cases per optimiser step.", paper="a PPO mini-batch of 16", gt=0)
-    micro_batch: int = key(
+    epochs: PositiveInt = key(3, "Passes over the training cases when `steps` is empty.", paper="We run 3 epochs")
+    learning_rate: PositiveFloat = key(5e-6, "Learning rate of the actor.", paper="learning rate 5e-6")
+    weight_decay: NonNegativeFloat = key(0.01, "Decoupled weight decay (verl's default).")
+    max_grad_norm: PositiveFloat = key(1.0, "Gradient clipping (verl's default).")
+    mini_batch_prompts: PositiveInt = key(16, "Cases per optimiser step.", paper="a PPO mini-batch of 16")
+    micro_batch: PositiveInt = key(
         8,
         "Trajectories of one forward and backward pass; changes memory and speed only.",
         paper="a per-GPU PPO micro-batch of 8",
-        gt=0,
     )
-    inner_epochs: int = key(1, "Passes over a batch.", paper="a single PPO inner epoch", gt=0)
-    clip_ratio: float = key(0.2, "Epsilon of the clipped surrogate (verl's default).", gt=0)
+    inner_epochs: PositiveInt = key(1, "Passes over a batch.", paper="a single PPO inner epoch")
+    clip_ratio: PositiveFloat = key(0.2, "Epsilon of the clipped surrogate (verl's default).")
     dual_clip: float = key(3.0, "Lower bound of the loss for negative advantages (verl's default).", gt=1)
     loss_aggregation: Literal["token_mean", "sequence_sum"] = key(
         "token_mean",
         "`token_mean`: verl's default; `sequence_sum`: the sum over t of the paper's equation.",
         decision="loss aggregation",
     )
-    temperature: float = key(1.0, "Sampling temperature of rollouts.", gt=0)
+    temperature: PositiveFloat = key(1.0, "Sampling temperature of rollouts.")
     normalise: Literal["group_std", "none", "floor"] = key(
         "group_std",
         "Division of the group-centred score: by the group's standard deviation, by nothing, or by "
         "the larger of it and `normalise_floor`.",
         paper="Group-relative Advantage",
     )
-    normalise_floor: float = key(0.25, "Smallest divisor under `normalise: floor`.", gt=0)
-    save_every: int = key(200, "Iterations between checkpoints.", paper="save/evaluate every 200 optimizer steps", gt=0)
-    validate_every: int = key(
-        200, "Iterations between validations.", paper="save/evaluate every 200 optimizer steps", gt=0
+    normalise_floor: PositiveFloat = key(0.25, "Smallest divisor under `normalise: floor`.")
+    save_every: PositiveInt = key(
+        200, "Iterations between checkpoints.", paper="save/evaluate every 200 optimizer steps"
     )
-    threads: int = key(1, "Torch threads of one training job.", gt=0)
+    validate_every: PositiveInt = key(
+        200, "Iterations between validations.", paper="save/evaluate every 200 optimizer steps"
+    )
+    threads: PositiveInt = key(1, "Torch threads of one training job.")
     engine: Literal["torch", "verl"] = key(
         "torch",
         "Who trains: `torch`, in this process, or `verl`, on GPUs with rollout servers (docs/design/verl.md). "
@@ -245,7 +241,7 @@ class Evaluation(Section):
         "Tables and figures are made of what is there now; what is missing becomes a labelled hole. Otherwise they "
         "wait for all of it.",
     )
-    bootstrap: int = key(2000, "Resamples of every bootstrap interval.", gt=0)
+    bootstrap: PositiveInt = key(2000, "Resamples of every bootstrap interval.")
     seed: int = key(0, "Seed of sampled decoding and of resampling.")
 
 
@@ -253,8 +249,8 @@ class SmokeReal(Section):
     model: str | None = key(
         None, "Hugging Face folder of the acting model; empty: SmolLM2-135M from the `local-llm` extra."
     )
-    cases: int = key(4, "Cases on which the model acts; reference policies take all.", gt=0)
-    max_turn_tokens: int = key(160, "Tokens of one of its turns.", gt=0)
+    cases: PositiveInt = key(4, "Cases on which the model acts; reference policies take all.")
+    max_turn_tokens: PositiveInt = key(160, "Tokens of one of its turns.")
 
 
 class Tracking(Section):
@@ -263,7 +259,7 @@ class Tracking(Section):
 
 
 class Analysis(Section):
-    cases: int = key(12, "Validation cases worked up, one group each.", gt=0)
+    cases: PositiveInt = key(12, "Validation cases worked up, one group each.")
     truth: int = key(256, "Whole continuations of every state behind the true advantage.", gt=1)
     replicates: int = key(4, "How often every estimate is repeated with new random numbers.", gt=1)
     seed: int = key(0, "Seed of workups, truth and replicates.")

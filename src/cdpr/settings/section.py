@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
+
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def key(default: Any, description: str, *, paper: str = "", decision: str = "", **bounds: Any) -> Any:
     """A documented setting; ``paper`` is the sentence or section that it comes from."""
     extra: JsonDict = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
-    if isinstance(default, (dict, list)):
-        return Field(
-            default_factory=lambda: type(default)(default),
-            description=description,
-            json_schema_extra=extra or None,
-            **bounds,
-        )
-    return Field(default, description=description, json_schema_extra=extra or None, **bounds)
+    given = {"default_factory": default.copy} if isinstance(default, (dict, list)) else {"default": default}
+    return Field(**given, description=description, json_schema_extra=extra or None, **bounds)
 
 
 class SettingsError(ValueError):

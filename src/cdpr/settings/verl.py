@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from .section import Section, key
+from .section import Section, Share, key
 
 
 class FrozenServer(Section):
@@ -29,26 +29,25 @@ class FrozenServer(Section):
         "for the entire run",
     )
     name: str | None = key(None, "Name of the model on that server; empty: the folder `policy.model`.")
-    gpus: int = key(1, "GPUs of a frozen server that verl starts; used with neither `url` nor `beside`.", gt=0)
+    gpus: PositiveInt = key(1, "GPUs of a frozen server that verl starts; used with neither `url` nor `beside`.")
     memory: float = key(
         0.2,
         "Share of every training GPU's memory that a server at `url` or `beside` takes there; 0: it runs elsewhere.",
         ge=0,
         lt=1,
     )
-    retries: int = key(
+    retries: NonNegativeInt = key(
         10,
         "Further tries of a request that a server at `url` or `beside` did not answer, after 1, 2, 4 ... 30 seconds.",
-        ge=0,
     )
-    at_once: int = key(256, "Requests that are open at a server at `url` or `beside` at the same time.", gt=0)
+    at_once: PositiveInt = key(256, "Requests that are open at a server at `url` or `beside` at the same time.")
 
 
 class Verl(Section):
-    nodes: int = key(1, "Machines.", gt=0)
-    gpus_per_node: int = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs", gt=0)
-    gpu_memory_gb: float = key(
-        96.0, "Memory of one GPU in GB (an H20 has 96); the plan is held against it.", paper="NVIDIA H20 GPUs", gt=0
+    nodes: PositiveInt = key(1, "Machines.")
+    gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")
+    gpu_memory_gb: PositiveFloat = key(
+        96.0, "Memory of one GPU in GB (an H20 has 96); the plan is held against it.", paper="NVIDIA H20 GPUs"
     )
     strategy: Literal["fsdp", "fsdp2"] = key(
         "fsdp", "How the trained model is spread over GPUs.", paper="bfloat16 parameters with FSDP"
@@ -65,15 +64,15 @@ class Verl(Section):
         "speed only.",
     )
     offload: bool = key(False, "Keep weights and optimiser state in main memory while the GPU serves rollouts.")
-    lora_rank: int = key(0, "Rank of LoRA adapters; 0: all weights are trained.", ge=0)
-    lora_alpha: int = key(32, "Scale of LoRA adapters.", gt=0)
+    lora_rank: NonNegativeInt = key(0, "Rank of LoRA adapters; 0: all weights are trained.")
+    lora_alpha: PositiveInt = key(32, "Scale of LoRA adapters.")
     rollout: Literal["vllm", "sglang", "cpu"] = key(
         "sglang",
         "Server of the trained policy; `cpu`: our own sampler, for small proofs without a GPU.",
         paper="Rollouts are served by SGLang ..., asynchronous mode",
     )
     rollout_memory: float = key(0.4, "Share of a GPU's memory that the rollout server takes.", gt=0, lt=1)
-    tensor_parallel: int = key(2, "GPUs of one rollout server.", paper="a tensor-parallel size of 2", gt=0)
+    tensor_parallel: PositiveInt = key(2, "GPUs of one rollout server.", paper="a tensor-parallel size of 2")
     quantization: Literal["none", "fp8"] = key(
         "fp8", "Number format of rollouts; training is never quantised.", paper="SGLang with FP8 quantization"
     )
@@ -84,11 +83,8 @@ class Verl(Section):
         decision="D25",
     )
     correction_limit: float = key(2.0, "Largest importance weight.", decision="D25", gt=1)
-    timeout_s: float = key(600.0, "Seconds that one call of a model may take before its episode fails.", gt=0)
-    max_failed: float = key(
-        0.1,
-        "Share of failed episodes or continuations in a step from which the run stops, its state saved.",
-        ge=0,
-        le=1,
+    timeout_s: PositiveFloat = key(600.0, "Seconds that one call of a model may take before its episode fails.")
+    max_failed: Share = key(
+        0.1, "Share of failed episodes or continuations in a step from which the run stops, its state saved."
     )
     frozen: FrozenServer = Field(default_factory=FrozenServer, description="Who continues counterfactual workups.")

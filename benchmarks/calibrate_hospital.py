@@ -1,6 +1,6 @@
 """Reference numbers of the model itself, on sampled patients and without files.
 
-``python -m cdpr.hospital.calibrate --cases 1000`` prints, for each reference policy, accuracy, issued
+``python benchmarks/calibrate_hospital.py --cases 1000`` prints, for each reference policy, accuracy, issued
 examinations (AEN), cost (AEC), unavailable requests and utility under the paper's lambdas. Prices are the
 rough ones of the model's files; the pipeline's own come from the cost catalogue.
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..settings.datasets import IN_DOMAIN
-from .model import load_hospital
-from .posterior import Diagnostician
-from .sample import Patient, sample_patient
+from cdpr.hospital.model import load_hospital
+from cdpr.hospital.posterior import Diagnostician
+from cdpr.hospital.sample import Patient, sample_patient
+from cdpr.settings.datasets import IN_DOMAIN
 
 
 @dataclass
