@@ -64,7 +64,7 @@ def write_sample_case(settings: Settings, job: Job) -> None:
     for evaluations that do not belong to these cases.
     """
     sheet = sample_sheet(settings, results_folder(settings, job), job.inputs["cases"])
-    sheet.write(job.out["csv"].with_suffix(""))
+    sheet.write(job.out)
 
 
 def sample_sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:

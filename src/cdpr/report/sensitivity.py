@@ -12,9 +12,9 @@ import numpy as np
 from ..evaluation.metrics import Estimate, Summary
 from ..files import write_text
 from ..job import Job
+from ..results.frame import Cells, line, long_table
 from ..results.methods import IN_DOMAIN, OURS, Method, trained
 from ..results.results import Hole, Results, results_folder
-from ..results.rows import Cells, line, long_table
 from ..results.table import Table, number, to_csv
 from ..settings import Settings, Sweep, job_of, seeds_of, sweeps, value_at
 from . import style

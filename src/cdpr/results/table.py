@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from ..files import with_suffix, write_text
+from ..files import write_text
 
 Value = float | int | str | None
 # How a cell stands out: among the rows of its column, as a sum, or (on the page) in whose favour a difference is.
@@ -110,15 +110,13 @@ class Sheet:
     plain: Table
     printed: Sequence[Table] = ()
 
-    def write(self, stem: str | Path) -> list[Path]:
-        """Write ``stem`` + ``.csv`` (the plain numbers), ``.md`` and ``.tex``."""
+    def write(self, out: Mapping[str, Path]) -> None:
+        """Write ``csv`` (the plain numbers), ``md`` and ``tex`` to their paths."""
         printed = self.printed or [table for _, table in self.parts]
-        forms = {
-            ".csv": to_csv(self.plain),
-            ".md": markdown_page(self.title, [(heading, to_markdown(table)) for heading, table in self.parts]),
-            ".tex": "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printed)),
-        }
-        return [write_text(with_suffix(stem, suffix), text) for suffix, text in forms.items()]
+        write_text(out["csv"], to_csv(self.plain))
+        pieces = [(heading, to_markdown(table)) for heading, table in self.parts]
+        write_text(out["md"], markdown_page(self.title, pieces))
+        write_text(out["tex"], "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printed)))
 
 
 @dataclass(frozen=True)
