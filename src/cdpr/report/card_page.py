@@ -18,7 +18,7 @@ def card_parts(card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
     return [
         ("What it is", _about(card)),
         ("Counts and splits", _splits(card)),
-        ("Selection", [_funnel(card)]),
+        ("Selection", [_attrition(card)]),
         ("What gave the diagnosis away", [_leaks(card)]),
         ("Rows behind the examinations", [_events(card)]),
         ("Distributions per case", [_distributions(card)]),
@@ -67,7 +67,7 @@ def _splits(card: Mapping[str, Any]) -> list[Block]:
                          card["splits"])]  # fmt: skip
 
 
-def _funnel(card: Mapping[str, Any]) -> Block:
+def _attrition(card: Mapping[str, Any]) -> Block:
     read = card["counts"]["read"]
     rows = [
         {"rule": "cases read", "left": read},
