@@ -135,6 +135,5 @@ def _legend(part: SubFigure, panel: Axes) -> None:
 
 
 def _hollow(panel: Axes, rows: Rows, x: str, y: str, colour: str, marker: str) -> None:
-    for row in rows:
-        if row["default"]:
-            panel.plot(row[x], row[y], color=colour, marker=marker, markersize=3.5, markerfacecolor="white", zorder=3)
+    for row in (row for row in rows if row["default"]):
+        panel.plot(row[x], row[y], color=colour, marker=marker, markersize=3.5, markerfacecolor="white", zorder=3)

@@ -49,6 +49,8 @@ def twins(settings: Settings) -> dict[str, str]:
 
 def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[Agreement]:
     """How the curves of a variant compare; nothing where one of the engines has no curve."""
+    from scipy.stats import t
+
     if not verl.runs or not torch.runs:
         return
     shared = {run.rpartition("-")[2] for run in verl.runs} & {run.rpartition("-")[2] for run in torch.runs}
@@ -58,8 +60,6 @@ def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[Agreement]:
         mean, value = float(np.mean(list(theirs.values()))), float(np.mean(list(ours.values())))
         half = float("nan")
         if n > 1:
-            from scipy.stats import t
-
             half = float(t.ppf(0.975, n - 1) * np.std(list(theirs.values()), ddof=1) * np.sqrt(1 / m + 1 / n))
         within = "unknown" if n < 2 else "yes" if abs(value - mean) <= half + 1e-12 else "no"
         same = float(np.mean([ours[seed] - theirs[seed] for seed in shared])) if shared else float("nan")

@@ -278,15 +278,15 @@ def _share_scales(pairs: Sequence[tuple[Axes, Axes]], panels: Sequence[Panel]) -
             axes.set_yticks([])
         return
     drawn = zip(pairs, panels, strict=False)
-    kinds = [[("accuracy", above), (below_of(panel), below)] for (above, below), panel in drawn]
-    for metric in {metric for panel in kinds for metric, _ in panel}:
-        same = [(place, axes) for place, panel in enumerate(kinds) for name, axes in panel if name == metric]
+    kinds = [{"accuracy": above, below_of(panel): below} for (above, below), panel in drawn]
+    for metric in {metric for panel in kinds for metric in panel}:
+        same = [(place, panel[metric]) for place, panel in enumerate(kinds) if metric in panel]
         limits = [axes.get_ylim() for place, axes in same if panels[place].measured] or [(0.0, 1.0)]
         low = min(at[0] for at in limits) if metric == "accuracy" else 0.0
         high = max(at[1] for at in limits)
         for place, axes in same:
             axes.set_ylim(low, high if metric == "accuracy" else 1.1 * high)
-            if place % COLUMNS and metric in [name for name, _ in kinds[place - 1]]:
+            if place % COLUMNS and metric in kinds[place - 1]:
                 axes.tick_params(labelleft=False)
             else:
                 axes.set_ylabel(LABELS[metric])

@@ -59,9 +59,9 @@ class Results:
         if method.knows_hospital and not synthetic(self.settings, dataset):
             return Hole("not run: real cases have no known model")
         found, missing = [], []
+        wanted = "greedy" if method.knows_hospital else decoding
         for run in method.runs:
             path = self.path(run, dataset)
-            wanted = "greedy" if method.knows_hospital else decoding
             evaluation = self._read(path).get(wanted) if path.exists() else None
             if evaluation is None:
                 shown = path.relative_to(self.folder).as_posix()
