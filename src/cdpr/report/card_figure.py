@@ -88,9 +88,8 @@ def _draw_prices(panel: Axes, usd: Sequence[float]) -> None:
 
     priced = np.array([value for value in usd if value > 0])
     free = len(usd) - len(priced)
-    panel.set_title(
-        f"price of the whole record\nmedian USD {np.median(usd):,.0f}" + (f"; {free:,} free" if free else "")
-    )
+    told = f"; {free:,} free" if free else ""
+    panel.set_title(f"price of the whole record\nmedian USD {np.median(usd):,.0f}{told}")
     panel.set_xlabel("USD")
     panel.set_ylabel("cases")
     if not len(priced):
@@ -107,9 +106,8 @@ def _draw_prices(panel: Axes, usd: Sequence[float]) -> None:
 
 def _draw_diagnoses(panel: Axes, card: Mapping[str, Any]) -> None:
     named = card["diagnoses"]["named"]
-    panel.set_title(
-        "\n".join(filter(None, ("most frequent diagnoses", others(card) and f"(not shown: {others(card)})")))
-    )
+    told = f"\n(not shown: {others(card)})" if others(card) else ""
+    panel.set_title(f"most frequent diagnoses{told}")
     panel.set_xlabel("cases")
     panel.barh(range(len(named)), [row["cases"] for row in named], color=style.GREEN, height=0.62)
     labels = [_label(row["diagnosis"], rank) for rank, row in enumerate(named, 1)]

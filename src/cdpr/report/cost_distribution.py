@@ -47,9 +47,8 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
             panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
         lost = [f"{m.label} ({DATASETS[d]})" for d, at in found.items() for m, e in at.items() if isinstance(e, Hole)]
         said = f"{decoding} decoding; seeds pooled; mark: median; 90%: quantile; free: USD 0"
-        style.foot(
-            figure, settings, [*notices(settings), style.missing_note(lost), *style.folded(results.divergences()), said]
-        )
+        notes = [*notices(settings), style.missing_note(lost), *style.folded(results.divergences()), said]
+        style.foot(figure, settings, notes)
 
 
 def learned_methods(settings: Settings) -> list[Method]:

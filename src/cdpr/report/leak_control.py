@@ -20,6 +20,7 @@ from ..settings import Settings
 from ..settings.datasets import controlled_name
 
 SHOWN = (frame.ACCURACY, frame.AEC)
+_ENDS = ("", "_controlled", "_change", "_change_low", "_change_high")
 
 
 @dataclass(frozen=True)
@@ -117,15 +118,13 @@ def _long(results: Results, found: Mapping[tuple, Paired | Hole]) -> Table:
             lines.append({name: cells[name] for name in ("tier", "decoding", "method", "dataset")}
                          | {"status": pair.reason, "seeds": len(method.runs)})  # fmt: skip
             continue
-        for metric in SHOWN:
-            at = pair.change.differences[metric.name]
-            means = {"": pair.benchmark[metric.name], "_controlled": pair.variant[metric.name]}
-            ends = means | {"_change": at.mean, "_change_low": at.low, "_change_high": at.high}
-            cells |= {f"{metric.name}{end}": value for end, value in ends.items()}
+        for name in (metric.name for metric in SHOWN):
+            at = pair.change.differences[name]
+            values = (pair.benchmark[name], pair.variant[name], at.mean, at.low, at.high)
+            cells |= {f"{name}{end}": value for end, value in zip(_ENDS, values, strict=True)}
         lines.append(cells | {"cases": pair.cases})
-    ends = ("", "_controlled", "_change", "_change_low", "_change_high")
     names = ("tier", "decoding", "method", "dataset", "status", "seeds", "cases")
-    return frame.long_table(lines, names, more=[f"{metric.name}{end}" for metric in SHOWN for end in ends])
+    return frame.long_table(lines, names, more=[f"{metric.name}{end}" for metric in SHOWN for end in _ENDS])
 
 
 def _among(evaluation: Evaluation, note_ids: tuple[str, ...]) -> Evaluation:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 # Metric of a panel: label of its axis and factor for printing.
 PANELS = {
-    "accuracy": ("validation accuracy (%)", 100.0), "utility": ("utility", 1.0), "aec": ("AEC (USD)", 1.0),
-    "aen": ("AEN", 1.0), "n_na": ("N_na per case", 1.0),
+    "accuracy": ("validation accuracy (%)", 100.0), "aen": ("AEN", 1.0), "aec": ("AEC (USD)", 1.0),
+    "n_na": ("N_na per case", 1.0), "utility": ("utility", 1.0),
 }  # fmt: skip
-LEARNT = ("accuracy", "aen", "aec", "n_na", "utility")
+LEARNT = tuple(PANELS)
 
 
 def plot_learning_curves(settings: Settings, job: Job) -> None:

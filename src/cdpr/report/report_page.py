@@ -36,10 +36,6 @@ from .sample_case import CREDENTIALED, sample_sheet
 IMAGE_BUDGET = 3_500_000
 
 
-def _sample(settings: Settings, folder: Path) -> Sheet:
-    return sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl")
-
-
 @dataclass(frozen=True)
 class Chapter:
     """A chapter of the page: its figures with what each shows, or a table (its file and what makes it anew) of which
@@ -76,7 +72,8 @@ CHAPTERS = (
                            "step; one line per method, a band over its seeds."}),
     Chapter("cost_distribution", "Distribution of costs", {
         "cost_distribution": "How the cost of a work-up is distributed over cases, per data set and agent."}),
-    Chapter("sample_case", "A sample case", {}, "sample_case", _sample,
+    Chapter("sample_case", "A sample case", {}, "sample_case",
+            lambda settings, folder: sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl"),
             "One test case, chosen by a digest and not by hand: its examinations, and what each agent did."),
 )  # fmt: skip
 
