@@ -15,7 +15,8 @@ class Job:
     ``inputs`` are paths by name; ``out`` holds, per output name, the path to write to: a staging place on the same
     file system, renamed to where it belongs when the stage ends well. ``state`` is the job's own folder for work that
     survives a kill. ``options`` say which of the stage's jobs it is. ``metrics`` (name -> number) and ``tags`` end up
-    in ``run.json``. A long job tells ``listener`` every row of its metrics as it comes (live tracking).
+    in ``run.json``. A long job tells ``listener`` every row of its metrics as it comes (live tracking). ``on_page``
+    names the stages whose tables and figures the page shows.
     """
 
     name: str
@@ -28,3 +29,4 @@ class Job:
     metrics: dict[str, float] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     listener: Callable[[Mapping[str, Any]], None] | None = None
+    on_page: tuple[str, ...] = ()

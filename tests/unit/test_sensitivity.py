@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.text import Text
@@ -188,7 +189,7 @@ def test_words_keep_off_each_other_and_the_tier_is_told(results, tmp_path, monke
     plot_sensitivity(SETTINGS, job(tmp_path / "nowhere", tmp_path / "d"))
     plot_cost_distribution(SETTINGS, job(tmp_path / "nowhere", tmp_path / "e"))
     for figure in drawn:
-        with style.drawing():
+        with matplotlib.rc_context(style.PARAMETERS):
             figure.canvas.draw()
         unseen = _unseen_ticks(figure)
         words = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in unseen]

@@ -28,8 +28,8 @@ class McNemar:
     p_value: float
 
 
-def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Score interval of a proportion, as fractions.
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """95% score interval of a proportion, as fractions.
 
     Source: Wilson, JASA 22 (1927): (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n); computed by
     ``scipy.stats``. Raises ValueError unless 0 <= successes <= trials and trials > 0.
@@ -38,7 +38,7 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
 
     if trials <= 0 or not 0 <= successes <= trials:
         raise ValueError(f"{successes} of {trials} is no proportion: need 0 <= successes <= trials and trials > 0")
-    interval = binomtest(int(successes), int(trials)).proportion_ci(confidence, method="wilson")
+    interval = binomtest(int(successes), int(trials)).proportion_ci(0.95, method="wilson")
     return float(interval.low), float(interval.high)
 
 

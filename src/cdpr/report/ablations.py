@@ -9,49 +9,31 @@ from pathlib import Path
 from ..evaluation.metrics import Comparison
 from ..evaluation.statistics import detectable_difference
 from ..job import Job
+from ..results import frame
 from ..results.methods import IN_DOMAIN, OURS, Method, ablation_methods, tier_mark
 from ..results.results import Results, results_folder
-from ..results.rows import (
-    COUNTS,
-    IN_DOMAIN_METRICS,
-    Cells,
-    Change,
-    change_rows,
-    changes,
-    counts,
-    in_domain_caption,
-    interval_columns,
-    line,
-    long_table,
-    mcnemar_columns,
-    method_rows,
-    numbers,
-    paper_numbers,
-    paper_part,
-    paper_title,
-)
 from ..results.table import Cell, Column, Sheet, Table, number
 from ..settings import Settings, job_of, shown, variants
 
 # The paper's test set, and shares of discordant cases to judge it by: it prints none itself.
 PAPER_CASES, PAPER_DISCORDANT = 750, (0.30, 0.34)
+METRICS = frame.IN_DOMAIN_METRICS
 _FILE, _PRINTED = "ablation.csv", ("acc", "aen", "aec")
 
 
 def write_ablations(settings: Settings, job: Job) -> None:
-    """Write the table as CSV, Markdown and LaTeX. Missing evaluations become labelled holes.
+    """Write the table; missing evaluations become labelled holes.
 
     Raises ProvenanceError for results that do not belong together, EvaluationError for a broken file.
     """
-    ablations_sheet(settings, results_folder(settings, job)).write(job.out["csv"].with_suffix(""))
+    ablations_sheet(settings, results_folder(settings, job)).write(job.out)
 
 
 def ablations_sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding: the figures, the changes against CDPR, tests and power; then the paper's Table 2."""
     results = Results(settings, folder, ablation_methods(settings))
     base, *others = results.methods
-    found = {d: changes(results, [(method, base, IN_DOMAIN) for method in others], d)
-             for d in results.decodings}  # fmt: skip
+    found = {d: frame.changes(results, [(method, base, IN_DOMAIN) for method in others], d) for d in results.decodings}
     parts = []
     for decoding, those in found.items():
         parts += [
@@ -61,41 +43,35 @@ def ablations_sheet(settings: Settings, folder: Path) -> Sheet:
         ]
     columns = [Column("acc", "Acc. (%)"), Column("aen", "AEN"), Column("aec", "AEC (USD)")]
     labels = shown(settings, "ablations")
-    printed = paper_part(settings, _FILE, columns, lambda row: labels.get(row["variant"]), "tab:paper_ablations")
-    parts.append((paper_title(settings), printed))
+    parts.append(frame.paper_part(settings, _FILE, columns, lambda row: labels.get(row["variant"]), "ablations"))
     return Sheet(f"Ablations ({tier_mark(settings)})", parts, _long(results, found))
 
 
 def _levels(results: Results, decoding: str) -> Table:
     """The paper's columns, with N_na and utility, counts and 95% intervals."""
-    columns = [Column("method", "Method", align="l"), *COUNTS, *interval_columns(IN_DOMAIN_METRICS)]
-    rivals = [method.name for method in results.methods]
-    rows = method_rows(results, IN_DOMAIN_METRICS, decoding, rivals, counts)
+    columns = [frame.METHOD, *frame.COUNTS, *frame.interval_columns(METRICS)]
+    rows = frame.method_rows(results, METRICS, decoding, [method.name for method in results.methods], frame.counts)
     notes = [note for method in results.methods for note in _shared_job(results.settings, method)]
     notes.append("k / N: right diagnoses per seed / cases. Best in bold, second underlined. Every row is judged with "
                  "the same utility, whatever it was trained with.")  # fmt: skip
-    text = f"Ablations. {in_domain_caption(results.settings, decoding)}"
+    text = f"Ablations. {frame.in_domain_caption(results.settings, decoding)}"
     return Table(columns, rows, text, [*results.divergences(), *notes], f"tab:ablations_{decoding}")
 
 
-def _changes(results: Results, base: Method, found: Sequence[Change], decoding: str) -> Table:
+def _changes(results: Results, base: Method, found: Sequence[frame.Change], decoding: str) -> Table:
     """Each ablation minus CDPR on the same cases."""
-    columns = [Column("method", "Method", align="l"), Column("cases", "N"),
-               *interval_columns(IN_DOMAIN_METRICS, "Δ "), Column("seed_sd", "seed SD of Δ Acc.")]  # fmt: skip
-    notes = [one.reading(IN_DOMAIN_METRICS) for one in found if isinstance(one.found, Comparison)]
-    notes.append("Intervals: paired bootstrap over cases, seeds averaged per case; they hold for the seeds that were "
-                 "trained and do not cover training again.")  # fmt: skip
+    columns = [frame.METHOD, Column("cases", "N"), *frame.interval_columns(METRICS, "Δ "), frame.SEED_SD]
+    notes = [one.reading(METRICS) for one in found if isinstance(one.found, Comparison)]
+    notes.append(frame.PAIRED_INTERVALS)
     text = f"Ablation minus {base.label} on the same cases, {decoding} decoding ({tier_mark(results.settings)})."
-    rows = change_rows(found, columns, IN_DOMAIN_METRICS, _head)
-    return Table(columns, rows, text, notes, f"tab:ablation_changes_{decoding}")
+    return Table(columns, frame.change_rows(found, columns, METRICS), text, notes, f"tab:ablation_changes_{decoding}")
 
 
-def _power(results: Results, base: Method, found: Sequence[Change], decoding: str) -> Table:
+def _power(results: Results, base: Method, found: Sequence[frame.Change], decoding: str) -> Table:
     """Whether accuracies differ, seed by seed, and which difference the cases could have shown at all."""
     columns = [
-        Column("method", "Method", align="l"), Column("cases", "N"),
-        *mcnemar_columns(f"only ablation : only {base.label} right"), Column("share", "discordant (%)", decimals=1),
-        Column("power", "detectable (points)", decimals=1),
+        frame.METHOD, Column("cases", "N"), *frame.mcnemar_columns(f"only ablation : only {base.label} right"),
+        Column("share", "discordant (%)", decimals=1), Column("power", "detectable (points)", decimals=1),
     ]  # fmt: skip
     notes = [
         "McNemar: exact, seed by seed; Holm's family: all tests of this table (ablations and seeds).",
@@ -105,55 +81,48 @@ def _power(results: Results, base: Method, found: Sequence[Change], decoding: st
         _paper_power(),
     ]
     text = f"Accuracy of the ablations against {base.label}, {decoding} decoding ({tier_mark(results.settings)})."
-    rows = change_rows(found, columns, (), _head, _power_cells)
+    rows = frame.change_rows(found, columns, (), _power_cells)
     return Table(columns, rows, text, notes, f"tab:ablation_tests_{decoding}")
 
 
-def _long(results: Results, found: Mapping[str, Sequence[Change]]) -> Table:
+def _long(results: Results, found: Mapping[str, Sequence[frame.Change]]) -> Table:
     """One line per decoding and variant (accuracy as a share); ``change_*`` is against CDPR, ``paper_*`` what the paper
     prints."""
-    metrics = [metric.name for metric in IN_DOMAIN_METRICS]
-    paper = {row["variant"]: printed for row, printed in paper_numbers(_FILE, _PRINTED)}
+    metrics = [metric.name for metric in METRICS]
+    paper = {row["variant"]: printed for row, printed in frame.paper_numbers(_FILE, _PRINTED)}
     lines = []
     for decoding, those in found.items():
-        by_name = {one.first.name: one for one in those}
+        changed = {one.first: _change_numbers(one) for one in those}
         for method in results.methods:
             head = {"variant": method.name, "method": method.label, "job": job_of(results.settings, method.name)}
-            cells = line(results, method, IN_DOMAIN, decoding) | head | paper.get(method.name, {})
-            lines.append(cells | (_change_numbers(by_name[method.name]) if method.name in by_name else {}))
+            cells = frame.line(results, method, IN_DOMAIN, decoding) | head | paper.get(method.name, {})
+            lines.append(cells | changed.get(method, {}))
     names = ("tier", "cost_unit_usd", "decoding", "variant", "method", "job", "status", "seeds", "k", "n")
     tests = ("only_this", "only_cdpr", "mcnemar_p", "mcnemar_p_holm", "discordant", "detectable")
     estimates = (*metrics, *(f"change_{metric}" for metric in metrics))
-    return long_table(lines, names, estimates, (*tests, *(f"paper_{name}" for name in _PRINTED)))
+    return frame.long_table(lines, names, estimates, (*tests, *(f"paper_{name}" for name in _PRINTED)))
 
 
-def _change_numbers(change: Change) -> Cells:
+def _change_numbers(change: frame.Change) -> frame.Cells:
     if not isinstance(change.found, Comparison):
         return {}
     tests = change.found.mcnemar
-    cells: Cells = {
+    return change.numbers(METRICS) | {
         "only_this": "+".join(str(test.only_first) for test in tests),
         "only_cdpr": "+".join(str(test.only_second) for test in tests),
         "mcnemar_p": "+".join(f"{test.p_value:.6g}" for test in tests),
         "mcnemar_p_holm": "+".join(f"{p:.6g}" for p in change.after_holm),
         "discordant": change.discordant_share, "detectable": _detectable(change),
     }  # fmt: skip
-    for metric in IN_DOMAIN_METRICS:
-        cells |= numbers(f"change_{metric.name}", change.found.differences[metric.name])
-    return cells
 
 
-def _head(change: Change) -> Cells:
-    return {"method": change.first.label}
-
-
-def _detectable(change: Change) -> float | None:
+def _detectable(change: frame.Change) -> float | None:
     """As a share; infinite where nothing is, None where the two never differ, which says nothing."""
     share = change.discordant_share
     return detectable_difference(change.found.cases, share) if share else None
 
 
-def _power_cells(change: Change) -> Cells:
+def _power_cells(change: frame.Change) -> frame.Cells:
     found = _detectable(change)
     power = Cell(text=None if found is None else "none")
     if found is not None and math.isfinite(found):
@@ -164,7 +133,7 @@ def _power_cells(change: Change) -> Cells:
 def _paper_power() -> str:
     """What the paper's own test set could have shown."""
     least, most = (100 * detectable_difference(PAPER_CASES, share) for share in PAPER_DISCORDANT)
-    rows = [row for row, _ in paper_numbers(_FILE, _PRINTED)]
+    rows = [row for row, _ in frame.paper_numbers(_FILE, _PRINTED)]
     base = next(row["acc"] for row in rows if row["variant"] == OURS)
     below = [f"{row['method']} ({number(base - row['acc'], 2)})" for row in rows
              if row["variant"] != OURS and abs(base - row["acc"]) < least]  # fmt: skip

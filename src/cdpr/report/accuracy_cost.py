@@ -31,8 +31,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     methods = [method for method in main_methods(settings) if method.runs]
     results = Results(settings, results_folder(settings, job), methods)
     decoding = settings.evaluation.decodings[0]
-    with style.drawing():
-        figure = style.new_figure(7.2, 5.0)
+    with style.drawing(7.2, 5.0, job.out) as figure:
         layout = [*style.domains(), ["legend", "legend"]]
         panels = figure.subplot_mosaic(layout, width_ratios=[1.75, 1], height_ratios=[*[1] * (len(layout) - 1), 0.28])
         legend = panels.pop("legend")
@@ -55,7 +54,6 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
         said = f"{decoding} decoding; bars: 95% intervals over cases"
         style.foot(figure, settings, [*notices(settings), style.missing_note(sorted(missing)),
                                       *style.folded(results.divergences()), said])  # fmt: skip
-        style.save(figure, job.out["png"].with_suffix(""))
 
 
 def _points(results: Results, methods: Sequence[Method], dataset: str, decoding: str) -> tuple[list[Spot], list[str]]:
@@ -99,4 +97,4 @@ def _draw_points(panel: Axes, settings: Settings, points: Sequence[Spot]) -> Non
             label=method.label, zorder=2 if known else 3,
         )  # fmt: skip
     if not points:
-        panel.text(0.5, 0.5, "missing: no evaluations", transform=panel.transAxes, ha="center", color=style.GREY)
+        style.empty(panel, "missing: no evaluations")

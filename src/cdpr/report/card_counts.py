@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..cases import CaseRecord, diagnoses, examinations, is_physical, iterate_records, leading_disease
+from ..ingest.attrition import AttritionReport
 from ..results.methods import synthetic
 from ..results.sources import source_of
 from ..settings import Settings
@@ -69,7 +69,7 @@ def data_card(
     settings: Settings,
     dataset: str,
     tally: Tally,
-    told: Mapping[str, Any],
+    told: AttritionReport,
     prices: Sequence[Mapping[str, str]],
     digests: Mapping[str, str],
 ) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def data_card(
     """
     _check(tally, told, dataset)
     source = source_of(settings, dataset)
-    pooled = tally.credentialed or not source.open
+    unmarked = f"The licence asks for data.{dataset}.credentialed: true, which is not set."
     return {
         "schema_version": SCHEMA_VERSION,
         "dataset": dataset,
@@ -89,16 +89,16 @@ def data_card(
         "credentialed": tally.credentialed,
         "source": {"label": source.label, "what": source.what, "licence": source.licence,
                    "conditions": list(source.conditions), "links": list(source.links)},
-        "warnings": [*_warnings(source.credentialed and not tally.credentialed, dataset), *told["warnings"]],
-        "counts": {"read": told["read"], "kept": told["kept"], "patients": len(tally.sides),
+        "warnings": [*([unmarked] if source.credentialed and not tally.credentialed else []), *told.warnings],
+        "counts": {"read": told.read, "kept": told.kept, "patients": len(tally.sides),
                    "languages": dict(sorted(tally.languages.items()))},
         "splits": [{"split": name, "patients": sum(name in sides for sides in tally.sides.values()),
                     "cases": tally.splits[name]} for name in SPLITS if tally.splits[name]],
-        "funnel": told["funnel"],
+        "funnel": [step.model_dump() for step in told.funnel],
         "leaks": leak_rows(told),
-        "events": told["events"],
+        "events": told.events,
         "distributions": distributions(tally),
-        "diagnoses": frequent_diagnoses(tally.diagnosed, pooled),
+        "diagnoses": frequent_diagnoses(tally.diagnosed, tally.credentialed or not source.open),
         "prices": price_coverage(prices),
         "digests": dict(digests),
     }  # fmt: skip
@@ -135,9 +135,7 @@ def count_cases(path: Path, prices: Sequence[Mapping[str, str]]) -> Tally:
     kinds = {row["exam_key"]: kind_of(row["exam_key"], row["examination"], row["hcpcs"]) for row in prices}
     tally = Tally()
     for case in iterate_records(path):
-        for exam in case.key_pertinent_results_dict:
-            if exam not in kinds:
-                kinds[exam] = kind_of(exam)
+        kinds |= {exam: kind_of(exam) for exam in case.key_pertinent_results_dict if exam not in kinds}
         if case.key_pertinent_results_dict and not case.exam_cost_map:
             raise CardError(f"{path}:{tally.cases + 1}: field 'exam_cost_map' is empty; run the stage `map_costs`")
         tally.add(case, kinds)
@@ -146,47 +144,35 @@ def count_cases(path: Path, prices: Sequence[Mapping[str, str]]) -> Tally:
     return tally
 
 
-def read_report(path: Path) -> dict[str, Any]:
+def read_report(path: Path) -> AttritionReport:
     """The report of `ingest_dataset`. Raises CardError when it lacks a field or its funnel does not add up."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        lacking = {"read", "kept", "funnel", "leaks", "events", "splits", "warnings"} - set(told)
-    except (ValueError, TypeError) as error:
+        return AttritionReport.model_validate_json(path.read_bytes())
+    except ValueError as error:
         raise CardError(f"{path}: not the JSON of a report ({error}); ingest the data set again") from error
-    if lacking:
-        raise CardError(f"{path}: lacks {', '.join(sorted(lacking))}; ingest the data set again")
-    left = told["read"]
-    for step in told["funnel"]:
-        left -= step["dropped"]
-        if step["left"] != left:
-            raise CardError(f"{path}: rule {step['rule']!r} leaves {step['left']} cases where {left} remain")
-    if left != told["kept"]:
-        raise CardError(f"{path}: {told['read']} cases read less those dropped are {left}, not {told['kept']}")
-    return told
 
 
 def read_coverage(path: Path) -> list[dict[str, str]]:
     """Rows of the coverage table, by column name; further columns may stand beside the known ones."""
-    known = ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how")
     with path.open(encoding="utf-8", newline="") as lines:
         reader = csv.DictReader(lines)
-        lacking = [name for name in known if name not in (reader.fieldnames or ())]
-        if lacking:
-            raise CardError(f"{path}:1: no column {lacking[0]!r}; run the stage `map_costs`")
+        for name in ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how"):
+            if name not in (reader.fieldnames or ()):
+                raise CardError(f"{path}:1: no column {name!r}; run the stage `map_costs`")
         return list(reader)
 
 
-def leak_rows(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+def leak_rows(told: AttritionReport) -> list[dict[str, Any]]:
     """One row per kind of leak: cases in which it was found and what was done, and their share of the cases read."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    for step in told["funnel"]:
-        if step["rule"] in _LEAK_RULES:
-            found[step["rule"]]["dropped"] += step["dropped"]
-    for row in told["leaks"]:
-        found[row["leak"].removesuffix(" (case kept)")][row["action"]] += row["cases"]
+    for step in told.funnel:
+        if step.rule in _LEAK_RULES:
+            found[step.rule]["dropped"] += step.dropped
+    for row in told.leaks:
+        found[row.leak.removesuffix(" (case kept)")][row.action] += row.cases
     return [
         {"leak": leak, "found": sum(done.values()), **{action: done[action] for action in _ACTIONS},
-         "share": round(sum(done.values()) / told["read"], 4)}
+         "share": round(sum(done.values()) / told.read, 4)}
         for leak, done in sorted(found.items())
     ]  # fmt: skip
 
@@ -200,12 +186,11 @@ def distributions(tally: Tally) -> list[dict[str, Any]]:
         "summary (characters)": tally.summary,
         "results (characters)": tally.results,
     }
+    names = ("min", "q1", "median", "q3", "max", "mean")
     rows = []
     for what, values in measured.items():
-        points = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
-        names = ("min", "q1", "median", "q3", "max")
-        figures = dict(zip(names, (round(float(point), 2) for point in points), strict=True))
-        rows.append({"what": what, **figures, "mean": round(float(np.mean(values)), 2)})
+        points = [*np.quantile(values, [0, 0.25, 0.5, 0.75, 1]), np.mean(values)]
+        rows.append({"what": what, **{name: round(float(at), 2) for name, at in zip(names, points, strict=True)}})
     return rows
 
 
@@ -250,10 +235,10 @@ def price_coverage(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
 def _shares(rows: Sequence[Mapping[str, str]], column: str) -> list[dict[str, Any]]:
     names, counts, dollars = Counter(), Counter(), Counter()
     for row in rows:
-        value = row.get(column) or "none"
+        value, cases = row.get(column) or "none", int(row["cases"])
         names[value] += int(row.get("names") or 1)
-        counts[value] += int(row["cases"])
-        dollars[value] += int(row["cases"]) * float(row["price_usd"])
+        counts[value] += cases
+        dollars[value] += cases * float(row["price_usd"])
     every, all_usd = max(1, sum(counts.values())), sum(dollars.values()) or 1.0
     return [
         {column: value, "names": names[value], "examinations": counts[value], "share": round(counts[value] / every, 4),
@@ -262,17 +247,12 @@ def _shares(rows: Sequence[Mapping[str, str]], column: str) -> list[dict[str, An
     ]  # fmt: skip
 
 
-def _warnings(unmarked: bool, dataset: str) -> Iterable[str]:
-    if unmarked:
-        yield f"The licence asks for data.{dataset}.credentialed: true, which is not set."
-
-
-def _check(tally: Tally, told: Mapping[str, Any], dataset: str) -> None:
+def _check(tally: Tally, told: AttritionReport, dataset: str) -> None:
     """Raise CardError unless cases and report tell the same and every patient stands in one split."""
     counted = {name: tally.splits[name] for name in SPLITS}
-    if tally.cases != told["kept"] or counted != {name: told["splits"].get(name, 0) for name in SPLITS}:
+    if tally.cases != told.kept or counted != {name: told.splits.get(name, 0) for name in SPLITS}:
         raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest_dataset` tells of "
-                        f"{told['splits']}; ingest and price the data set again")  # fmt: skip
+                        f"{told.splits}; ingest and price the data set again")  # fmt: skip
     torn = sum(len(sides) > 1 for sides in tally.sides.values())
     if torn:
         raise CardError(f"{dataset}: field 'split': {torn} patients stand in more than one split; ingest it again")

@@ -20,14 +20,13 @@ _COLOURS = {"physical": style.GREY, "laboratory": style.BLUE, "microbiology": st
             "other": style.PURPLE}  # fmt: skip
 
 
-def draw_card(card: Mapping[str, Any], tally: Tally, stem: Path) -> None:
-    """``stem`` + ``.png`` and ``.pdf``: the selection funnel, examinations per case by kind, the price of the
+def draw_card(card: Mapping[str, Any], tally: Tally, out: Mapping[str, Path]) -> None:
+    """``png`` and ``pdf``: the selection funnel, examinations per case by kind, the price of the
     whole record (logarithmic) and the most frequent diagnoses."""
-    with style.drawing():
-        figure = style.new_figure(7.2, 4.6 + 0.1 * len(card["funnel"]))
+    with style.drawing(7.2, 4.6 + 0.1 * len(card["funnel"]), out) as figure:
         rows = figure.add_gridspec(2, 1)  # nested, so that no row makes room for the names of the other
         upper, lower = rows[0].subgridspec(1, 2, width_ratios=[1.2, 1]), rows[1].subgridspec(1, 2)
-        _draw_funnel(figure.add_subplot(upper[0]), card)
+        _draw_attrition(figure.add_subplot(upper[0]), card)
         _draw_prices(figure.add_subplot(upper[1]), tally.usd)
         _draw_kinds(figure.add_subplot(lower[0]), tally)
         _draw_diagnoses(figure.add_subplot(lower[1]), card)
@@ -40,7 +39,6 @@ def draw_card(card: Mapping[str, Any], tally: Tally, stem: Path) -> None:
         figure.text(0.005, 0.004, notes, ha="left", **small)
         figure.get_layout_engine().set(rect=(0, 0.045, 1, 0.905))
         _settle(figure)
-        style.save(figure, stem)
 
 
 def _settle(figure: Figure) -> None:
@@ -51,7 +49,7 @@ def _settle(figure: Figure) -> None:
         panel.set_position(np.round(panel.get_position().bounds, 5))
 
 
-def _draw_funnel(panel: Axes, card: Mapping[str, Any]) -> None:
+def _draw_attrition(panel: Axes, card: Mapping[str, Any]) -> None:
     steps = [("cases read", 0, card["counts"]["read"])]
     steps += [(step["rule"], step["dropped"], step["left"]) for step in card["funnel"]]
     left = [step[2] for step in steps]
@@ -90,9 +88,8 @@ def _draw_prices(panel: Axes, usd: Sequence[float]) -> None:
 
     priced = np.array([value for value in usd if value > 0])
     free = len(usd) - len(priced)
-    panel.set_title(
-        f"price of the whole record\nmedian USD {np.median(usd):,.0f}" + (f"; {free:,} free" if free else "")
-    )
+    told = f"; {free:,} free" if free else ""
+    panel.set_title(f"price of the whole record\nmedian USD {np.median(usd):,.0f}{told}")
     panel.set_xlabel("USD")
     panel.set_ylabel("cases")
     if not len(priced):
@@ -109,9 +106,8 @@ def _draw_prices(panel: Axes, usd: Sequence[float]) -> None:
 
 def _draw_diagnoses(panel: Axes, card: Mapping[str, Any]) -> None:
     named = card["diagnoses"]["named"]
-    panel.set_title(
-        "\n".join(filter(None, ("most frequent diagnoses", others(card) and f"(not shown: {others(card)})")))
-    )
+    told = f"\n(not shown: {others(card)})" if others(card) else ""
+    panel.set_title(f"most frequent diagnoses{told}")
     panel.set_xlabel("cases")
     panel.barh(range(len(named)), [row["cases"] for row in named], color=style.GREEN, height=0.62)
     labels = [_label(row["diagnosis"], rank) for rank, row in enumerate(named, 1)]
@@ -121,8 +117,7 @@ def _draw_diagnoses(panel: Axes, card: Mapping[str, Any]) -> None:
     panel.locator_params(axis="x", nbins=4, integer=True)
     if not named:
         panel.set_axis_off()
-        panel.text(0.5, 0.5, f"no known diagnosis of {FEWEST_PATIENTS} patients or more", transform=panel.transAxes,
-                   ha="center", color=style.GREY)  # fmt: skip
+        style.empty(panel, f"no known diagnosis of {FEWEST_PATIENTS} patients or more")
 
 
 def _label(diagnosis: str, rank: int, width: int = 38) -> str:

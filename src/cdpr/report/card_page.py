@@ -18,7 +18,7 @@ def card_parts(card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
     return [
         ("What it is", _about(card)),
         ("Counts and splits", _splits(card)),
-        ("Selection", [_funnel(card)]),
+        ("Selection", [_attrition(card)]),
         ("What gave the diagnosis away", [_leaks(card)]),
         ("Rows behind the examinations", [_events(card)]),
         ("Distributions per case", [_distributions(card)]),
@@ -67,13 +67,9 @@ def _splits(card: Mapping[str, Any]) -> list[Block]:
                          card["splits"])]  # fmt: skip
 
 
-def _funnel(card: Mapping[str, Any]) -> Block:
-    read = card["counts"]["read"]
-    rows = [
-        {"rule": "cases read", "left": read},
-        *card["funnel"],
-        {"rule": Cell("kept", "total"), "left": card["counts"]["kept"]},
-    ]
+def _attrition(card: Mapping[str, Any]) -> Block:
+    read, kept = card["counts"]["read"], {"rule": Cell("kept", "total"), "left": card["counts"]["kept"]}
+    rows = [{"rule": "cases read", "left": read}, *card["funnel"], kept]
     rows = [row | {"share": _percent(row["left"] / read)} for row in rows]
     columns = [("rule", "Rule, in the order applied", None), ("dropped", "Dropped", 0), ("left", "Left", 0),
                ("share", "Left of those read", None)]  # fmt: skip
@@ -110,15 +106,14 @@ def _diagnoses(card: Mapping[str, Any]) -> list[Block]:
 
 def _prices(card: Mapping[str, Any]) -> list[Block]:
     prices, printed = card["prices"], card["prices"]["paper"]
-    blocks: list[Block] = [
+    about = (
         "Examinations but physical, each counted in every case that has it; dollars before the rule of billing groups."
-    ]
-    for key, header in (("by_how", "Name found"), ("by_confidence", "Confidence of the code")):
-        blocks += [_share_table(prices[key], header)] if prices[key] else []
+    )
+    heads = {"by_how": "Name found", "by_confidence": "Confidence of the code"}
     told = "" if not printed else (
         f"The paper prints prices for {printed['names']} of the names ({printed['examinations']} examinations): "
         f"USD {printed['paper_usd']:,.0f} instead of {printed['usd']:,.0f}.")  # fmt: skip
-    return [*blocks, told]
+    return [about, *(_share_table(prices[key], head) for key, head in heads.items() if prices[key]), told]
 
 
 def _share_table(rows: Sequence[Mapping[str, Any]], header: str) -> Table:
@@ -136,9 +131,6 @@ def _percent(share: float) -> str:
 
 def _table(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Text stands left, and so does a first column."""
-    keys = {key for key, *_ in columns}
-    made = [
-        Column(key, header, decimals=decimals, align="r" if place and key != "sha256" else "l")
-        for place, (key, header, decimals) in enumerate(columns)
-    ]
-    return Table(made, [Row({k: v for k, v in row.items() if k in keys}) for row in rows])
+    made = [Column(key, header, decimals=decimals, align="r" if place and key != "sha256" else "l")
+            for place, (key, header, decimals) in enumerate(columns)]  # fmt: skip
+    return Table(made, [Row({key: row[key] for key, *_ in columns if key in row}) for row in rows])

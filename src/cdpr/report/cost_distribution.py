@@ -31,8 +31,7 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
     results = Results(settings, results_folder(settings, job), methods)
     decoding = settings.evaluation.decodings[0]
     found = {d: {m: results.evaluations(m, d, decoding) for m in methods} for d in DATASETS}
-    with style.drawing():
-        figure = style.new_figure(7.2, 5.4)
+    with style.drawing(7.2, 5.4, job.out) as figure:
         layout = [*style.domains(), ["table", "table"]]
         heights = [*[1] * (len(layout) - 1), 0.16 * (len(methods) + 2)]
         panels = figure.subplot_mosaic(layout, width_ratios=[1.3, 1], height_ratios=heights)
@@ -48,10 +47,8 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
             panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
         lost = [f"{m.label} ({DATASETS[d]})" for d, at in found.items() for m, e in at.items() if isinstance(e, Hole)]
         said = f"{decoding} decoding; seeds pooled; mark: median; 90%: quantile; free: USD 0"
-        style.foot(
-            figure, settings, [*notices(settings), style.missing_note(lost), *style.folded(results.divergences()), said]
-        )
-        style.save(figure, job.out["png"].with_suffix(""))
+        notes = [*notices(settings), style.missing_note(lost), *style.folded(results.divergences()), said]
+        style.foot(figure, settings, notes)
 
 
 def learned_methods(settings: Settings) -> list[Method]:
@@ -89,7 +86,7 @@ def _draw_panel(panel: Axes, settings: Settings, found: Mapping[Method, Sequence
         panel.plot(float(np.median(spent)), 0.5, linestyle="", marker=look.marker, markersize=6, color=look.colour,
                    markeredgecolor="white", markeredgewidth=0.5, zorder=4, clip_on=False)  # fmt: skip
     if not cases:
-        panel.text(0.5, 0.6, "missing: no evaluations", transform=panel.transAxes, ha="center", color=style.GREY)
+        style.empty(panel, "missing: no evaluations", 0.6)
     return cases
 
 

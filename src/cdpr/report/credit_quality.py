@@ -51,8 +51,7 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
     """
     quality = json.loads(job.inputs["quality"].read_text(encoding="utf-8"))
     rows = quality["rows"]
-    with style.drawing():
-        figure = style.new_figure(7.2, 7.6)
+    with style.drawing(7.2, 7.6, job.out) as figure:
         figure.get_layout_engine().set(h_pad=0.08)
         upper, lower = figure.subfigures(2, 1, height_ratios=[1.9, 1.25])
         grid = upper.subplots(len(MEASURES), len(SWEEPS), sharex="col", sharey="row")
@@ -76,7 +75,6 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
             f"{quality['truth_error_mean']:.3f} of a root mean square of {quality['truth_rms']:.3f}"
         )
         style.mark_tier(figure, settings, notes)
-        style.save(figure, job.out["png"].with_suffix(""))
 
 
 def _draw_sweep(panel: Axes, rows: Rows, measure: str, key: str) -> None:
@@ -137,6 +135,5 @@ def _legend(part: SubFigure, panel: Axes) -> None:
 
 
 def _hollow(panel: Axes, rows: Rows, x: str, y: str, colour: str, marker: str) -> None:
-    for row in rows:
-        if row["default"]:
-            panel.plot(row[x], row[y], color=colour, marker=marker, markersize=3.5, markerfacecolor="white", zorder=3)
+    for row in (row for row in rows if row["default"]):
+        panel.plot(row[x], row[y], color=colour, marker=marker, markersize=3.5, markerfacecolor="white", zorder=3)

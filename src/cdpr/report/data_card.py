@@ -25,6 +25,6 @@ def write_data_card(settings: Settings, job: Job) -> None:
     parts = [(title, "\n".join(map(to_markdown, blocks))) for title, blocks in card_parts(card)]
     write_text(job.out["json"], json.dumps(card, indent=2, ensure_ascii=False) + "\n")
     write_text(job.out["md"], markdown_page(card_title(card), parts))
-    draw_card(card, tally, job.out["png"].with_suffix(""))
+    draw_card(card, tally, job.out)
     job.metrics.update(cases=tally.cases, patients=card["counts"]["patients"])
-    print(f"{job.options['dataset']}: {tally.cases} of {told['read']} cases, {card['counts']['patients']} patients")
+    print(f"{job.options['dataset']}: {tally.cases} of {told.read} cases, {card['counts']['patients']} patients")

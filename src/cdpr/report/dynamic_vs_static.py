@@ -11,48 +11,27 @@ import numpy as np
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary
 from ..evaluation.statistics import bootstrap_means, percentile_interval
 from ..job import Job
+from ..results import frame
 from ..results.methods import IN_DOMAIN, Method, dynamic_methods, tier_mark
 from ..results.results import Hole, Results, results_folder
-from ..results.rows import (
-    ACCURACY,
-    AEC,
-    COUNTS,
-    UTILITY,
-    Cells,
-    Change,
-    Metric,
-    change_rows,
-    changes,
-    counts,
-    in_domain_caption,
-    interval_columns,
-    line,
-    long_table,
-    mcnemar_columns,
-    method_rows,
-    numbers,
-    paper_numbers,
-    paper_part,
-    paper_title,
-)
 from ..results.table import Cell, Column, Row, Sheet, Table
 from ..seeding import derive_seed
 from ..settings import Settings
 
 STATIC, DYNAMIC = "static", "cdpr"
-SHOWN = (ACCURACY, AEC)
-COMPARED = (ACCURACY, AEC, UTILITY)
-REDUCTION = Metric("aec_reduction", "AEC reduction (%)", 100.0, decimals=1)
+SHOWN = (frame.ACCURACY, frame.AEC)
+COMPARED = (*SHOWN, frame.UTILITY)
+REDUCTION = frame.Metric("aec_reduction", "AEC reduction (%)", 100.0, decimals=1)
 _FILE, _PRINTED = "dynamic_vs_static.csv", ("acc", "aec", "aec_reduction_percent")
 _COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
 
 
 def write_dynamic_vs_static(settings: Settings, job: Job) -> None:
-    """Write the table as CSV, Markdown and LaTeX. Missing evaluations become labelled holes.
+    """Write the table; missing evaluations become labelled holes.
 
     Raises ProvenanceError for results that do not belong together, EvaluationError for a broken file.
     """
-    dynamic_sheet(settings, results_folder(settings, job)).write(job.out["csv"].with_suffix(""))
+    dynamic_sheet(settings, results_folder(settings, job)).write(job.out)
 
 
 def dynamic_sheet(settings: Settings, folder: Path) -> Sheet:
@@ -67,8 +46,7 @@ def dynamic_sheet(settings: Settings, folder: Path) -> Sheet:
     columns = [Column("acc", "Acc. (%)"), Column("aec", "AEC (USD)"),
                Column("aec_reduction_percent", REDUCTION.header, decimals=1)]  # fmt: skip
     labels = {name: results.method(of).label for name, of in _COUNTERPARTS.items()}
-    printed = paper_part(settings, _FILE, columns, lambda row: labels[row["method"]], "tab:paper_dynamic_vs_static")
-    parts.append((paper_title(settings), printed))
+    parts.append(frame.paper_part(settings, _FILE, columns, lambda row: labels[row["method"]], "dynamic_vs_static"))
     return Sheet(f"Dynamic against static diagnosis ({tier_mark(settings)})", parts, _long(results, found))
 
 
@@ -91,18 +69,18 @@ def reduction(
 
 def _levels(results: Results, decoding: str) -> Table:
     """The paper's layout: static diagnosis, CDPR, and how much cheaper it is; with counts and 95% intervals."""
-    columns = [Column("method", "Method", align="l"), *COUNTS, *interval_columns((*SHOWN, REDUCTION))]
+    columns = [frame.METHOD, *frame.COUNTS, *frame.interval_columns((*SHOWN, REDUCTION))]
 
-    def more(method: Method, summary: Summary) -> Cells:
-        return counts(method, summary) | (_reduction_cell(results, decoding) if method.name == DYNAMIC else {})
+    def more(method: Method, summary: Summary) -> frame.Cells:
+        return frame.counts(method, summary) | (_reduction_cell(results, decoding) if method.name == DYNAMIC else {})
 
-    rows = method_rows(results, SHOWN, decoding, (STATIC, DYNAMIC), more)
+    rows = frame.method_rows(results, SHOWN, decoding, (STATIC, DYNAMIC), more)
     notes = [
         "AEC reduction: 1 - AEC of CDPR / AEC of static diagnosis; interval: both resampled over the same cases.",
         "Static diagnosis: the policy before reinforcement learning reads the whole record in one turn; its cost is "
         "that of every examination of the record, each billing group charged once. Best in bold.",
     ]
-    text = f"Dynamic against static diagnosis. {in_domain_caption(results.settings, decoding)}"
+    text = f"Dynamic against static diagnosis. {frame.in_domain_caption(results.settings, decoding)}"
     return Table(columns, [_best_alone(row) for row in rows], text, [*results.divergences(), *notes],
                  f"tab:dynamic_vs_static_{decoding}")  # fmt: skip
 
@@ -114,43 +92,41 @@ def _best_alone(row: Row) -> Row:
     return replace(row, cells=cells)
 
 
-def _changes(results: Results, change: Change, title: str, decoding: str) -> Table:
+def _changes(results: Results, change: frame.Change, title: str, decoding: str) -> Table:
     """CDPR minus static diagnosis on the same cases. Holm's family: the tests of the seeds."""
-    columns = [Column("cases", "N", align="l"), *interval_columns(COMPARED, "Δ "),
-               *mcnemar_columns("only CDPR : only static right")]  # fmt: skip
+    columns = [Column("cases", "N", align="l"), *frame.interval_columns(COMPARED, "Δ "),
+               *frame.mcnemar_columns("only CDPR : only static right")]  # fmt: skip
     notes = ["Intervals: paired bootstrap over cases, seeds averaged per case. McNemar: exact, each seed of CDPR "
              "against the one run of static diagnosis."]  # fmt: skip
     if isinstance(change.found, Comparison):
         notes.insert(0, change.reading(COMPARED))
     text = f"{title}: first minus second on the same cases, {decoding} decoding ({tier_mark(results.settings)})."
-    rows = change_rows([change], columns, COMPARED, lambda change: {"cases": None})
+    rows = frame.change_rows([change], columns, COMPARED)
     return Table(columns, rows, text, notes, f"tab:dynamic_minus_static_{decoding}")
 
 
-def _long(results: Results, found: dict[str, Change]) -> Table:
+def _long(results: Results, found: dict[str, frame.Change]) -> Table:
     """One line per decoding and method (accuracy and reduction as shares); ``change_*`` is CDPR minus static,
     ``paper_*`` what the paper prints."""
     metrics = [metric.name for metric in COMPARED]
-    paper = {_COUNTERPARTS[row["method"]]: printed for row, printed in paper_numbers(_FILE, _PRINTED)}
+    paper = {_COUNTERPARTS[row["method"]]: printed for row, printed in frame.paper_numbers(_FILE, _PRINTED)}
     lines = []
     for decoding, change in found.items():
         less = _reduction(results, decoding)
         for method in results.methods:
-            cells = line(results, method, IN_DOMAIN, decoding) | paper.get(method.name, {})
+            cells = frame.line(results, method, IN_DOMAIN, decoding) | paper.get(method.name, {})
             # A row that is a hole itself shows no change either.
             if method.name == DYNAMIC and "k" in cells:
-                differences = change.found.differences if isinstance(change.found, Comparison) else {}
-                for metric in metrics if differences else ():
-                    cells |= numbers(f"change_{metric}", differences[metric])
-                cells |= {} if isinstance(less, Hole) else numbers(REDUCTION.name, less)
+                cells |= change.numbers(COMPARED)
+                cells |= {} if isinstance(less, Hole) else frame.numbers(REDUCTION.name, less)
             lines.append(cells)
     names = ("tier", "cost_unit_usd", "decoding", "method", "label", "status", "seeds", "k", "n")
     estimates = (*metrics, REDUCTION.name, *(f"change_{metric}" for metric in metrics))
-    return long_table(lines, names, estimates, [f"paper_{name}" for name in _PRINTED])
+    return frame.long_table(lines, names, estimates, [f"paper_{name}" for name in _PRINTED])
 
 
-def _change(results: Results, decoding: str) -> Change:
-    (change,) = changes(results, [(results.method(DYNAMIC), results.method(STATIC), IN_DOMAIN)], decoding)
+def _change(results: Results, decoding: str) -> frame.Change:
+    (change,) = frame.changes(results, [(results.method(DYNAMIC), results.method(STATIC), IN_DOMAIN)], decoding)
     return change
 
 
@@ -162,7 +138,7 @@ def _reduction(results: Results, decoding: str) -> Estimate | Hole:
     return reduction(static, dynamic, results.settings.evaluation.bootstrap, results.settings.evaluation.seed)
 
 
-def _reduction_cell(results: Results, decoding: str) -> Cells:
+def _reduction_cell(results: Results, decoding: str) -> frame.Cells:
     found = _reduction(results, decoding)
     if isinstance(found, Hole):
         return {REDUCTION.name: Cell(text=found.reason)}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
-from ..files import write_text
+from ..files import write_csv
 from ..job import Job
 from ..results.curves import Curves
 from ..results.results import results_folder
@@ -51,6 +49,8 @@ def twins(settings: Settings) -> dict[str, str]:
 
 def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[Agreement]:
     """How the curves of a variant compare; nothing where one of the engines has no curve."""
+    from scipy.stats import t
+
     if not verl.runs or not torch.runs:
         return
     shared = {run.rpartition("-")[2] for run in verl.runs} & {run.rpartition("-")[2] for run in torch.runs}
@@ -60,8 +60,6 @@ def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[Agreement]:
         mean, value = float(np.mean(list(theirs.values()))), float(np.mean(list(ours.values())))
         half = float("nan")
         if n > 1:
-            from scipy.stats import t
-
             half = float(t.ppf(0.975, n - 1) * np.std(list(theirs.values()), ddof=1) * np.sqrt(1 / m + 1 / n))
         within = "unknown" if n < 2 else "yes" if abs(value - mean) <= half + 1e-12 else "no"
         same = float(np.mean([ours[seed] - theirs[seed] for seed in shared])) if shared else float("nan")
@@ -77,16 +75,12 @@ def _levels(curves: Curves, metric: str) -> dict[str, float]:
 def plot_engines(settings: Settings, job: Job) -> None:
     """Learning curves of both engines, and the comparison as CSV. Raises as
     :func:`~cdpr.report.learning_curves.curves_of`."""
-    curves = {
-        c.method.name: c for c in curves_of(settings, results_folder(settings, job), shown(settings, "engines"), LEARNT)
-    }
+    found = curves_of(settings, results_folder(settings, job), shown(settings, "engines"), LEARNT)
+    curves = {curve.method.name: curve for curve in found}
     rows = [row for name, other in twins(settings).items() for row in agreement(name, curves[name], curves[other])]
     judged = [row for row in rows if row.within != "unknown"]
     inside = sum(row.within == "yes" for row in judged)
     said = f"{inside} of {len(judged)} levels of verl's curves lie within the 95% prediction interval of torch seeds"
-    draw_learning_curves(settings, list(curves.values()), job.out["png"].with_suffix(""), said if judged else "")
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [field.name for field in fields(Agreement)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in asdict(row).items()} for row in rows)
-    write_text(job.out["csv"], out.getvalue())
+    draw_learning_curves(settings, found, job.out, said if judged else "")
+    lines = [{k: f"{v:.6g}" if isinstance(v, float) else v for k, v in asdict(row).items()} for row in rows]
+    write_csv(job.out["csv"], [field.name for field in fields(Agreement)], lines)

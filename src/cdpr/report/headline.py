@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..evaluation.metrics import Comparison, Estimate
+from ..results.frame import ACCURACY, AEC, UTILITY, Metric, favour
 from ..results.methods import AVERAGE, IN_DOMAIN, OURS, Method
 from ..results.results import Hole, Results
-from ..results.rows import ACCURACY, AEC, UTILITY, Metric, favour
 from ..results.table import Cell, Column, Heading, Row, Table, number
 
 RIVALS = ("grpo", "warm_start")

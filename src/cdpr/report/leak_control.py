@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from ..evaluation.metrics import Comparison, Evaluation, EvaluationError, compare, read_evaluation
 from ..job import Job
+from ..results import frame
 from ..results.methods import DATASETS, Method, leak_methods, tier_mark
 from ..results.provenance import check_provenance
 from ..results.results import Hole, Results, results_folder
-from ..results.rows import ACCURACY, AEC, Cells, line, long_table
 from ..results.sources import notices
 from ..results.table import Cell, Column, Heading, Row, Sheet, Table, number
 from ..settings import Settings
 from ..settings.datasets import controlled_name
 
-SHOWN = (ACCURACY, AEC)
+SHOWN = (frame.ACCURACY, frame.AEC)
+_ENDS = ("", "_controlled", "_change", "_change_low", "_change_high")
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,16 @@ class Paired:
 
 
 def write_leak_control(settings: Settings, job: Job) -> None:
-    """Write the table as CSV, Markdown and LaTeX. Missing evaluations become labelled holes. Raises ProvenanceError or
+    """Write the table, one per decoding; missing evaluations become labelled holes. Raises ProvenanceError or
     EvaluationError for results that do not belong together."""
-    leak_sheet(settings, results_folder(settings, job)).write(job.out["csv"].with_suffix(""))
-
-
-def leak_sheet(settings: Settings, folder: Path) -> Sheet:
-    """One table per decoding."""
     methods = leak_methods(settings)
-    results = Results(settings, folder, methods)
+    results = Results(settings, results_folder(settings, job), methods)
     variants = [results.path(run, controlled_name(d)) for m in methods for run in m.runs for d in DATASETS]
     check_provenance(settings, sorted({path for path in variants if path.exists()}))
     found = {(m, place, d): paired(results, m, place, d) for d in results.decodings for m in methods
              for place in DATASETS}  # fmt: skip
     parts = [(f"{decoding.capitalize()} decoding", _table(results, found, decoding)) for decoding in results.decodings]
-    return Sheet(f"Leak control ({tier_mark(settings)})", parts, _long(results, found))
+    Sheet(f"Leak control ({tier_mark(settings)})", parts, _long(results, found)).write(job.out)
 
 
 def paired(results: Results, method: Method, dataset: str, decoding: str) -> Paired | Hole:
@@ -78,7 +73,7 @@ def paired(results: Results, method: Method, dataset: str, decoding: str) -> Pai
 
 def _table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str) -> Table:
     """A row per agent and data set: each metric on the benchmark, on its variant, and the change with its interval."""
-    columns = [Column("method", "Method", align="l"), Column("cases", "N")]
+    columns = [frame.METHOD, Column("cases", "N")]
     for metric in SHOWN:
         columns += [Column(metric.name, "benchmark", metric.header),
                     Column(f"{metric.name}_controlled", "controlled", metric.header),
@@ -91,11 +86,8 @@ def _table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str
         notes += _taken_out(results, dataset, label)
         for method in results.methods:
             pair = found[method, dataset, decoding]
-            head = {"method": method.label}
-            if isinstance(pair, Hole):
-                rows.append(Row(head, pair.reason))
-            else:
-                rows.append(Row(head | _cells(pair, results, method, dataset)))
+            cells = {} if isinstance(pair, Hole) else _cells(pair, results, method, dataset)
+            rows.append(Row({"method": method.label, **cells}, pair.reason if isinstance(pair, Hole) else ""))
     notes.append(
         "Both figures are over the cases in both (N). Intervals: paired bootstrap over cases, seeds averaged per case. "
         "What is left in a controlled case keeps its price, so costs change only by what the agent does."
@@ -106,36 +98,33 @@ def _table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str
                  f"tab:leak_control_{decoding}")  # fmt: skip
 
 
-def _cells(pair: Paired, results: Results, method: Method, dataset: str) -> Cells:
+def _cells(pair: Paired, results: Results, method: Method, dataset: str) -> frame.Cells:
     whole, less = (results.behind(place, method) for place in (dataset, controlled_name(dataset)))
-    cells: Cells = {"cases": pair.cases}
+    cells: frame.Cells = {"cases": pair.cases}
     for metric in SHOWN:
         cells[metric.name] = Cell(pair.benchmark[metric.name] * metric.factor, runs=whole)
         cells[f"{metric.name}_controlled"] = Cell(pair.variant[metric.name] * metric.factor, runs=less)
-        change = metric.cell(pair.change.differences[metric.name], (*less, *whole), signed=True)
-        cells[f"{metric.name}_change"] = change
-    discordant = ", ".join(f"{test.only_first}:{test.only_second}" for test in pair.change.mcnemar)
-    return cells | {"discordant": Cell(discordant, runs=(*less, *whole))}
+        change = pair.change.differences[metric.name]
+        cells[f"{metric.name}_change"] = metric.cell(change, (*less, *whole), signed=True)
+    return cells | {"discordant": Cell(frame.discordant(pair.change), runs=(*less, *whole))}
 
 
 def _long(results: Results, found: Mapping[tuple, Paired | Hole]) -> Table:
     """One line per decoding, agent and data set."""
     lines = []
     for (method, dataset, decoding), pair in found.items():
-        cells = line(results, method, dataset, decoding)
+        cells = frame.line(results, method, dataset, decoding)
         if isinstance(pair, Hole):
             lines.append({name: cells[name] for name in ("tier", "decoding", "method", "dataset")}
                          | {"status": pair.reason, "seeds": len(method.runs)})  # fmt: skip
             continue
-        for metric in SHOWN:
-            at = pair.change.differences[metric.name]
-            means = {"": pair.benchmark[metric.name], "_controlled": pair.variant[metric.name]}
-            ends = means | {"_change": at.mean, "_change_low": at.low, "_change_high": at.high}
-            cells |= {f"{metric.name}{end}": value for end, value in ends.items()}
+        for name in (metric.name for metric in SHOWN):
+            at = pair.change.differences[name]
+            values = (pair.benchmark[name], pair.variant[name], at.mean, at.low, at.high)
+            cells |= {f"{name}{end}": value for end, value in zip(_ENDS, values, strict=True)}
         lines.append(cells | {"cases": pair.cases})
-    ends = ("", "_controlled", "_change", "_change_low", "_change_high")
     names = ("tier", "decoding", "method", "dataset", "status", "seeds", "cases")
-    return long_table(lines, names, more=[f"{metric.name}{end}" for metric in SHOWN for end in ends])
+    return frame.long_table(lines, names, more=[f"{metric.name}{end}" for metric in SHOWN for end in _ENDS])
 
 
 def _among(evaluation: Evaluation, note_ids: tuple[str, ...]) -> Evaluation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 # Metric of a panel: label of its axis and factor for printing.
 PANELS = {
-    "accuracy": ("validation accuracy (%)", 100.0), "utility": ("utility", 1.0), "aec": ("AEC (USD)", 1.0),
-    "aen": ("AEN", 1.0), "n_na": ("N_na per case", 1.0),
+    "accuracy": ("validation accuracy (%)", 100.0), "aen": ("AEN", 1.0), "aec": ("AEC (USD)", 1.0),
+    "n_na": ("N_na per case", 1.0), "utility": ("utility", 1.0),
 }  # fmt: skip
-LEARNT = ("accuracy", "aen", "aec", "n_na", "utility")
+LEARNT = tuple(PANELS)
 
 
 def plot_learning_curves(settings: Settings, job: Job) -> None:
     """Validation accuracy, AEN, AEC, N_na and utility by training step, a line per variant: mean over seeds, band from
     the lowest to the highest. Raises as :func:`curves_of`."""
     curves = curves_of(settings, results_folder(settings, job), shown(settings, "learning_curves"), LEARNT)
-    draw_learning_curves(settings, curves, job.out["png"].with_suffix(""))
+    draw_learning_curves(settings, curves, job.out)
 
 
 def curves_of(settings: Settings, folder: Path, variants: Iterable[str], metrics: Sequence[str]) -> list[Curves]:
@@ -43,11 +43,9 @@ def curves_of(settings: Settings, folder: Path, variants: Iterable[str], metrics
     return [read_curves(folder, method, metrics) for method in methods]
 
 
-def draw_learning_curves(settings: Settings, curves: Sequence[Curves], stem: Path, note: str = "") -> None:
-    """A panel per metric of :data:`LEARNT` by training step, with a ``note`` below, as ``stem`` + ``.png`` and
-    ``.pdf``."""
-    with style.drawing():
-        figure = style.new_figure(7.2, 4.4)
+def draw_learning_curves(settings: Settings, curves: Sequence[Curves], out: Mapping[str, Path], note: str = "") -> None:
+    """A panel per metric of :data:`LEARNT` by training step, with a ``note`` below, as ``png`` and ``pdf``."""
+    with style.drawing(7.2, 4.4, out) as figure:
         panels = figure.subplots(2, 3).ravel()
         for panel, metric in zip(panels, LEARNT, strict=False):
             draw_curves(panel, settings, curves, metric, "step", 1.0)
@@ -56,7 +54,6 @@ def draw_learning_curves(settings: Settings, curves: Sequence[Curves], stem: Pat
         panels[-1].legend(handles=handles(settings, curves), loc="center", handlelength=3)
         panels[-1].set_axis_off()
         curve_foot(figure, settings, curves, note)
-        style.save(figure, stem)
 
 
 def draw_curves(panel: Axes, settings: Settings, curves: Sequence[Curves], metric: str, axis: str, unit: float) -> None:
@@ -76,7 +73,7 @@ def draw_curves(panel: Axes, settings: Settings, curves: Sequence[Curves], metri
                        color=look.colour, zorder=4, clip_on=False)  # fmt: skip
     panel.set_xlim(left=0)
     if not any(curve.runs for curve in curves):
-        panel.text(0.5, 0.5, "missing: no training metrics", transform=panel.transAxes, ha="center", color=style.GREY)
+        style.empty(panel, "missing: no training metrics")
 
 
 def handles(settings: Settings, curves: Sequence[Curves]) -> list:

@@ -6,47 +6,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..evaluation.metrics import METRICS, Comparison, Estimate
+from ..evaluation.metrics import METRICS, Comparison
 from ..job import Job
+from ..results import frame
 from ..results.methods import AVERAGE, AVERAGED, DATASETS, GROUPS, Method, domain, main_methods, tier_mark
 from ..results.paper import PaperRow, read_main_results
 from ..results.results import Hole, Results, results_folder
-from ..results.rows import (
-    ACCURACY,
-    AEC,
-    AEN,
-    UTILITY,
-    Cells,
-    Change,
-    change_rows,
-    changes,
-    counts,
-    interval_columns,
-    line,
-    long_table,
-    mcnemar_columns,
-    paper_table,
-    paper_title,
-)
 from ..results.sources import notices
 from ..results.table import Cell, Column, Heading, Row, Sheet, Table, marks, number
 from ..settings import Settings
 
 # Metrics of a place; the utility stands with the average alone.
-SHOWN = (replace(ACCURACY, header="Acc."), AEN, replace(AEC, header="AEC"))
-COMPARED = (*SHOWN, UTILITY)
+SHOWN = (replace(frame.ACCURACY, header="Acc."), frame.AEN, replace(frame.AEC, header="AEC"))
+COMPARED = (*SHOWN, frame.UTILITY)
 DECIMALS = 2
 PAIRS = (("cdpr", "grpo"), ("cdpr", "utility_grpo"))
 _PRINTED = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 
 def write_main_table(settings: Settings, job: Job) -> None:
-    """Write the table as CSV (one line per method, data set and decoding), Markdown and LaTeX.
+    """Write the table; missing evaluations become labelled holes.
 
-    Missing evaluations become labelled holes. Raises ProvenanceError for results of another tier, utility or set of
-    cases, EvaluationError for a broken file; nothing is written then.
+    Raises ProvenanceError for results of another tier, utility or set of cases, EvaluationError for a broken file;
+    nothing is written then.
     """
-    main_sheet(settings, results_folder(settings, job)).write(job.out["csv"].with_suffix(""))
+    main_sheet(settings, results_folder(settings, job)).write(job.out)
 
 
 def main_sheet(settings: Settings, folder: Path) -> Sheet:
@@ -63,7 +47,7 @@ def main_sheet(settings: Settings, folder: Path) -> Sheet:
             paired = _paired(results, results.method(first), results.method(second), decoding, title)
             parts.append((f"{title}, {decoding} decoding", paired))
     parts += [(f"Counts, seeds and intervals, {d} decoding", _intervals(results, d)) for d in results.decodings]
-    parts.append((paper_title(settings), _printed(settings, paper, results.methods)))
+    parts.append((frame.paper_title(settings), _printed(settings, paper, results.methods)))
     return Sheet(f"Main results ({tier_mark(settings)})", parts, _long(results, paper))
 
 
@@ -78,14 +62,14 @@ def _columns(metrics: Mapping[str, str]) -> list[Column]:
 
 
 def _wide(results: Results, decoding: str, absent: bool) -> Table:
-    """The paper's layout: a row per method, Acc/AEN/AEC per data set and on average, utility on average.
-
-    ``absent`` shows the rows that cannot be run here too.
-    """
+    """The paper's layout: a row per method, Acc/AEN/AEC per data set and on average, utility on average. ``absent``
+    shows the rows that cannot be run here too."""
     methods = [method for method in results.methods if method.runs or absent]
-    columns = [Column("method", "Method", align="l"), Column("seeds", "Seeds", decimals=None)]
-    columns += _columns({metric.name: metric.header for metric in SHOWN})
-    columns.append(Column(f"{AVERAGE}.utility", UTILITY.header, places()[AVERAGE], DECIMALS))
+    columns = [
+        frame.METHOD, Column("seeds", "Seeds", decimals=None),
+        *_columns({metric.name: metric.header for metric in SHOWN}),
+        Column(f"{AVERAGE}.utility", frame.UTILITY.header, places()[AVERAGE], DECIMALS),
+    ]  # fmt: skip
     cells = {method: _wide_cells(results, method, decoding) for method in methods}
     for metric in COMPARED:
         for place in places() if metric in SHOWN else (AVERAGE,):
@@ -120,25 +104,20 @@ def _wide_cells(results: Results, method: Method, decoding: str) -> dict[str, Ce
 
 def _paired(results: Results, first: Method, second: Method, decoding: str, title: str) -> Table:
     """First minus second per data set. Holm's family: the McNemar tests of this table (data sets and seeds)."""
-    columns = [Column("dataset", "Data set", align="l"), Column("cases", "N"), *interval_columns(COMPARED, "Δ "),
-               Column("seed_sd", "seed SD of Δ Acc."), *mcnemar_columns("only first : only second right")]  # fmt: skip
-    found = changes(results, [(first, second, dataset) for dataset in DATASETS], decoding)
-
-    def head(change: Change) -> Cells:
-        return {"dataset": DATASETS[change.place]}
-
+    columns = [frame.DATA_SET, Column("cases", "N"), *frame.interval_columns(COMPARED, "Δ "), frame.SEED_SD,
+               *frame.mcnemar_columns("only first : only second right")]  # fmt: skip
+    found = frame.changes(results, [(first, second, dataset) for dataset in DATASETS], decoding)
     notes = [f"{DATASETS[one.place]}: {one.reading(COMPARED)}" for one in found if isinstance(one.found, Comparison)]
-    notes.append("Intervals: paired bootstrap over cases, seeds averaged per case; they hold for the seeds that were "
-                 "trained and do not cover training again. McNemar: exact, seed by seed.")  # fmt: skip
+    notes.append(f"{frame.PAIRED_INTERVALS} McNemar: exact, seed by seed.")
     text = f"{title}, {decoding} decoding: first minus second on the same cases ({tier_mark(results.settings)})."
-    rows = change_rows(found, columns, COMPARED, head)
+    rows = frame.change_rows(found, columns, COMPARED)
     return Table(columns, rows, text, notes, f"tab:paired_{first.name}_{second.name}_{decoding}")
 
 
 def _intervals(results: Results, decoding: str) -> Table:
     """What stands behind each figure: counts, 95% intervals over cases, deviation between seeds."""
     columns = [
-        Column("method", "Method", align="l"), Column("dataset", "Data set", align="l"), Column("k", "k / N"),
+        frame.METHOD, frame.DATA_SET, Column("k", "k / N"),
         Column("accuracy", "Acc. [95%]"), Column("accuracy_sd", "seed SD"), Column("aen", "AEN [95%]"),
         Column("aec", "AEC [95%]"), Column("aec_sd", "seed SD"), Column("cost_median", "median"),
         Column("cost_p90", "p90"), Column("utility", "Utility [95%]"), Column("n_na", "N_na"),
@@ -152,13 +131,15 @@ def _intervals(results: Results, decoding: str) -> Table:
                 rows.append(Row({"method": f"{method.label}, {label}"}, found.reason))
                 continue
             at, runs = found.estimates, results.behind(dataset, method)
-            numbers = {"accuracy_sd": _sd(at["accuracy"], 100), "aec_sd": _sd(at["aec"]),
-                       "cost_median": found.cost_median, "cost_p90": found.cost_p90, "forced": 100 * at["forced"].mean,
-                       **{name: at[name].mean for name in ("n_na", "aen_available", "physical")}}  # fmt: skip
+            spread = at["accuracy"].seed_sd
+            plain = {"k": frame.counts(method, found)["k"], "accuracy_sd": None if spread is None else 100 * spread,
+                     "aec_sd": at["aec"].seed_sd, "cost_median": found.cost_median, "cost_p90": found.cost_p90,
+                     "forced": 100 * at["forced"].mean,
+                     **{name: at[name].mean for name in ("n_na", "aen_available", "physical")}}  # fmt: skip
             rows.append(Row({
-                "method": method.label, "dataset": label, "k": Cell(counts(method, found)["k"], runs=runs),
+                "method": method.label, "dataset": label,
                 **{metric.name: metric.cell(at[metric.name], runs) for metric in COMPARED},
-                **{name: Cell(value, runs=runs) for name, value in numbers.items()},
+                **{name: Cell(value, runs=runs) for name, value in plain.items()},
             }))  # fmt: skip
     notes = (
         "k / N: right diagnoses per seed / cases.",
@@ -178,13 +159,13 @@ def _long(results: Results, paper: Mapping[str, PaperRow]) -> Table:
     for decoding in results.decodings:
         for method in results.methods:
             if decoding == results.decodings[0] or method.learned:
-                lines += [line(results, method, p, decoding) | _paper_numbers(paper, method, p) for p in places()]
+                lines += [frame.line(results, method, p, decoding) | _paper_numbers(paper, method, p) for p in places()]
     names = ("tier", "cost_unit_usd", "decoding", "group", "method", "label", "dataset", "status", "seeds", "k", "n")
     more = ("cost_median", "cost_p90", "paper_method", *(f"paper_{name}" for name in _PRINTED))
-    return long_table(lines, names, tuple(METRICS), more)
+    return frame.long_table(lines, names, tuple(METRICS), more)
 
 
-def _paper_numbers(paper: Mapping[str, PaperRow], method: Method, place: str) -> Cells:
+def _paper_numbers(paper: Mapping[str, PaperRow], method: Method, place: str) -> frame.Cells:
     if not method.paper:
         return {}
     printed = paper[method.paper].figures.get(place, {})
@@ -204,13 +185,11 @@ def _printed(settings: Settings, paper: Mapping[str, PaperRow], methods: Sequenc
     headers = {metric.name: metric.header for metric in SHOWN}
     columns = [column for column in _columns({name: headers[metric] for name, metric in _PRINTED.items()})
                if column.key.partition(".")[0] in (*AVERAGED, AVERAGE)]  # fmt: skip
-    return paper_table(settings, columns, rows, "tab:paper_main_results")
+    return frame.paper_table(settings, columns, rows, "tab:paper_main_results")
 
 
 def _caption(settings: Settings, decoding: str) -> str:
-    """What a reader must know before comparing figures."""
-    weights = settings.utility
-    unit = f"{weights.cost_unit_usd:g}"
+    weights, unit = settings.utility, f"{settings.utility.cost_unit_usd:g}"
     return (
         f"Main results, {decoding} decoding. T{tier_mark(settings)[1:]}; cost_unit_usd = {unit}. "
         "Acc.: correct diagnoses in %; AEN: examinations requested per case (items of the physical examination apart); "
@@ -231,7 +210,3 @@ def _legend(results: Results) -> list[str]:
     if others := [label for dataset, label in DATASETS.items() if dataset not in AVERAGED]:
         notes.append(f"No part of the average: {', '.join(others)}.")
     return [*results.divergences(), *notes, *notices(results.settings)]
-
-
-def _sd(estimate: Estimate, factor: float = 1.0) -> float | None:
-    return None if estimate.seed_sd is None else estimate.seed_sd * factor

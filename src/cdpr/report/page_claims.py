@@ -39,11 +39,6 @@ class ShownClaim(_Entry):
     runs: list[str] = []
 
     @property
-    def slug(self) -> str:
-        """The verdict as a class of the page's style."""
-        return slug(self.verdict)
-
-    @property
     def figure(self) -> str:
         """What was measured, with its interval and unit, and whether that settles the matter; empty without."""
         if self.measured is None:
@@ -53,11 +48,6 @@ class ShownClaim(_Entry):
             digits = 2 if max(abs(self.low), abs(self.high)) >= 1 else 3
             text = interval(self.measured, self.low, self.high, digits)
         return f"{text} {self.unit}".rstrip()
-
-    @property
-    def settled(self) -> str:
-        """``clear`` or ``not clear``; empty where no interval tells."""
-        return "" if self.clear is None else "clear" if self.clear else "not clear"
 
     @property
     def cases(self) -> str:
@@ -87,20 +77,10 @@ class ShownLedger(_Entry):
     audit: list[ShownCheck] = []
 
     @property
-    def counts(self) -> list[tuple[str, str, int]]:
-        """How many claims count as what, in the order of telling, with its class of the page's style."""
+    def counts(self) -> dict[str, int]:
+        """How many claims count as what, in the order of telling."""
         counted = Counter(counted_as(claim.kind, claim.verdict) for claim in self.claims)
-        return [(name, slug(name), counted[name]) for name in dict.fromkeys((*COUNTED, *counted))]
-
-    @property
-    def headlines(self) -> list[ShownClaim]:
-        """The claims that the paper stands on."""
-        return [claim for claim in self.claims if claim.headline]
-
-    @property
-    def disagreements(self) -> list[ShownCheck]:
-        """The checks that do not agree."""
-        return [check for check in self.audit if not check.agrees]
+        return {name: counted[name] for name in (*COUNTED, *counted)}
 
 
 def read_ledger(settings: Settings, path: Path) -> ShownLedger | None:
@@ -117,5 +97,5 @@ def read_ledger(settings: Settings, path: Path) -> ShownLedger | None:
 
 
 def slug(verdict: str) -> str:
-    """A verdict as a class name; one that is not known looks like `not run`."""
+    """A verdict as a class of the page's style; one that is not known looks like `not run`."""
     return (verdict if verdict in COUNTED else "not run").replace(" ", "-")

@@ -97,8 +97,7 @@ class Links:
     """From the runs of a cell to their places on the page."""
 
     def __init__(self, behind: Iterable[Behind]):
-        blocks = [block for method in behind for block in method.blocks.values()]
-        self._known = {one.anchor for block in blocks for one in block}
+        self._known = {one.anchor for method in behind for block in method.blocks.values() for one in block}
 
     def anchors(self, runs: Runs) -> list[str]:
         """Anchors of those runs that stand on the page."""

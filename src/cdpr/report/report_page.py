@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -21,23 +21,19 @@ from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, synthet
 from ..results.results import Results, results_folder
 from ..results.sources import notices
 from ..results.table import Block, Column, Sheet, Table
-from ..settings import Settings, variants
+from ..settings import Settings, project_folder, variants
 from . import templates
 from .ablations import ablations_sheet
 from .card_page import card_parts
 from .dynamic_vs_static import dynamic_sheet
 from .headline import headline
 from .main_table import main_sheet
-from .page_claims import read_ledger
+from .page_claims import read_ledger, slug
 from .page_runs import Links, Made, Records
 from .sample_case import CREDENTIALED, sample_sheet
 
 # Bytes of all images together; base64 makes them a third larger, and the page stays below 5 MB.
 IMAGE_BUDGET = 3_500_000
-
-
-def _sample(settings: Settings, folder: Path) -> Sheet:
-    return sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl")
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,8 @@ CHAPTERS = (
                            "step; one line per method, a band over its seeds."}),
     Chapter("cost_distribution", "Distribution of costs", {
         "cost_distribution": "How the cost of a work-up is distributed over cases, per data set and agent."}),
-    Chapter("sample_case", "A sample case", {}, "sample_case", _sample,
+    Chapter("sample_case", "A sample case", {}, "sample_case",
+            lambda settings, folder: sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl"),
             "One test case, chosen by a digest and not by hand: its examinations, and what each agent did."),
 )  # fmt: skip
 
@@ -128,13 +125,27 @@ def write_report(settings: Settings, job: Job) -> None:
         "head": head,
         "links": Links(behind),
         "notices": notices(settings),
-        "chapters": [_chapter(settings, chapter, records, images) for chapter in CHAPTERS],
+        "chapters": [_chapter(settings, chapter, records, images) for chapter in (*CHAPTERS, *further(job.on_page))],
         "claims": (read_ledger(settings, folder / "claims.json"), records.made("claims.json")),
         "cards": [_card(name, label, records, images) for name, label in DATASETS.items()],
         "behind": behind,
         "shared": shared_runs(methods),
     }
     write_text(job.out["html"], _environment().get_template("report.html").render(page))
+
+
+def further(on_page: Iterable[str]) -> list[Chapter]:
+    """Chapters of the figures (stages ``plot_<name>``) that no chapter has: their name and their caption."""
+    named = [stage.removeprefix("plot_") for stage in on_page if stage.startswith("plot_")]
+    known = {name for chapter in CHAPTERS for name in chapter.figures}
+    return [Chapter(name, name.replace("_", " ").capitalize(), {name: caption(name)}) for name in named
+            if name not in known]  # fmt: skip
+
+
+def caption(name: str) -> str:
+    """The caption of a figure, ``workflow/report/<name>.rst``, as plain text."""
+    text = (project_folder() / "workflow" / "report" / f"{name}.rst").read_text(encoding="utf-8")
+    return " ".join(text.replace("``", "").split())
 
 
 def all_methods(settings: Settings) -> list[Method]:
@@ -214,7 +225,7 @@ def _environment() -> Any:
     folder = Path(templates.__file__).parent
     made = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                        lstrip_blocks=True, keep_trailing_newline=True)  # fmt: skip
-    made.filters |= {"groups": _groups, "unbroken": _unbroken}
+    made.filters |= {"groups": _groups, "unbroken": _unbroken, "slug": slug}
     return made
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ CREDENTIALED = Hole("not shown: cases are credentialed")
 NOT_OPEN = Hole("not shown: under their licence not everyone may see the cases")
 # Printed lines of one LaTeX table, and characters of a result in one of them: a table cannot break over pages.
 _LINES, _CHARACTERS = 50, 60
-_PLAIN = ("part", "name", "text", "price_usd", "billing_group", "seed", "correct", "n_issued", "n_physical", "n_na",
-          "cost_usd")  # fmt: skip
+_COUNTS = ("n_issued", "n_physical", "n_na")
+_PLAIN = ("part", "name", "text", "price_usd", "billing_group", "seed", "correct", *_COUNTS, "cost_usd")
 
 Show = Callable[[str], str]
 
@@ -58,13 +59,12 @@ class Chosen:
 
 
 def write_sample_case(settings: Settings, job: Job) -> None:
-    """Write the tables as CSV, Markdown and LaTeX. Missing evaluations become labelled holes.
+    """Write the tables; missing evaluations become labelled holes.
 
     Raises ValueError when the file holds no test case, RecordError for a broken one, ProvenanceError or EvaluationError
     for evaluations that do not belong to these cases.
     """
-    sheet = sample_sheet(settings, results_folder(settings, job), job.inputs["cases"])
-    sheet.write(job.out["csv"].with_suffix(""))
+    sample_sheet(settings, results_folder(settings, job), job.inputs["cases"]).write(job.out)
 
 
 def sample_sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
@@ -124,13 +124,12 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[W
 
 def case_table(settings: Settings, chosen: Chosen, show: Show) -> Table:
     """Who the patient is, what was found in the end, and how the case was chosen."""
-    case, keys = chosen.case, list(chosen.case.key_pertinent_results_dict)
-    rows: list[Row | Heading] = [Row({"field": "Note", "text": show(case.note_id)})]
-    rows += [Row({"field": show(field), "text": show(text)}) for field, text in _summary(case)]
-    rows += [Row({"field": "Gold diagnosis", "text": show(case.diagnosis_results)})]
+    case = chosen.case
+    told = [("Note", case.note_id), *_summary(case), ("Gold diagnosis", case.diagnosis_results)]
     if case.final_diagnosis != case.diagnosis_results:
-        rows += [Row({"field": "Final diagnosis", "text": show(case.final_diagnosis)})]
-    rows += [Row({"field": "Whole record", "text": f"{len(keys)} examinations, USD {_whole_cost(case):.2f}"})]
+        told.append(("Final diagnosis", case.final_diagnosis))
+    whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {_whole_cost(case):.2f}"
+    rows = [Row({"field": show(field), "text": show(text)}) for field, text in (*told, ("Whole record", whole))]
     notes = [
         f"Chosen among {chosen.among} test cases by the smallest digest of evaluation.seed "
         f"({settings.evaluation.seed}) and the note's id; nobody picked it.",
@@ -163,30 +162,23 @@ def workup_table(settings: Settings, workups: Sequence[Workup], show: Show) -> T
         Column("n_physical", "Physical items"), Column("n_na", "N_na"), Column("cost", "Cost (USD)"),
     ]  # fmt: skip
     rows: list[Row | Heading] = []
-    group = ""
-    for workup in workups:
-        if workup.method.group != group:
-            group = workup.method.group
-            rows.append(Heading(group))
-        head = {"method": workup.method.label, "seed": workup.seed or None}
-        if isinstance(workup.row, Hole):
-            seed = f", seed {workup.seed}" if workup.seed else ""
-            rows.append(Row({"method": f"{workup.method.label}{seed}"}, workup.row.reason))
-            continue
-        row = workup.row
-        runs = ((workup.run, IN_DOMAIN),)
-        told = {
-            "diagnosis": show(row["diagnosis"]),
-            "correct": "yes" if row["correct"] else "no",
-            "cost": float(row["cost_usd"]),
-            **{name: row[name] for name in ("n_issued", "n_physical", "n_na")},
-        }
-        rows.append(Row(head | {name: Cell(value, runs=runs) for name, value in told.items()}))
+    for group, members in groupby(workups, key=lambda workup: workup.method.group):
+        rows += [Heading(group), *(_workup_row(workup, show) for workup in members)]
     text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
     broken = [f"{workup.diverged}; it is shown with the weights before." for workup in workups if workup.diverged]
     notes = [*broken, "Agents that are not run stand in the main table."]
     return Table(columns, rows, text, notes, "tab:sample_case_agents")
+
+
+def _workup_row(workup: Workup, show: Show) -> Row:
+    label, row = workup.method.label, workup.row
+    if isinstance(row, Hole):
+        return Row({"method": f"{label}, seed {workup.seed}" if workup.seed else label}, row.reason)
+    told = {"diagnosis": show(row["diagnosis"]), "correct": "yes" if row["correct"] else "no",
+            "cost": float(row["cost_usd"]), **{name: row[name] for name in _COUNTS}}  # fmt: skip
+    cells = {name: Cell(value, runs=((workup.run, IN_DOMAIN),)) for name, value in told.items()}
+    return Row({"method": label, "seed": workup.seed or None, **cells})
 
 
 def _row_of(path: Path, case: CaseRecord, decoding: str) -> dict[str, Any] | Hole:
@@ -215,12 +207,11 @@ def _whole_cost(case: CaseRecord) -> float:
 
 def _plain_rows(chosen: Chosen, workups: Iterable[Workup]) -> Iterator[dict[str, Any]]:
     case = chosen.case
-    yield {"part": "case", "name": "status", "text": "shown"}
-    yield {"part": "case", "name": "note_id", "text": case.note_id}
-    yield {"part": "case", "name": "test_cases", "text": str(chosen.among)}
-    yield from ({"part": "summary", "name": field, "text": text} for field, text in _summary(case))
-    yield {"part": "case", "name": "diagnosis_results", "text": case.diagnosis_results}
-    yield {"part": "case", "name": "final_diagnosis", "text": case.final_diagnosis}
+    told = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(chosen.among)),
+            *(("summary", field, text) for field, text in _summary(case)),
+            ("case", "diagnosis_results", case.diagnosis_results),
+            ("case", "final_diagnosis", case.final_diagnosis)]  # fmt: skip
+    yield from ({"part": part, "name": name, "text": text} for part, name, text in told)
     yield {"part": "case", "name": "whole_record", "cost_usd": _whole_cost(case)}
     for exam, result in case.key_pertinent_results_dict.items():
         yield {"part": "examination", "name": exam, "text": result, "price_usd": case.exam_cost_map.get(exam),
@@ -230,7 +221,7 @@ def _plain_rows(chosen: Chosen, workups: Iterable[Workup]) -> Iterator[dict[str,
         if isinstance(workup.row, Hole):
             yield head | {"text": workup.row.reason}
             continue
-        numbers = {name: workup.row[name] for name in ("n_issued", "n_physical", "n_na", "cost_usd")}
+        numbers = {name: workup.row[name] for name in (*_COUNTS, "cost_usd")}
         yield head | {"text": workup.row["diagnosis"], "correct": str(workup.row["correct"]).lower()} | numbers
         if workup.diverged:
             yield head | {"part": "status", "text": workup.diverged}
@@ -277,10 +268,10 @@ def _parts(table: Table) -> list[Table]:
             used = 0
         pieces[-1].append(row)
         used += lines
-    return [_part(table, piece, place, len(pieces)) for place, piece in enumerate(pieces, 1)]
-
-
-def _part(table: Table, rows: Sequence[Row | Heading], place: int, of: int) -> Table:
-    caption = f"{table.caption.removesuffix('.')} ({place} of {of})." if of > 1 else table.caption
-    label = table.label if place == 1 else f"{table.label}_{place}"
-    return replace(table, rows=rows, caption=caption, label=label, notes=table.notes if place == of else ())
+    of = len(pieces)
+    return [
+        replace(table, rows=rows, notes=table.notes if place == of else (),
+                caption=f"{table.caption.removesuffix('.')} ({place} of {of})." if of > 1 else table.caption,
+                label=table.label if place == 1 else f"{table.label}_{place}")
+        for place, rows in enumerate(pieces, 1)
+    ]  # fmt: skip

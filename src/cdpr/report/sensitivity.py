@@ -12,9 +12,9 @@ import numpy as np
 from ..evaluation.metrics import Estimate, Summary
 from ..files import write_text
 from ..job import Job
+from ..results.frame import Cells, line, long_table
 from ..results.methods import IN_DOMAIN, OURS, Method, trained
 from ..results.results import Hole, Results, results_folder
-from ..results.rows import Cells, line, long_table
 from ..results.table import Table, number, to_csv
 from ..settings import Settings, Sweep, job_of, seeds_of, sweeps, value_at
 from . import style
@@ -29,6 +29,7 @@ _NUMBERS = ("accuracy", "low", "high", "aen", "aec", "n_na", "utility", "differe
             "difference_high", "seed_low", "seed_high")  # fmt: skip
 _LIGHT = "#dcdcdc"
 COLUMNS = 3
+Figures = Literal["sensitivity", "further_sensitivity"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,6 @@ class Point:
     in-domain with the main decoding."""
 
     value: object
-    variant: str
     method: Method
     default: bool
     found: Summary | Hole
@@ -83,43 +83,35 @@ class Panel:
         return min(means), max(means)
 
 
-def read_panels(
-    settings: Settings, folder: Path, where: Literal["sensitivity", "further_sensitivity"]
-) -> tuple[Results, list[Panel]]:
+def read_panels(settings: Settings, folder: Path, where: Figures) -> tuple[Results, list[Panel]]:
     """The sweeps of a figure, measured in-domain with the main decoding; a missing point holds a Hole.
 
     Raises ProvenanceError for results that do not belong together and EvaluationError for a broken file.
     """
-    methods: dict[str, list[Method]] = {}
-    seeds: dict[str, tuple[int, ...]] = {}
-    for name, points in sweeps(settings, where).items():
-        seeds[name] = tuple(s for s in settings.seeds if all(s in seeds_of(settings, v) for v in points.values()))
-        methods[name] = [_with_seeds(settings, variant, seeds[name]) for variant in points.values()]
-    repeated = {name: _repeated_default(settings, name, where) for name in methods}
-    results = Results(settings, folder, [m for name in methods for m in (*methods[name], repeated[name])])
-    decoding = settings.evaluation.decodings[0]
-    panels = []
-    for name, points in sweeps(settings, where).items():
+    planned = []
+    for name, variants in sweeps(settings, where).items():
         sweep = settings.experiments.sweeps[name]
         own = value_at(settings, sweep.setting)
-        found = tuple(
-            Point(value, method.name, method, value == own, results.summary(method, IN_DOMAIN, decoding))
-            for value, method in zip(points, methods[name], strict=True)
-        )
-        all_seeds = results.summary(repeated[name], IN_DOMAIN, decoding)
-        panels.append(Panel(name, sweep, seeds[name], found, all_seeds))
+        seeds = tuple(s for s in settings.seeds if all(s in seeds_of(settings, v) for v in variants.values()))
+        points = {value: _with_seeds(settings, variant, seeds) for value, variant in variants.items()}
+        # The default point with every seed that its job is trained with.
+        planned.append((name, sweep, own, seeds, points, trained(settings, job_of(settings, variants[own]))))
+    results = Results(settings, folder, [m for *_, points, repeated in planned for m in (*points.values(), repeated)])
+
+    def found(method: Method) -> Summary | Hole:
+        return results.summary(method, IN_DOMAIN, settings.evaluation.decodings[0])
+
+    panels = [
+        Panel(name, sweep, seeds, tuple(Point(value, method, value == own, found(method)) for value, method in
+                                        points.items()), found(repeated))
+        for name, sweep, own, seeds, points, repeated in planned
+    ]  # fmt: skip
     return results, panels
 
 
 def _with_seeds(settings: Settings, variant: str, seeds: Sequence[int]) -> Method:
     job = job_of(settings, variant)
     return replace(trained(settings, variant), runs=tuple(f"{job}-seed{seed}" for seed in seeds))
-
-
-def _repeated_default(settings: Settings, name: str, where: str) -> Method:
-    """The default point with every seed that its job is trained with."""
-    default = sweeps(settings, where)[name][value_at(settings, settings.experiments.sweeps[name].setting)]
-    return trained(settings, job_of(settings, default))
 
 
 def plot_sensitivity(settings: Settings, job: Job) -> None:
@@ -132,7 +124,7 @@ def plot_further_sensitivity(settings: Settings, job: Job) -> None:
     draw_sweeps(settings, job, "further_sensitivity")
 
 
-def draw_sweeps(settings: Settings, job: Job, where: Literal["sensitivity", "further_sensitivity"]) -> None:
+def draw_sweeps(settings: Settings, job: Job, where: Figures) -> None:
     """A panel per sweep, and its numbers as CSV.
 
     Accuracy (%) by value with 95% intervals over cases, values evenly spaced; below it the cost (or what the swept
@@ -140,14 +132,12 @@ def draw_sweeps(settings: Settings, job: Job, where: Literal["sensitivity", "fur
     points of a sweep share are compared. Raises as :func:`read_panels`.
     """
     results, panels = read_panels(settings, results_folder(settings, job), where)
-    with style.drawing():
-        rows = max(1, -(-len(panels) // COLUMNS))
-        figure = style.new_figure(7.2, 0.75 + 2.3 * rows)
+    rows = max(1, -(-len(panels) // COLUMNS))
+    with style.drawing(7.2, 0.75 + 2.3 * rows, job.out) as figure:
         grid = figure.subplots(2 * rows, COLUMNS, height_ratios=[2.1, 1.0] * rows, squeeze=False)
         pairs = [(grid[2 * row, column], grid[2 * row + 1, column]) for row in range(rows) for column in range(COLUMNS)]
-        for above, below in pairs[len(panels) :]:
-            above.set_axis_off()
-            below.set_axis_off()
+        for axes in (axes for pair in pairs[len(panels) :] for axes in pair):
+            axes.set_axis_off()
         for (above, below), panel in zip(pairs, panels, strict=False):
             _draw_panel(above, below, results, panel)
         _share_scales(pairs, panels)
@@ -155,7 +145,6 @@ def draw_sweeps(settings: Settings, job: Job, where: Literal["sensitivity", "fur
             handles=_legend(settings, panels), loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4
         )
         style.foot(figure, settings, _notes(results, panels))
-        style.save(figure, job.out["png"].with_suffix(""))
     write_text(job.out["csv"], to_csv(sweep_table(results, panels)))
 
 
@@ -163,27 +152,13 @@ def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
     """One line per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases and
     seeds; ``seed_low`` and ``seed_high`` (on the default's line) are the range of the default's seeds. ``status``
     names the runs behind these figures that diverged."""
-    names = (
-        "tier",
-        "decoding",
-        "sweep",
-        "symbol",
-        "value",
-        "default",
-        "variant",
-        "seeds",
-        "k",
-        "n",
-        *_NUMBERS,
-        "status",
-    )
-    lines = [_line(results, panel, point) for panel in panels for point in panel.points]
-    return long_table(lines, names)
+    names = ("tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n", *_NUMBERS)
+    return long_table([_line(results, panel, point) for panel in panels for point in panel.points], (*names, "status"))
 
 
 def _line(results: Results, panel: Panel, point: Point) -> Cells:
     cells = line(results, point.method, IN_DOMAIN, results.decodings[0]) | {
-        "sweep": panel.name, "symbol": panel.sweep.symbol, "value": point.shown, "variant": point.variant,
+        "sweep": panel.name, "symbol": panel.sweep.symbol, "value": point.shown, "variant": point.method.name,
         "default": "yes" if point.default else "no",
     }  # fmt: skip
     spread = panel.spread("accuracy") if point.default else None
@@ -237,8 +212,8 @@ def _percent(point: Point) -> str:
 def _draw_panel(above: Axes, below: Axes, results: Results, panel: Panel) -> None:
     _draw_metric(above, panel, "accuracy", 100.0, style.look_of(results.settings, OURS).colour)
     _draw_metric(below, panel, below_of(panel), 1.0, style.GREY)
-    best = [(place, 100 * (point.accuracy or 0)) for place, point in enumerate(panel.points) if point in panel.best]
     if len(panel.measured) > 1:
+        best = [(place, 100 * point.accuracy) for place, point in enumerate(panel.points) if point in panel.best]
         above.plot(*zip(*best, strict=True), linestyle="", marker="o", markersize=10, markerfacecolor="none",
                    markeredgecolor=style.VERMILION, markeredgewidth=1.2, zorder=4)  # fmt: skip
     for axes in (above, below):
@@ -303,15 +278,15 @@ def _share_scales(pairs: Sequence[tuple[Axes, Axes]], panels: Sequence[Panel]) -
             axes.set_yticks([])
         return
     drawn = zip(pairs, panels, strict=False)
-    kinds = [[("accuracy", above), (below_of(panel), below)] for (above, below), panel in drawn]
-    for metric in {metric for panel in kinds for metric, _ in panel}:
-        same = [(place, axes) for place, panel in enumerate(kinds) for name, axes in panel if name == metric]
+    kinds = [{"accuracy": above, below_of(panel): below} for (above, below), panel in drawn]
+    for metric in {metric for panel in kinds for metric in panel}:
+        same = [(place, panel[metric]) for place, panel in enumerate(kinds) if metric in panel]
         limits = [axes.get_ylim() for place, axes in same if panels[place].measured] or [(0.0, 1.0)]
         low = min(at[0] for at in limits) if metric == "accuracy" else 0.0
         high = max(at[1] for at in limits)
         for place, axes in same:
             axes.set_ylim(low, high if metric == "accuracy" else 1.1 * high)
-            if place % COLUMNS and metric in [name for name, _ in kinds[place - 1]]:
+            if place % COLUMNS and metric in kinds[place - 1]:
                 axes.tick_params(labelleft=False)
             else:
                 axes.set_ylabel(LABELS[metric])
@@ -339,7 +314,7 @@ def _legend(settings: Settings, panels: Sequence[Panel]) -> list:
 def _notes(results: Results, panels: Sequence[Panel]) -> list[str]:
     settings = results.settings
     found = [point for panel in panels for point in panel.points]
-    lost = [point.variant for point in found if isinstance(point.found, Hole)]
+    lost = [point.method.name for point in found if isinstance(point.found, Hole)]
     cases = max((point.found.cases for point in found if isinstance(point.found, Summary)), default=0)
     seeds = sorted({panel.seeds for panel in panels})
     shown = " or ".join(", ".join(map(str, chosen)) for chosen in seeds)

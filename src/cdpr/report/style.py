@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..files import with_suffix, write_bytes
+from ..files import write_bytes
 from ..results.methods import DATASETS, IN_DOMAIN, tier_mark
 from ..settings import Look, Settings
 
@@ -50,24 +50,20 @@ def domains() -> list[list[str]]:
 
 
 @contextmanager
-def drawing() -> Iterator[None]:
-    """Draw without a display, with this module's parameters and nobody's matplotlibrc."""
+def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Figure]:
+    """An empty figure of so many inches that lays itself out, to draw on; it is saved as ``png`` and ``pdf`` at the
+    end. Drawn by Agg (no window, no global state), with this module's parameters and nobody's matplotlibrc."""
     import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(PARAMETERS)
-        yield
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches that lays itself out, drawn by Agg (no window, no global state)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+        save(figure, out)
 
 
 def mark_tier(figure: Figure, settings: Settings, notes: str = "") -> None:
@@ -79,18 +75,18 @@ def mark_tier(figure: Figure, settings: Settings, notes: str = "") -> None:
     figure.text(0.005, 0.004, notes, ha="left", **small)
 
 
-def save(figure: Figure, stem: str | Path) -> list[Path]:
-    """Write ``stem.png`` and ``stem.pdf`` (fonts embedded); neither holds a date or a program version."""
-    metadata = {
-        "png": {"Software": "cdpr"},
-        "pdf": {"Creator": "cdpr", "Producer": "cdpr", "CreationDate": None},
-    }
-    written = []
-    for kind, entries in metadata.items():
+def save(figure: Figure, out: Mapping[str, Path]) -> None:
+    """Write ``png`` and ``pdf`` (fonts embedded) to their paths; neither holds a date or a program version."""
+    pdf = {"Creator": "cdpr", "Producer": "cdpr", "CreationDate": None}
+    for kind, metadata in (("png", {"Software": "cdpr"}), ("pdf", pdf)):
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, metadata=entries)
-        written.append(write_bytes(with_suffix(stem, f".{kind}"), buffer.getvalue()))
-    return written
+        figure.savefig(buffer, format=kind, metadata=metadata)
+        write_bytes(out[kind], buffer.getvalue())
+
+
+def empty(panel: Axes, text: str, height: float = 0.5) -> None:
+    """Say in a panel why it shows nothing."""
+    panel.text(0.5, height, text, transform=panel.transAxes, ha="center", color=GREY)
 
 
 def foot(figure: Figure, settings: Settings, lines: Iterable[str]) -> None:
@@ -114,12 +110,11 @@ def missing_note(names: Sequence[str]) -> str:
 
 def cost_axis(panel: Axes, highest: float, label: str = "average cost per case (USD)") -> None:
     """An axis of USD up to ``highest``: linear up to 10, where free work-ups are, and logarithmic beyond."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, NullLocator
 
-    show: Callable[[float, Any], str] = lambda value, _: f"{value:g}"  # noqa: E731
     panel.set_xscale("symlog", linthresh=10, linscale=0.6)
     panel.xaxis.set_major_locator(FixedLocator([0, 5, 10, 20, 50, 200, 1000, 5000]))
     panel.xaxis.set_minor_locator(NullLocator())
-    panel.xaxis.set_major_formatter(FuncFormatter(show))
+    panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     panel.set_xlim(-1.0, max(100.0, highest * 1.25))
     panel.set_xlabel(label)

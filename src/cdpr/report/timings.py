@@ -22,6 +22,11 @@ from ..settings import Settings
 
 SLOWEST = 15
 _UNKNOWN = ("", "-", "NA")  # what Snakemake writes for a job too short to be measured
+_RESOURCES = (Column("cpu_hours", "Processor (h)", decimals=3), Column("memory_mb", "Most memory (MiB)", decimals=0))
+_STAGES = (Column("stage", "Stage", align="l"), Column("jobs", "Jobs"), Column("seconds", "Total (s)", decimals=1),
+           Column("median_seconds", "Median (s)", decimals=1), *_RESOURCES,
+           Column("share", "Share of time (%)", decimals=1))  # fmt: skip
+_SLOWEST = (Column("job", "Job", align="l"), Column("seconds", "Time (s)", decimals=1), *_RESOURCES)
 
 
 class TimingError(ValueError):
@@ -30,13 +35,18 @@ class TimingError(ValueError):
 
 @dataclass(frozen=True)
 class Timing:
-    """One execution: wall-clock and processor seconds, largest resident memory in MiB (None: not measured)."""
+    """One execution of ``<stage>`` or ``<stage>/<job>``: wall-clock and processor seconds, largest resident memory in
+    MiB (None: not measured)."""
 
-    stage: str
     name: str
     seconds: float
     cpu_seconds: float | None
     memory_mb: float | None
+
+    @property
+    def stage(self) -> str:
+        """The stage that it is a job of."""
+        return self.name.partition("/")[0]
 
 
 def write_timings(settings: Settings, job: Job) -> None:
@@ -69,15 +79,12 @@ def read_jobs(path: Path, shown: Path) -> list[Timing]:
         raise TimingError(f"{shown}: cannot be read ({error})") from error
     if not rows:
         raise TimingError(f"{shown}: holds no row")
-    name = shown.with_suffix("").as_posix()
-    stage = name.partition("/")[0]
     jobs = []
     for line, row in enumerate(rows, 2):
-        seconds = _number(shown, line, row, "s")
+        seconds, cpu, memory = (_number(f"{shown}:{line}", row, name) for name in ("s", "cpu_time", "max_rss"))
         if seconds is None:
             raise TimingError(f"{shown}:{line}: field 's': expected seconds, got {row.get('s')!r}")
-        cpu, memory = _number(shown, line, row, "cpu_time"), _number(shown, line, row, "max_rss")
-        jobs.append(Timing(stage, name, seconds, cpu, memory))
+        jobs.append(Timing(shown.with_suffix("").as_posix(), seconds, cpu, memory))
     return jobs
 
 
@@ -115,9 +122,10 @@ def page(summary: dict[str, Any]) -> str:
         about = "missing: timings/*.tsv. They are written as jobs run: `snakemake --cores all`.\n"
     parts = [("All jobs", about)]
     if summary["jobs"]:
-        parts += [("By stage", to_markdown(_stages(summary))), ("Slowest jobs", to_markdown(_slowest(summary)))]
+        stages = [entry | {"share": 100 * entry["share"]} for entry in summary["stages"]]
+        parts += [("By stage", _table(_STAGES, stages)), ("Slowest jobs", _table(_SLOWEST, summary["slowest"]))]
     if summary["unusable"]:
-        listed = "".join(f"- {_one_line(text)}\n" for text in summary["unusable"])
+        listed = "".join(f"- {' '.join(text.split())}\n" for text in summary["unusable"])
         parts.append(("Files that cannot be used", f"They are left out of the sums.\n\n{listed}"))
     return markdown_page("What the computing costs", parts)
 
@@ -132,21 +140,8 @@ def span(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def _stages(summary: dict[str, Any]) -> Table:
-    columns = [
-        Column("stage", "Stage", align="l"), Column("jobs", "Jobs"), Column("seconds", "Total (s)", decimals=1),
-        Column("median_seconds", "Median (s)", decimals=1), Column("cpu_hours", "Processor (h)", decimals=3),
-        Column("memory_mb", "Most memory (MiB)", decimals=0), Column("share", "Share of time (%)", decimals=1),
-    ]  # fmt: skip
-    return Table(columns, [Row(entry | {"share": 100 * entry["share"]}) for entry in summary["stages"]])
-
-
-def _slowest(summary: dict[str, Any]) -> Table:
-    columns = [
-        Column("job", "Job", align="l"), Column("seconds", "Time (s)", decimals=1),
-        Column("cpu_hours", "Processor (h)", decimals=3), Column("memory_mb", "Most memory (MiB)", decimals=0),
-    ]  # fmt: skip
-    return Table(columns, [Row(entry) for entry in summary["slowest"]])
+def _table(columns: Sequence[Column], entries: Sequence[dict[str, Any]]) -> str:
+    return to_markdown(Table(columns, [Row(entry) for entry in entries]))
 
 
 def _resources(jobs: Sequence[Timing]) -> dict[str, float | None]:
@@ -156,10 +151,10 @@ def _resources(jobs: Sequence[Timing]) -> dict[str, float | None]:
     return {"cpu_hours": round(sum(cpu) / 3600, 6) if cpu else None, "memory_mb": max(memory, default=None)}
 
 
-def _number(path: Path, line: int, row: dict[str, Any], name: str) -> float | None:
+def _number(where: str, row: dict[str, Any], name: str) -> float | None:
     text = row.get(name)
     if text is None:
-        raise TimingError(f"{path}:{line}: field {name!r} is missing")
+        raise TimingError(f"{where}: field {name!r} is missing")
     if text.strip() in _UNKNOWN:
         return None
     try:
@@ -167,9 +162,5 @@ def _number(path: Path, line: int, row: dict[str, Any], name: str) -> float | No
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:
-        raise TimingError(f"{path}:{line}: field {name!r}: expected a number, got {text!r}")
+        raise TimingError(f"{where}: field {name!r}: expected a number, got {text!r}")
     return value
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -20,8 +20,7 @@ def plot_training_efficiency(settings: Settings, job: Job) -> None:
     :func:`~cdpr.report.learning_curves.curves_of`.
     """
     curves = curves_of(settings, results_folder(settings, job), shown(settings, "training_efficiency"), METRICS)
-    with style.drawing():
-        figure = style.new_figure(7.2, 6.4)
+    with style.drawing(7.2, 6.4, job.out) as figure:
         grid = figure.subplots(3, 2, sharex="col", sharey="row", height_ratios=[2.2, 1, 1])
         time_unit, seconds = _time_unit(curves)
         units = (("seconds", f"training time ({time_unit})", seconds), ("tokens", "generated tokens (millions)", 1e6))
@@ -33,9 +32,7 @@ def plot_training_efficiency(settings: Settings, job: Job) -> None:
                     grid[row, column].set_xlabel(label, fontsize=7.5)
             grid[row, 0].set_ylabel(PANELS[metric][0])
         figure.legend(handles=handles(settings, curves), loc="outside upper center", ncols=2, handlelength=3)
-        counted = "time without validation; tokens with probes and continuations"
-        curve_foot(figure, settings, curves, counted)
-        style.save(figure, job.out["png"].with_suffix(""))
+        curve_foot(figure, settings, curves, "time without validation; tokens with probes and continuations")
 
 
 def _time_unit(curves: Sequence[Curves]) -> tuple[str, float]:

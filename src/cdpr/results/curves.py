@@ -86,7 +86,7 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
         empty = {name: np.zeros((0, 0)) for name in names}
         return Curves(method, (), empty, empty, tuple(missing), broken)
     lasts = [table[-1, 0] for run, table in zip(runs, tables, strict=True) if run not in broken]
-    first, last = max(t[0, 0] for t in tables), min(lasts) if lasts else max(t[-1, 0] for t in tables)
+    first, last = max(t[0, 0] for t in tables), min(lasts, default=max(t[-1, 0] for t in tables))
     steps = np.array(sorted({s for t in tables for s in t[:, 0] if first <= s <= last}))
     common = {
         name: np.stack([np.interp(steps, table[:, 0], table[:, column], right=np.nan) for table in tables])
@@ -116,9 +116,8 @@ def _parse(path: Path, number: int, line: str) -> object:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
-        raise CurveError(
-            f"{path}:{number}: not JSON at column {error.colno} ({error.msg}); train the run again"
-        ) from error
+        place = f"{path}:{number}: not JSON at column {error.colno}"
+        raise CurveError(f"{place} ({error.msg}); train the run again") from error
 
 
 def _rows(path: Path, metrics: Sequence[str], prefix: str) -> list[list[float]]:

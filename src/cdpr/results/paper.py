@@ -72,9 +72,8 @@ class PaperFacts:
 
 def facts_folder() -> Path:
     """``workflow/paper`` of the checkout: below the working directory, else above this package."""
-    candidates = [Path.cwd() / "workflow" / "paper", Path(__file__).resolve().parents[3] / "workflow" / "paper"]
-    for folder in candidates:
-        if folder.is_dir():
+    for root in (Path.cwd(), Path(__file__).resolve().parents[3]):
+        if (folder := root / "workflow" / "paper").is_dir():
             return folder
     raise PaperFactsError("workflow/paper was not found; run from the root of the checkout")
 
@@ -119,20 +118,15 @@ def read_paper(folder: str | Path | None = None) -> PaperFacts:
     for where, row in _lines(folder / "expert_study.csv"):
         with _at(where):
             numbers[f"expert:{row['method']}:{row['dimension']}"] = Printed.of(row["score"])
-    statements = _statements(folder / "text.csv")
+    statements: dict[str, tuple[Statement, ...]] = {}
+    for where, row in _lines(folder / "text.csv"):
+        with _at(where):
+            statement = Statement(row["value"], row["about"], row["place"])
+            statements[row["id"]] = (*statements.get(row["id"], ()), statement)
     for name, stated in statements.items():
         if stated[0].value.replace(".", "", 1).isdigit():
             numbers[f"text:{name}"] = Printed.exactly(stated[0].value)
     return PaperFacts(numbers | _prices(), marks, groups, statements)
-
-
-def _statements(path: Path) -> dict[str, tuple[Statement, ...]]:
-    found: dict[str, tuple[Statement, ...]] = {}
-    for where, row in _lines(path):
-        with _at(where):
-            statement = Statement(row["value"], row["about"], row["place"])
-            found[row["id"]] = (*found.get(row["id"], ()), statement)
-    return found
 
 
 def sample_prices() -> dict[str, float]:

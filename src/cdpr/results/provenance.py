@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
                                               for name in ("utility", "costs")})  # fmt: skip
     cases: dict[str, tuple[str, Path]] = {}
     for path in evaluations:
-        place = find_record(path)
-        if place is None:
+        if (place := find_record(path)) is None:
             continue
         record = read_record(place)
         stated = {"tier": stated_tier(record) or settings.tier} | _flat(record.parameters)
@@ -36,8 +35,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
                     f"{path}: was made with {name} = {stated[name]!r} (see {place}), but the configuration says "
                     f"{value!r}; such figures do not share a table: evaluate it again or change the configuration"
                 )
-        digest = record.digest_of("cases")
-        if digest is not None:
+        if (digest := record.digest_of("cases")) is not None:
             known, other = cases.setdefault(path.stem, (digest, path))
             if known != digest:
                 raise ProvenanceError(f"{path} and {other} were made on different cases of {path.stem} (their "
@@ -47,35 +45,31 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
 def check_training(settings: Settings, results: Path, runs: Iterable[str]) -> None:
     """Refuse training runs of another tier than the settings', or on other cases than each other's. What a
     ``run.json`` does not state, or one that is absent, is let pass. Raises :class:`ProvenanceError`."""
-    known: tuple[str, Path] | None = None
-    for run in runs:
-        place = results / "training" / run / "run.json"
-        if not place.exists():
-            continue
-        record = read_record(place)
+    cases: dict[str, Path] = {}
+    for place, record in _records(results / "training" / run / "run.json" for run in runs):
         check_tier(settings, place, stated_tier(record))
-        digest = record.digest_of("cases")
-        if digest is not None:
-            known = known or (digest, place)
-            if known[0] != digest:
-                raise ProvenanceError(f"{place} and {known[1]} are of training on different cases (their digests "
-                                      "differ); train both again")  # fmt: skip
+        if (digest := record.digest_of("cases")) is not None:
+            cases.setdefault(digest, place)
+        if len(cases) > 1:
+            raise ProvenanceError(f"{place} and {next(iter(cases.values()))} are of training on different cases "
+                                  "(their digests differ); train both again")  # fmt: skip
 
 
 def check_prices(results: Path, datasets: Iterable[str]) -> None:
     """Refuse data sets whose cases were priced by different catalogues or overrides, for their averages would mix
     them. Raises :class:`ProvenanceError`."""
     known: tuple[Any, Path] | None = None
-    for dataset in datasets:
-        place = results / "cases" / f"{dataset}.run.json"
-        if not place.exists():
-            continue
-        record = read_record(place)
+    for place, record in _records(results / "cases" / f"{dataset}.run.json" for dataset in datasets):
         priced = [record.parameters.get("costs"), *map(record.digest_of, ("catalogue", "overrides"))]
         known = known or (priced, place)
         if known[0] != priced:
             raise ProvenanceError(f"{place} and {known[1]}: cases were priced by different catalogues, overrides or "
                                   "cost settings; price both again")  # fmt: skip
+
+
+def _records(places: Iterable[Path]) -> Iterator[tuple[Path, RunRecord]]:
+    """Those ``run.json`` that are there."""
+    yield from ((place, read_record(place)) for place in places if place.exists())
 
 
 def find_record(evaluation: Path) -> Path | None:

@@ -59,9 +59,9 @@ class Results:
         if method.knows_hospital and not synthetic(self.settings, dataset):
             return Hole("not run: real cases have no known model")
         found, missing = [], []
+        wanted = "greedy" if method.knows_hospital else decoding
         for run in method.runs:
             path = self.path(run, dataset)
-            wanted = "greedy" if method.knows_hospital else decoding
             evaluation = self._read(path).get(wanted) if path.exists() else None
             if evaluation is None:
                 shown = path.relative_to(self.folder).as_posix()
@@ -78,20 +78,13 @@ class Results:
         plan = self.settings.evaluation
         return summarise(found, plan.bootstrap, plan.seed)
 
-    def average(self, method: Method, decoding: str) -> dict[str, Estimate] | Hole:
-        """Over the data sets of the paper's average; a hole when one of them is."""
-        parts = [self.summary(method, dataset, decoding) for dataset in AVERAGED]
+    def estimates(self, method: Method, place: str, decoding: str) -> Mapping[str, Estimate] | Hole:
+        """All metrics of a method at a place; the average is a hole when one of its data sets is."""
+        parts = [self.summary(method, dataset, decoding) for dataset in (AVERAGED if place == AVERAGE else (place,))]
         holes = list(dict.fromkeys(part for part in parts if isinstance(part, Hole)))
         if holes:
             return Hole("; ".join(h.reason for h in holes), ", ".join(h.missing for h in holes if h.missing))
-        return average(parts)
-
-    def estimates(self, method: Method, place: str, decoding: str) -> Mapping[str, Estimate] | Hole:
-        """All metrics of a method at a place."""
-        if place == AVERAGE:
-            return self.average(method, decoding)
-        found = self.summary(method, place, decoding)
-        return found if isinstance(found, Hole) else found.estimates
+        return average(parts) if place == AVERAGE else parts[0].estimates
 
     def compare(self, first: Method, second: Method, place: str, decoding: str) -> Comparison | Hole:
         """First minus second on the same cases, over the seeds that both have; the one run of an agent that is not

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from ..files import with_suffix, write_text
+from ..files import write_text
 
 Value = float | int | str | None
 # How a cell stands out: among the rows of its column, as a sum, or (on the page) in whose favour a difference is.
@@ -110,15 +110,13 @@ class Sheet:
     plain: Table
     printed: Sequence[Table] = ()
 
-    def write(self, stem: str | Path) -> list[Path]:
-        """Write ``stem`` + ``.csv`` (the plain numbers), ``.md`` and ``.tex``."""
+    def write(self, out: Mapping[str, Path]) -> None:
+        """Write ``csv`` (the plain numbers), ``md`` and ``tex`` to their paths."""
         printed = self.printed or [table for _, table in self.parts]
-        forms = {
-            ".csv": to_csv(self.plain),
-            ".md": markdown_page(self.title, [(heading, to_markdown(table)) for heading, table in self.parts]),
-            ".tex": "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printed)),
-        }
-        return [write_text(with_suffix(stem, suffix), text) for suffix, text in forms.items()]
+        write_text(out["csv"], to_csv(self.plain))
+        pieces = [(heading, to_markdown(table)) for heading, table in self.parts]
+        write_text(out["md"], markdown_page(self.title, pieces))
+        write_text(out["tex"], "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printed)))
 
 
 @dataclass(frozen=True)
@@ -162,9 +160,8 @@ def _table_markdown(table: Table) -> str:
         if isinstance(row, Heading):
             body.append([f"***{_pipe(row.title)}***", *[""] * (len(heads) - 1)])
         elif row.hole:
-            body.append(
-                [f"{_pipe(table.shown(row, table.columns[0]))} — *{_pipe(row.hole)}*", *[EMPTY] * (len(heads) - 1)]
-            )
+            first = _pipe(table.shown(row, table.columns[0]))
+            body.append([f"{first} — *{_pipe(row.hole)}*", *[EMPTY] * (len(heads) - 1)])
         else:
             body.append([_marked(table, row, column, _pipe, _MARKDOWN) for column in table.columns])
     lines += ["| " + " | ".join(cells) + " |" for cells in body]
@@ -231,8 +228,7 @@ def marks(values: Mapping[str, float | None], decimals: int, *, higher_is_better
     """Best and second-best among the values there are, judged as printed: ties share a mark."""
     shown = {name: round(value, decimals) for name, value in values.items() if value is not None}
     ranked = sorted(set(shown.values()), reverse=higher_is_better)
-    names: tuple[Mark, Mark] = ("best", "second")
-    places = dict(zip(ranked, names, strict=False))
+    places: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
     return {name: places.get(value, "") for name, value in shown.items()}
 
 
@@ -275,9 +271,8 @@ def _latex_header(columns: Sequence[Column]) -> list[str]:
         cells, rules, start = [], [], 1
         for group, members in groupby(columns, key=lambda column: column.group):
             width = len(list(members))
-            cells.append(
-                f"\\multicolumn{{{width}}}{{c}}{{\\textbf{{{escape(group)}}}}}" if group else " & " * (width - 1)
-            )
+            head = f"\\multicolumn{{{width}}}{{c}}{{\\textbf{{{escape(group)}}}}}"
+            cells.append(head if group else " & " * (width - 1))
             rules += [f"\\cmidrule(lr){{{start}-{start + width - 1}}}"] if group else []
             start += width
         lines += [" & ".join(cells) + " \\\\", " ".join(rules)]

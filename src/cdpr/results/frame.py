@@ -4,13 +4,13 @@ differences, the long form of plain numbers, and the paper's printed figures."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..evaluation.metrics import METRICS, Comparison, Estimate, Summary
 from ..evaluation.statistics import holm
 from ..settings import Settings
-from .methods import AVERAGE, IN_DOMAIN, Method, tier_mark
+from .methods import AVERAGE, DATASETS, IN_DOMAIN, Method, tier_mark
 from .paper import printed_rows
 from .results import Hole, Results, seeds_of_runs
 from .table import EMPTY, Cell, Column, Heading, Row, Runs, Table, interval, marks, number
@@ -44,56 +44,56 @@ IN_DOMAIN_METRICS = (ACCURACY, AEN, AEC, N_NA, UTILITY)
 # What stands behind a mean in a CSV file, as endings of its column.
 ENDS = ("", "_low", "_high", "_seed_sd")
 
+# Columns and a note that tables share.
+METHOD, DATA_SET = Column("method", "Method", align="l"), Column("dataset", "Data set", align="l")
+COUNTS = (Column("seeds", "Seeds"), Column("k", "k / N"))
+SEED_SD = Column("seed_sd", "seed SD of Δ Acc.")
+PAIRED_INTERVALS = (
+    "Intervals: paired bootstrap over cases, seeds averaged per case; they hold for the seeds that were trained and do "
+    "not cover training again."
+)
+
 
 # Rows of methods
 
 
 def marked_cells(
     results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str]
-) -> dict[str, dict[str, Cell] | Hole]:
-    """In-domain figures with intervals by method and metric; best and second best of the ``rivals`` are marked, where
-    at least two of them were measured: one alone is the best of nothing."""
-    found = {m.name: results.summary(m, IN_DOMAIN, decoding) for m in results.methods}
-    measured = {name: summary.estimates for name, summary in found.items() if not isinstance(summary, Hole)}
-    rivals = [name for name in rivals if name in measured]
-    cells: dict[str, dict[str, Cell] | Hole] = {
-        name: summary if isinstance(summary, Hole) else {} for name, summary in found.items()
-    }
+) -> dict[str, dict[str, Cell]]:
+    """In-domain figures with intervals of the measured methods, by metric; best and second best of the ``rivals`` are
+    marked, where at least two of them were measured: one alone is the best of nothing."""
+    found = {m: results.summary(m, IN_DOMAIN, decoding) for m in results.methods}
+    cells = {
+        method.name: {m.name: m.cell(summary.estimates[m.name], results.behind(IN_DOMAIN, method)) for m in metrics}
+        for method, summary in found.items() if not isinstance(summary, Hole)
+    }  # fmt: skip
+    rivals = [name for name in rivals if name in cells]
     for metric in metrics:
-        means = {name: at[metric.name].mean * metric.factor for name, at in measured.items()}
-        places = {name: means[name] for name in rivals if len(rivals) > 1}
-        best = marks(places, metric.decimals, higher_is_better=metric.higher_is_better)
-        for name, at in measured.items():
-            cell = metric.cell(at[metric.name], results.behind(IN_DOMAIN, results.method(name)))
-            cells[name][metric.name] = Cell(cell.value, best.get(name, ""), cell.text, cell.runs)
+        means = {name: cells[name][metric.name].value for name in rivals if len(rivals) > 1}
+        for name, mark in marks(means, metric.decimals, higher_is_better=metric.higher_is_better).items():
+            cells[name][metric.name] = replace(cells[name][metric.name], mark=mark)
     return cells
 
 
 def method_rows(
-    results: Results,
-    metrics: Sequence[Metric],
-    decoding: str,
-    rivals: Iterable[str],
+    results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str],
     more: Callable[[Method, Summary], Cells],
-) -> list[Row]:
+) -> list[Row]:  # fmt: skip
     """A row per method with its in-domain figures (:func:`marked_cells`) and ``more`` of it, or its hole."""
     rows = []
     cells = marked_cells(results, metrics, decoding, rivals)
     for method in results.methods:
-        head, found = {"method": method.label}, cells[method.name]
+        head, found = {"method": method.label}, results.summary(method, IN_DOMAIN, decoding)
         if isinstance(found, Hole):
             rows.append(Row(head, found.reason))
         else:
-            rows.append(Row(head | found | more(method, results.summary(method, IN_DOMAIN, decoding))))
+            rows.append(Row(head | cells[method.name] | more(method, found)))
     return rows
 
 
 def interval_columns(metrics: Sequence[Metric], prefix: str = "") -> list[Column]:
     """A column with intervals per metric; of differences with the prefix ``Δ``."""
     return [Column(metric.name, f"{prefix}{metric.header} [95%]") for metric in metrics]
-
-
-COUNTS = (Column("seeds", "Seeds"), Column("k", "k / N"))
 
 
 def counts(method: Method, summary: Summary) -> Cells:
@@ -123,23 +123,39 @@ class Change:
         """The evaluations that are compared."""
         return () if isinstance(self.found, Hole) else self.found.runs
 
+    @property
+    def head(self) -> Cells:
+        """What is compared: the first method, or the data set."""
+        return {"method": self.first.label, "dataset": DATASETS.get(self.place)}
+
+    def numbers(self, metrics: Iterable[Metric]) -> Cells:
+        """The differences as columns ``change_*`` of the long form; none for a hole."""
+        found = {} if isinstance(self.found, Hole) else self.found.differences
+        return {k: v for m in metrics if found for k, v in numbers(f"change_{m.name}", found[m.name]).items()}
+
     def cells(self, metrics: Sequence[Metric]) -> Cells:
         """Differences with intervals, cases, the deviation between seeds, and McNemar's tests seed by seed."""
         deviation = self.found.differences["accuracy"].seed_sd
         return {
+            **self.head,
             "cases": self.found.cases,
             **{m.name: m.cell(self.found.differences[m.name], self.runs, signed=True) for m in metrics},
             "seed_sd": Cell(None if deviation is None else 100 * deviation, runs=self.runs),
-            "discordant": Cell(
-                ", ".join(f"{t.only_first}:{t.only_second}" for t in self.found.mcnemar), runs=self.runs
-            ),
+            "discordant": Cell(discordant(self.found), runs=self.runs),
             "p": Cell(", ".join(p_value(test.p_value) for test in self.found.mcnemar), runs=self.runs),
             "p_holm": Cell(", ".join(map(p_value, self.after_holm)), runs=self.runs),
         }
 
     def reading(self, metrics: Sequence[Metric]) -> str:
-        """The differences in words, whichever way they fall."""
-        return reading(self.found, self.first.label, self.second.label, metrics)
+        """The differences in words: what their intervals tell, whichever way they fall."""
+        verdicts: dict[str, list[str]] = {"better": [], "worse": [], "": []}
+        for metric in metrics:
+            shown = metric.header.partition(" (")[0].rstrip(".")
+            verdicts[favour(self.found.differences[metric.name], metric)].append(shown)
+        heads = {"better": "better on", "worse": "worse on", "": "no difference shown on"}
+        parts = [f"{heads[how]} {', '.join(names)}" for how, names in verdicts.items() if names]
+        settled = verdicts["better"] or verdicts["worse"]
+        return f"{self.first.label} against {self.second.label}{' is' if settled else ':'} {'; '.join(parts)}."
 
     @property
     def discordant_share(self) -> float:
@@ -159,39 +175,26 @@ def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decod
 
 
 def change_rows(
-    changes: Sequence[Change],
-    columns: Sequence[Column],
-    metrics: Sequence[Metric],
-    head: Callable[[Change], Cells],
+    changes: Sequence[Change], columns: Sequence[Column], metrics: Sequence[Metric],
     more: Callable[[Change], Cells] = lambda change: {},
-) -> list[Row]:
-    """A row per change with those of its cells that the columns show."""
+) -> list[Row]:  # fmt: skip
+    """A row per change with those of its cells that the columns show, and ``more`` of it."""
     rows, keys = [], {column.key for column in columns}
     for change in changes:
-        if isinstance(change.found, Hole):
-            rows.append(Row(head(change), change.found.reason))
-        else:
-            cells = {key: cell for key, cell in change.cells(metrics).items() if key in keys}
-            rows.append(Row(head(change) | cells | more(change)))
+        hole = change.found.reason if isinstance(change.found, Hole) else ""
+        cells = change.head if hole else change.cells(metrics) | more(change)
+        rows.append(Row({key: cell for key, cell in cells.items() if key in keys}, hole))
     return rows
+
+
+def discordant(comparison: Comparison) -> str:
+    """By seed, how many cases only the first and only the second got right: ``12:7, 9:8``."""
+    return ", ".join(f"{test.only_first}:{test.only_second}" for test in comparison.mcnemar)
 
 
 def mcnemar_columns(discordant: str) -> list[Column]:
     """McNemar's tests; ``discordant`` heads the counts of cases that only one of the two got right."""
     return [Column("discordant", discordant), Column("p", "McNemar p by seed"), Column("p_holm", "after Holm")]
-
-
-def reading(comparison: Comparison, first: str, second: str, metrics: Sequence[Metric]) -> str:
-    """A comparison in words: what the intervals of the metrics that a table shows tell, whichever way it falls."""
-    verdicts: dict[str, list[str]] = {"better": [], "worse": [], "": []}
-    for metric in metrics:
-        verdicts[favour(comparison.differences[metric.name], metric)].append(
-            metric.header.partition(" (")[0].rstrip(".")
-        )
-    parts = [f"{how} on {', '.join(verdicts[how])}" for how in ("better", "worse") if verdicts[how]]
-    parts += [f"no difference shown on {', '.join(verdicts[''])}"] if verdicts[""] else []
-    settled = verdicts["better"] or verdicts["worse"]
-    return f"{first} against {second}{' is' if settled else ':'} {'; '.join(parts)}."
 
 
 def favour(difference: Estimate, metric: Metric) -> str:
@@ -223,14 +226,10 @@ def line(results: Results, method: Method, place: str, decoding: str) -> Cells:
     """A line of the frame: where it is from, how it stands and, where it was measured, its counts and all metrics."""
     settings = results.settings
     cells: Cells = {
-        "tier": settings.tier,
-        "cost_unit_usd": str(settings.utility.cost_unit_usd),
-        "decoding": "greedy" if method.knows_hospital else decoding,
-        "group": method.group,
-        "method": method.name,
-        "label": method.label,
-        "dataset": place,
-    }
+        "tier": settings.tier, "cost_unit_usd": str(settings.utility.cost_unit_usd),
+        "decoding": "greedy" if method.knows_hospital else decoding, "group": method.group, "method": method.name,
+        "label": method.label, "dataset": place,
+    }  # fmt: skip
     found = results.estimates(method, place, decoding)
     if isinstance(found, Hole):
         return cells | {"status": found.reason}
@@ -272,21 +271,20 @@ def paper_table(
     settings: Settings, columns: Sequence[Column], rows: Sequence[Row | Heading], label: str, wide: bool = True
 ) -> Table:
     """A table as the paper prints it, without its marks; the last column, ``ours``, names our counterpart."""
-    columns = [Column("method", "Method", align="l"), *columns, Column("ours", "Our counterpart", align="l")]
+    columns = [METHOD, *columns, Column("ours", "Our counterpart", align="l")]
     text = f"{paper_title(settings)}. Nothing here was measured by this pipeline."
     return Table(columns, rows, text, label=label, wide=wide)
 
 
 def paper_part(
     settings: Settings, file: str, columns: Sequence[Column], ours: Callable[[Cells], str | None], label: str
-) -> Table:
-    """:func:`paper_table` of a file below ``workflow/paper``; ``ours`` gives the counterpart of one of its rows."""
+) -> tuple[str, Table]:
+    """:func:`paper_title` and :func:`paper_table` of a file below ``workflow/paper``; ``ours`` gives the counterpart of
+    one of its rows."""
     names = [column.key for column in columns]
-    rows = [
-        Row({name: row[name] for name in ("method", *names)} | {"ours": ours(row)})
-        for row in printed_rows(file, *names)
-    ]
-    return paper_table(settings, columns, rows, label, wide=False)
+    read = printed_rows(file, *names)
+    rows = [Row({name: row[name] for name in ("method", *names)} | {"ours": ours(row)}) for row in read]
+    return paper_title(settings), paper_table(settings, columns, rows, f"tab:paper_{label}", wide=False)
 
 
 def paper_numbers(file: str, names: Sequence[str]) -> list[tuple[Cells, Cells]]:
