@@ -186,6 +186,7 @@ def _run_stage(args: argparse.Namespace) -> None:
         experiment=stage.experiment,
     ) as job:
         job.inputs["results"] = Path(args.results or plan.results)
+        job.on_page = tuple(plan.on_page)
         module, _, function = stage.target(settings).partition(":")
         following = live_run(settings, job, stage.experiment) if stage.live else contextlib.nullcontext()
         try:

@@ -157,3 +157,19 @@ def test_a_change_of_an_agent_concerns_its_own_evaluations_and_what_shows_agents
     assert before.key("evaluate_agent", run="static", **one) == after.key("evaluate_agent", run="static", **one)
     assert before.key("write_main_table") != after.key("write_main_table")
     assert ("mine", "private") in before.evidence("write_main_table").evaluations
+
+
+def test_an_algorithm_from_outside_counts_by_its_file(tmp_path, monkeypatch):
+    rule = tmp_path / "outside_rule.py"
+    rule.write_text("from cdpr.training.algorithms.grpo import Grpo\n\n\nclass Rule(Grpo):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    change = {"training.algorithm": "outside_rule"}
+    variants_of_ones_own = {"variants": {"mine": {"label": "Mine", "change": change}}}
+
+    def key():
+        return plan(tmp_path, experiments=variants_of_ones_own).key("train_policy", run="mine-seed0")
+
+    first = key()
+    assert key() == first
+    rule.write_text(rule.read_text() + "    extra_samples = False\n")
+    assert key() != first

@@ -20,7 +20,7 @@ from cdpr.settings import (
     sweeps,
     variants,
 )
-from cdpr.settings.algorithms import algorithm_class, algorithm_code
+from cdpr.settings.algorithms import algorithm_class
 from cdpr.settings.generate import check, demo_settings, keys
 from cdpr.settings.restrict import restrict, without
 
@@ -181,8 +181,6 @@ def test_an_algorithm_of_ones_own_gets_the_settings_that_it_reads(tmp_path, monk
     monkeypatch.syspath_prepend(tmp_path)
     assert algorithm_class("package.rule") is algorithm_class("package.rule:Rule")
     assert algorithm_class("package.more:Other").__name__ == "Other"
-    assert algorithm_code("package.rule") == ("cdpr.training.algorithm", tmp_path / "package" / "rule.py")
-    assert algorithm_code("vineppo") == ("cdpr.training.algorithms.vineppo", None)
     change = {"training.algorithm": "package.rule", "credit.horizon": 7}
     mine = parse_settings({"credit": {"candidates": 2}, "experiments": {"variants": {"x": {
         "label": "X", "change": change}}}})  # fmt: skip

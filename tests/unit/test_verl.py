@@ -470,7 +470,7 @@ def test_the_torch_engine_knows_nothing_of_verl():
 
 
 def train_with_verl(taught, folder, steps: int, algorithm: str = "cdpr") -> list[dict]:
-    """`cdpr train_policy` with Ray, FSDP2 over gloo, our sampler as rollout server and a frozen one beside it; its metrics."""
+    """Metrics of `cdpr train_policy` with Ray, FSDP2 over gloo, our sampler as rollout server and a frozen one."""
     plan = {"algorithm": algorithm, "steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 1e-3}
     settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
     settings["paths"] = {"results": str(folder / "results"), "state": str(folder / "state")}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..ledger.verdict import COUNTED, counted_as
+from ..ledger.verdict import COUNTED, UNDECIDABLE
 from ..results.provenance import ProvenanceError, check_tier
 from ..results.table import interval
 from ..settings import Settings
@@ -79,7 +79,7 @@ class ShownLedger(_Entry):
     @property
     def counts(self) -> dict[str, int]:
         """How many claims count as what, in the order of telling."""
-        counted = Counter(counted_as(claim.kind, claim.verdict) for claim in self.claims)
+        counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in self.claims)
         return {name: counted[name] for name in (*COUNTED, *counted)}
 
 

@@ -9,7 +9,6 @@ import functools
 import importlib
 import importlib.util
 import pkgutil
-from pathlib import Path
 from typing import Any
 
 from .section import SettingsError
@@ -34,17 +33,8 @@ def check_algorithm(name: str) -> str:
 
 
 def algorithm_module(name: str) -> str:
-    """The module in which an algorithm stands."""
+    """The module in which an algorithm stands: a root of the code of a training."""
     return name.partition(":")[0] if "." in name else f"{_HOME}.{name}"
-
-
-def algorithm_code(name: str) -> tuple[str, Path | None]:
-    """What an algorithm's results depend on: the root of its code in this package, and its file where it comes from
-    outside. Raises SettingsError as :func:`algorithm_class`."""
-    module = algorithm_class(name).__module__
-    if module.partition(".")[0] == __package__.partition(".")[0]:
-        return module, None
-    return _CONTRACT, Path(importlib.import_module(module).__file__ or "")
 
 
 @functools.cache

@@ -65,12 +65,12 @@ def _keys(demo: BaseModel, faithful: BaseModel, at: tuple[str, ...] = ()) -> Ite
     for name, field in type(demo).model_fields.items():
         value = getattr(demo, name)
         section = isinstance(value, BaseModel)
-        extra = field.json_schema_extra or {}
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         if "file" in extra:  # it has one of its own
             continue
         values = (None, None) if section else (written[name], own[name])
-        yield Key((*at, name), field.description or "", *values, _kind(field.annotation), extra.get("paper", ""),
-                  extra.get("decision", ""), section)  # fmt: skip
+        yield Key((*at, name), field.description or "", *values, _kind(field.annotation), str(extra.get("paper", "")),
+                  str(extra.get("decision", "")), section)  # fmt: skip
         if section:
             yield from _keys(value, getattr(faithful, name), (*at, name))
 
