@@ -160,10 +160,11 @@ def test_a_change_of_an_agent_concerns_its_own_evaluations_and_what_shows_agents
 
 
 def test_an_algorithm_from_outside_counts_by_its_file(tmp_path, monkeypatch):
-    rule = tmp_path / "outside_rule.py"
+    rule = tmp_path / "outside" / "rule.py"
+    rule.parent.mkdir()
     rule.write_text("from cdpr.training.algorithms.grpo import Grpo\n\n\nclass Rule(Grpo):\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    change = {"training.algorithm": "outside_rule"}
+    change = {"training.algorithm": "outside.rule"}
     variants_of_ones_own = {"variants": {"mine": {"label": "Mine", "change": change}}}
 
     def key():

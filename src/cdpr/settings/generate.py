@@ -68,9 +68,9 @@ def _keys(demo: BaseModel, faithful: BaseModel, at: tuple[str, ...] = ()) -> Ite
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         if "file" in extra:  # it has one of its own
             continue
-        values = (None, None) if section else (written[name], own[name])
-        yield Key((*at, name), field.description or "", *values, _kind(field.annotation), str(extra.get("paper", "")),
-                  str(extra.get("decision", "")), section)  # fmt: skip
+        shown, usual = (None, None) if section else (written[name], own[name])
+        yield Key((*at, name), field.description or "", shown, usual, _kind(field.annotation),
+                  str(extra.get("paper", "")), str(extra.get("decision", "")), section)  # fmt: skip
         if section:
             yield from _keys(value, getattr(faithful, name), (*at, name))
 
