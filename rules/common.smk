@@ -65,6 +65,7 @@ def params(stage):
         "files": lambda wildcards, input, output: plan.flags(
             stage, dict(wildcards), input, output
         ),
+        "stage": stage,
         "environment": plan.environment(stage),
     }
 
@@ -83,9 +84,7 @@ def caption_of(stage):
 HEADROOM = of("check_headroom") if plan.raw_path(IN_DOMAIN) is None else []
 
 # The command of every stage: the subcommand of the rule's name.
-COMMAND = (
-    "{params.environment}cdpr {rule} --key {params.key} {params.files} 2>&1 | tee {log}"
-)
+COMMAND = "{params.environment}cdpr {params.stage} --key {params.key} {params.files} 2>&1 | tee {log}"
 
 # A data set itself, not its leak-controlled variant.
 BENCHMARK = "|".join(DATASETS)
