@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cdpr.cases import CaseRecord, write_records
+from cdpr.ingest.attrition import AttritionReport
 from cdpr.job import Job
 from cdpr.report import report_page
 from cdpr.report.card_counts import count_cases, data_card
@@ -104,8 +105,10 @@ def pristine(tmp_path_factory) -> Path:
     for name in ("accuracy_cost", "sensitivity"):
         png(folder / "figures" / f"{name}.png")
     (folder / "cards").mkdir()
-    told = {"read": 31, "kept": 30, "funnel": [{"rule": HOSTILE, "dropped": 1, "left": 30}], "leaks": [], "events": {},
-            "warnings": [HOSTILE], "splits": {"test": 30}}  # fmt: skip
+    told = AttritionReport.model_validate({
+        "dataset": "private", "read": 31, "kept": 30, "funnel": [{"rule": HOSTILE, "dropped": 1, "left": 30}],
+        "leaks": [], "events": {}, "warnings": [HOSTILE], "splits": {"test": 30},
+    })  # fmt: skip
     tally = count_cases(folder / "cases/mimic_iv.jsonl", [])
     card = data_card(SETTINGS, "private", tally, told, [], {"cases": "5a17"})
     (folder / "cards/private.json").write_text(json.dumps(card))
@@ -287,6 +290,17 @@ def test_what_is_missing_is_a_labelled_hole(tmp_path):
     for path in shown:
         assert any(hole.startswith(f"missing: {path}") and f"cores all results/{path}" in hole for hole in holes), path
     assert text.count("Not known") == 4 and "missing: evaluations/cdpr-seed0/mimic_iv.jsonl" in text
+
+
+def test_a_figure_without_a_chapter_appears_by_itself(results, tmp_path):
+    png(results / "figures/engines.png")
+    job = Job("report_page", "0" * 16, {"results": results}, {"html": tmp_path / "report.html"},
+              on_page=("plot_engines", "plot_sensitivity", "write_ablations"))  # fmt: skip
+    write_report(SETTINGS, job)
+    text = job.out["html"].read_text()
+    assert text.count('<section id="engines">') == text.count("<h2>Engines</h2>") == 1
+    assert 'href="#engines"' in text and "<figcaption>Learning curves of the same variants under both engines:" in text
+    assert text.count('<section id="sensitivity">') == 1
 
 
 def test_a_lost_seed_is_a_hole_in_the_head(results, tmp_path):
