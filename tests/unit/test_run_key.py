@@ -1,10 +1,13 @@
 """Run keys: they change with everything that matters and with nothing else."""
 
+import json
+
 import pytest
 
 from cdpr.run_key import DigestCache, code_digest, import_closure, run_key
 from cdpr.settings import Settings, merge, parse_settings, variants
 from cdpr.workflow.plan import Plan
+from cdpr.workflow.stages import STAGES
 
 
 @pytest.fixture
@@ -174,3 +177,11 @@ def test_an_algorithm_from_outside_counts_by_its_file(tmp_path, monkeypatch):
     assert key() == first
     rule.write_text(rule.read_text() + "    extra_samples = False\n")
     assert key() != first
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_decides_a_job_can_be_read_again_from_its_record(tmp_path, stage):
+    """Otherwise `cdpr why` would see a change where there is none."""
+    of, some = plan(tmp_path), {"dataset": "private", "run": "cdpr-seed0"}
+    parameters = of.parameters(stage, {name: some[name] for name in STAGES[stage].options})
+    assert json.loads(json.dumps(parameters)) == parameters

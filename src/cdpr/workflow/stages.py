@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agents.build import agent_code, agent_entry
 from ..llm.spec import module_of
-from ..settings import Settings
+from ..settings import Settings, digest
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, IN_DOMAIN, benchmark_of
 from . import evidence
@@ -85,9 +85,9 @@ _IN_DOMAIN_CASES = _of("map_costs", "cases", dataset=IN_DOMAIN)
 
 
 def _data_sets(plan: Plan, options: Options) -> Mapping[str, Any]:
-    """What reports say of the data sets."""
-    names = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
-    return {"data_sets": {name: {n: getattr(entry, n) for n in names} for name, entry in DATASETS.items()}}
+    """What reports say of the data sets, as digests."""
+    said = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
+    return {"data_sets": {name: digest({n: getattr(entry, n) for n in said}) for name, entry in DATASETS.items()}}
 
 
 def _data_set(plan: Plan, options: Options) -> Mapping[str, Any]:
