@@ -20,7 +20,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from cdpr.workflow import FIGURES, TABLES
+from cdpr.workflow.stages import FIGURES, TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -69,7 +69,7 @@ def stages(results: Path) -> dict[str, float]:
         for name in ("wall", "cpu"):
             key = f"{record['stage']}_{name}_seconds"
             flat[key] = flat.get(key, 0.0) + record[f"{name}_seconds"]
-    shown = [*TABLES, *(f"plot_{name}" for name in FIGURES), "claims", "report_page"]
+    shown = (*TABLES, *FIGURES, "write_claims", "write_report")
     return flat | {"rendering_wall_seconds": sum(flat.get(f"{stage}_wall_seconds", 0.0) for stage in shown)}
 
 

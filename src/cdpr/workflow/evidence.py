@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..settings import project_folder, sweeps
-from ..settings import shown as variants_shown
+from ..results.methods import (
+    Method,
+    ablation_methods,
+    comparator_methods,
+    dynamic_methods,
+    leak_methods,
+    main_methods,
+)
+from ..settings import Settings, project_folder, shown, sweeps
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
 from .stage import Evidence, Options
 
@@ -17,54 +24,41 @@ if TYPE_CHECKING:
 _PAPER_FACTS = "workflow/paper"
 
 
-def trained(plan: Plan, where: str) -> list[str]:
-    """Trained runs that feed a table or figure of the experiments file."""
-    swept = sweeps(plan.settings, where).values()
-    return plan.trained(*variants_shown(plan.settings, where), *(name for points in swept for name in points.values()))
+def of(rows: Callable[[Settings], Sequence[Method]], datasets: Sequence[str]) -> Callable[[Plan], Evidence]:
+    """The rows of a table on some data sets."""
+
+    def found(plan: Plan) -> Evidence:
+        runs = [run for method in rows(plan.settings) for run in method.runs]
+        return Evidence(tuple(dict.fromkeys(plan.evaluations(runs, datasets))))
+
+    return found
 
 
-def main_runs(plan: Plan) -> Evidence:
-    """Every agent of the main table on every benchmark."""
-    return Evidence(tuple(plan.evaluations([*plan.agents, *trained(plan, "main_table")])))
+main_runs = of(main_methods, BENCHMARKS)
+sample_case = of(main_methods, [IN_DOMAIN])
+ablations = of(ablation_methods, [IN_DOMAIN])
+dynamic_vs_static = of(dynamic_methods, [IN_DOMAIN])
+leak_control = of(leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)])
 
 
-def shown(where: str) -> Callable[[Plan], Evidence]:
-    """The variants that feed a table, in-domain."""
-    return lambda plan: Evidence(tuple(plan.evaluations(trained(plan, where), [IN_DOMAIN])))
+def comparators(plan: Plan) -> Evidence:
+    """Ways to assign credit, and what their training cost."""
+    return of(comparator_methods, [IN_DOMAIN])(plan) | curves("comparators")(plan)
 
 
 def curves(where: str) -> Callable[[Plan], Evidence]:
     """The training of the variants that feed a figure."""
-    return lambda plan: Evidence(training=tuple(trained(plan, where)))
+    return lambda plan: Evidence(training=tuple(plan.trained(*shown(plan.settings, where))))
 
 
 def swept(where: str) -> Callable[[Plan], Evidence]:
     """The points of sweeps, in-domain, and all seeds of the default: they tell what is noise."""
-    return lambda plan: Evidence(
-        tuple(plan.evaluations([*plan.trained("cdpr"), *trained(plan, where)], [IN_DOMAIN])))  # fmt: skip
 
+    def found(plan: Plan) -> Evidence:
+        points = [name for of_one in sweeps(plan.settings, where).values() for name in of_one.values()]
+        return Evidence(tuple(plan.evaluations(plan.trained("cdpr", *points), [IN_DOMAIN])))
 
-def dynamic_vs_static(plan: Plan) -> Evidence:
-    """CDPR beside a diagnosis from the whole record."""
-    return Evidence(tuple(plan.evaluations(["static", *plan.trained("cdpr")], [IN_DOMAIN])))
-
-
-def sample_case(plan: Plan) -> Evidence:
-    """Every agent of the main table, in-domain."""
-    runs = dict.fromkeys(run for run, _ in main_runs(plan).evaluations)
-    return Evidence(tuple(plan.evaluations(runs, [IN_DOMAIN])))
-
-
-def comparators(plan: Plan) -> Evidence:
-    """Ways to assign credit, where they start, and the reference policy where there is one."""
-    runs = trained(plan, "comparators")
-    return Evidence(tuple(plan.evaluations(["warm_start", *runs, "value_of_information"], [IN_DOMAIN])), tuple(runs))
-
-
-def leak_control(plan: Plan) -> Evidence:
-    """Benchmarks beside their leak-controlled variants."""
-    runs = ["warm_start", *plan.trained("grpo", "cdpr"), "zero_test", "all_tests"]
-    return Evidence(tuple(plan.evaluations(runs, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)])))
+    return found
 
 
 def whole_report(plan: Plan) -> Evidence:

@@ -332,7 +332,7 @@ _ALL = (
     ),
     _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", evidence.main_runs,
            file="main_results"),
-    _table("ablations", "Write Table 2: CDPR without one of its parts.", evidence.shown("ablations")),
+    _table("ablations", "Write Table 2: CDPR without one of its parts.", evidence.ablations),
     _table("dynamic_vs_static", "Write Table 3: CDPR against a diagnosis from the whole record at once.",
            evidence.dynamic_vs_static),
     _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
