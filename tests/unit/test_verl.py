@@ -475,7 +475,8 @@ def train_with_verl(taught, folder, steps: int, algorithm: str = "cdpr") -> list
     settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
     settings["paths"] = {"results": str(folder / "results"), "state": str(folder / "state")}
     (folder / "mine.yaml").write_text(json.dumps(settings))
-    command = [sys.executable, "-W", "ignore", "-m", "cdpr.cli", "train_policy", "--run", "cdpr-seed0", "--key", "k" * 16]
+    command = [sys.executable, "-W", "ignore", "-m", "cdpr.cli", "train_policy"]
+    command += ["--run", "cdpr-seed0", "--key", "k" * 16]
     paths = {"cases": taught / "cases.jsonl", "init_policy": taught / "policy", "policy": folder / "policy",
              "metrics": folder / "metrics.jsonl", "credit": folder / "credit.jsonl.gz"}  # fmt: skip
     command += [part for name, path in paths.items() for part in (f"--{name}", str(path))]
