@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 141
     except Exception as error:
-        message = _explain(error)
+        message = explain(error)
         if message is None and not getattr(args, "credentialed", False):
             raise
         message = message or _without_text(error)
@@ -282,7 +282,7 @@ _COMMANDS = {
 }  # fmt: skip
 
 
-def _explain(error: Exception) -> str | None:
+def explain(error: Exception) -> str | None:
     """One message for problems that the user can solve; None for a fault of the program."""
     if type(error).__module__.split(".")[0] == "cdpr":
         return str(error)

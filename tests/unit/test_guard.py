@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdpr.cli import _explain
+from cdpr.cli import explain
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.llm.guard import Disclosure, GovernanceError, allow, host_of, is_local
 from cdpr.seeding import derive_seed
@@ -207,7 +207,7 @@ def test_what_is_local_connects_to_loopback(rest, scheme):
 def test_a_refusal_says_which_data_which_host_and_what_to_set():
     with pytest.raises(GovernanceError) as caught:
         allow("https://api.example.org:8443/v1?api-key=zqkey", True, CLOSED, "mimic_iv")
-    message = _explain(caught.value)
+    message = explain(caught.value)
     assert message is not None and all(
         part in message for part in ("data.mimic_iv", "api.example.org:8443", "governance.remote_agreement")
     )
@@ -255,7 +255,7 @@ def test_a_server_in_trouble(server, kind, error, times):
     with pytest.raises(ModelFailure) as caught:
         ask(server.where, kind)
     assert type(caught.value) is error and server.seen(kind) == times
-    message = _explain(caught.value)
+    message = explain(caught.value)
     assert kind in message and "127.0.0.1" in message and "zqsecret" not in message
     chained = caught.value.__cause__ or caught.value.__context__
     assert "zqsecret" not in repr(chained)

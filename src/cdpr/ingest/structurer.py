@@ -98,9 +98,9 @@ class Structurer:
     async def _improve(self, note: DischargeNote, text: str, gate: asyncio.Semaphore) -> DischargeNote:
         physical, diagnosis = _unsplit(note, text), _unclear(note, text)
         async with gate:
-            if physical and (found := self._physical(physical, await self._ask("physical", physical))):
+            if physical and (found := self.physical(physical, await self._ask("physical", physical))):
                 note = dataclasses.replace(note, physical=found)
-            if diagnosis and (named := self._diagnosis(diagnosis, await self._ask("primary_diagnosis", diagnosis))):
+            if diagnosis and (named := self.diagnosis(diagnosis, await self._ask("primary_diagnosis", diagnosis))):
                 note = dataclasses.replace(note, primary_diagnosis=named)
         return note
 
@@ -138,7 +138,7 @@ class Structurer:
 
     # The check
 
-    def _physical(self, section: str, answer: Any) -> dict[str, str]:
+    def physical(self, section: str, answer: Any) -> dict[str, str]:
         """Clauses of the section by system; each goes to one system, what none claims is vital signs or the general
         appearance."""
         if not answer:
@@ -180,7 +180,7 @@ class Structurer:
         ends = list(itertools.accumulate(len(clause) + 1 for clause in clauses))
         return range(bisect.bisect_right(ends, start), bisect.bisect_right(ends, stop - 1) + 1)
 
-    def _diagnosis(self, section: str, answer: Any) -> str:
+    def diagnosis(self, section: str, answer: Any) -> str:
         if not answer:
             return ""
         if not isinstance(answer, str):
