@@ -2,7 +2,8 @@
 
 One analyte reads ``Label: Value: 18.5; Units: K/uL; Reference Range: 4.0--11.0; Flag: abnormal;
 Comments: ...``; analytes of a panel follow one another, joined by ``"; "``. Fields that the source
-leaves empty are absent.
+leaves empty are absent. Plain lists as other hospitals print them, ``Serum sodium 128 mmol/L (135-145); ...``, are read
+too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from dataclasses import dataclass
 _FIELDS = ("Value", "Numeric Value", "Units", "Reference Range", "Flag", "Comments")
 _SEGMENT = re.compile(r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(_FIELDS) + r"): (?P<text>.*)$")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+_LISTED = re.compile(
+    r"(?P<label>\S.*?) (?P<value>[<>]?-?\d+(?:\.\d+)?) ?(?P<units>[^()]*?) ?\((?P<low>\d+(?:\.\d+)?)-(?P<high>\d+(?:\.\d+)?)\)"
+)
 _NEGATIVE = {"NEG", "NEG.", "NEGATIVE", "NONE"}
 
 
@@ -75,12 +79,19 @@ def parse_analytes(text: str) -> list[Analyte]:
         match = _SEGMENT.match(segment)
         if match is None:
             if not found:
-                return []
+                return _parse_list(text)
             continue
         if match["label"] is not None or not found:
             found.append({"label": match["label"] or ""})
         _read_field(found[-1], match["field"], match["text"].strip())
     return [Analyte(**fields) for fields in found]
+
+
+def _parse_list(text: str) -> list[Analyte]:
+    matches = [_LISTED.fullmatch(part.strip()) for part in text.rstrip(".").split(";")]
+    if not all(matches):
+        return []
+    return [Analyte(m["label"], m["value"], m["units"] or None, float(m["low"]), float(m["high"])) for m in matches]
 
 
 def _read_field(fields: dict, name: str, text: str) -> None:

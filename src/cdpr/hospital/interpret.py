@@ -47,11 +47,10 @@ class Interpreter:
         return self._phrases[place].read(text)
 
     def _measured(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
-        label = self.site.label(finding.measure)
-        value = values.get(label.casefold())
+        labels = self.site.every_label(finding.measure)
+        value = next((values[label.casefold()] for label in labels if label.casefold() in values), None)
         if value is None:
-            match = _labelled(label).search(text)
-            value = match and match[1]
+            value = next((match[1] for label in labels if (match := _labelled(label).search(text))), None)
         if not value or value.strip() == "___":
             return None
         if finding.intervals is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -90,17 +90,24 @@ class Examination:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One hospital: its disease mix, what it offers, and how it writes."""
+    """One hospital: its disease mix, what it offers, and how it writes. ``styles`` are those of a site that writes now
+    like one hospital, now like another, and has no style of its own."""
 
     name: str
     number: int
     weights: np.ndarray
     availability: np.ndarray
-    wordings: tuple[int, ...]
-    labels: str
+    column: int = 0
+    wordings: tuple[int, ...] = ()
+    labels: str = "label"
     names: int | None = None
     si: bool = False
     telegraphic: bool = False
+    styles: tuple[Site, ...] = ()
+
+    def style(self, rng: np.random.Generator) -> Site:
+        """This site with the style of one of its texts."""
+        return self.styles[int(rng.integers(len(self.styles)))] if self.styles else self
 
     def exam_name(self, exam: Examination) -> str:
         """What this hospital calls an examination."""
@@ -110,11 +117,17 @@ class Site:
         """What this hospital calls a laboratory quantity."""
         return getattr(measure, self.labels)
 
+    def every_label(self, measure: Measure) -> tuple[str, ...]:
+        """All that a laboratory quantity may be called here."""
+        return tuple(dict.fromkeys(style.label(measure) for style in self.styles or (self,)))
+
     def phrases(self, finding: Finding, state: int) -> tuple[str, ...]:
         """Every way in which this hospital words a state."""
+        if self.styles:
+            return tuple(dict.fromkeys(p for style in self.styles for p in style.phrases(finding, state)))
         written = finding.wording[state]
         if finding.measure is not None:
-            return (written[self.number],)
+            return (written[self.column],)
         return tuple(self._style(written[column]) for column in self.wordings)
 
     def _style(self, phrase: str) -> str:
@@ -169,7 +182,10 @@ def build_hospital(diseases_: Mapping, presentation: Mapping, exams: Mapping, si
                 key = (finding.measure.label, finding.measure.fluid)
                 owner = owners.setdefault(key, exam.name)
                 _demand(owner == exam.name, exam.name, f"analyte {key} belongs to {owner!r} already")
-    hospital = Hospital(known, told, offered, {n: _site(n, e, known, offered) for n, e in sites.items()})
+    written: dict[str, Site] = {}
+    for name, entry in sites.items():
+        written[name] = _site(name, entry, known, offered, written)
+    hospital = Hospital(known, told, offered, written)
     for site in hospital.sites.values():
         _check_wording(hospital, site)
     return hospital
@@ -257,9 +273,11 @@ def _measure(entry: Mapping, where: str) -> Measure:
     return Measure(**_fields(entry))
 
 
-def _site(name: str, entry: Mapping, known: Sequence[Disease], exams: Mapping[str, Examination]) -> Site:
+def _site(
+    name: str, entry: Mapping, known: Sequence[Disease], exams: Mapping[str, Examination], others: Mapping[str, Site]
+) -> Site:
     fields = _fields(entry)
-    mix, odds = fields.pop("mix", {}), fields.pop("availability", {})
+    mix, odds, styles = fields.pop("mix", {}), fields.pop("availability", {}), fields.pop("written_as", ())
     codes = [d.code for d in known]
     _demand(set(mix) <= set(codes), f"site {name}", f"unknown disease in mix: {sorted(set(mix) - set(codes))}")
     stray = set(odds) - set(exams) - set(KINDS)
@@ -272,7 +290,15 @@ def _site(name: str, entry: Mapping, known: Sequence[Disease], exams: Mapping[st
             continue
         ratio = exam.available / (1 - exam.available) * odds.get(exam.kind, 1.0) * odds.get(exam.name, 1.0)
         offered.append(ratio / (1 + ratio))
-    return Site(name=name, weights=weights / weights.sum(), availability=np.array(offered), **fields)
+    plain = Site(name=name, weights=weights / weights.sum(), availability=np.array(offered), **fields)
+    _demand(set(styles) <= set(others), f"site {name}", f"written_as names no site above: {[*styles]}")
+    return replace(plain, styles=tuple(_in_style(plain, others[style]) for style in styles))
+
+
+def _in_style(site: Site, other: Site) -> Site:
+    """A site that writes as another does, in its own units."""
+    style = {name: getattr(other, name) for name in ("column", "wordings", "labels", "names", "telegraphic")}
+    return replace(site, **style)
 
 
 def _check_wording(hospital: Hospital, site: Site) -> None:

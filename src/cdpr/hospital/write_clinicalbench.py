@@ -28,13 +28,23 @@ _ABSENT = "Not available."
 
 def write_clinicalbench(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
     """Write ``clinicalbench.json`` below ``out_dir``."""
-    site = hospital.site("clinicalbench")
+    _write(hospital, "clinicalbench", Path(out_dir), cases, seed)
+
+
+def write_textbook(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
+    """Write ``textbook.json`` below ``out_dir``, in the same format: cases in the words of all hospitals."""
+    _write(hospital, "textbook", Path(out_dir), cases, seed)
+
+
+def _write(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
+    site = hospital.site(dataset)
     written = [_case(hospital, site, sample_patient(hospital, site, seed, index)) for index in range(cases)]
     text = json.dumps(written, ensure_ascii=False, indent=1)
-    write_bytes(Path(out_dir) / "clinicalbench.json", (text + "\n").encode())
+    write_bytes(out_dir / f"{dataset}.json", (text + "\n").encode())
 
 
 def _case(hospital: Hospital, site: Site, patient: Patient) -> dict:
+    site = site.style(patient.generator(905))
     laboratory, imaging = _results(hospital, site, patient)
     disease = hospital.diseases[patient.disease].name
     term = diagnoses().find(disease)
@@ -94,9 +104,10 @@ def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict,
         [f"{name}: {entry['result'].rstrip('.')}." for name, entry in laboratory.items()]
         + [f"{name}: {entry['findings']}" for name, entry in imaging.items()]
     )
-    sex = "Female" if patient.female else "Male"
+    sex = "female" if patient.female else "male"
+    person = f"{patient.age} year old {sex}" if site.telegraphic else f"{sex.title()}, {patient.age} years old."
     lines = [
-        f"Patient Basic Information: {sex}, {patient.age} years old.",
+        f"Patient Basic Information: {person}",
         *(f"{name}: {told[name]}" for name in SECTIONS[1:]),
         f"Physical Examination:\n{physical}",
         f"Auxiliary Examination: {auxiliary}",

@@ -73,6 +73,8 @@ def ingest(
         raise IngestError(path, problem, remedy)
     if DATASETS[dataset].role == "in_domain":
         records = _split(records, settings, path, attrition)
+    elif DATASETS[dataset].role == "lessons":
+        records = [record.model_copy(update={"split": "train"}) for record in records]
     attrition.kept = len(records)
     attrition.splits = {name: sum(record.split == name for record in records) for name in SPLITS}
     return records, attrition

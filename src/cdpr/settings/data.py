@@ -74,7 +74,7 @@ class _Data(Section):
     price_overrides: str | None = key(
         None, "CSV of your own prices (`examination,price_usd,billing_group`); they take precedence over all others."
     )
-    train_cases: PositiveInt = key(12512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV")
+    train_cases: PositiveInt = key(6512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV")
     validation_cases: NonNegativeInt = key(
         200, "Cases held out for learning curves; the paper names a validation split without a size."
     )

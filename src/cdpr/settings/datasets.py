@@ -105,7 +105,8 @@ class DataSet:
     """One data set.
 
     ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain`` benchmark
-    is for testing alone, and both stand in the main table; ``further`` cases are imported and described where a path
+    is for testing alone, and both stand in the main table; ``lessons`` are what the warm start reads beside the
+    in-domain cases; ``further`` cases are imported and described where a path
     is given. ``averaged`` data sets make up Table 1's average, which no other entry changes. ``importer`` reads the
     data (a :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those of the synthetic hospital for a data set
     without a path (a :data:`cdpr.hospital.write.Writer`), as many as the key ``size`` of ``hospital`` says; both are
@@ -115,7 +116,7 @@ class DataSet:
     """
 
     label: str
-    role: Literal["in_domain", "out_of_domain", "further"]
+    role: Literal["in_domain", "out_of_domain", "lessons", "further"]
     importer: str
     description: str
     what: str
@@ -191,6 +192,19 @@ DATASETS: Mapping[str, DataSet] = {
         size="private_cases",
         short="Private",
         settings=AgreementSource,
+    ),
+    "textbook": DataSet(
+        "Textbook",
+        "lessons",
+        "cdpr.ingest.clinicalbench:read_clinicalbench",
+        "Cases in the words of all hospitals, which the tiny policy reads before it is trained, as a pretrained model "
+        "has.",
+        "Synthetic cases in the wording of every synthetic hospital, with no hospital's disease mix or equipment.",
+        "The project's own",
+        open=True,
+        writer="cdpr.hospital.write_clinicalbench:write_textbook",
+        size="textbook_cases",
+        settings=ClinicalBenchSource,
     ),
     "agentclinic": DataSet(
         "AgentClinic (MedQA)",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from .agents import AGENTS_FILE, AgentEntry, shipped_agents
 from .algorithms import check_algorithm
@@ -27,10 +27,11 @@ class Paths(Section):
 
 class HospitalSettings(Section):
     seed: int = key(11, "Seed of the synthetic patients; the demo was tuned on those of seed 7.")
-    mimic_patients: PositiveInt = key(12600, "Patients behind the MIMIC-format files; some have several admissions.")
+    mimic_patients: PositiveInt = key(7300, "Patients behind the MIMIC-format files; some have several admissions.")
     clinicalbench_cases: PositiveInt = key(
         600, "Cases written in ClinicalBench format.", paper="Datasets: 1,500 real cases"
     )
+    textbook_cases: PositiveInt = key(6000, "Cases of the textbook that the tiny policy reads before it is trained.")
     private_cases: PositiveInt = key(
         500, "Cases written in the private-hospital format.", paper="Datasets: 952 inpatient cases"
     )
@@ -132,17 +133,16 @@ class Policy(Section):
 
 
 class Clinician(Section):
-    wasteful: Share = key(
-        0.3,
-        "Probability that the demonstrating clinician orders an examination at random instead of an informative one.",
-    )
-    wrong: Share = key(0.05, "Probability that the clinician commits to a random plausible diagnosis.")
-    confidence: Share = key(0.80, "Posterior probability at which the clinician stops.")
+    premature: Share = key(0.35, "Share of the cases worked up by one who diagnoses at once or after one examination.")
+    at_once: Share = key(0.7, "Share of those that are diagnosed at once.")
+    defensive: Share = key(0.35, "Share worked up by one who orders what informs most, whatever its price.")
+    certainty: Share = key(0.95, "Posterior probability at which the defensive one stops.")
+    confidence: Share = key(0.80, "Posterior probability at which the economical one stops, who has all other cases.")
 
 
 class WarmStart(Section):
     cases: PositiveInt = key(
-        12000,
+        6000,
         "Training cases whose workups are demonstrated: the first of the split; reinforcement "
         "learning takes the others.",
     )
@@ -151,13 +151,21 @@ class WarmStart(Section):
         "Share of demonstrations that show the whole record at once, so that static "
         "diagnosis is a task the policy knows.",
     )
-    demonstrations_per_case: PositiveInt = key(1, "Workups shown of each case, differing in the clinician's whims.")
-    epochs: PositiveInt = key(6, "Passes over the demonstrations.")
+    textbook_cases: NonNegativeInt = key(
+        6000,
+        "Textbook cases read beside them, in the words of all hospitals: out of domain is another hospital, not "
+        "another language.",
+    )
+    readings: bool = key(
+        True, "Whether the likeliest diagnosis is asked for at every state of a workup, not only at its end."
+    )
+    epochs: PositiveInt = key(5, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
     batch_size: PositiveInt = key(24, "Demonstrations a step.")
-    learning_rate: PositiveFloat = key(2e-3, "Peak learning rate (cosine).")
+    learning_rate: PositiveFloat = key(0.02, "Peak learning rate of the hidden matrices (Muon, cosine).")
+    adam_learning_rate: PositiveFloat = key(3e-3, "Peak learning rate of everything else (AdamW, cosine).")
     seed: int = key(0, "Seed of demonstrations and batches.")
-    clinician: Clinician = Field(default_factory=Clinician, description="The wasteful, sometimes wrong demonstrator.")
+    clinician: Clinician = Field(default_factory=Clinician, description="The demonstrators and their habits.")
 
 
 class Utility(Section):

@@ -36,17 +36,33 @@ from ...llm.tokenizer import ChatTokenizer
 from ...metrics_log import MetricsLog
 from ...seeding import derive_seed
 from ...settings import Settings
+from ...settings.datasets import IN_DOMAIN
 from ..progress import METRICS, Log
-from .model import load_checkpoint, load_model, save_checkpoint, save_policy, token_logprobs
+from .model import Piece, load_checkpoint, load_model, piecewise_logprobs, save_checkpoint, save_policy, token_logprobs
 from .tiny import build_tiny_policy
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A conversation as token ids with the positions of the demonstrator's tokens."""
+    """A conversation as token ids with the positions of the demonstrator's tokens, and ``readings``: what it would
+    have diagnosed at each state."""
 
     ids: tuple[int, ...]
     positions: tuple[int, ...]
+    readings: tuple[Piece, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Tokens that pass through the model."""
+        return len(self.ids) + sum(len(reading.ids) for reading in self.readings)
+
+
+@dataclass(frozen=True)
+class Workup:
+    """A demonstrator's workup, and the diagnosis that it would have made at each state."""
+
+    trajectory: Trajectory
+    readings: tuple[Turn, ...]
 
 
 def warm_start_policy(settings: Settings, job: Job) -> None:
@@ -56,11 +72,13 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     """
     plan = settings.warm_start
     torch.set_num_threads(plan.threads)
-    cases = list(itertools.islice(iterate_records(job.inputs["cases"], "train"), plan.cases))
     environment = DiagnosticEnvironment(settings.environment)
-    clinician = Clinician(settings)
-    workups = asyncio.run(_demonstrate(environment, clinician, cases, plan.seed, plan.demonstrations_per_case))
-    static = asyncio.run(_diagnose_statically(environment, clinician, cases, plan.static_share, plan.seed))
+    workups, static = [], []
+    for dataset, most in ((IN_DOMAIN, plan.cases), ("textbook", plan.textbook_cases)):
+        cases = list(itertools.islice(iterate_records(job.inputs[dataset], "train"), most))
+        clinician = Clinician(settings, dataset)
+        workups += asyncio.run(_demonstrate(environment, clinician, cases, plan.readings))
+        static += asyncio.run(_diagnose_statically(environment, clinician, cases, plan.static_share))
     fresh = job.state / "initial"
     build_tiny_policy(fresh, settings.policy.tiny, corpus(settings, workups, static))
     tokenizer = ChatTokenizer(fresh)
@@ -68,7 +86,7 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     demonstrations = [encode_workup(prompts, workup) for workup in workups]
     demonstrations += [_encode_static(prompts, case, turn) for case, turn in static]
     model = load_model(fresh)
-    accuracy = sum(workup.correct for workup in workups) / len(workups)
+    accuracy = sum(workup.trajectory.correct for workup in workups) / len(workups)
     metrics = MetricsLog(job.state / METRICS)
 
     def log(row: dict) -> None:
@@ -81,22 +99,23 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     shutil.copyfile(metrics.path, job.out["metrics"])
 
 
-async def _demonstrate(environment, clinician, cases, seed: int, repeats: int) -> list[Trajectory]:
-    return [
-        await run_episode(environment, clinician, case, derive_seed(seed, "demonstration", case.note_id, repeat))
-        for repeat in range(repeats)
-        for case in cases
-    ]
+async def _demonstrate(environment, clinician, cases, readings: bool) -> list[Workup]:
+    shown = []
+    for case in cases:
+        trajectory = await run_episode(environment, clinician, case, 0)
+        asked = trajectory.states if readings else []
+        shown.append(Workup(trajectory, tuple([await clinician.act(state, True, 0) for state in asked])))
+    return shown
 
 
-async def _diagnose_statically(environment, clinician, cases, share: float, seed: int) -> list[tuple[CaseRecord, Turn]]:
+async def _diagnose_statically(environment, clinician, cases, share: float) -> list[tuple[CaseRecord, Turn]]:
     """The clinician's diagnosis of the whole record, for a share of the cases."""
     shown = []
     for case in cases[: round(share * len(cases))]:
         state = State(case)
         for key in case.key_pertinent_results_dict:
             state = state.after(environment.step(state, Turn(render_action(RequestTest(key), "full"))))
-        shown.append((case, await clinician.act(state, True, derive_seed(seed, "static", case.note_id))))
+        shown.append((case, await clinician.act(state, True, 0)))
     return shown
 
 
@@ -104,43 +123,65 @@ def _restyle(step: Step, style: str) -> Step:
     return Step(Turn(render_action(step.action, style)), step.action, step.observation)
 
 
-def corpus(settings: Settings, workups: Sequence[Trajectory], static) -> list[str]:
+def corpus(settings: Settings, workups: Sequence[Workup], static) -> list[str]:
     """Every text that the policy will read or write."""
     prompt = settings.environment.prompt
     texts = []
-    for workup in workups:
+    for workup in [each.trajectory for each in workups]:
         texts += [m["content"] for m in opening_messages(prompt, workup.case.case_summary)]
         for step in workup.steps:
             texts += [render_action(step.action, prompt.style), observation_text(prompt, step, False)]
     return texts + [whole_record(prompt, case) for case, _ in static]
 
 
-def encode_workup(prompts: PromptBuilder, workup: Trajectory) -> Demonstration:
-    steps = [_restyle(step, prompts.settings.style) for step in workup.steps]
+def encode_workup(prompts: PromptBuilder, workup: Workup) -> Demonstration:
+    case, style = workup.trajectory.case, prompts.settings.style
+    steps = [_restyle(step, style) for step in workup.trajectory.steps]
     positions: list[int] = []
+    readings: list[Piece] = []
     for t, step in enumerate(steps):
-        context = prompts.context_ids(State(workup.case, tuple(steps[:t])))
+        context = prompts.context_ids(State(case, tuple(steps[:t])))
         positions += range(len(context), len(context) + len(prompts.reply_ids(step)))
-    return Demonstration((*context, *prompts.reply_ids(steps[-1])), tuple(positions))
+        if t < len(workup.readings):
+            reply = prompts.reply_ids(_diagnosis(workup.readings[t], style))
+            start, opened = len(context), len(prompts.forced_prefix_ids)
+            readings.append(Piece(start, reply, range(start + opened, start + len(reply))))
+    return Demonstration((*context, *prompts.reply_ids(steps[-1])), tuple(positions), tuple(readings))
+
+
+def _diagnosis(turn: Turn, style: str) -> Step:
+    return _restyle(Step(turn, parse_action(turn.text), Observation("end")), style)
 
 
 def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
-    reply = prompts.reply_ids(_restyle(Step(turn, parse_action(turn.text), Observation("end")), prompts.settings.style))
+    reply = prompts.reply_ids(_diagnosis(turn, prompts.settings.style))
     prefix = prompts.static_ids(case)
     opened = len(prefix) - len(prompts.forced_prefix_ids)
     return Demonstration((*prefix[:opened], *reply), tuple(range(len(prefix), opened + len(reply))))
 
 
 def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, state_dir: Path, log: Log) -> None:
-    """Cross-entropy on the demonstrator's tokens; AdamW with a short warm-up and a cosine."""
+    """Cross-entropy on the demonstrator's tokens. Muon for the hidden matrices, AdamW for embeddings and norms; a short
+    warm-up and a cosine."""
     plan = settings.warm_start
-    optimizer = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate, weight_decay=0.01, fused=True)
+    hidden = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name and "head" not in name]
+    rest = [p for p in model.parameters() if all(p is not matrix for matrix in hidden)]
+    optimizers = [
+        torch.optim.Muon(hidden, lr=plan.learning_rate, weight_decay=0.01),
+        torch.optim.AdamW(rest, lr=plan.adam_learning_rate, weight_decay=0.01, fused=True),
+    ]
     per_epoch = math.ceil(len(demonstrations) / plan.batch_size)
     total = plan.epochs * per_epoch
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda k: min((k + 1) / 50, 0.5 * (1 + math.cos(math.pi * min(1.0, k / total))))
+
+    def share(k: int) -> float:
+        return min((k + 1) / 50, 0.5 * (1 + math.cos(math.pi * min(1.0, k / total))))
+
+    schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, share) for optimizer in optimizers]
+    path, parts, start = (
+        state_dir / "warm_start.pt",
+        {"model": model} | {f"part {k}": x for k, x in enumerate([*optimizers, *schedules])},
+        0,
     )
-    path, parts, start = state_dir / "warm_start.pt", {"model": model, "optimizer": optimizer, "schedule": schedule}, 0
     if saved := load_checkpoint(path):
         start = saved["epoch"]
         for name, part in parts.items():
@@ -149,15 +190,21 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
     for epoch in range(start, plan.epochs):
         losses = []
         for batch in _batches(demonstrations, plan.batch_size, derive_seed(plan.seed, "epoch", epoch)):
-            optimizer.zero_grad(set_to_none=True)
-            loss = -token_logprobs(model, [d.ids for d in batch], [d.positions for d in batch]).mean()
+            loss = -_logprobs(model, batch).mean()
+            model.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
+            for part in (*optimizers, *schedules):
+                part.step()
             losses.append(float(loss.detach()))
         save_checkpoint(path, {"epoch": epoch + 1} | {name: part.state_dict() for name, part in parts.items()})
         log({"step": epoch + 1, "warm_start/loss": sum(losses) / len(losses), "warm_start/of": plan.epochs})
+
+
+def _logprobs(model, batch: Sequence[Demonstration]) -> torch.Tensor:
+    if any(demonstration.readings for demonstration in batch):
+        return piecewise_logprobs(model, [[Piece(0, d.ids, d.positions), *d.readings] for d in batch])
+    return token_logprobs(model, [d.ids for d in batch], [d.positions for d in batch])
 
 
 def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:
@@ -168,7 +215,7 @@ def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> l
     block = size * 32
     batches = []
     for start in range(0, len(order), block):
-        part = sorted(order[start : start + block], key=lambda d: len(d.ids))
+        part = sorted(order[start : start + block], key=lambda d: d.length)
         batches += [part[k : k + size] for k in range(0, len(part), size)]
     rng.shuffle(batches)
     return batches
