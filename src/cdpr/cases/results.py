@@ -8,6 +8,7 @@ too.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -53,6 +54,16 @@ class Analyte:
             return "abnormal"
         bounded = number is not None and (self.low is not None or self.high is not None)
         return "normal" if bounded or (self.value or "").upper() in _NEGATIVE else None
+
+    @property
+    def grade(self) -> int:
+        """How far beyond its limit a number lies, in half doublings: 0 next to it, 2 at twice the upper or half the
+        lower limit."""
+        number = self.number
+        limit = self.high if self.level == "high" else self.low
+        if number is None or self.level not in ("low", "high") or not limit or number <= 0:
+            return 0
+        return int(2 * abs(math.log2(number / limit)))
 
 
 def format_analytes(analytes: Iterable[Analyte]) -> str:

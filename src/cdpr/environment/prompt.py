@@ -62,7 +62,8 @@ def compact_presentation(summary: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 15)
 def compact_result(text: str) -> str:
-    """What is out of range in a laboratory result; a report as it stands."""
+    """What is out of range in a laboratory result, and how far (:attr:`~cdpr.cases.Analyte.grade`); a report as it
+    stands."""
     analytes = parse_analytes(text)
     if not analytes:
         return text
@@ -71,7 +72,7 @@ def compact_result(text: str) -> str:
         if analyte.level is None:
             notable.append(f"{analyte.label} {analyte.value or analyte.comments or ''}".strip())
         elif analyte.level != "normal":
-            notable.append(f"{analyte.label} {analyte.level}")
+            notable.append(f"{analyte.label} {analyte.level}" + (f" {analyte.grade}" if analyte.grade else ""))
     return ", ".join(notable) or "normal"
 
 
