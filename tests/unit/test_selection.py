@@ -86,3 +86,22 @@ def test_what_is_logged_of_a_batch_is_what_was_found(case):
     selected = [sum(r is not None for r in rewards) for rewards in process]
     bonus = [trajectory_score(0.0, rewards, settings.credit) for rewards in process]
     assert logged["credit/corr_selected_bonus"] == pytest.approx(np.corrcoef(selected, bonus)[0, 1])
+
+
+def test_ties_in_the_top_m_favour_what_the_group_did(case):
+    settings, env = problem(credit={"samples": 2, "candidates": 1, "select_all": True})
+    trajectories = group(env, Script(CT, RIGHT), case, n=1)
+    made = ProcessReward(env, Script(CBC, RIGHT), ToyPolicy(), settings.credit, settings.utility, 5)
+    [report] = asyncio.run(made.score([trajectories], 0))
+    assert {action.p for action in report.states[0].actions} == {0.5}
+    assert [c.action[1] for c in report.states[0].candidates if c.in_top_m] == ["CT Abdomen and Pelvis"]
+
+
+def test_a_diagnosis_earns_a_process_reward_unless_it_was_forced(case):
+    settings, env = problem(environment={"max_turns": 3}, credit={"select_all": True})
+    groups = [group(env, ToyPolicy(), case, n=8, seed=seed) for seed in range(3)]
+    made = ProcessReward(env, ToyPolicy(), ToyPolicy(), settings.credit, settings.utility, 5)
+    reports = asyncio.run(made.score(groups, 0))
+    ends = [(t.forced, p[-1]) for g, r in zip(groups, reports, strict=True) for t, p in zip(g, r.process, strict=True)]
+    assert {forced for forced, _ in ends} == {True, False}
+    assert all((reward is None) == forced for forced, reward in ends)
