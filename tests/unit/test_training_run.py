@@ -35,7 +35,12 @@ def cases(case, count, split="train"):
 
 def run(case, policy, seed=0, count=8, **changes):
     plan = {"cases": None, "prompts_per_batch": 2, "mini_batch_prompts": 2, "group_size": 2, "learning_rate": 1e-2}
-    base = {"training": plan, "policy": {"tiny": TINY}, "warm_start": {"cases": 1}, "environment": {"max_turns": 2}}
+    base = {
+        "training": plan,
+        "policy": {"tiny": TINY, "max_turn_tokens": 6},
+        "warm_start": {"cases": 1},
+        "environment": {"max_turns": 2},
+    }
     return TrainingRun(parse_settings(merge(base, changes)), cases(case, count), policy, seed)
 
 
@@ -97,7 +102,7 @@ def test_lagged_continuations_are_those_of_the_policy_at_the_last_multiple_of_th
     continuation = {"policy": "lagged", "lag": 2}
     trainer = Trainer(run(case, policy, credit={"select_all": True, "continuation": continuation}))
     weights = []
-    for iteration in range(5):
+    for iteration in range(4):
         weights.append({name: tensor.clone() for name, tensor in trainer.model.state_dict().items()})
         trainer.iterate()
         same = [all(torch.equal(w[n], t) for n, t in trainer.snapshot.state_dict().items()) for w in weights]
