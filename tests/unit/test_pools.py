@@ -12,6 +12,8 @@ from cdpr.credit.process_reward import ProcessReward
 from cdpr.credit.rollouts import Draws
 from cdpr.environment import State, Turn
 from cdpr.llm.types import ModelFailure
+from cdpr.training.algorithm import Context, score_groups
+from cdpr.training.algorithms.cdpr import Cdpr
 
 
 class Recording(ToyPolicy):
@@ -98,6 +100,44 @@ def test_values_are_kept_over_iterations_only_of_a_policy_that_stays_the_same(ca
     trajectories = group(env, actor, case)
     score(made, trajectories, 0)
     assert (score(made, trajectories, 1).cached > 0) is kept
+
+
+@pytest.mark.parametrize(
+    ("name", "copies", "kept"),
+    [
+        ("frozen_init", [1, 1, 1, 1], [False, True, True, True]),
+        ("lagged", [2, 2, 3, 3], [False, True, False, True]),
+        ("current", [0, 0, 0, 0], [False, False, False, False]),
+    ],
+)
+def test_a_run_keeps_values_as_long_as_its_policy_does_also_over_an_interruption(case, name, copies, kept):
+    settings, env = problem(credit={"select_all": True, "continuation": {"policy": name, "lag": 2}})
+    made, whole, parts = [], [], []
+
+    def other():
+        made.append(ToyPolicy())
+        return made[-1]
+
+    def algorithm():
+        return Cdpr(Context(settings, env, ToyPolicy(), other, other, 0))
+
+    def iterate(running, iteration):
+        scored = asyncio.run(score_groups(running, [group(env, ToyPolicy(), case)], iteration))
+        return [found.decisions for found in scored], running.finish(scored)
+
+    running, seen = algorithm(), []
+    for iteration in range(4):
+        whole.append(iterate(running, iteration))
+        seen.append(len(made))
+    assert seen == copies and [metrics["credit/cached"] > 0 for _, metrics in whole] == kept
+    state = None
+    for iteration in range(4):
+        running = algorithm()
+        if state:
+            running.load_state_dict(state)
+        parts.append(iterate(running, iteration))
+        state = running.state_dict()
+    assert parts == whole
 
 
 def test_the_strict_rule_takes_k_from_the_cache_and_draws_all_where_some_are_missing(case):
