@@ -120,6 +120,20 @@ def test_budget_is_never_exceeded_and_forces_a_diagnosis(case):
     assert state.spent_usd <= 100 and env.must_diagnose(state)
 
 
+def test_an_examination_in_two_spellings_is_given_and_charged_one_after_the_other(case):
+    twins = {
+        "key_pertinent_results_dict": {"Lipase": "30", "LIPASE": "35"},
+        "exam_cost_map": {"Lipase": 6, "LIPASE": 9},
+    }
+    state = walk(environment(), case.model_copy(update=twins), *["REQUEST_TEST: lipase"] * 3)
+    seen = [step.observation for step in state.history]
+    assert [(o.kind, o.text, o.charge_usd) for o in seen] == [
+        ("result", "30", 6),
+        ("result", "35", 9),
+        ("repeat", "35", 0),
+    ]
+
+
 @pytest.mark.parametrize("beyond", [0.0, 0.01])
 def test_a_budget_may_be_spent_to_the_cent(case, beyond):
     env = environment(budget_usd=7.77 + 6.89 - beyond)

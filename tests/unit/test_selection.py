@@ -12,6 +12,7 @@ from cdpr.credit.process_reward import ProcessReward
 from cdpr.credit.report import summarise
 from cdpr.credit.score import trajectory_score
 from cdpr.credit.selection import entropy_selected, materially_differ
+from cdpr.credit.summary import summarise_workups
 from cdpr.settings import parse_settings
 from cdpr.settings.credit import Disagreement
 
@@ -105,3 +106,14 @@ def test_a_diagnosis_earns_a_process_reward_unless_it_was_forced(case):
     ends = [(t.forced, p[-1]) for g, r in zip(groups, reports, strict=True) for t, p in zip(g, r.process, strict=True)]
     assert {forced for forced, _ in ends} == {True, False}
     assert all((reward is None) == forced for forced, reward in ends)
+
+
+def test_workups_are_summarised_by_what_was_requested(case):
+    settings, env = problem()
+    workups = [group(env, Script(*texts), case, n=1)[0] for texts in ((CBC, CBC, MRI, "what?", FREE, RIGHT), (WRONG,))]
+    found = summarise_workups(workups, settings.utility, env.settings.tests)
+    utility = (1 - 0.05 - 0.02 * 0.0777 - 0.1 * 2) / 2
+    assert found == pytest.approx(
+        {"accuracy": 0.5, "aen": 1.5, "aec": 7.77 / 2, "n_na": 1.0, "physical": 0.5, "utility": utility, "forced": 0.0,
+         "turns": 3.5}
+    )  # fmt: skip
