@@ -141,13 +141,13 @@ def check(settings: Settings, path: str | Path) -> Report:
     selection = Selection("private", type(settings.data.private)(**given).credentialed, settings.data.leaks)
     catalogue = with_overrides(load_catalogue(), own) if own else load_catalogue()
     report = Report(folder, selection.credentialed, settings.costs, catalogue)
-    tell = report.problems.append
     if not folder.is_dir():
         what = "no such folder" if not folder.exists() else "not a folder"
-        tell(IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl"))
+        report.problems.append(IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl"))
         return report
-    export = read_export(folder, tell)
-    for draft in drafts(export, report.attrition, tell):
+    export = read_export(folder)
+    report.problems = export.problems
+    for draft in drafts(export, report.attrition):
         record = selection.record(draft, report.attrition)
         if record is not None:
             report.cases.append(record)
@@ -155,7 +155,8 @@ def check(settings: Settings, path: str | Path) -> Report:
     report.unknown = [(row.path.name, row.line) for row in export.unlisted()]
     report.doubts = list(doubts(export))
     if not report.problems and not report.cases:
-        tell(IngestError(folder, f"no usable case among {report.attrition.read}", "see below what was dropped"))
+        what = f"no usable case among {report.attrition.read}"
+        report.problems.append(IngestError(folder, what, "see below what was dropped"))
     return report
 
 

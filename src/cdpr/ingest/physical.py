@@ -7,18 +7,14 @@ import re
 
 from ..cases import PHYSICAL_SUFFIX, examinations
 from .names import add_text, physical_key
+from .phrases import phrases
 from .summary import one_line, says_something
 
 _HAN = r"\u3400-\u9fff"
 _HEADED = re.compile(
     rf"^[\s*•-]*([A-Za-z][A-Za-z0-9 /&,.()+'-]{{0,38}}?|[{_HAN}]{{1,10}}?)\s*(?::|：|\s-\s)[\s*]*(.*)$"
 )
-_VITAL = re.compile(
-    r"^(?:t|tm|tmax|tc|temp|temperature|bp|sbp|hr|p|pulse|heart rate|rr|respiratory rate|blood pressure|"
-    r"o2|o2 ?sats?|sats?|spo2|sao2|oxygen saturation|wt|weight|ht|height|bmi|vss?|vitals?|vital signs|"
-    r"体温|脉搏|呼吸|血压|心率|生命体征|血氧饱和度|身高|体重)\.?$",
-    re.IGNORECASE,
-)
+_VITAL = re.compile(rf"^(?:{phrases('physical')['vital']})\.?$", re.IGNORECASE)
 VITAL_NUMBERS = re.compile(r"(?<!\d)(?:\d{2,3}/\d{2,3}|(?:9\d|10[0-6])\.\d|3[5-9]\.\d)(?!\d)")
 _STABLE = re.compile(r"\b(?:avss|vss|afebrile|ra|room air)\b", re.IGNORECASE)
 _VITAL_SIGNS, _GENERAL = f"Vital Signs{PHYSICAL_SUFFIX}", f"General Appearance{PHYSICAL_SUFFIX}"

@@ -27,6 +27,7 @@ from ..settings.data import Governance
 from ..settings.datasets import Structurer as StructurerSettings
 from .names import add_text, physical_key
 from .notes import SECONDARY, DischargeNote, note_sections, primary_diagnosis
+from .phrases import phrases
 from .physical import AT_DISCHARGE, VITAL_NUMBERS
 from .summary import one_line, says_something
 
@@ -43,19 +44,7 @@ You sort clinical text. Copy words exactly as they stand in the text; never rewo
 Reply with one JSON object and nothing else: "physical" holds an object from body system to the words copied about it, \
 "primary_diagnosis" the words that name the one disease which explains the stay. Body systems are {systems}; leave out \
 those that the text does not describe. What is not asked for stays out of the reply."""
-_EXAMPLES = {
-    "physical": (
-        "Pale, pulse even and full. Breath sounds equal, no wheeze. Belly flat.",
-        {"General Appearance": "Pale", "Cardiovascular": "pulse even and full",
-         "Respiratory": "Breath sounds equal, no wheeze.", "Abdomen": "Belly flat."},
-    ),
-    "primary_diagnosis": (
-        "She was brought in after a fall and turned out to have a fracture of the left wrist, which was set the same "
-        "day, and went home well.",
-        "fracture of the left wrist",
-    ),
-}  # fmt: skip
-_TITLES = {"physical": "Physical examination", "primary_diagnosis": "Discharge diagnosis"}
+_WORDS = phrases("structurer")
 
 _LONGEST_CLEAR = 12  # words of a diagnosis; what is longer tells a story
 _SENTENCE_END = re.compile(r"(?<=[.;])\s+|\n\s*(?=[A-Z0-9*#•-])|\n\s*\n")  # a new line counts where a new item starts
@@ -204,12 +193,13 @@ class Structurer:
 def _messages(kind: str, section: str) -> list[dict[str, str]]:
     """The task, an example, and the section."""
     systems = ", ".join(term.name for term in examinations().terms.values() if term.kind == "physical")
-    given, reply = _EXAMPLES[kind]
+    given, reply = _WORDS["examples"][kind]
+    title = _WORDS["titles"][kind]
     return [
         {"role": "system", "content": _TASK.replace("{systems}", systems)},
-        {"role": "user", "content": f"{_TITLES[kind]}:\n{given}"},
+        {"role": "user", "content": f"{title}:\n{given}"},
         {"role": "assistant", "content": json.dumps({kind: reply})},
-        {"role": "user", "content": f"{_TITLES[kind]}:\n{section}"},
+        {"role": "user", "content": f"{title}:\n{section}"},
     ]
 
 
