@@ -69,9 +69,9 @@ class Catalogue:
         ``overrides`` by normalised name (see :mod:`.overrides`)."""
         self.prices, self.paper = dict(prices), dict(paper)
         self.analytes, self.spellings, self.overrides = dict(analytes), dict(spellings or {}), dict(overrides or {})
-        self._by_name = {normalise(name): price for name, price in prices.items()}
-        self._by_spelling = {normalise(name): prices[general] for name, general in self.spellings.items()}
-        self._parent_of = {normalise(member): prices[parent] for member, parent in analytes.items()}
+        self._known: dict[str, Price] = {}
+        for how, names in ("analyte", analytes), ("alias", self.spellings), ("name", {name: name for name in prices}):
+            self._known |= {normalise(name): replace(prices[general], how=how) for name, general in names.items()}
         self._by_words = _by_words(prices, self.spellings)
         self._remembered = functools.lru_cache(maxsize=1 << 16)(self._find)
 
@@ -112,13 +112,7 @@ class Catalogue:
         term = examinations().find(plain)
         if term is not None and term.name in self.prices:
             return replace(self.prices[term.name], how="name" if normalise(term.name) == plain else "alias")
-        if plain in self._by_name:
-            return self._by_name[plain]
-        if plain in self._by_spelling:
-            return replace(self._by_spelling[plain], how="alias")
-        if plain in self._parent_of:
-            return replace(self._parent_of[plain], how="analyte")
-        return None
+        return self._known.get(plain)
 
     def _without_aside(self, name: str, remark: str) -> Price | None:
         if not _names_specimen(remark) or _ANY_SPECIMEN.search(name):
@@ -147,8 +141,13 @@ def _plainer(name: str) -> Iterator[str]:
         names.append(name[: aside.start()])
     for spelling in names:
         for plain in (spelling, _SIDE.sub(" ", spelling)):
-            term = examinations().find(plain)
-            yield normalise(term.name if term is not None else plain)
+            yield normalise(general_name(plain))
+
+
+def general_name(name: str) -> str:
+    """The vocabulary's name for a spelling, or the spelling itself where it has none."""
+    term = examinations().find(name)
+    return name if term is None else term.name
 
 
 def _names_specimen(remark: str) -> bool:
@@ -190,18 +189,28 @@ def load_catalogue(folder: str | Path | None = None) -> Catalogue:
     return _shipped() if folder is None else _read(Path(folder))
 
 
-def shipped_folder() -> Path:
-    """Where the shipped tables lie."""
-    return Path(str(resources.files(__package__)))
-
-
 @functools.cache
 def _shipped() -> Catalogue:
     return _read(shipped_folder())
 
 
+def shipped_folder() -> Path:
+    """Where the shipped tables lie."""
+    return Path(str(resources.files(__package__)))
+
+
 def _read(folder: Path) -> Catalogue:
-    prices = _read_prices(folder / "catalogue.csv")
+    prices: dict[str, Price] = {}
+    for where, row in read_table(folder / "catalogue.csv", COLUMNS):
+        name, usd = row["examination"], amount(where, "rate_usd", row["rate_usd"])
+        if name in prices:
+            raise CatalogueError(f"{where}: field 'examination': {name!r} stands twice")
+        if row["confidence"] not in CONFIDENCES:
+            raise CatalogueError(f"{where}: field 'confidence': expected one of {', '.join(CONFIDENCES)}")
+        prices[name] = Price(
+            name, row["hcpcs"], usd, row["source"], row["year"], row["billing_group"] or None, "name", row["locality"],
+            row["confidence"],
+        )  # fmt: skip
     analytes = {}
     for where, row in _naming(folder / "billing_groups.csv", "parent", prices, "member", "billing_group"):
         parent = prices[row["parent"]]
@@ -214,21 +223,6 @@ def _read(folder: Path) -> Catalogue:
         prices, analytes, spellings={row["spelling"]: row["examination"] for _, row in spellings},
         paper={row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper},
     )  # fmt: skip
-
-
-def _read_prices(path: Path) -> dict[str, Price]:
-    prices: dict[str, Price] = {}
-    for where, row in read_table(path, COLUMNS):
-        name = row["examination"]
-        if name in prices:
-            raise CatalogueError(f"{where}: field 'examination': {name!r} stands twice")
-        if row["confidence"] not in CONFIDENCES:
-            raise CatalogueError(f"{where}: field 'confidence': expected one of {', '.join(CONFIDENCES)}")
-        usd, group = amount(where, "rate_usd", row["rate_usd"]), row["billing_group"] or None
-        prices[name] = Price(
-            name, row["hcpcs"], usd, row["source"], row["year"], group, "name", row["locality"], row["confidence"]
-        )
-    return prices
 
 
 def _naming(path: Path, field: str, prices: Mapping[str, Price], *others: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -88,7 +88,8 @@ def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> 
         if price_of(key, settings, catalogue).how != "fallback":
             continue
         alike, score = nearest(key, catalogue) or ("", "")
-        rows.append(dict(zip(REVIEW_COLUMNS, (key, "", "", cases, alike, score), strict=True)))
+        blank = {"price_usd": "", "billing_group": ""}
+        rows.append({"examination": key, **blank, "cases": cases, "nearest": alike, "score": score})
     return rows
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..cases import examinations, is_physical, normalise
-from .catalogue import Catalogue, Price
+from ..cases import is_physical, normalise
+from .catalogue import Catalogue, Price, general_name
 from .tables import CatalogueError, amount, read_table
 
 NO_GROUP = "none"
@@ -32,8 +32,7 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
         if is_physical(row["examination"]):
             raise CatalogueError(f"{where}: field 'examination': the physical examination is free of charge")
         usd = amount(where, "price_usd", row["price_usd"])
-        term = examinations().find(row["examination"])
-        name = term.name if term is not None else row["examination"]
+        name = general_name(row["examination"])
         key = normalise(name)
         if key in lines:
             raise CatalogueError(f"{where}: field 'examination': stands in line {lines[key]} already")
