@@ -1,7 +1,5 @@
 """Names of imaging examinations in any word order: ``CT HEAD W/ & W/O CONTRAST``, ``X-ray of the left knee``."""
 
-from __future__ import annotations
-
 import re
 from importlib import resources
 

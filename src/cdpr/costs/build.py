@@ -1,7 +1,5 @@
 """The catalogue made from the fee schedules: ``examination_codes.csv`` says which code an examination has."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -6,8 +6,6 @@ of a panel; ``spellings.csv`` holds further names; ``paper_prices.csv`` the pric
 (appendix, "Unified data format").
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Which price every examination got, and which names wait for one."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

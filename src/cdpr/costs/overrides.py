@@ -5,8 +5,6 @@ with a side or a trailing remark. The price of a panel holds for the analytes th
 price are not filled in yet and are passed over, so a review table that is filled in by and by can be used as it is.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..cases import is_physical, normalise

@@ -5,8 +5,6 @@ examinations. A quantity that stands alone under a heading belongs to the examin
 hemoglobin to the blood count. Names are brought to the vocabulary's; sides and places go into the result.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """``cdpr check_export``: every problem of a private export, and what would be ingested."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator

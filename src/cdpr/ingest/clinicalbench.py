@@ -5,8 +5,6 @@ The case summary holds all results at its end: it is cut at the physical examina
 results; what follows under "Auxiliary Examination" repeats the results dictionaries and is left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

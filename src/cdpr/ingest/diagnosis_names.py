@@ -1,7 +1,5 @@
 """Under which names a text gives a diagnosis away: of the patient or of a relative, and not where it is negated."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence

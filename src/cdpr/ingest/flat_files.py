@@ -4,8 +4,6 @@ Every problem is an IngestError with file, line and field: raised where reading 
 list of ``problems``, so that a check tells them all.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import difflib

@@ -4,8 +4,6 @@ An event belongs to an admission when it carries its ``hadm_id`` or, lacking one
 admission is nearer; and in either case lies in the time window. Of each analyte, culture and report the first counts.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import time

@@ -7,8 +7,6 @@ The table engine links events to admissions once, out of core; then notes are st
 and read by worker processes. Nothing but the finished records is ever held whole.
 """
 
-from __future__ import annotations
-
 import importlib
 import logging
 import sys

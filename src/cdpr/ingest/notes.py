@@ -4,8 +4,6 @@ Hospital course, medications, pertinent results and everything about the dischar
 were written in the knowledge of the diagnosis.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

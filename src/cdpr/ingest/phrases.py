@@ -1,7 +1,5 @@
 """The words by which clinical text is read, kept in ``phrases.yaml``."""
 
-from __future__ import annotations
-
 import functools
 from importlib import resources
 from typing import Any

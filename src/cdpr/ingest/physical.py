@@ -1,7 +1,5 @@
 """Physical examinations: from a paragraph by systems to one result per system."""
 
-from __future__ import annotations
-
 import functools
 import re
 

@@ -3,8 +3,6 @@
 Two layouts, one code path: ``cases.csv`` and ``results.csv``, or ``cases.jsonl`` with the results inside the cases.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

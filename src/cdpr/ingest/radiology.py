@@ -1,7 +1,5 @@
 """Radiology reports: the name of the examination and what was seen."""
 
-from __future__ import annotations
-
 import re
 
 from .phrases import phrases

@@ -4,8 +4,6 @@ The model may only copy. It sees nothing but the sections in question, and of it
 word for word; findings are widened to whole clauses, so that no "no" is cut off. All else is rejected and counted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import bisect
 import dataclasses

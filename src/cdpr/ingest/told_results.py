@@ -1,7 +1,5 @@
 """Results that the present illness tells: what the emergency department found, and sentences about examinations."""
 
-from __future__ import annotations
-
 import re
 
 from .phrases import phrases

@@ -5,8 +5,6 @@ MP (1 for national prices), and for imaging not more than the same with the unit
 Carriers receive finished prices by locality (PFALL, PFREV), without a header.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
