@@ -17,7 +17,7 @@ from .summary import one_line, says_something
 _SAID = phrases("notes")
 _DIAGNOSES = _SAID["diagnoses"]
 # What begins a line, and the section that it opens.
-_HEADINGS = tuple((pattern.replace("DIAGNOSES", _DIAGNOSES), name) for name, pattern in _SAID["headings"])
+_HEADINGS = tuple((pattern, name) for name, pattern in _SAID["headings"])
 # Short forms also stand inside other sections ("PE: provoked, 2012"): they count where no full heading does.
 _SHORT = ((r"exam(?:ination)?|pe", "physical"), (r"cc", "Chief Complaint"), (r"sh", "Personal History"),
           (r"fh", "Family History"))  # fmt: skip
