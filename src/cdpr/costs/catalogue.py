@@ -8,8 +8,8 @@ of a panel; ``spellings.csv`` holds further names; ``paper_prices.csv`` the pric
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -52,26 +52,43 @@ class Price:
     confidence: str = ""
 
 
+@dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Lookup from any spelling of an examination to its :class:`Price`."""
+    """Lookup from any spelling of an examination to its :class:`Price`.
 
-    def __init__(
-        self,
-        prices: Mapping[str, Price],
-        analytes: Mapping[str, str],
-        paper: Mapping[str, float],
-        spellings: Mapping[str, str] | None = None,
-        overrides: Mapping[str, Price] | None = None,
-    ):
-        """``prices`` and ``paper`` by general name; ``analytes`` and ``spellings`` from another name to a general one;
-        ``overrides`` by normalised name (see :mod:`.overrides`)."""
-        self.prices, self.paper = dict(prices), dict(paper)
-        self.analytes, self.spellings, self.overrides = dict(analytes), dict(spellings or {}), dict(overrides or {})
-        self._known: dict[str, Price] = {}
-        for how, names in ("analyte", analytes), ("alias", self.spellings), ("name", {name: name for name in prices}):
-            self._known |= {normalise(name): replace(prices[general], how=how) for name, general in names.items()}
-        self._by_words = _by_words(prices, self.spellings)
-        self._remembered = functools.lru_cache(maxsize=1 << 16)(self._find)
+    ``prices`` and ``paper`` by general name; ``analytes`` and ``spellings`` from another name to a general one;
+    ``overrides`` by normalised name (see :mod:`.overrides`).
+    """
+
+    prices: Mapping[str, Price]
+    analytes: Mapping[str, str]
+    paper: Mapping[str, float]
+    spellings: Mapping[str, str]
+    overrides: Mapping[str, Price] = field(default_factory=dict)
+
+    @functools.cached_property
+    def _known(self) -> dict[str, Price]:
+        found: dict[str, Price] = {}
+        own = {name: name for name in self.prices}
+        for how, names in ("analyte", self.analytes), ("alias", self.spellings), ("name", own):
+            found |= {normalise(name): replace(self.prices[general], how=how) for name, general in names.items()}
+        return found
+
+    @functools.cached_property
+    def _by_words(self) -> dict[tuple[frozenset[str], str], Price]:
+        """Imaging rows by their words; the catalogue's own names come before other spellings."""
+        terms, found = examinations().terms, {}
+        names = [(name, name) for name in self.prices] + list(self.spellings.items())
+        names += [(alias, name) for name in self.prices if name in terms for alias in terms[name].aliases]
+        for name, general in names:
+            key = imaging_words(name)
+            if key is not None and not (key[1] and name not in self.prices):
+                found.setdefault(key, self.prices[general])
+        return found
+
+    @functools.cached_property
+    def _remembered(self) -> Callable[[str], Price | None]:
+        return functools.lru_cache(maxsize=1 << 16)(self._find)
 
     def find(self, exam_key: str) -> Price | None:
         """The price of an examination by name, spelling or membership; None when nothing maps.
@@ -152,19 +169,6 @@ def _names_specimen(remark: str) -> bool:
     return any(specimen in remark for specimen in _SPECIMENS)
 
 
-def _by_words(prices: Mapping[str, Price], spellings: Mapping[str, str]) -> dict[tuple[frozenset[str], str], Price]:
-    """Imaging rows by their words; the catalogue's own names come before other spellings."""
-    terms = examinations().terms
-    found: dict[tuple[frozenset[str], str], Price] = {}
-    names = [(name, name) for name in prices] + list(spellings.items())
-    names += [(alias, name) for name in prices if name in terms for alias in terms[name].aliases]
-    for name, general in names:
-        key = imaging_words(name)
-        if key is not None and not (key[1] and name not in prices):
-            found.setdefault(key, prices[general])
-    return found
-
-
 def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
     """The price of one examination, US dollars.
 
@@ -218,14 +222,14 @@ def _read(folder: Path) -> Catalogue:
     spellings = _naming(folder / "spellings.csv", "examination", prices, "spelling")
     paper = _naming(folder / "paper_prices.csv", "examination", prices, "price_usd")
     return Catalogue(
-        prices, analytes, spellings={row["spelling"]: row["examination"] for _, row in spellings},
-        paper={row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper},
+        prices, analytes, {row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper},
+        {row["spelling"]: row["examination"] for _, row in spellings},
     )  # fmt: skip
 
 
-def _naming(path: Path, field: str, prices: Mapping[str, Price], *others: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Rows of a table whose ``field`` names an examination of the catalogue."""
-    for where, row in read_table(path, (*others, field)):
-        if row[field] not in prices:
-            raise CatalogueError(f"{where}: field {field!r}: {row[field]!r} is not in catalogue.csv")
+def _naming(path: Path, column: str, prices: Mapping[str, Price], *others: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Rows of a table whose ``column`` names an examination of the catalogue."""
+    for where, row in read_table(path, (*others, column)):
+        if row[column] not in prices:
+            raise CatalogueError(f"{where}: field {column!r}: {row[column]!r} is not in catalogue.csv")
         yield where, row

@@ -5,6 +5,7 @@ with a side or a trailing remark. The price of a panel holds for the analytes th
 price are not filled in yet and are passed over, so a review table that is filled in by and by can be used as it is.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from ..cases import is_physical, normalise
@@ -38,4 +39,4 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
         known = catalogue.find(name)
         group = row["billing_group"] or (known.group if known is not None else None)
         overrides[key] = Price(name, "", usd, "override", "", None if group == NO_GROUP else group, "override")
-    return Catalogue(catalogue.prices, catalogue.analytes, catalogue.paper, catalogue.spellings, overrides)
+    return replace(catalogue, overrides=overrides)

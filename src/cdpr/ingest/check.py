@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from ..cases import CaseRecord, is_physical
-from ..costs import Catalogue, load_catalogue, nearest, price_of, with_overrides
+from ..costs import Catalogue, load_catalogue, price_of, review, with_overrides
 from ..settings import Settings
 from ..settings.schema import Costs
 from .attrition import Attrition
@@ -107,10 +107,10 @@ class Report:
         names, costs = Counter(keys), self.costs
         if not names:
             return
-        how = {name: price_of(name, costs, self.catalogue).how for name in names}
-        missing = {name: count for name, count in names.items() if how[name] == "fallback"}
-        own = sum(found == "override" for found in how.values())
-        priced, total = names.total() - sum(missing.values()), names.total()
+        missing = review(names, costs, self.catalogue)
+        own = sum(price_of(name, costs, self.catalogue).how == "override" for name in names)
+        total = names.total()
+        priced = total - sum(row["cases"] for row in missing)
         yield f"  prices            {len(names) - len(missing)} of {_many(len(names), 'name')} have one, " \
               f"{priced / total:.1%} of {_many(total, 'examination')}"  # fmt: skip
         if own:
@@ -119,13 +119,11 @@ class Report:
             return
         fallback = f"{costs.fallback_usd:.2f} USD"
         yield f"  at the fallback price of {fallback} (correct the name, or set data.price_overrides):"
-        shown = [n for n in sorted(missing, key=lambda n: (-missing[n], n)) if not quiet or missing[n] >= _COMMON]
-        for name in shown[:_SHOWN]:
-            near = nearest(name, self.catalogue)
-            hint = f"; nearest known name: {near[0]}" if near else ""
-            yield f"    {quoted(name)} ({_many(missing[name], 'case')}){hint}"
-        rest = len(missing) - len(shown[:_SHOWN])
-        if rest:
+        shown = [row for row in missing if not quiet or row["cases"] >= _COMMON][:_SHOWN]
+        for row in shown:
+            hint = f"; nearest known name: {row['nearest']}" if row["nearest"] else ""
+            yield f"    {quoted(row['examination'])} ({_many(row['cases'], 'case')}){hint}"
+        if rest := len(missing) - len(shown):
             yield f"    and {rest} more" + (f" (names of fewer than {_COMMON} cases are withheld)" if quiet else "")
 
 
