@@ -53,7 +53,7 @@ class Report:
     attrition: Attrition = field(default_factory=lambda: Attrition("private"))
     cases: list[CaseRecord] = field(default_factory=list)
     ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
-    unknown: list[tuple[str, int]] = field(default_factory=list)
+    unknown: list[RawRow] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -82,9 +82,9 @@ class Report:
             for (file, name), count in self.ignored.most_common(_SHOWN):
                 yield f"  {file}: {quoted(name)} ({_many(count, 'row')})"
         if self.unknown:
-            lines = ", ".join(str(line) for _, line in self.unknown[:_SHOWN])
+            lines = ", ".join(str(row.line) for row in self.unknown[:_SHOWN])
             more = ", ..." if len(self.unknown) > _SHOWN else ""
-            yield f"\nresults of cases that are not listed, left out: {self.unknown[0][0]}, lines {lines}{more}"
+            yield f"\nresults of cases that are not listed, left out: {self.unknown[0].path.name}, lines {lines}{more}"
 
     def _kept(self, quiet: bool) -> Iterator[str]:
         yield f"  cases             {self.attrition.read} read, {len(self.cases)} kept"
@@ -148,7 +148,7 @@ def check(settings: Settings, path: str | Path) -> Report:
         if record is not None:
             report.cases.append(record)
     report.ignored = export.ignored
-    report.unknown = [(row.path.name, row.line) for row in export.unlisted()]
+    report.unknown = export.unlisted()
     report.doubts = list(doubts(export))
     if not report.problems and not report.cases:
         what = f"no usable case among {report.attrition.read}"

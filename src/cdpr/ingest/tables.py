@@ -1,7 +1,5 @@
 """Compressed CSV tables read out of core with DuckDB; every failure names file, line and field."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import gzip
@@ -11,7 +9,7 @@ import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .error import IngestError
 
@@ -49,7 +47,7 @@ class Tables:
         self.connection.execute("SET disabled_optimizers = 'build_side_probe_side'")
         self._paths: list[Path] = []
 
-    def __enter__(self) -> Tables:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
