@@ -16,15 +16,11 @@ from .summary import one_line, says_something
 
 _SAID = phrases("notes")
 _DIAGNOSES = _SAID["diagnoses"]
-# What begins a line, and the section that it opens.
-_HEADINGS = tuple((pattern, name) for name, pattern in _SAID["headings"])
-# Short forms also stand inside other sections ("PE: provoked, 2012"): they count where no full heading does.
-_SHORT = ((r"exam(?:ination)?|pe", "physical"), (r"cc", "Chief Complaint"), (r"sh", "Personal History"),
-          (r"fh", "Family History"))  # fmt: skip
-_ALL = (*_HEADINGS, *_SHORT)
+_HEADINGS = _SAID["headings"]
+_ALL = [*_HEADINGS, *_SAID["short"]]
 _HEADING = re.compile(
     r"^[^\S\n]*(?:(?:\*+|##+|[=_]+)[^\S\n]*)?(?:"
-    + "|".join(f"(?P<s{i}>{pattern})" for i, (pattern, _) in enumerate(_ALL))
+    + "|".join(f"(?P<s{i}>{pattern})" for i, (_, pattern) in enumerate(_ALL))
     + r")[^\S\n]*(?:[*=_]+[^\S\n]*)?(?::\**|$)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -126,7 +122,7 @@ def _headings(text: str) -> Iterator[_Heading]:
     for line in text.split("\n"):
         if (":" in line or _stands_out(line)) and (found := _HEADING.match(text, start)):
             number = int(found.lastgroup[1:])
-            heading = _Heading(*found.span(), number, _ALL[number][1], number >= len(_HEADINGS))
+            heading = _Heading(*found.span(), number, _ALL[number][0], number >= len(_HEADINGS))
             if ":" in found[0] or (_stands_out(found[0]) and not heading.short):
                 yield heading
         start += len(line) + 1
