@@ -5,8 +5,6 @@ Comments: ...``; analytes of a panel follow one another, joined by ``"; "``. Fie
 leaves empty are absent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
