@@ -102,7 +102,7 @@ def test_a_changed_figure_is_noticed(findings, folder):
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("id: batch,", "id: batches,", r"audit\.yaml: only here or only in ledger/checks\.py: batch, batches"),
+        ("id: prices,", "id: rates,", r"audit\.yaml: only here or only in ledger/checks\.py: prices, rates"),
         ("id: batch,", "id: batch, whatever: 1,", r"audit\.yaml: no list of statements: (.|\n)*whatever"),
         (
             "main:GPT-5.4:average.acc",
@@ -110,7 +110,9 @@ def test_a_changed_figure_is_noticed(findings, folder):
             r"results1: KeyError: 'main:GPT-9:average.acc'",
         ),
         ("within: '0.5'", "within: half", r"statement private.points: ValueError: .*half"),
-        ("id: batch,", "id: micro_batch,", r"only here or only in ledger/checks\.py: batch"),
+        ("id: prices,", "id: repeats,", r"only here or only in ledger/checks\.py: prices"),
+        ("holds: ['text:n_s',", "whole: ['text:n_s',", r"audit\.yaml: no list of statements: (.|\n)*whole"),
+        ("follows: [product,", "follows: [power,", r"statement batch: KeyError: 'power'"),
         ("each: [aen, aec]", "each: [aen, aen]", r"the same id twice: ablation\.rise\.aen"),
     ],
 )

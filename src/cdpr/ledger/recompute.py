@@ -75,14 +75,19 @@ class Stated(Section):
     unit: str = ""
     quotes: dict[str, str] = Field(default_factory=dict)
     items: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()
+    leads: tuple[str, ...] = ()
+    detects: tuple[str, ...] = ()
     note: str = ""
 
     def repeated(self) -> Iterator[Stated]:
         """The statement about each value that it is repeated for."""
         for value in self.each:
-            texts = {
-                name: getattr(self, name).replace("{each}", _LABELS.get(value, value)) for name in ("says", "note")
-            }
+            label = _LABELS.get(value, value)
+            texts: dict[str, Any] = {name: getattr(self, name).replace("{each}", label) for name in ("says", "note")}
+            for name in ("holds", "leads", "detects"):
+                texts[name] = tuple(address.replace("{each}", value) for address in getattr(self, name))
             yield self.model_copy(update=texts | {"at": value})
 
 
