@@ -17,6 +17,8 @@ from typing import Any
 
 from ..files import write_text
 from ..job import Job
+from ..ledger.record import read_ledger
+from ..ledger.verdict import COUNTED, NOT_RUN
 from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, synthetic, tier_mark, trained
 from ..results.results import Results, results_folder
 from ..results.sources import notices
@@ -28,7 +30,6 @@ from .card_page import card_parts
 from .dynamic_vs_static import dynamic_sheet
 from .headline import headline
 from .main_table import main_sheet
-from .page_claims import read_ledger, slug
 from .page_runs import Links, Made, Records
 from .sample_case import CREDENTIALED, sample_sheet
 
@@ -225,8 +226,13 @@ def _environment() -> Any:
     folder = Path(templates.__file__).parent
     made = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                        lstrip_blocks=True, keep_trailing_newline=True)  # fmt: skip
-    made.filters |= {"groups": _groups, "unbroken": _unbroken, "slug": slug}
+    made.filters |= {"groups": _groups, "unbroken": _unbroken, "slug": _slug}
     return made
+
+
+def _slug(verdict: str) -> str:
+    """A verdict as a class of the page's style; one that is not known looks like `not run`."""
+    return (verdict if verdict in COUNTED else NOT_RUN).replace(" ", "-")
 
 
 def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
