@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from ..results.results import Hole, Results, results_folder
 from ..results.sources import notices
 from ..settings import Settings
 from . import style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # An agent with its cost, its accuracy (%), and their intervals.
 Spot = tuple[Method, float, float, tuple[float, float], tuple[float, float]]
@@ -80,7 +76,7 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return kept
 
 
-def _draw_points(panel: Axes, settings: Settings, points: Sequence[Spot]) -> None:
+def _draw_points(panel: style.Axes, settings: Settings, points: Sequence[Spot]) -> None:
     line = frontier([(cost, accuracy) for method, cost, accuracy, *_ in points if method.knows_hospital])
     if line:
         line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from ..results.sources import notices
 from ..results.table import number
 from ..settings import Settings
 from . import style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def plot_cost_distribution(settings: Settings, job: Job) -> None:
@@ -70,7 +66,7 @@ def share_at_most(sorted_costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([[-1.0], values, [1e6]]), np.concatenate([[0.0], shares, [1.0]])
 
 
-def _draw_panel(panel: Axes, settings: Settings, found: Mapping[Method, Sequence[Evaluation] | Hole]) -> int:
+def _draw_panel(panel: style.Axes, settings: Settings, found: Mapping[Method, Sequence[Evaluation] | Hole]) -> int:
     """Draw the lines of a data set; returns its number of cases."""
     cases = 0
     panel.axhline(0.5, color=style.GREY, linewidth=0.6, zorder=1)
@@ -90,7 +86,7 @@ def _draw_panel(panel: Axes, settings: Settings, found: Mapping[Method, Sequence
     return cases
 
 
-def _table(axes: Axes, settings: Settings, methods: Sequence[Method], found: Mapping[str, Mapping]) -> None:
+def _table(axes: style.Axes, settings: Settings, methods: Sequence[Method], found: Mapping[str, Mapping]) -> None:
     """Legend and numbers in one: a line per agent; by data set its median and 90th percentile of cost (USD) and its
     share of free work-ups."""
     axes.set_axis_off()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from ..results.results import Hole, Results, results_folder
 from ..results.table import Table, number, to_csv
 from ..settings import Settings, Sweep, job_of, seeds_of, sweeps, value_at
 from . import style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Label of a metric's axis. Below the accuracy stands the cost; for a weight of the utility, what it puts a price on.
 LABELS = {"accuracy": "accuracy (%)", "aec": "AEC (USD)", "aen": "AEN", "n_na": r"$N_{\mathrm{na}}$"}
@@ -209,7 +206,7 @@ def _percent(point: Point) -> str:
     return f"{number(100 * (point.accuracy or 0.0), 1)}%"
 
 
-def _draw_panel(above: Axes, below: Axes, results: Results, panel: Panel) -> None:
+def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: Panel) -> None:
     _draw_metric(above, panel, "accuracy", 100.0, style.look_of(results.settings, OURS).colour)
     _draw_metric(below, panel, below_of(panel), 1.0, style.GREY)
     if len(panel.measured) > 1:
@@ -243,7 +240,7 @@ def below_of(panel: Panel) -> str:
     return _PRICES.get(panel.sweep.setting, "aec")
 
 
-def _draw_metric(axes: Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
+def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
     spread = panel.spread(metric)
     if spread:
         low, high = (factor * value for value in spread)
@@ -271,7 +268,7 @@ def _draw_metric(axes: Axes, panel: Panel, metric: str, factor: float, colour: s
                   markerfacecolor=colour if default else "white", zorder=3)  # fmt: skip
 
 
-def _share_scales(pairs: Sequence[tuple[Axes, Axes]], panels: Sequence[Panel]) -> None:
+def _share_scales(pairs: Sequence[tuple[style.Axes, style.Axes]], panels: Sequence[Panel]) -> None:
     """One scale per metric in the whole figure, so that panels can be compared; labels where the scale changes."""
     if not any(panel.measured for panel in panels):
         for axes in (axes for pair in pairs for axes in pair):
