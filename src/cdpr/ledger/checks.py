@@ -8,9 +8,8 @@ from fractions import Fraction
 from operator import add, mul, sub, truediv
 
 from ..results.methods import AGENTS, DATASETS
-from ..results.paper import METRICS
+from ..results.paper import METRICS, PaperFacts
 from .recompute import (
-    Facts,
     Recomputed,
     Stated,
     attainable,
@@ -23,9 +22,11 @@ from .recompute import (
     like_others,
     listed,
     marked,
+    pooled,
     pooled_together,
     quoted,
     repeats,
+    utility,
 )
 
 _PLACES = (*DATASETS, "average")
@@ -36,7 +37,7 @@ _TABLES_2_AND_3 = [f"ablation:{row}:acc" for row in ("CDPR", *_REMOVED)]
 _TABLES_2_AND_3 += ["dynamic:Static diagnosis:acc", "dynamic:CDPR:acc"]
 _NOT_OF_ONE_RUN = [*(f"ablation:{row}:acc" for row in _REMOVED[1:]), "dynamic:Static diagnosis:acc"]
 
-Check = Callable[[Facts, Stated], Recomputed | Iterable[Recomputed]]
+Check = Callable[[PaperFacts, Stated], Recomputed | Iterable[Recomputed]]
 
 
 _RELATIONS: dict[str, Callable[..., Fraction]] = {
@@ -45,17 +46,17 @@ _RELATIONS: dict[str, Callable[..., Fraction]] = {
 }  # fmt: skip
 
 
-def _holds(p: Facts, s: Stated) -> Recomputed:
+def _holds(p: PaperFacts, s: Stated) -> Recomputed:
     one, sign, other = s.holds
     return holds(p[one], sign, p[other] if ":" in other else Fraction(other))
 
 
-def _leads(p: Facts, s: Stated) -> Recomputed:
+def _leads(p: PaperFacts, s: Stated) -> Recomputed:
     order, row, table, column, *rows = s.leads
     return first(p.column(column, rows, table), row, order)
 
 
-def _detects(p: Facts, s: Stated) -> Recomputed:
+def _detects(p: PaperFacts, s: Stated) -> Recomputed:
     dataset, one, other = s.detects
     return detectable(p, p[one] - p[other], dataset)
 
@@ -97,7 +98,7 @@ CHECKS: dict[str, Check] = {
     # Main results
     "average.cheaper": lambda p, s: holds(p["main:CDPR-4B:average.aec"], "<", p[f"main:{s.at}:average.aec"] / 2),
     "average.larger": lambda p, s: holds(Fraction(s.at) / 4, "≥", 3),
-    "average.weighted": lambda p, s: holds(p.pooled("CDPR-4B"), ">", p.pooled("GPT-5.4")),
+    "average.weighted": lambda p, s: holds(pooled(p, "CDPR-4B"), ">", pooled(p, "GPT-5.4")),
     "private.hardest": lambda p, s: count(s, {
         row: private < min(p[f"main:{row}:mimic_iv.acc"], p[f"main:{row}:clinicalbench.acc"])
         for row, private in p.column("private.acc").items()
@@ -109,7 +110,7 @@ CHECKS: dict[str, Check] = {
         row: accuracy > p["main:CDPR-4B:private.acc"] and p[f"main:{row}:private.aen"] <= p["main:CDPR-4B:private.aen"]
         for row, accuracy in p.column("private.acc").items()
     }),
-    "agents.number": lambda p, s: listed(s, [row for row, group in p.paper.groups["main"].items() if group == AGENTS]),
+    "agents.number": lambda p, s: listed(s, [row for row, group in p.groups["main"].items() if group == AGENTS]),
     "agents.band": lambda p, s: count(s, {
         row: min(band := p.column("average.acc", _QWEN).values()) <= accuracy <= max(band)
         for row, accuracy in p.column("average.acc", _DELIBERATING).items()
@@ -145,8 +146,8 @@ CHECKS: dict[str, Check] = {
     # Dynamic and static
     "static.marks": lambda p, s: marked(p, "dynamic", ("acc", "aec"), "best"),
     # The method's own numbers
-    "utility.zero": lambda p, s: holds(p.utility(s.at), ">", 0),
-    "utility.best": lambda p, s: first({row: p.utility(row) for row in p.rows()}, "CDPR-4B", "greatest"),
+    "utility.zero": lambda p, s: holds(utility(p, s.at), ">", 0),
+    "utility.best": lambda p, s: first({row: utility(p, row) for row in p.rows()}, "CDPR-4B", "greatest"),
     "cache.group": lambda p, s: holds(p["text:n"] - 1, "≥", p["text:K"]),
     "cache.epochs": lambda p, s: holds(p["text:cache"], "≥", p["text:cases.train"] * p["text:n"]),
     # Prices of the sample record

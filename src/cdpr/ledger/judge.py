@@ -25,7 +25,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
         verdict = _JUDGES[claim.kind](claim, evidence)
     except NotMeasured as error:
         return Verdict(NOT_RUN, str(error).removeprefix("not run: "))
-    broken = evidence.diverged(verdict.runs)
+    broken = ", ".join(evidence.results.diverged(*verdict.runs))
     return replace(verdict, why=f"{verdict.why}; {broken} (evaluated with the weights before)") if broken else verdict
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..evaluation.metrics import Comparison, Evaluation, EvaluationError, compare, read_evaluation
+from ..evaluation.metrics import Comparison, Evaluation, EvaluationError, compare
 from ..job import Job
 from ..results import frame
 from ..results.methods import DATASETS, Method, leak_methods, tier_mark
@@ -51,19 +51,10 @@ def paired(results: Results, method: Method, dataset: str, decoding: str) -> Pai
 
     Raises EvaluationError when the variant holds a case that the benchmark does not.
     """
-    whole = results.evaluations(method, dataset, decoding)
-    if isinstance(whole, Hole):
-        return whole
-    less, missing = [], []
-    for evaluation in whole:
-        path = results.path(evaluation.run, controlled_name(dataset))
-        found = read_evaluation(path).get(evaluation.decoding) if path.exists() else None
-        if found is None:
-            missing.append(path.relative_to(results.folder).as_posix())
-        else:
-            less.append(replace(found, dataset=dataset))
-    if missing:
-        return Hole(f"missing: {', '.join(missing)}", ", ".join(missing))
+    whole, less = (results.evaluations(method, place, decoding) for place in (dataset, controlled_name(dataset)))
+    if isinstance(whole, Hole) or isinstance(less, Hole):
+        return whole if isinstance(whole, Hole) else less
+    less = [replace(evaluation, dataset=dataset) for evaluation in less]
     whole = [_among(one, other.note_ids) for one, other in zip(whole, less, strict=True)]
     plan = results.settings.evaluation
     change = compare(less, whole, plan.bootstrap, plan.seed)

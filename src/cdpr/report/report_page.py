@@ -38,9 +38,21 @@ IMAGE_BUDGET = 3_500_000
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A figure, or the hole in its place."""
+
+    name: str
+    alt: str
+    made: Made
+    data: str = ""
+    hole: str = ""
+
+
+@dataclass(frozen=True)
 class Chapter:
-    """A chapter of the page: its figures with what each shows, or a table (its file and what makes it anew) of which
-    the first ``opened`` parts are not folded."""
+    """A chapter of the page, or a card: its figures with what each shows, or a table (its file and what makes it anew)
+    of which the first ``opened`` parts are not folded; then its contents. ``made`` tells how its table was made,
+    ``hole`` why there is none."""
 
     name: str
     title: str
@@ -49,6 +61,10 @@ class Chapter:
     sheet: Callable[[Settings, Path], Sheet] | None = None
     says: str = ""
     opened: int = 1
+    pictures: Sequence[Picture] = ()
+    made: Made | None = None
+    parts: Sequence[tuple[str, Table | Sequence[Block]]] = ()
+    hole: str = ""
 
 
 CHAPTERS = (
@@ -79,31 +95,6 @@ CHAPTERS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure, or the hole in its place."""
-
-    name: str
-    alt: str
-    made: Made
-    data: str = ""
-    hole: str = ""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A chapter with its contents. ``made`` tells how its table was made; ``hole`` why there is none."""
-
-    name: str
-    title: str
-    says: str = ""
-    pictures: Sequence[Picture] = ()
-    made: Made | None = None
-    parts: Sequence[tuple[str, Table | Sequence[Block]]] = ()
-    opened: int = 1
-    hole: str = ""
-
-
 def write_report(settings: Settings, job: Job) -> None:
     """Write the page.
 
@@ -115,7 +106,7 @@ def write_report(settings: Settings, job: Job) -> None:
     results = Results(settings, folder, main_methods(settings))
     records = Records(settings, folder)
     behind = records.behind(methods)
-    images = Images(folder)
+    images = Images(records)
     answers, head = headline(results, results.decodings[0])
     page = {
         "mark": tier_mark(settings),
@@ -126,9 +117,9 @@ def write_report(settings: Settings, job: Job) -> None:
         "head": head,
         "links": Links(behind),
         "notices": notices(settings),
-        "chapters": [_chapter(settings, chapter, records, images) for chapter in (*CHAPTERS, *further(job.on_page))],
+        "chapters": [_filled(settings, chapter, images) for chapter in (*CHAPTERS, *further(job.on_page))],
         "claims": (read_ledger(settings, folder / "claims.json"), records.made("claims.json")),
-        "cards": [_card(name, label, records, images) for name, label in DATASETS.items()],
+        "cards": [_card(name, label, images) for name, label in DATASETS.items()],
         "behind": behind,
         "shared": shared_runs(methods),
     }
@@ -178,13 +169,13 @@ def banner(settings: Settings) -> tuple[str, str]:
 class Images:
     """Pictures as data addresses, as long as the page stays small."""
 
-    def __init__(self, folder: Path):
-        self.folder, self.left = folder, IMAGE_BUDGET
+    def __init__(self, records: Records):
+        self.records, self.left = records, IMAGE_BUDGET
 
-    def picture(self, records: Records, path: str, alt: str) -> Picture:
+    def picture(self, path: str, alt: str) -> Picture:
         """The PNG at ``path`` below the results, or the hole in its place."""
-        file = self.folder / path
-        picture = Picture(path, alt, records.made(path))
+        file = self.records.results / path
+        picture = Picture(path, alt, self.records.made(path))
         if not file.exists():
             return replace(picture, hole=f"missing: {path}")
         content = file.read_bytes()
@@ -196,28 +187,26 @@ class Images:
         return replace(picture, data=f"data:image/png;base64,{base64.b64encode(content).decode()}")
 
 
-def _chapter(settings: Settings, chapter: Chapter, records: Records, images: Images) -> Shown:
-    pictures = [images.picture(records, f"figures/{name}.png", alt) for name, alt in chapter.figures.items()]
-    shown = Shown(chapter.name, chapter.title, chapter.says, pictures, opened=chapter.opened)
+def _filled(settings: Settings, chapter: Chapter, images: Images) -> Chapter:
     if chapter.sheet is None:
-        return shown
-    path = f"tables/{chapter.table}.md"
-    shown = replace(shown, made=records.made(path))
+        pictures = [images.picture(f"figures/{name}.png", alt) for name, alt in chapter.figures.items()]
+        return replace(chapter, pictures=pictures)
     if chapter.name == "sample_case" and settings.data.source(IN_DOMAIN).credentialed:
-        return replace(shown, made=None, hole=CREDENTIALED.reason)
-    if not (records.results / path).exists():
-        return replace(shown, hole=f"missing: {path}")
-    return replace(shown, parts=chapter.sheet(settings, records.results).parts)
+        return replace(chapter, hole=CREDENTIALED.reason)
+    path, results = f"tables/{chapter.table}.md", images.records.results
+    made = images.records.made(path)
+    if not (results / path).exists():
+        return replace(chapter, made=made, hole=f"missing: {path}")
+    return replace(chapter, made=made, parts=chapter.sheet(settings, results).parts)
 
 
-def _card(name: str, label: str, records: Records, images: Images) -> Shown:
-    path = f"cards/{name}.json"
-    shown = Shown(name, label, made=records.made(path))
-    file = records.results / path
+def _card(name: str, label: str, images: Images) -> Chapter:
+    file = images.records.results / (path := f"cards/{name}.json")
+    card = Chapter(name, label, made=images.records.made(path))
     if not file.exists():
-        return replace(shown, hole=f"missing: {path}")
-    picture = images.picture(records, f"cards/{name}.png", f"Distributions over the cases of {label}, as in the card.")
-    return replace(shown, pictures=[picture], parts=card_parts(json.loads(file.read_text(encoding="utf-8"))))
+        return replace(card, hole=f"missing: {path}")
+    picture = images.picture(f"cards/{name}.png", f"Distributions over the cases of {label}, as in the card.")
+    return replace(card, pictures=[picture], parts=card_parts(json.loads(file.read_text(encoding="utf-8"))))
 
 
 def _environment() -> Any:

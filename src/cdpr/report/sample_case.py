@@ -119,7 +119,7 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[W
                 yield Workup(method, run, found)
                 continue
             row = _row_of(results.path(run, IN_DOMAIN), case, found[0].decoding)
-            yield Workup(method, run, row, "; ".join(results.diverged(alone)))
+            yield Workup(method, run, row, "; ".join(results.diverged(run)))
 
 
 def case_table(settings: Settings, chosen: Chosen, show: Show) -> Table:

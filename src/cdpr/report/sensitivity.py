@@ -321,7 +321,7 @@ def _notes(results: Results, panels: Sequence[Panel]) -> list[str]:
     if max(counts, default=1) > 1:
         band = f"grey: lowest to highest of the default's {max(counts)} seeds"
     behind = [_behind(panel, point) for panel in panels for point in panel.measured]
-    broken = dict.fromkeys(end for method in behind for end in results.diverged(method))
+    broken = dict.fromkeys(end for method in behind for end in results.diverged(*method.runs))
     return [
         style.missing_note(lost),
         *style.folded([f"{'; '.join(broken)}: evaluated with the weights before"] if broken else []),

@@ -287,7 +287,7 @@ def paper_part(
     return paper_title(settings), paper_table(settings, columns, rows, f"tab:paper_{label}", wide=False)
 
 
-def paper_numbers(file: str, names: Sequence[str]) -> list[tuple[Cells, Cells]]:
+def paper_numbers(file: str, names: Iterable[str]) -> list[tuple[Cells, Cells]]:
     """Every row of a file below ``workflow/paper``, and its figures as columns ``paper_*`` of the long form."""
     return [
         (row, {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names})
