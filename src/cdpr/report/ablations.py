@@ -43,7 +43,8 @@ def ablations_sheet(settings: Settings, folder: Path) -> Sheet:
         ]
     columns = [Column("acc", "Acc. (%)"), Column("aen", "AEN"), Column("aec", "AEC (USD)")]
     labels = shown(settings, "ablations")
-    parts.append(frame.paper_part(settings, _FILE, columns, lambda row: labels.get(row["variant"]), "ablations"))
+    printed = frame.paper_rows(_FILE, columns, lambda row: labels.get(row["variant"]))
+    parts.append(frame.paper_table(settings, columns, printed, "ablations"))
     return Sheet(f"Ablations ({tier_mark(settings)})", parts, _long(results, found))
 
 

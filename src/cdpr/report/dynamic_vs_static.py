@@ -49,7 +49,8 @@ def dynamic_sheet(settings: Settings, folder: Path) -> Sheet:
     columns = [Column("acc", "Acc. (%)"), Column("aec", "AEC (USD)"),
                Column("aec_reduction_percent", REDUCTION.header, decimals=1)]  # fmt: skip
     labels = {name: results.method(of).label for name, of in _COUNTERPARTS.items()}
-    parts.append(frame.paper_part(settings, _FILE, columns, lambda row: labels[row["method"]], "dynamic_vs_static"))
+    printed = frame.paper_rows(_FILE, columns, lambda row: labels[row["method"]])
+    parts.append(frame.paper_table(settings, columns, printed, "dynamic_vs_static"))
     return Sheet(f"Dynamic against static diagnosis ({tier_mark(settings)})", parts, _long(results, found))
 
 

@@ -48,7 +48,7 @@ def main_sheet(settings: Settings, folder: Path) -> Sheet:
             paired = _paired(results, results.method(first), results.method(second), decoding, title)
             parts.append((f"{title}, {decoding} decoding", paired))
     parts += [(f"Counts, seeds and intervals, {d} decoding", _intervals(results, d)) for d in results.decodings]
-    parts.append((frame.paper_title(settings), _printed(settings, results.methods)))
+    parts.append(_printed(settings, results.methods))
     return Sheet(f"Main results ({tier_mark(settings)})", parts, _long(results))
 
 
@@ -167,7 +167,7 @@ def _long(results: Results) -> Table:
     return frame.long_table(lines, names, tuple(METRICS), more)
 
 
-def _printed(settings: Settings, methods: Sequence[Method]) -> Table:
+def _printed(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
     """Table 1 as printed."""
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
     rows: list[Row | Heading] = []
@@ -179,7 +179,7 @@ def _printed(settings: Settings, methods: Sequence[Method]) -> Table:
     headers = {metric.name: metric.header for metric in SHOWN}
     columns = [column for column in _columns({name: headers[metric] for name, metric in _PRINTED.items()})
                if column.key.partition(".")[0] in (*AVERAGED, AVERAGE)]  # fmt: skip
-    return frame.paper_table(settings, columns, rows, "tab:paper_main_results")
+    return frame.paper_table(settings, columns, rows, "main_results", wide=True)
 
 
 def _caption(settings: Settings, decoding: str) -> str:

@@ -15,6 +15,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ..files import write_text
 from ..job import Job
 from ..ledger.record import read_ledger
@@ -50,15 +52,14 @@ class Picture:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A chapter of the page, or a card: its figures with what each shows, or a table (its file and what makes it anew)
-    of which the first ``opened`` parts are not folded; then its contents. ``made`` tells how its table was made,
+    """A chapter of the page, or a card: its figures with what each shows, or a table (its file) of
+    which the first ``opened`` parts are not folded; then its contents. ``made`` tells how its table was made,
     ``hole`` why there is none."""
 
     name: str
     title: str
     figures: Mapping[str, str] = field(default_factory=dict)
     table: str = ""
-    sheet: Callable[[Settings, Path], Sheet] | None = None
     says: str = ""
     opened: int = 1
     pictures: Sequence[Picture] = ()
@@ -67,32 +68,17 @@ class Chapter:
     hole: str = ""
 
 
-CHAPTERS = (
-    Chapter("accuracy_cost", "Accuracy against cost", {
-        "accuracy_cost": "Accuracy against average cost per case for every agent, one panel per data set; the line is "
-                         "the best accuracy that a reference policy reaches for at most that cost."}),
-    Chapter("main_table", "Main table", {}, "main_results", main_sheet,
-            "Every agent on every benchmark. Each number leads to the runs that made it.", 3),
-    Chapter("ablations", "Ablations", {}, "ablations", ablations_sheet, "CDPR without one of its parts, in-domain.", 2),
-    Chapter("dynamic_vs_static", "Dynamic against static diagnosis", {}, "dynamic_vs_static", dynamic_sheet,
-            "CDPR, which asks for one examination at a time, against a diagnosis from the whole record.", 2),
-    Chapter("efficiency", "Training efficiency", {
-        "training_efficiency": "Validation accuracy, utility and cost during training, against wall-clock time and "
-                               "against generated tokens; one line per method, a band over its seeds."}),
-    Chapter("sensitivity", "Sensitivity", {
-        "sensitivity": "In-domain results for each value of the paper's six settings M, K, H, β, η and n, one panel "
-                       "each, the default marked.",
-        "further_sensitivity": "In-domain results for each value of settings that the paper leaves open, one panel "
-                               "each, the default marked."}),
-    Chapter("learning_curves", "Learning curves", {
-        "learning_curves": "Validation accuracy, examinations, cost, unavailable requests and utility by training "
-                           "step; one line per method, a band over its seeds."}),
-    Chapter("cost_distribution", "Distribution of costs", {
-        "cost_distribution": "How the cost of a work-up is distributed over cases, per data set and agent."}),
-    Chapter("sample_case", "A sample case", {}, "sample_case",
-            lambda settings, folder: sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl"),
-            "One test case, chosen by a digest and not by hand: its examinations, and what each agent did."),
-)  # fmt: skip
+CHAPTERS = [
+    Chapter(**chapter)
+    for chapter in yaml.safe_load((Path(templates.__file__).parent / "chapters.yaml").read_text(encoding="utf-8"))
+]
+# What makes the table of a chapter anew.
+_SHEETS: dict[str, Callable[[Settings, Path], Sheet]] = {
+    "main_results": main_sheet,
+    "ablations": ablations_sheet,
+    "dynamic_vs_static": dynamic_sheet,
+    "sample_case": lambda settings, folder: sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl"),
+}
 
 
 def write_report(settings: Settings, job: Job) -> None:
@@ -188,7 +174,7 @@ class Images:
 
 
 def _filled(settings: Settings, chapter: Chapter, images: Images) -> Chapter:
-    if chapter.sheet is None:
+    if not chapter.table:
         pictures = [images.picture(f"figures/{name}.png", alt) for name, alt in chapter.figures.items()]
         return replace(chapter, pictures=pictures)
     if chapter.name == "sample_case" and settings.data.source(IN_DOMAIN).credentialed:
@@ -197,7 +183,7 @@ def _filled(settings: Settings, chapter: Chapter, images: Images) -> Chapter:
     made = images.records.made(path)
     if not (results / path).exists():
         return replace(chapter, made=made, hole=f"missing: {path}")
-    return replace(chapter, made=made, parts=chapter.sheet(settings, results).parts)
+    return replace(chapter, made=made, parts=_SHEETS[chapter.table](settings, results).parts)
 
 
 def _card(name: str, label: str, images: Images) -> Chapter:
