@@ -90,7 +90,10 @@ def read_panels(settings: Settings, folder: Path, where: Figures) -> tuple[Resul
         sweep = settings.experiments.sweeps[name]
         own = value_at(settings, sweep.setting)
         seeds = tuple(s for s in settings.seeds if all(s in seeds_of(settings, v) for v in variants.values()))
-        points = {value: _with_seeds(settings, variant, seeds) for value, variant in variants.items()}
+        points = {
+            value: replace(trained(settings, v), runs=tuple(f"{job_of(settings, v)}-seed{seed}" for seed in seeds))
+            for value, v in variants.items()
+        }
         # The default point with every seed that its job is trained with.
         planned.append((name, sweep, own, seeds, points, trained(settings, job_of(settings, variants[own]))))
     results = Results(settings, folder, [m for *_, points, repeated in planned for m in (*points.values(), repeated)])
@@ -104,11 +107,6 @@ def read_panels(settings: Settings, folder: Path, where: Figures) -> tuple[Resul
         for name, sweep, own, seeds, points, repeated in planned
     ]  # fmt: skip
     return results, panels
-
-
-def _with_seeds(settings: Settings, variant: str, seeds: Sequence[int]) -> Method:
-    job = job_of(settings, variant)
-    return replace(trained(settings, variant), runs=tuple(f"{job}-seed{seed}" for seed in seeds))
 
 
 def plot_sensitivity(settings: Settings, job: Job) -> None:
