@@ -22,10 +22,7 @@ _FILE, _PRINTED = "ablation.csv", ("acc", "aen", "aec")
 
 
 def write_ablations(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes.
-
-    Raises ProvenanceError for results that do not belong together, EvaluationError for a broken file.
-    """
+    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     ablations_sheet(settings, results_folder(settings, job)).write(job.out)
 
 

@@ -22,7 +22,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
 
     One point per agent with 95% intervals (main decoding); the line is the best accuracy that a reference policy
     reaches for at most that cost. Costs are linear up to 10 USD and logarithmic beyond. Agents without evaluations
-    are named as missing. Raises ProvenanceError and EvaluationError as the main table does.
+    are named as missing. Raises as :class:`Results` does.
     """
     methods = [method for method in main_methods(settings) if method.runs]
     results = Results(settings, results_folder(settings, job), methods)

@@ -21,7 +21,7 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
 
     One line per agent that was not told the disease model (main decoding, seeds pooled), its median marked; medians
     and the share of free work-ups stand beside. Costs are linear up to 10 USD and logarithmic beyond. What is missing
-    is named. Raises ProvenanceError and EvaluationError as the main table does.
+    is named. Raises as :class:`Results` does.
     """
     methods = learned_methods(settings)
     results = Results(settings, results_folder(settings, job), methods)

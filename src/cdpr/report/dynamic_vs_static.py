@@ -27,10 +27,7 @@ _COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
 
 
 def write_dynamic_vs_static(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes.
-
-    Raises ProvenanceError for results that do not belong together, EvaluationError for a broken file.
-    """
+    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     dynamic_sheet(settings, results_folder(settings, job)).write(job.out)
 
 

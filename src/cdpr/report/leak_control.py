@@ -34,8 +34,7 @@ class Paired:
 
 
 def write_leak_control(settings: Settings, job: Job) -> None:
-    """Write the table, one per decoding; missing evaluations become labelled holes. Raises ProvenanceError or
-    EvaluationError for results that do not belong together."""
+    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     methods = leak_methods(settings)
     results = Results(settings, results_folder(settings, job), methods)
     variants = [results.path(run, controlled_name(d)) for m in methods for run in m.runs for d in DATASETS]

@@ -27,11 +27,7 @@ _FILE, _PRINTED = "main_results.csv", {"acc": "accuracy", "aen": "aen", "aec": "
 
 
 def write_main_table(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes.
-
-    Raises ProvenanceError for results of another tier, utility or set of cases, EvaluationError for a broken file;
-    nothing is written then.
-    """
+    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     main_sheet(settings, results_folder(settings, job)).write(job.out)
 
 

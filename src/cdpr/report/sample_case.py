@@ -59,11 +59,8 @@ class Chosen:
 
 
 def write_sample_case(settings: Settings, job: Job) -> None:
-    """Write the tables; missing evaluations become labelled holes.
-
-    Raises ValueError when the file holds no test case, RecordError for a broken one, ProvenanceError or EvaluationError
-    for evaluations that do not belong to these cases.
-    """
+    """Write the tables; missing evaluations become labelled holes. Raises ValueError when the file holds no test case,
+    RecordError for a broken one, and as :class:`Results` does."""
     sample_sheet(settings, results_folder(settings, job), job.inputs["cases"]).write(job.out)
 
 

@@ -81,10 +81,8 @@ class Panel:
 
 
 def read_panels(settings: Settings, folder: Path, where: Figures) -> tuple[Results, list[Panel]]:
-    """The sweeps of a figure, measured in-domain with the main decoding; a missing point holds a Hole.
-
-    Raises ProvenanceError for results that do not belong together and EvaluationError for a broken file.
-    """
+    """The sweeps of a figure, measured in-domain with the main decoding; a missing point holds a Hole. Raises as
+    :class:`Results` does."""
     planned = []
     for name, variants in sweeps(settings, where).items():
         sweep = settings.experiments.sweeps[name]

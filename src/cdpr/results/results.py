@@ -31,7 +31,8 @@ class Hole:
 
 class Results:
     """Evaluations under a results folder. ``methods`` are the rows that a table or figure shows; a place is a data set
-    or ``average``. Raises ProvenanceError when they do not belong together."""
+    or ``average``. Raises ProvenanceError when they are of another tier, utility or set of cases than the settings or
+    each other; methods raise EvaluationError for a broken evaluation, CurveError for a broken metrics file."""
 
     def __init__(self, settings: Settings, results: str | Path, methods: Sequence[Method]):
         self.settings, self.folder, self.methods = settings, Path(results), list(methods)
