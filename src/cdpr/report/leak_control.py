@@ -27,7 +27,6 @@ _ENDS = ("", "_controlled", "_change", "_change_low", "_change_high")
 class Paired:
     """Means by metric on the benchmark and on its variant, over the cases in both, and variant minus benchmark."""
 
-    cases: int
     benchmark: Mapping[str, float]
     variant: Mapping[str, float]
     change: Comparison
@@ -58,7 +57,7 @@ def paired(results: Results, method: Method, dataset: str, decoding: str) -> Pai
     plan = results.settings.evaluation
     change = compare(less, whole, plan.bootstrap, plan.seed)
     means = [{m.name: float(np.mean([e.metric(m.name) for e in side])) for m in SHOWN} for side in (whole, less)]
-    return Paired(change.cases, means[0], means[1], change)
+    return Paired(*means, change)
 
 
 def _table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str) -> Table:
@@ -90,7 +89,7 @@ def _table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str
 
 def _cells(pair: Paired, results: Results, method: Method, dataset: str) -> frame.Cells:
     whole, less = (results.behind(place, method) for place in (dataset, controlled_name(dataset)))
-    cells: frame.Cells = {"cases": pair.cases}
+    cells: frame.Cells = {"cases": pair.change.cases}
     for metric in SHOWN:
         cells[metric.name] = Cell(pair.benchmark[metric.name] * metric.factor, runs=whole)
         cells[f"{metric.name}_controlled"] = Cell(pair.variant[metric.name] * metric.factor, runs=less)
@@ -112,7 +111,7 @@ def _long(results: Results, found: Mapping[tuple, Paired | Hole]) -> Table:
             at = pair.change.differences[name]
             values = (pair.benchmark[name], pair.variant[name], at.mean, at.low, at.high)
             cells |= {f"{name}{end}": value for end, value in zip(_ENDS, values, strict=True)}
-        lines.append(cells | {"cases": pair.cases})
+        lines.append(cells | {"cases": pair.change.cases})
     names = ("tier", "decoding", "method", "dataset", "status", "seeds", "cases")
     return frame.long_table(lines, names, more=[f"{metric.name}{end}" for metric in SHOWN for end in _ENDS])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -26,7 +25,6 @@ _NUMBERS = ("accuracy", "low", "high", "aen", "aec", "n_na", "utility", "differe
             "difference_high", "seed_low", "seed_high")  # fmt: skip
 _LIGHT = "#dcdcdc"
 COLUMNS = 3
-Figures = Literal["sensitivity", "further_sensitivity"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +78,7 @@ class Panel:
         return min(means), max(means)
 
 
-def read_panels(settings: Settings, folder: Path, where: Figures) -> tuple[Results, list[Panel]]:
+def read_panels(settings: Settings, folder: Path, where: str) -> tuple[Results, list[Panel]]:
     """The sweeps of a figure, measured in-domain with the main decoding; a missing point holds a Hole. Raises as
     :class:`Results` does."""
     planned = []
@@ -117,7 +115,7 @@ def plot_further_sensitivity(settings: Settings, job: Job) -> None:
     draw_sweeps(settings, job, "further_sensitivity")
 
 
-def draw_sweeps(settings: Settings, job: Job, where: Figures) -> None:
+def draw_sweeps(settings: Settings, job: Job, where: str) -> None:
     """A panel per sweep, and its numbers as CSV.
 
     Accuracy (%) by value with 95% intervals over cases, values evenly spaced; below it the cost (or what the swept
