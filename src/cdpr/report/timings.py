@@ -30,7 +30,7 @@ _SLOWEST = (Column("job", "Job", align="l"), Column("seconds", "Time (s)", decim
 
 
 class TimingError(ValueError):
-    """A file of timings that cannot be used; the message names file, line and field."""
+    """A line of timings that cannot be used; the message names file, line and field."""
 
 
 @dataclass(frozen=True)
@@ -64,28 +64,24 @@ def read_timings(folder: Path) -> tuple[list[Timing], list[str]]:
     jobs: list[Timing] = []
     unusable = []
     for path in sorted(folder.rglob("*.tsv")):
+        shown = path.relative_to(folder)
         try:
-            jobs += read_jobs(path, path.relative_to(folder))
+            rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
+            jobs += [_timing(shown, line, row) for line, row in enumerate(rows, 2)]
+            if not rows:
+                unusable.append(f"{shown}: holds no row")
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            unusable.append(f"{shown}: cannot be read ({error})")
         except TimingError as error:
             unusable.append(str(error))
     return jobs, unusable
 
 
-def read_jobs(path: Path, shown: Path) -> list[Timing]:
-    """The executions in one file, ``<stage>.tsv`` or ``<stage>/<job>.tsv``. Raises :class:`TimingError`."""
-    try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TimingError(f"{shown}: cannot be read ({error})") from error
-    if not rows:
-        raise TimingError(f"{shown}: holds no row")
-    jobs = []
-    for line, row in enumerate(rows, 2):
-        seconds, cpu, memory = (_number(f"{shown}:{line}", row, name) for name in ("s", "cpu_time", "max_rss"))
-        if seconds is None:
-            raise TimingError(f"{shown}:{line}: field 's': expected seconds, got {row.get('s')!r}")
-        jobs.append(Timing(shown.with_suffix("").as_posix(), seconds, cpu, memory))
-    return jobs
+def _timing(shown: Path, line: int, row: dict[str, Any]) -> Timing:
+    seconds, cpu, memory = (_number(f"{shown}:{line}", row, name) for name in ("s", "cpu_time", "max_rss"))
+    if seconds is None:
+        raise TimingError(f"{shown}:{line}: field 's': expected seconds, got {row.get('s')!r}")
+    return Timing(shown.with_suffix("").as_posix(), seconds, cpu, memory)
 
 
 def summarise(jobs: Sequence[Timing], unusable: Sequence[str] = ()) -> dict[str, Any]:
