@@ -16,7 +16,7 @@ from ..settings import Settings, SettingsError, digest, job_of, parse_settings, 
 from ..settings.data import missing_paths
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
 from .machines import evaluation_machine, training_machine
-from .stage import Evidence, Given, Made, Options, Source, Stage
+from .stage import Evidence, Made, Options, Source, Stage
 from .stages import STAGES
 
 _TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
@@ -97,8 +97,7 @@ class Plan:
 
     def place(self, source: Source) -> str | None:
         """Path of an input."""
-        return self.output(source.stage, source.output, **source.options) if isinstance(source, Made) else (
-            source.path if source else None)  # fmt: skip
+        return self.output(source.stage, source.output, **source.options) if isinstance(source, Made) else source
 
     def input(self, stage: str, need: str, options: Options) -> list[str]:
         """An input of a rule: none for a user's file that is not there. So the paper's workflow can be planned
@@ -162,19 +161,17 @@ class Plan:
         return self.settings.data.source(dataset).path
 
     @property
-    def init_policy(self) -> Made | Given:
+    def init_policy(self) -> Made | str:
         """Policy that training starts from."""
         model = self.settings.policy.model
-        return Made("warm_start_policy", "policy") if model == "tiny" else Given(model)
+        return Made("warm_start_policy", "policy") if model == "tiny" else model
 
     def policy_of(self, run: str) -> Source:
         """Policy folder that an evaluation needs; None for reference policies and models behind a server."""
         entry = self.settings.agents.get(run)
         if entry is None:
             return Made("train_policy", "policy", {"run": run})
-        if entry.own_policy:
-            return self.init_policy
-        return Given(entry.folder) if entry.folder else None
+        return self.init_policy if entry.own_policy else entry.folder
 
     def digest(self, path: str) -> str:
         """Digest of a file or folder."""
@@ -197,7 +194,7 @@ class Plan:
 
     def begin(self) -> None:
         """Before the first job of a run: refuse paths that lead nowhere, keep others out, write the settings."""
-        models = {"policy.model": self.settings.policy.model} if isinstance(self.init_policy, Given) else {}
+        models = {"policy.model": self.settings.policy.model} if isinstance(self.init_policy, str) else {}
         models |= {
             f"agents.{name}.model": entry.folder
             for name, entry in self.settings.agents.items()
@@ -286,7 +283,7 @@ class Plan:
                 own = {name: source.options[name] for name in STAGES[source.stage].options}
                 upstream[need] = self.key(source.stage, **own)
             elif source is not None:
-                inputs[need] = self.digest(source.path)
+                inputs[need] = self.digest(source)
         found = self.evidence(stage.name)
         upstream |= {f"{r}/{d}": self.key("evaluate_agent", run=r, dataset=d) for r, d in found.evaluations}
         return upstream | {run: self.key("train_policy", run=run) for run in found.training}, inputs
