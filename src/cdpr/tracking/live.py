@@ -21,7 +21,7 @@ _PATIENCE = 120.0
 
 
 class LiveRun:
-    """Streams rows of a :class:`~cdpr.tracking.metrics.MetricsLog` to the run of a key, from a thread of its own.
+    """Streams rows of a :class:`~cdpr.metrics_log.MetricsLog` to the run of a key, from a thread of its own.
 
     The thread also pays for importing MLflow (seconds), so training starts at once; what ends within ``patience``
     seconds is left to the index, which takes it from its files. A resumed stage continues the same run; steps that it
