@@ -16,14 +16,12 @@ _KEY = re.compile(r"[0-9a-f]{16}")
 
 def clean_state(plan: Plan) -> tuple[list[Path], list[Path]]:
     """Remove state folders whose key no job of the configuration has; returns (removed, kept)."""
-    current, removed, kept = plan.current_keys(), [], []
-    for folder in sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and _KEY.fullmatch(p.name)):
-        if folder.name in current:
-            kept.append(folder)
-        else:
-            shutil.rmtree(folder)
-            removed.append(folder)
-    return removed, kept
+    folders = sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and _KEY.fullmatch(p.name))
+    current = plan.current_keys()
+    removed = [folder for folder in folders if folder.name not in current]
+    for folder in removed:
+        shutil.rmtree(folder)
+    return removed, [folder for folder in folders if folder.name in current]
 
 
 def differences(plan: Plan, record: Path) -> list[str]:
