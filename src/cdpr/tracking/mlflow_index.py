@@ -68,12 +68,15 @@ class MlflowIndex:
         self, experiment: str, name: str, key: str, tags: Mapping[str, str], started: int | None = None
     ) -> str:
         """Id of the run of ``key``; the run is set to running. ``started``: milliseconds, now when left out."""
-        where = self.experiment(experiment)
-        for run in self.client.search_runs([where], f"tags.`{KEY_TAG}` = '{key}'", max_results=1):
+        if (run := self._found(experiment, key)) is not None:
             self.client.update_run(run.info.run_id, status="RUNNING")
             return run.info.run_id
-        tags = {**tags, KEY_TAG: key, CURRENT_TAG: "true"}
+        tags, where = {**tags, KEY_TAG: key, CURRENT_TAG: "true"}, self.experiment(experiment)
         return self.client.create_run(where, start_time=started, tags=tags, run_name=name).info.run_id
+
+    def _found(self, experiment: str, key: str) -> Any:
+        query = f"tags.`{KEY_TAG}` = '{key}'"
+        return next(iter(self.client.search_runs([self.experiment(experiment)], query, max_results=1)), None)
 
     def last_step(self, run_id: str) -> int:
         """Largest step for which the run has metrics; -1 without any."""
@@ -93,11 +96,10 @@ class MlflowIndex:
         """Index one ``run.json`` with its metric history; False when it stood there whole already."""
         from mlflow.entities import Param, RunTag
 
-        query = f"tags.`{KEY_TAG}` = '{record.run_key}'"
-        found = self.client.search_runs([self.experiment(record.experiment)], query, max_results=1)
-        if found and found[0].info.status == "FINISHED":
-            if found[0].data.tags.get(CURRENT_TAG) != "true":
-                self.client.set_tag(found[0].info.run_id, CURRENT_TAG, "true")
+        found = self._found(record.experiment, record.run_key)
+        if found and found.info.status == "FINISHED":
+            if found.data.tags.get(CURRENT_TAG) != "true":
+                self.client.set_tag(found.info.run_id, CURRENT_TAG, "true")
             return False
         started = int(datetime.fromisoformat(record.started).timestamp() * 1000)
         run_id = self.find_or_create(record.experiment, record.name, record.run_key, record_tags(record), started)

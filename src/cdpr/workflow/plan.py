@@ -34,7 +34,7 @@ class Plan:
         self.settings = config if isinstance(config, Settings) else parse_settings(config)
         self.results = self.settings.paths.results
         self.state = self.settings.paths.state
-        self._digests = DigestCache(Path(self.state) / "digests.json")
+        self.digests = DigestCache(Path(self.state) / "digests.json")
         self._keys: dict[tuple, str] = {}
         self._codes: dict[tuple, str] = {}
         self._evidence: dict[tuple, Evidence] = {}
@@ -96,7 +96,6 @@ class Plan:
         return Made(maker, output, options)
 
     def place(self, source: Source) -> str | None:
-        """Path of an input."""
         return self.output(source.stage, source.output, **source.options) if isinstance(source, Made) else source
 
     def input(self, stage: str, need: str, options: Options) -> list[str]:
@@ -173,10 +172,6 @@ class Plan:
             return Made("train_policy", "policy", {"run": run})
         return self.init_policy if entry.own_policy else entry.folder
 
-    def digest(self, path: str) -> str:
-        """Digest of a file or folder."""
-        return self._digests.digest(path)
-
     def write_settings(self) -> None:
         """Write the resolved settings to where jobs read them (:attr:`resolved_settings`)."""
         path = Path(self.resolved_settings)
@@ -251,10 +246,9 @@ class Plan:
         return [entry.target(settings).partition(":")[0], *entry.more_code(self, settings, options)]
 
     def code(self, stage: str, settings: Settings, options: Options) -> str:
-        """Digest of a job's code."""
         roots = tuple(self.roots(stage, settings, options))
         if roots not in self._codes:
-            self._codes[roots] = code_digest(roots, cache=self._digests)
+            self._codes[roots] = code_digest(roots, cache=self.digests)
         return self._codes[roots]
 
     def current_keys(self) -> set[str]:
@@ -275,7 +269,7 @@ class Plan:
                 own = {name: source.options[name] for name in STAGES[source.stage].options}
                 upstream[need] = self.key(source.stage, **own)
             elif source is not None:
-                inputs[need] = self.digest(source)
+                inputs[need] = self.digests.digest(source)
         found = self.evidence(stage.name)
         upstream |= {f"{r}/{d}": self.key("evaluate_agent", run=r, dataset=d) for r, d in found.evaluations}
         return upstream | {run: self.key("train_policy", run=run) for run in found.training}, inputs

@@ -131,7 +131,7 @@ def _training_code(plan: Plan, settings: Settings, options: Options) -> list[str
 
 def _structurer(plan: Plan, options: Options) -> Mapping[str, str]:
     model = plan.settings.data.mimic_iv.structurer.model
-    return {"structurer": plan.digest(model)} if model and options["dataset"] == IN_DOMAIN else {}
+    return {"structurer": plan.digests.digest(model)} if model and options["dataset"] == IN_DOMAIN else {}
 
 
 def _engine(settings: Settings) -> str:
