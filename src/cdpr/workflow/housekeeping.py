@@ -33,11 +33,9 @@ def differences(plan: Plan, record: Path) -> list[str]:
     if plan.key(stage, **options) == old.run_key:
         return []
     settings, _ = plan.settings_of(stage, options)
-    lines = []
     before, now = flatten(old.parameters), flatten(plan.parameters(stage, options))
-    for name in sorted(before | now):
-        if before.get(name) != now.get(name):
-            lines.append(f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}")
+    lines = [f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}"
+             for name in sorted(before | now) if before.get(name) != now.get(name)]  # fmt: skip
     if old.code_digest != plan.code(stage, settings, options):
         lines.append(f"code reachable from {', '.join(plan.roots(stage, settings, options))} was edited")
     return lines or ["a stage before it has changed: ask `cdpr why` for the run.json of its inputs"]
