@@ -53,7 +53,7 @@ def outputs(stage):
             made[name] = report(
                 made[name], caption=caption, category=category, labels=labels
             )
-    return made | {"record": STAGES[stage].record}
+    return made | {"record": plan.output(stage, "record")}
 
 
 def params(stage):
