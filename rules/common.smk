@@ -124,7 +124,9 @@ onstart:
     cores = workflow.cores if workflow.local_exec else None
     outlook = Outlook(plan, jobs, cores, workflow.overwrite_configfiles)
     asked = ", ".join(sorted(job.rule.name for job in workflow.dag.targetjobs)[:5])
-    logs = f"Full log: {os.path.relpath(log[0])}; each job's own: {plan.results}/logs/"
+    logs = (
+        f"Full log: {os.path.relpath(log[0])}; each job's own: {plan.results}/logs/"
+    )
     tell(f"{asked}: {outlook}\n{logs}", outlook=outlook)
 
 

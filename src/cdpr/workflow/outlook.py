@@ -42,17 +42,16 @@ class Outlook:
         self.seconds: dict[str, float] = {}
         for rule, threads in jobs:
             self.jobs[rule] += 1
-            if rule not in STAGES:
-                self.seconds[rule] = 0.0
-            elif rule in known or not STAGES[rule].tensors:
-                self.seconds[rule] = known.get(rule, _SHORT) * threads
+            if rule in known or rule not in STAGES or not STAGES[rule].tensors:
+                self.seconds[rule] = known.get(rule, _SHORT if rule in STAGES else 1.0) * threads
 
     def __str__(self) -> str:
         kinds: Counter[str] = Counter()
         for rule, count in self.jobs.items():
             kinds[self.kind(rule)] += count
         parts = ", ".join(f"{kinds[kind]} {kind}" for kind in (*_KINDS.values(), _SHOWN, _OTHERS) if kinds[kind])
-        return f"{self.jobs.total()} jobs{f' ({parts})' if len(kinds) > 1 else ''}, {self._time()}."
+        jobs = "1 job" if self.jobs.total() == 1 else f"{self.jobs.total()} jobs"
+        return f"{jobs}{f' ({parts})' if len(kinds) > 1 else ''}, {self._time()}."
 
     def kind(self, rule: str) -> str:
         """What a user calls the jobs of a rule."""
@@ -73,7 +72,10 @@ class Outlook:
             total = settings.warm_start.epochs
         else:
             return None
-        rows = read_metrics(Path(self._plan.state) / self._plan.key(rule, **options) / "metrics.jsonl")
+        try:
+            rows = read_metrics(Path(self._plan.state) / self._plan.key(rule, **options) / "metrics.jsonl")
+        except (OSError, ValueError):  # the job itself will say what is wrong with its file
+            return None
         return (rows[-1]["step"] if rows else 0), total
 
 
