@@ -2,8 +2,8 @@
 PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && command -v $$p; done))
 BIN := .venv/bin
-# Errors alone on the terminal; everything else that pip says in a file.
-PIP := $(BIN)/python -m pip install -qq --log .venv/pip.log
+# Warnings and errors on the terminal; all that pip says in a file.
+PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 
 .PHONY: env verl reproduce test lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
 

@@ -31,10 +31,10 @@ from .run import Run, Working, spoken
 
 LOG_LINES = 15
 _WIDEST = 400  # characters of a line of a dry run; some list hundreds of files
-# Of what carries no event: shown of a run, and not shown before one begins (`--list-resources` and the like are).
+# Of remarks without an event a run shows these; before a run begins all but these (`--list-resources` remarks, too).
 _SHOWN = ("Nothing to be done", "Terminating processes")
-_SAID_BETTER = ("CalledProcessError", "At least one job did not complete", "Exiting because a job execution failed")
 _HIDDEN = ("Config file ", "Assuming unrestricted", "Building DAG")
+_SAID_BETTER = ("CalledProcessError", "At least one job did not complete", "Exiting because a job execution failed")
 
 
 @dataclass

@@ -179,6 +179,7 @@ def test_times_are_those_of_earlier_runs_else_the_shipped_ones(tmp_path):
     ours = Outlook(plan, JOBS, 2, ["config/my_own.yaml"])
     assert ours.seconds["warm_start_policy"] == 600 and ours.seconds["train_policy"] == 100
     assert "about 13 min on 2 cores" in str(ours)
+    assert "about 7 min on 32 cores" in str(Outlook(plan, JOBS, 32)), "training waits for the warm start"
 
 
 def test_the_last_lines_lead_to_the_report_or_to_what_was_asked_for(tmp_path):

@@ -40,10 +40,13 @@ class Outlook:
         known = read_shipped("workflow/durations.yaml").get(named, {}) | measured(Path(plan.results) / "timings")
         self.jobs: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
+        self._chain = 0.0  # one job of every stage, one after another: what no number of cores shortens
         for rule, threads in jobs:
             self.jobs[rule] += 1
             if rule in known or rule not in STAGES or not STAGES[rule].tensors:
-                self.seconds[rule] = known.get(rule, _SHORT if rule in STAGES else 1.0) * threads
+                alone = known.get(rule, _SHORT if rule in STAGES else 1.0)
+                self._chain += alone if rule not in self.seconds else 0.0
+                self.seconds[rule] = alone * threads
 
     def __str__(self) -> str:
         kinds: Counter[str] = Counter()
@@ -61,7 +64,7 @@ class Outlook:
         if self.cores is None or self.jobs.keys() - self.seconds.keys():
             return "nothing is known yet of how long they take"
         work = sum(self.seconds[rule] * count for rule, count in self.jobs.items())
-        return f"about {spoken(work / self.cores)} on {self.cores} cores"
+        return f"about {spoken(max(work / self.cores, self._chain))} on {self.cores} cores"
 
     def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int] | None:
         """Steps of a training that are done, and all of them; None for other jobs."""
