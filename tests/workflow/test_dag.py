@@ -40,6 +40,7 @@ def test_everything_that_was_promised_is_there(project):
               "training/cdpr-seed0/metrics.jsonl"]  # fmt: skip
     assert {"tables/main_results.csv", "figures/accuracy_cost.png", "figures/sensitivity.csv"} < set(shown)
     assert [name for name in [*shown, *others] if len(project.read(name)) < 100] == []
+    assert json.loads(project.read("report.run.json"))["tags"]["says"].startswith("In-domain: Does CDPR")
     results = project.folder / RESULTS
     assert not list(results.rglob("*.partial*")) and not list(results.rglob(".partial*"))
     for folder in results.glob("evaluations/*/*.jsonl"):
