@@ -94,22 +94,23 @@ class Run:
         return max([work / self.outlook.cores, *rest])
 
     def _rest(self, job: Working, expected: float | None) -> float | None:
-        """Seconds that a job at work still takes: by its steps once it has done some, else by what is expected."""
+        """Seconds that a job at work still takes: by its steps once it has done some, else by what is expected; a job
+        that is overdue takes a quarter of its time more."""
         gone = self.clock() - job.started
         step, of = self.progress(job) or (0, 0)
         if step > job.began:
             return gone * (of - step) / (step - job.began)
-        return None if expected is None else max(expected / job.threads - gone, 0.0)
+        return None if expected is None else max(expected / job.threads - gone, gone / 4)
 
     def kinds(self) -> dict[str, tuple[int, int]]:
-        """By kind of job: how many are done, and all."""
+        """By kind of job: how many are done, and all; empty where all are of one kind."""
         if self.outlook is None:
             return {}
         kinds: dict[str, tuple[int, int]] = {}
         for rule, count in self.total.items():
             done, of = kinds.get(self.outlook.kind(rule), (0, 0))
             kinds[self.outlook.kind(rule)] = done + self.done[rule], of + count
-        return kinds
+        return kinds if len(kinds) > 1 else {}
 
 
 def spoken(seconds: float) -> str:

@@ -154,6 +154,9 @@ def test_time_left_follows_the_steps_of_jobs_at_work():
     assert following.left() == (30 * 30 / 10 + 100 + 4 * 10) / 2, "ten steps in 30 s, thirty to go"
     following.finish(1)
     assert following.left() == (30 + 4 * 10) / 2, "this run's own jobs count for more than what was expected"
+    following.start(2, "draw", {}, [], 1)
+    now[0] = 70.0
+    assert following.left() == (40 / 4 + 30 + 3 * 10) / 2, "an overdue job goes on for a quarter of its time"
     following.total["unheard of"] = 1
     assert following.left() is None
 
