@@ -67,4 +67,4 @@ rule write_timings:
         mem_mb=1000,
         runtime=10,
     shell:
-        "cdpr write_timings 2>&1 | tee {log}"
+        f"cdpr write_timings {SAYS}"

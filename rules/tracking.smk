@@ -45,7 +45,7 @@ rule index_runs:
         mem_mb=1000,
         runtime=10,
     shell:
-        "cdpr rebuild_tracking 2>&1 | tee {log}"
+        f"cdpr rebuild_tracking {SAYS}"
 
 
 rule rebuild_tracking:
@@ -55,7 +55,7 @@ rule rebuild_tracking:
     conda:
         "../envs/cdpr.yaml"
     shell:
-        "cdpr rebuild_tracking 2>&1 | tee {log}"
+        f"cdpr rebuild_tracking {SAYS}"
 
 
 rule clean_state:
@@ -65,4 +65,4 @@ rule clean_state:
     conda:
         "../envs/cdpr.yaml"
     shell:
-        "cdpr clean_state 2>&1 | tee {log}"
+        f"cdpr clean_state {SAYS}"

@@ -94,6 +94,7 @@ def write_report(settings: Settings, job: Job) -> None:
     behind = records.behind(methods)
     images = Images(records)
     answers, head = headline(results, results.decodings[0])
+    job.tags["says"] = f"{answers[0].place}: {answers[0].question} {answers[0].short}."
     page = {
         "mark": tier_mark(settings),
         "banner": banner(settings),
