@@ -14,8 +14,6 @@ rule measure_credit_quality:
         **outputs("measure_credit_quality"),
     log:
         "<logs>/measure_credit_quality.log",
-    benchmark:
-        "<benchmarks>/measure_credit_quality.tsv"
     conda:
         "../envs/cdpr.yaml"
     resources:
@@ -34,8 +32,6 @@ rule plot_credit_quality:
         **outputs("plot_credit_quality"),
     log:
         "<logs>/plot_credit_quality.log",
-    benchmark:
-        "<benchmarks>/plot_credit_quality.tsv"
     localrule: True
     conda:
         "../envs/cdpr.yaml"

@@ -18,8 +18,6 @@ for stage in (*TABLES, *FIGURES):
             **outputs(stage),
         log:
             f"<logs>/{stage}.log",
-        benchmark:
-            f"<benchmarks>/{stage}.tsv"
         localrule: True
         conda:
             "../envs/cdpr.yaml"
@@ -40,8 +38,6 @@ rule write_claims:
         **outputs("write_claims"),
     log:
         "<logs>/write_claims.log",
-    benchmark:
-        "<benchmarks>/write_claims.tsv"
     localrule: True
     conda:
         "../envs/cdpr.yaml"
@@ -64,8 +60,6 @@ rule write_report:
         **outputs("write_report"),
     log:
         "<logs>/write_report.log",
-    benchmark:
-        "<benchmarks>/write_report.tsv"
     localrule: True
     conda:
         "../envs/cdpr.yaml"
