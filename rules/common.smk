@@ -16,7 +16,8 @@ import sys
 try:
     from cdpr.settings import SettingsError
     from cdpr.settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
-    from cdpr.workflow.plan import Plan
+    from cdpr.workflow import forkserver
+    from cdpr.workflow.plan import KEEP_MEMORY, Plan
     from cdpr.workflow.stages import FIGURES, STAGES, TABLES
 except ImportError as error:
     raise WorkflowError(
@@ -100,7 +101,6 @@ shell.prefix(
 pathvars:
     results=plan.results,
     logs=f"{plan.results}/logs",
-    benchmarks=f"{plan.results}/timings",
 
 
 wildcard_constraints:
@@ -110,6 +110,13 @@ wildcard_constraints:
 
 onstart:
     plan.begin()
+    # Jobs of the tiny policy are short; those of others may use a GPU, which does not survive a fork.
+    if (
+        plan.settings.policy.model == "tiny"
+        and workflow.local_exec
+        and not workflow.deployment_settings.deployment_method
+    ):
+        workflow.forkserver = forkserver.start(KEEP_MEMORY)
 
 
 onerror:
