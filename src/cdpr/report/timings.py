@@ -14,7 +14,7 @@ from typing import Any
 
 from ..files import write_text
 from ..job import Job
-from ..records import RunRecord
+from ..records import RunRecord, record_files
 from ..results.results import results_folder
 from ..results.table import Column, Row, Table, markdown_page, to_markdown
 from ..settings import Settings
@@ -57,7 +57,7 @@ def read_timings(results: Path) -> tuple[list[Timing], list[str]]:
     """All executions below the results folder, and what is wrong with the records that cannot be used."""
     jobs: list[Timing] = []
     unusable = []
-    for path in sorted(results.rglob("*run.json")):
+    for path in record_files(results):
         try:
             record = RunRecord.read(path)
         except ValueError as error:
