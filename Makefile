@@ -3,7 +3,7 @@ PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 
   $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && command -v $$p; done))
 BIN := .venv/bin
 
-.PHONY: env verl reproduce test lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
+.PHONY: env verl reproduce test test-verl lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
 
 env: .venv/.installed
 
@@ -28,8 +28,12 @@ reproduce: env
 	$(BIN)/snakemake --cores all reproduce_paper
 
 # A file's tests stay together: they share what they have built.
-test: env verl
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+test: env
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not verl"
+
+# What needs the engine verl: its processes take minutes to start.
+test-verl: verl
+	$(BIN)/python -m pytest -m verl
 
 lint: env
 	$(BIN)/ruff check .
