@@ -139,8 +139,9 @@ DELETED = {
     "tables/ablations.tex": {"write_ablations", *LAST},
     "figures/sensitivity.csv": {"plot_sensitivity", *LAST},
     "claims.json": {"write_claims", *LAST},
-    "evaluations/grpo-seed0/private.jsonl": {"evaluate_agent", *REPORTS} - {"write_ablations", "write_dynamic_vs_static"},
-}  # fmt: skip
+    "evaluations/grpo-seed0/private.jsonl": {"evaluate_agent", *REPORTS}
+    - {"write_ablations", "write_dynamic_vs_static"},
+}
 
 
 @pytest.mark.parametrize("deleted", DELETED)
