@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,15 @@ import pytest
 from cdpr.workflow import forkserver
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch) -> Path:
+    """A copy of the package that is the one to be imported."""
+    copy = tmp_path / "src"
+    shutil.copytree(ROOT / "src" / "cdpr", copy / "cdpr", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("PYTHONPATH", str(copy))
+    return copy / "cdpr"
 
 
 @pytest.fixture
@@ -58,6 +68,15 @@ def test_a_job_runs_in_the_server_with_the_callers_folder_and_variables(server, 
     os.kill(server.pid, signal.SIGCONT)
     assert asked.communicate() == ("0 jobs, 0 files that cannot be used\n", "") and asked.returncode == 0
     assert (tmp_path / "results" / "timings.md").exists()
+
+
+def test_an_edit_of_the_source_is_seen(source, server, tmp_path):
+    (tmp_path / "settings.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
+    arguments = ("write_timings", "--settings", str(tmp_path / "settings.yaml"))
+    assert cdpr(*arguments).communicate() == ("0 jobs, 0 files that cannot be used\n", "")
+    timings = source / "report" / "timings.py"
+    timings.write_text(timings.read_text().replace("files that cannot be used", "edited"))
+    assert cdpr(*arguments).communicate() == ("1 jobs, 0 edited\n", "")
 
 
 def test_a_job_ends_with_its_caller(server, tmp_path):
