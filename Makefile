@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Warnings and errors on the terminal; all that pip says in a file.
 PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 
-.PHONY: env verl reproduce test lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
+.PHONY: env verl reproduce test test-verl lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
 
 env: .venv/.installed
 
@@ -32,8 +32,12 @@ reproduce: env
 	@$(BIN)/snakemake --cores all reproduce_paper
 
 # A file's tests stay together: they share what they have built.
-test: env verl
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+test: env
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not verl"
+
+# What needs the engine verl: its processes take minutes to start.
+test-verl: verl
+	$(BIN)/python -m pytest -m verl
 
 lint: env
 	$(BIN)/ruff check .

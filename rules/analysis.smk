@@ -14,8 +14,6 @@ rule measure_credit_quality:
         **outputs("measure_credit_quality"),
     log:
         "<logs>/measure_credit_quality.log",
-    benchmark:
-        "<benchmarks>/measure_credit_quality.tsv"
     conda:
         "../envs/cdpr.yaml"
     resources:

@@ -18,8 +18,9 @@ from snakemake.logging import logger
 try:
     from cdpr.settings import SettingsError
     from cdpr.settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
+    from cdpr.workflow import forkserver
     from cdpr.workflow.outlook import Outlook, outcome
-    from cdpr.workflow.plan import Plan
+    from cdpr.workflow.plan import KEEP_MEMORY, Plan
     from cdpr.workflow.stages import FIGURES, STAGES, TABLES
 except ImportError as error:
     raise WorkflowError(
@@ -105,7 +106,6 @@ shell.prefix(
 pathvars:
     results=plan.results,
     logs=f"{plan.results}/logs",
-    benchmarks=f"{plan.results}/timings",
 
 
 wildcard_constraints:
@@ -120,6 +120,13 @@ def tell(message, **details):
 
 onstart:
     plan.begin()
+    # Jobs of the tiny policy are short; those of others may use a GPU, which does not survive a fork.
+    if (
+        plan.settings.policy.model == "tiny"
+        and workflow.local_exec
+        and not workflow.deployment_settings.deployment_method
+    ):
+        workflow.forkserver = forkserver.start(KEEP_MEMORY)
     jobs = [(job.rule.name, job.threads) for job in workflow.dag.needrun_jobs()]
     cores = workflow.cores if workflow.local_exec else None
     outlook = Outlook(plan, jobs, cores, workflow.overwrite_configfiles)

@@ -18,8 +18,6 @@ for stage in (*TABLES, *FIGURES, "plot_credit_quality", "write_claims"):
             **outputs(stage),
         log:
             f"<logs>/{stage}.log",
-        benchmark:
-            f"<benchmarks>/{stage}.tsv"
         localrule: True
         conda:
             "../envs/cdpr.yaml"
@@ -42,8 +40,6 @@ rule write_report:
         **outputs("write_report"),
     log:
         "<logs>/write_report.log",
-    benchmark:
-        "<benchmarks>/write_report.tsv"
     localrule: True
     conda:
         "../envs/cdpr.yaml"

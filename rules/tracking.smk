@@ -14,8 +14,6 @@ rule init_tracking:
         **outputs("init_tracking"),
     log:
         "<logs>/init_tracking.log",
-    benchmark:
-        "<benchmarks>/init_tracking.tsv"
     localrule: True
     conda:
         "../envs/cdpr.yaml"
@@ -36,8 +34,6 @@ rule index_runs:
         touch("<results>/tracking.indexed"),
     log:
         "<logs>/index_runs.log",
-    benchmark:
-        "<benchmarks>/index_runs.tsv"
     localrule: True
     conda:
         "../envs/cdpr.yaml"

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .workflow.stage import Stage
-from .workflow.stages import STAGES
+from .workflow import forkserver
 
 if TYPE_CHECKING:
     from .workflow.plan import Plan
+    from .workflow.stage import Stage
 
 _ABOUT = """\
 Cost-aware sequential diagnosis: raw clinical files become priced cases, an agent works a case up one
@@ -41,12 +41,16 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: 0 when all went well, 2 for a problem that the user can solve (one clear message)."""
+    if argv is None and (code := forkserver.ask(sys.argv[1:])) is not None:
+        return code
     parser = build_parser()
     args = parser.parse_args(argv)
     if not hasattr(args, "call"):
         parser.print_help()
         return 0
-    _speak_plainly()
+    if getattr(args, "settings", ()) is None:
+        args.settings = os.environ.get("CDPR_SETTINGS", "config.yaml").split(os.pathsep)
+    speak_plainly()
     try:
         return args.call(args) or 0
     except BrokenPipeError:
@@ -60,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _speak_plainly() -> None:
+def speak_plainly() -> None:
     """Whole lines as they are ready, and no bars or banners of libraries in what may be a log."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)
@@ -76,6 +80,8 @@ def _speak_plainly() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line; stages come from the catalogue."""
+    from .workflow.stages import STAGES
+
     parser = argparse.ArgumentParser("cdpr", description=_ABOUT, epilog=_EXAMPLES, formatter_class=_Plain)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="stages and commands")
     for stage in STAGES.values():
@@ -134,7 +140,7 @@ def _check_export(args: argparse.Namespace) -> int:
 
 _SETTINGS = (
     ("--settings",),
-    {"nargs": "+", "default": os.environ.get("CDPR_SETTINGS", "config.yaml").split(os.pathsep), "metavar": "FILE",
+    {"nargs": "+", "metavar": "FILE",
      "help": "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"},
 )  # fmt: skip
 
@@ -164,6 +170,7 @@ def _run_stage(args: argparse.Namespace) -> None:
     from . import tracking
     from .settings.section import Section
     from .tracking.live import live_run
+    from .workflow.stages import STAGES
 
     stage, values, plan = STAGES[args.command], vars(args), _plan(args)
     args.credentialed = plan.settings.data.credentialed

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..job import Job
 from ..metrics_log import read_metrics
-from ..records import KEY_TAG, PIPELINE, RunRecord
+from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
 from ..settings import Settings
 
 CURRENT_TAG = "cdpr.current"
@@ -172,7 +172,7 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
     index = MlflowIndex(tracking_uri(settings))
     index.create()
     new, keys = 0, set()
-    records = sorted(Path(settings.paths.results).rglob("*run.json"))
+    records = record_files(Path(settings.paths.results))
     for path in records:
         record = RunRecord.read(path)
         metrics = record.outputs.get("metrics")

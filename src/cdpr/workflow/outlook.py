@@ -6,7 +6,6 @@ Times are guesses: the median of earlier jobs of the stage under the same result
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from statistics import median
 from snakemake_logger_plugin_cdpr.run import spoken
 
 from ..metrics_log import read_metrics
-from ..records import RunRecord
+from ..records import RunRecord, record_files
 from ..settings.shipped import read_shipped
 from .plan import Plan
 from .stages import FIGURES, STAGES, TABLES
@@ -37,7 +36,7 @@ class Outlook:
     ):
         self._plan, self.cores = plan, cores
         named = "+".join(Path(overlay).stem for overlay in overlays) or "config"
-        known = read_shipped("workflow/durations.yaml").get(named, {}) | measured(Path(plan.results) / "timings")
+        known = read_shipped("workflow/durations.yaml").get(named, {}) | measured(plan.results)
         self.jobs: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
         self._chain = 0.0  # one job of every stage, one after another: what no number of cores shortens
@@ -82,19 +81,17 @@ class Outlook:
         return (rows[-1]["step"] if rows else 0), total
 
 
-def measured(timings: Path) -> dict[str, float]:
-    """Median seconds of one job by rule, from the files of Snakemake's ``benchmark:``; one that cannot be read counts
-    for nothing."""
+def measured(results: str) -> dict[str, float]:
+    """Median seconds of one job by stage, from the records of earlier jobs; one that cannot be read counts for
+    nothing."""
     found: dict[str, list[float]] = {}
-    for path in timings.rglob("*.tsv"):
-        rule = path.relative_to(timings).parts[0].removesuffix(".tsv")
+    for path in record_files(Path(results)):
         try:
-            found.setdefault(rule, []).extend(
-                float(row["s"]) for row in csv.DictReader(path.open(encoding="utf-8"), delimiter="\t")
-            )
-        except (OSError, ValueError, KeyError, TypeError):
+            record = RunRecord.read(path)
+        except (OSError, ValueError):
             continue
-    return {rule: median(seconds) for rule, seconds in found.items() if seconds}
+        found.setdefault(record.stage, []).append(record.wall_seconds)
+    return {stage: median(seconds) for stage, seconds in found.items()}
 
 
 def outcome(plan: Plan, made: Sequence[str], logs: Sequence[str]) -> str:

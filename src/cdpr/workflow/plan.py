@@ -24,7 +24,7 @@ from .stages import STAGES
 _TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
 # Tensors of megabytes come and go in every training step: glibc shall keep their memory, and not give it back to the
 # kernel each time (a quarter of an update's time).
-_KEEP_MEMORY = "MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824 "
+KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_": "1073741824"}
 
 
 class Plan:
@@ -116,7 +116,7 @@ class Plan:
 
     def environment(self, stage: str) -> str:
         """Variables in front of a stage's command."""
-        return _KEEP_MEMORY if STAGES[stage].tensors else ""
+        return "".join(f"{k}={v} " for k, v in KEEP_MEMORY.items()) if STAGES[stage].tensors else ""
 
     def evidence_files(self, stage: str) -> list[str]:
         """Paths of :meth:`evidence`, and of what tells of them, for a rule's input; under ``evaluation.partial`` those

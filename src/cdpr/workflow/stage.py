@@ -71,7 +71,7 @@ class Stage:
     What else decides its outputs: ``also`` (values), ``outside`` (digests of things that are no inputs) and
     ``more_code`` (modules that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works
     in it; ``live``: MLflow follows its metrics as they come; ``on_page``: the report page shows it, and the ledger
-    judges from what is behind it.
+    judges from what is behind it; ``preload``: what takes long to import (:mod:`.forkserver`).
     """
 
     name: str
@@ -92,6 +92,7 @@ class Stage:
     tensors: bool = False
     live: bool = False
     on_page: bool = False
+    preload: tuple[str, ...] = ()
 
     def target(self, settings: Settings) -> str:
         """``module:function`` of the job with these settings."""

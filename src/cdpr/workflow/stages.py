@@ -26,6 +26,7 @@ _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "traini
              "experiments", "agents", *_DECISIONS)  # fmt: skip
 _RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
+_SHOWING = ("matplotlib.backends.backend_agg", "scipy.stats", "statsmodels.stats.multitest")
 _DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such as {IN_DOMAIN}_controlled"
 
 
@@ -149,7 +150,7 @@ def _shown(
 ) -> Stage:  # fmt: skip
     """A stage that shows results of other runs, which it finds below the results folder."""
     return Stage(name, summary, call, reads=_REPORTED, runtime=("training.save_every",), evidence=found, needs=needs,
-                 outputs=outputs, also=_data_sets, outside=outside, on_page=on_page)  # fmt: skip
+                 outputs=outputs, also=_data_sets, outside=outside, on_page=on_page, preload=_SHOWING)  # fmt: skip
 
 
 def _table(
@@ -255,7 +256,7 @@ _ALL = (
             "png": Output("<results>/cards/{dataset}.png", "the figure", report=_CARD_FIGURE),
             "pdf": Output("<results>/cards/{dataset}.pdf", "the figure for print"),
         },
-        also=_data_sets,
+        also=_data_sets, preload=("matplotlib.backends.backend_agg",),
     ),
     Stage(
         "remove_leaks", "Make the leak-controlled variant of a benchmark's test cases.",
@@ -295,6 +296,7 @@ _ALL = (
         },
         record="<results>/training/{run}/run.json",
         more_code=_training_code, experiment="cdpr/training", tensors=True, live=True,
+        preload=("cdpr.training.torch.trainer", "transformers.models.qwen3.modeling_qwen3"),
     ),
     Stage(
         "evaluate_agent", "Let an agent work up the test cases of a data set and judge it.",
@@ -306,6 +308,7 @@ _ALL = (
         about={"cases": "priced cases", "policy": "policy folder (none for reference policies and servers)"},
         outputs={"evaluation": Output("<results>/evaluations/{run}/{dataset}.jsonl", "one line per case and decoding")},
         also=_agent, more_code=_agents_code, experiment="cdpr/evaluation", tensors=True,
+        preload=("cdpr.evaluation.run", "cdpr.llm.sampler"),
     ),
     Stage(
         "check_headroom", "Compare U(warm start) with U(immediate diagnosis) and warn when training would collapse.",
@@ -356,7 +359,7 @@ _ALL = (
         evidence.shown_on_page,
     ),
     Stage(
-        "write_timings", "Sum up what the computing costs: time and memory per stage, from Snakemake's benchmarks.",
+        "write_timings", "Sum up what the computing costs: time and memory per stage, by every run.json.",
         "cdpr.report.timings:write_timings",
         outputs={"md": Output("<results>/timings.md", "the page"), "json": Output("<results>/timings.json", "numbers")},
     ),
