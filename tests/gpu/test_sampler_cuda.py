@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 def test_cuda_and_cpu_draw_the_same(tmp_path):
     tiny = TinyModel(hidden_size=64, kv_heads=2, vocab_size=320)
     folder = build_tiny_policy(tmp_path / "policy", tiny, ["fever and cough"] * 20)
-    samplings = [Sampling(8), Sampling(5, 0.7), Sampling(8, 0)]
+    samplings = [Sampling(8), Sampling(5, 0.7, 0.9), Sampling(8, 0)]
     wave = [Request(tuple(range(4, 10 + 3 * i)), (0, 1, 2), samplings[i % 3], i) for i in range(30)]
     cpu, cuda = (InProcessSampler.from_folder(folder, device=device) for device in ("cpu", "cuda"))
     for _ in range(2):  # the second time from the prefix cache

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import chisquare
 
 from cdpr.llm.attention import Branches
-from cdpr.llm.drawing import draw, uniforms
+from cdpr.llm.drawing import Rules, draw, uniforms
 from cdpr.llm.local_models import LocalModelUnavailable, smollm2
 from cdpr.llm.prefix_cache import as_path
 from cdpr.llm.sampler import InProcessSampler
@@ -22,8 +22,8 @@ from cdpr.training.torch.tiny import build_tiny_policy, train_tokenizer
 
 WORDS = ["fever", "cough", "pain in the flank", "Complete Blood Count", "CT Abdomen", "58 year old male", "elevated"]
 PLAIN = (Sampling(12),)
-MIXED = (Sampling(9), Sampling(4, temperature=0.7), Sampling(12, temperature=0))
-SCALES = (1.0, 1.0, 0.7, 0.0, 0.9)
+MIXED = (Sampling(9), Sampling(4, temperature=0.7), Sampling(12, temperature=0), Sampling(7, top_p=0.8, top_k=20))
+RULES = ((1.0,), (1.0,), (0.7,), (0.0,), (1.0, 0.7), (0.9, 0.9, 12))
 TINY = TinyModel(hidden_size=32, layers=2, heads=4, kv_heads=2, intermediate_size=48, vocab_size=320)
 
 
@@ -150,20 +150,23 @@ def test_inverse_of_the_distribution_never_draws_what_is_impossible(vocabulary):
     logits[:, 2] = 0.0
     possible = logits > -torch.inf
     for extreme in (0.0, 0.5, 1 - 2.0**-53):
-        token, _ = draw(logits.clone(), (1.0,), torch.full((200,), extreme, dtype=torch.double))
+        token, _ = draw(logits.clone(), Rules(), torch.full((200,), extreme, dtype=torch.double))
         assert possible[torch.arange(200), token].all()
 
 
-def test_a_temperature_scales_as_that_of_transformers_does():
-    from transformers import TemperatureLogitsWarper
+def test_top_k_and_top_p_cut_as_transformers_does():
+    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     logits = torch.randn(1, 50) * 2
-    scaled = TemperatureLogitsWarper(0.8)(None, logits)[0]
+    sampling = Sampling(1, temperature=0.8, top_p=0.7, top_k=12)
+    kept = TopPLogitsWarper(0.7)(None, TopKLogitsWarper(12)(None, TemperatureLogitsWarper(0.8)(None, logits)))
     grid = torch.arange(0, 1, 1 / 5000, dtype=torch.double)
-    token, logprob = draw(logits.repeat(len(grid), 1), [0.8] * len(grid), grid)
+    rules = Rules.of([sampling] * len(grid), 50, torch.device("cpu"))
+    token, logprob = draw(logits.repeat(len(grid), 1), rules, grid)
+    assert set(token.tolist()) == set((kept[0] > -torch.inf).nonzero()[:, 0].tolist())
     share = torch.bincount(token, minlength=50) / len(grid)
-    assert torch.allclose(share, scaled.softmax(-1), atol=1e-3)
-    assert torch.allclose(logprob, scaled.log_softmax(-1)[token], atol=1e-5)
+    assert torch.allclose(share, kept[0].softmax(-1), atol=1e-3)
+    assert torch.allclose(logprob, (logits[0] / 0.8).log_softmax(-1)[token], atol=1e-5)
 
 
 def test_greedy_equals_transformers_generate(model, sampler):
@@ -219,7 +222,7 @@ def test_shared_branches_are_separate_decoding(model, folder):
     rng, tokenizer = random.Random(7), ChatTokenizer(folder)
     stem = rng.choices(range(4, 320), k=30)
     wave = [
-        Request(tuple(stem[: rng.choice([3, 10, 11, 30])]), (0, 1, 2, 5), Sampling(8, rng.choice(SCALES)), seed % 7)
+        Request(tuple(stem[: rng.choice([3, 10, 11, 30])]), (0, 1, 2, 5), Sampling(8, *rng.choice(RULES)), seed % 7)
         for seed in range(40)
     ]
     shared = InProcessSampler.from_model(model, tokenizer)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .attention import Branches, Prefill, Prompts
-from .drawing import draw, uniforms
+from .drawing import Rules, draw, uniforms
 from .prefix_cache import Place, PrefixCache
 from .transformer import Transformer
 from .types import Sampling
@@ -179,12 +179,12 @@ class _Chunk:
         """A token and its log-probability for every live row."""
         device = logits.device
         samplings, source = self.wave.samplings, torch.from_numpy(branch).to(device)
-        if len(samplings) > 1:  # rows of one branch may scale its distribution differently
+        if len(samplings) > 1:  # rows of one branch may cut its distribution differently
             logits, source = logits.index_select(0, source), None
             samplings = [samplings[i] for i in self.sampling[live]]
-        temperatures = [sampling.temperature for sampling in samplings]
+        rules = Rules.of(samplings, logits.shape[1], device)
         chance = torch.from_numpy(self.chance[live, step]).to(device)
-        token, logprob = torch.stack([t.double() for t in draw(logits, temperatures, chance, source)]).cpu().numpy()
+        token, logprob = torch.stack([t.double() for t in draw(logits, rules, chance, source)]).cpu().numpy()
         return token.astype(np.int64), logprob
 
     def _step(self, branches: Branches, token: np.ndarray, position: np.ndarray) -> Tensor:

@@ -7,10 +7,13 @@ not depend on what else is in the batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .types import Sampling
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -33,26 +36,50 @@ def _mix(z: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def draw(
-    logits: Tensor, temperatures: Sequence[float], uniform: Tensor, source: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+@dataclass(frozen=True)
+class Rules:
+    """The sampling parameters of ``B`` rows as tensors, or of all rows (``B`` = 1); None where no row needs it."""
+
+    temperature: Tensor | None = None  # [B, 1], 1 for greedy rows
+    greedy: Tensor | None = None  # [B] bool
+    top_p: Tensor | None = None  # [B, 1]
+    top_k: Tensor | None = None  # [B, 1], the vocabulary's size when off
+
+    @classmethod
+    def of(cls, samplings: Sequence[Sampling], vocab_size: int, device: torch.device) -> Rules:
+        """Collect one sampling per row."""
+
+        def column(values: list[float | int]) -> Tensor:
+            return torch.tensor(values, device=device)[:, None]
+
+        greedy = [s.temperature == 0 for s in samplings]
+        temperature = [s.temperature or 1.0 for s in samplings]
+        top_k = [s.top_k or vocab_size for s in samplings]
+        return cls(
+            temperature=column(temperature) if any(t != 1 for t in temperature) else None,
+            greedy=torch.tensor(greedy, device=device) if any(greedy) else None,
+            top_p=column([s.top_p for s in samplings]) if any(s.top_p < 1 for s in samplings) else None,
+            top_k=column(top_k) if any(k < vocab_size for k in top_k) else None,
+        )
+
+
+def draw(logits: Tensor, rules: Rules, uniform: Tensor, source: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """One token per row: int64 ``[R]``, with float32 log-probabilities ``[R]``.
 
     ``logits`` is float32 ``[B, V]`` (may be overwritten), ``uniform`` float64 ``[R]``; row r draws from the
-    distribution ``source[r]`` (int64 ``[R]``; None: row r from distribution r). ``temperatures`` are those of the B
-    distributions, or one for all. The log-probability is that of the temperature-scaled softmax; at temperature 0 the
-    first largest logit is taken, with its log-probability at temperature 1.
+    distribution ``source[r]`` (int64 ``[R]``; None: row r from distribution r), to which ``rules`` are applied. The
+    log-probability is that of the temperature-scaled softmax before top-k and top-p; greedy rows take the first
+    largest logit, at temperature 1.
     """
-    device = logits.device
-    if any(t not in (0, 1) for t in temperatures):
-        logits /= torch.tensor([t or 1.0 for t in temperatures], device=device)[:, None]
+    if rules.temperature is not None:
+        logits /= rules.temperature
     chance = logits.softmax(-1)
+    mass = chance if rules.top_p is None and rules.top_k is None else _cut(chance, rules)
     if source is None:
-        source = torch.arange(len(uniform), device=device)
-    token = _invert(chance, uniform, source)
-    if 0 in temperatures:
-        greedy = torch.tensor([t == 0 for t in temperatures], device=device)
-        greedy = greedy if len(greedy) == 1 else greedy.index_select(0, source)
+        source = torch.arange(len(uniform), device=logits.device)
+    token = _invert(mass, uniform, source)
+    if rules.greedy is not None:
+        greedy = rules.greedy if len(rules.greedy) == 1 else rules.greedy.index_select(0, source)
         token = torch.where(greedy, logits.argmax(-1).index_select(0, source), token)
     return token, chance.view(-1).index_select(0, source * chance.shape[1] + token).log()
 
@@ -79,3 +106,17 @@ def _invert(mass: Tensor, uniform: Tensor, source: Tensor) -> Tensor:
     # Rounding may place the target at the block's very end: stay below it, where the last positive token is.
     target = torch.minimum(target - before, inside[:, -1] * (1 - 2.0**-50))
     return block * width + (inside <= target[:, None]).sum(-1)
+
+
+def _cut(mass: Tensor, rules: Rules) -> Tensor:
+    """Zero what top-k, then top-p leave out."""
+    ordered, index = mass.sort(dim=-1, descending=True, stable=True)
+    if rules.top_k is not None:
+        rank = torch.arange(mass.shape[1], device=mass.device)
+        ordered = ordered.masked_fill(rank >= rules.top_k, 0.0)
+    if rules.top_p is not None:
+        share = ordered.double().cumsum(-1)
+        before = share - ordered  # a token stays when those before it do not reach top_p
+        keep = (before < rules.top_p * share[:, -1:]) | (rules.top_p >= 1)
+        ordered = ordered.masked_fill(~keep, 0.0)
+    return torch.zeros_like(mass).scatter_(1, index, ordered)

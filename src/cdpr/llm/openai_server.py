@@ -36,23 +36,24 @@ class OpenAIServer(ServedModel):
     ) -> list[Completion]:
         if self.tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
-        # Unless it is told, vLLM cuts the distribution as the model's own configuration says.
-        extra = {"top_k": -1, "return_token_ids": True}
+        extra = {"top_k": sampling.top_k or -1, "return_token_ids": True}
         return await self._all(
             samples,
             lambda client, k: client.completions.create(
                 model=self.spec.name, prompt=list(prompt_ids), max_tokens=sampling.max_tokens,
-                temperature=sampling.temperature, top_p=1.0, seed=derive_seed(seed, k), extra_body=extra,
+                temperature=sampling.temperature, top_p=sampling.top_p, seed=derive_seed(seed, k), extra_body=extra,
             ),
             self._continuation,
         )  # fmt: skip
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
+        cuts: dict[str, Any] = {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
+        cuts |= {"extra_body": {"top_k": sampling.top_k}} if sampling.top_k else {}
         return await self._all(
             samples,
             lambda client, k: client.chat.completions.create(
                 model=self.spec.name, messages=[dict(m) for m in messages], max_tokens=sampling.max_tokens,
-                temperature=sampling.temperature, seed=derive_seed(seed, k),
+                temperature=sampling.temperature, seed=derive_seed(seed, k), **cuts,
             ),
             _answer,
         )  # fmt: skip

@@ -33,8 +33,8 @@ class RolloutServer(Model):
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
         asked = {
-            "max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": 1.0, "top_k": -1,
-            "logprobs": True,
+            "max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p,
+            "top_k": sampling.top_k or -1, "logprobs": True,
         }  # fmt: skip
         return list(await asyncio.gather(*(self._one(prompt_ids, asked | self._seeded(seed, k)) for k in samples)))
 

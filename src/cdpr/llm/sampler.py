@@ -179,7 +179,8 @@ def _wave(requests: Sequence[Request]) -> tuple[Wave, np.ndarray]:
 
     def canonical(i: int) -> tuple:
         request, s = requests[i], requests[i].sampling
-        return len(paths[i]), paths[i], request.seed, s.max_tokens, s.temperature, request.samples
+        parameters = s.max_tokens, s.temperature, s.top_p, s.top_k
+        return len(paths[i]), paths[i], request.seed, parameters, request.samples
 
     order = sorted(range(len(requests)), key=canonical)
     prompts = {path: n for n, path in enumerate(dict.fromkeys(paths[i] for i in order))}

@@ -25,17 +25,26 @@ class ModelUnavailable(ModelFailure):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a completion is drawn, from the whole vocabulary; ``temperature`` 0 is greedy. Raises :class:`ValueError` on
-    values outside their range."""
+    """How a completion is drawn. ``temperature`` 0 is greedy; ``top_p`` 1 and ``top_k`` 0 cut nothing.
+
+    ``top_k`` is applied before ``top_p``, and ``top_p`` keeps the smallest set of tokens that reaches it.
+    Raises :class:`ValueError` on values outside their range.
+    """
 
     max_tokens: int
     temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens must be at least 1, not {self.max_tokens}")
         if not self.temperature >= 0:
             raise ValueError(f"temperature must be 0 (greedy) or positive, not {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], not {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be 0 (off) or positive, not {self.top_k}")
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Completion:
 
     ``token_ids`` ends with the end-of-turn token when ``finish_reason`` is ``stop``, and is empty where a model tells
     only text; ``text`` leaves special tokens out. ``logprobs`` (one per token id, nats; empty where they are not told)
-    are taken under the temperature-scaled softmax, and at temperature 1 when decoding is greedy.
+    are taken under the temperature-scaled softmax before top-p and top-k, and at temperature 1 when decoding is greedy.
     """
 
     text: str

@@ -34,6 +34,6 @@ class LocalServer:
     ) -> Reply:
         """One reply; requests that are waiting are answered together."""
         asked = sampling_params
-        sampling = Sampling(asked["max_tokens"], asked["temperature"])
+        sampling = Sampling(asked["max_tokens"], asked["temperature"], asked["top_p"], max(0, asked["top_k"]))
         [drawn] = await self.sampler.sample(prompt_ids, [asked["sample"]], sampling, asked["seed"])
         return Reply(list(drawn.token_ids), list(drawn.logprobs), extra_fields={"global_steps": self.version})
