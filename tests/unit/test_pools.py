@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from toy import CBC, CT, RIGHT, WRONG, HastyPolicy, Script, ToyPolicy, group, problem
 
-from cdpr.credit.pools import Entry, RolloutCache
+from cdpr.credit.pools import Entry
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.credit.rollouts import Draws
 from cdpr.environment import State, Turn
@@ -59,11 +59,13 @@ def score(made, trajectories, iteration=0, version=0):
     return asyncio.run(made.score([trajectories], iteration, version))[0]
 
 
-def test_the_least_recently_stored_state_goes_first():
-    cache = RolloutCache(2)
-    for key in ("a", "b", "a", "c"):
-        cache.put((key,), Entry())
-    assert list(cache.entries) == [("a",), ("c",)]
+def test_the_least_recently_stored_state_goes_first(case):
+    env, made = process(ToyPolicy(), ToyPolicy(), select_all=True, cache={"capacity": 2})
+    score(made, group(env, ToyPolicy(), case))
+    first = list(made.cache)
+    made.cache[first[0]] = made.cache[first[0]]
+    made.cache["another"] = Entry()
+    assert set(made.cache) == {first[0], "another"}
 
 
 def test_reading_a_state_makes_it_the_latest(case):
@@ -71,7 +73,7 @@ def test_reading_a_state_makes_it_the_latest(case):
     groups = [group(env, ToyPolicy(), case.model_copy(update={"note_id": f"T-{k}"}), seed=k) for k in range(2)]
     for k in (0, 1, 0):
         score(made, groups[k], k)
-    names = [key[0] for key in made.cache.entries]
+    names = [made.cache.popitem()[0][0] for _ in range(len(made.cache))]
     assert names == sorted(names, reverse=True) and set(names) == {"T-0", "T-1"}
 
 
@@ -79,7 +81,7 @@ def test_the_cache_keeps_what_was_drawn_and_no_suffix_of_the_group(case):
     env, made = process(ToyPolicy(), ToyPolicy())
     report = score(made, group(env, ToyPolicy(), case, n=8))
     assert report.suffixes > 0
-    assert sum(len(entry.continuations) for entry in made.cache.entries.values()) == report.fresh
+    assert sum(len(entry.continuations) for entry in made.cache.values()) == report.fresh
 
 
 def test_no_continuation_of_a_state_is_drawn_twice_not_even_after_a_failure(case):
@@ -145,10 +147,10 @@ def test_the_strict_rule_takes_k_from_the_cache_and_draws_all_where_some_are_mis
     env, made = process(Steady(), frozen, cache={"fill": "strict", "grow": 0, "reuse_group": False})
     trajectories = group(env, Steady(), case, n=1)
     assert [score(made, trajectories, k).fresh for k in range(2)] == [4, 0]
-    [(key, entry)] = made.cache.entries.items()
-    made.cache.put(key, Entry(4, entry.continuations[:3]))  # as after a failure
+    [(key, entry)] = made.cache.items()
+    made.cache[key] = Entry(4, entry.continuations[:3])  # as after a failure
     assert score(made, trajectories, 2).fresh == 4
-    assert made.cache.entries[key].drawn == 8 and len(made.cache.entries[key].continuations) == 4
+    assert made.cache[key].drawn == 8 and len(made.cache[key].continuations) == 4
 
 
 def test_random_numbers_belong_to_policy_version_state_and_run(case):
@@ -158,7 +160,7 @@ def test_random_numbers_belong_to_policy_version_state_and_run(case):
         env, made = process(actor, frozen, seed, samples=20, cache={"reuse_group": False})
         trajectories, found = group(env, ToyPolicy(), case), []
         for iteration, version in ((0, 0), (1, 0), (1, 1)):
-            made.cache.entries.clear()
+            made.cache.clear()
             before = len(actor.asked), len(frozen.asked)
             score(made, trajectories, iteration, version)
             found.append((actor.seeds(before[0]), frozen.seeds(before[1])))
