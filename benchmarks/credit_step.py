@@ -119,7 +119,7 @@ def bookkeeping(settings: Settings, cases: Path) -> dict[str, float]:
             best = min(best, time.perf_counter() - start)
             gc.collect()
         found[f"bookkeeping_us_per_trajectory_{size}"] = best / (size * group_size) * 1e6
-        found[f"cache_entries_{size}"] = len(process.cache.entries)
+        found[f"cache_entries_{size}"] = len(process.cache)
         gc.enable()
     peaks = [found[f"bookkeeping_us_per_trajectory_{size}"] for size in BATCHES]
     return found | {"bookkeeping_growth": peaks[-1] / peaks[0], "cache_capacity": settings.credit.cache.capacity}

@@ -2,8 +2,8 @@
 
 Reads  `<results>/cases/mimic_iv.jsonl` (validation split) and the policy that training starts from.
 Writes `<results>/analysis/credit_quality.json`: bias, variance, rank correlation and price of the process reward as an
-       estimate of the advantage, under one setting after the other, beside VinePPO's;
-       `<results>/figures/credit_quality.{png,pdf}`.
+       estimate of the advantage, under one setting after the other, beside VinePPO's.
+The figure of it is one of rules/report.smk.
 """
 
 
@@ -14,8 +14,6 @@ rule measure_credit_quality:
         **outputs("measure_credit_quality"),
     log:
         "<logs>/measure_credit_quality.log",
-    benchmark:
-        "<benchmarks>/measure_credit_quality.tsv"
     conda:
         "../envs/cdpr.yaml"
     resources:
@@ -23,26 +21,5 @@ rule measure_credit_quality:
         runtime=120,
     params:
         **params("measure_credit_quality"),
-    shell:
-        COMMAND
-
-
-rule plot_credit_quality:
-    input:
-        **inputs("plot_credit_quality"),
-    output:
-        **outputs("plot_credit_quality"),
-    log:
-        "<logs>/plot_credit_quality.log",
-    benchmark:
-        "<benchmarks>/plot_credit_quality.tsv"
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    resources:
-        mem_mb=2000,
-        runtime=30,
-    params:
-        **params("plot_credit_quality"),
     shell:
         COMMAND

@@ -13,8 +13,6 @@ rule write_data_card:
         **outputs("write_data_card"),
     log:
         "<logs>/write_data_card/{dataset}.log",
-    benchmark:
-        "<benchmarks>/write_data_card/{dataset}.tsv"
     wildcard_constraints:
         dataset=BENCHMARK,
     localrule: True
@@ -36,8 +34,6 @@ rule remove_leaks:
         **outputs("remove_leaks"),
     log:
         "<logs>/remove_leaks/{dataset}.log",
-    benchmark:
-        "<benchmarks>/remove_leaks/{dataset}.tsv"
     wildcard_constraints:
         dataset=BENCHMARK,
     conda:

@@ -13,10 +13,14 @@ import os
 import shlex
 import sys
 
+from snakemake.logging import logger
+
 try:
     from cdpr.settings import SettingsError
     from cdpr.settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
-    from cdpr.workflow.plan import Plan
+    from cdpr.workflow import forkserver
+    from cdpr.workflow.outlook import Outlook, outcome
+    from cdpr.workflow.plan import KEEP_MEMORY, Plan
     from cdpr.workflow.stages import FIGURES, STAGES, TABLES
 except ImportError as error:
     raise WorkflowError(
@@ -53,7 +57,7 @@ def outputs(stage):
             made[name] = report(
                 made[name], caption=caption, category=category, labels=labels
             )
-    return made | {"record": STAGES[stage].record}
+    return made | {"record": plan.output(stage, "record")}
 
 
 def params(stage):
@@ -83,8 +87,10 @@ def caption_of(stage):
 # Whether there is anything to learn is asked of the synthetic hospital alone: its warm start may have nothing to gain.
 HEADROOM = of("check_headroom") if plan.raw_path(IN_DOMAIN) is None else []
 
-# The command of every stage: the subcommand of the rule's name.
-COMMAND = "{params.environment}cdpr {params.stage} --key {params.key} {params.files} 2>&1 | tee {log}"
+# The command of every stage: the subcommand of the rule's name. What it says goes to its log; a job on another machine
+# also says it to its scheduler.
+SAYS = "> {log} 2>&1" if workflow.is_main_process else "2>&1 | tee {log}"
+COMMAND = f"{{params.environment}}cdpr {{params.stage}} --key {{params.key}} {{params.files}} {SAYS}"
 
 # A data set itself, not its leak-controlled variant.
 BENCHMARK = "|".join(DATASETS)
@@ -100,7 +106,6 @@ shell.prefix(
 pathvars:
     results=plan.results,
     logs=f"{plan.results}/logs",
-    benchmarks=f"{plan.results}/timings",
 
 
 wildcard_constraints:
@@ -108,11 +113,40 @@ wildcard_constraints:
     run=r"[a-z][a-z0-9_.]*(-seed\d+)?",
 
 
+def tell(message, **details):
+    """Say something to the user, and to the full log (see src/snakemake_logger_plugin_cdpr)."""
+    logger.info(str(message), extra=details)
+
+
 onstart:
     plan.begin()
+    # Jobs of the tiny policy are short; those of others may use a GPU, which does not survive a fork.
+    if (
+        plan.settings.policy.model == "tiny"
+        and workflow.local_exec
+        and not workflow.deployment_settings.deployment_method
+    ):
+        workflow.forkserver = forkserver.start(KEEP_MEMORY)
+    jobs = [(job.rule.name, job.threads) for job in workflow.dag.needrun_jobs()]
+    cores = workflow.cores if workflow.local_exec else None
+    outlook = Outlook(plan, jobs, cores, workflow.overwrite_configfiles)
+    asked = ", ".join(sorted(job.rule.name for job in workflow.dag.targetjobs)[:5])
+    logs = (
+        f"Full log: {os.path.relpath(log[0])}; each job's own: {plan.results}/logs/"
+    )
+    tell(f"{asked}: {outlook}\n{logs}", outlook=outlook)
+
+
+onsuccess:
+    asked = workflow.dag.targetjobs
+    made = [str(file) for job in asked for file in job.output or job.input]
+    logs = [str(file) for job in asked for file in job.log]
+    tell(outcome(plan, made, logs), outcome=True)
 
 
 onerror:
-    print(
-        "The log of the failed job stands above. The same command continues where the work stopped."
+    tell(
+        "Not everything was made. When the cause is mended, the same command continues where the work stopped.\n"
+        f"Full log: {os.path.relpath(log[0])}",
+        outcome=False,
     )

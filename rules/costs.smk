@@ -14,8 +14,6 @@ rule build_catalogue:
         **outputs("build_catalogue"),
     log:
         "<logs>/build_catalogue.log",
-    benchmark:
-        "<benchmarks>/build_catalogue.tsv"
     localrule: True
     conda:
         "../envs/cdpr.yaml"
@@ -35,8 +33,6 @@ rule map_costs:
         **outputs("map_costs"),
     log:
         "<logs>/map_costs/{dataset}.log",
-    benchmark:
-        "<benchmarks>/map_costs/{dataset}.tsv"
     wildcard_constraints:
         dataset=BENCHMARK,
     conda:

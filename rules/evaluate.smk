@@ -13,8 +13,6 @@ rule evaluate_agent:
         **outputs("evaluate_agent"),
     log:
         "<logs>/evaluate_agent/{run}/{dataset}.log",
-    benchmark:
-        "<benchmarks>/evaluate_agent/{run}/{dataset}.tsv"
     conda:
         "../envs/cdpr.yaml"
     resources:
@@ -33,8 +31,6 @@ rule check_headroom:
         **outputs("check_headroom"),
     log:
         "<logs>/check_headroom.log",
-    benchmark:
-        "<benchmarks>/check_headroom.tsv"
     priority: 100
     localrule: True
     conda:
@@ -55,8 +51,6 @@ rule try_real_model:
         **outputs("try_real_model"),
     log:
         "<logs>/try_real_model.log",
-    benchmark:
-        "<benchmarks>/try_real_model.tsv"
     conda:
         "../envs/cdpr.yaml"
     threads: 2

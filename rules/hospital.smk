@@ -13,8 +13,6 @@ rule make_hospital:
         **outputs("make_hospital"),
     log:
         "<logs>/make_hospital.log",
-    benchmark:
-        "<benchmarks>/make_hospital.tsv"
     conda:
         "../envs/cdpr.yaml"
     resources:

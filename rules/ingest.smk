@@ -14,8 +14,6 @@ rule ingest_dataset:
         **outputs("ingest_dataset"),
     log:
         "<logs>/ingest_dataset/{dataset}.log",
-    benchmark:
-        "<benchmarks>/ingest_dataset/{dataset}.tsv"
     wildcard_constraints:
         dataset=BENCHMARK,
     conda:

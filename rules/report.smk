@@ -5,8 +5,8 @@ Writes `<results>/tables/*.{csv,md,tex}`, `<results>/figures/*.{png,pdf}`, `<res
        `<results>/report.html` and `<results>/timings.{md,json}`.
 """
 
-# write_main_table, plot_sensitivity, ...: all tables and figures of the table of stages.
-for stage in (*TABLES, *FIGURES):
+# write_main_table, plot_sensitivity, ...: all tables and figures of the table of stages, and the ledger.
+for stage in (*TABLES, *FIGURES, "plot_credit_quality", "write_claims"):
 
     rule:
         name:
@@ -18,8 +18,6 @@ for stage in (*TABLES, *FIGURES):
             **outputs(stage),
         log:
             f"<logs>/{stage}.log",
-        benchmark:
-            f"<benchmarks>/{stage}.tsv"
         localrule: True
         conda:
             "../envs/cdpr.yaml"
@@ -32,28 +30,6 @@ for stage in (*TABLES, *FIGURES):
             COMMAND
 
 
-rule write_claims:
-    input:
-        **inputs("write_claims"),
-        evidence=plan.evidence_files("write_claims"),
-    output:
-        **outputs("write_claims"),
-    log:
-        "<logs>/write_claims.log",
-    benchmark:
-        "<benchmarks>/write_claims.tsv"
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    resources:
-        mem_mb=2000,
-        runtime=30,
-    params:
-        **params("write_claims"),
-    shell:
-        COMMAND
-
-
 rule write_report:
     input:
         **inputs("write_report"),
@@ -64,8 +40,6 @@ rule write_report:
         **outputs("write_report"),
     log:
         "<logs>/write_report.log",
-    benchmark:
-        "<benchmarks>/write_report.tsv"
     localrule: True
     conda:
         "../envs/cdpr.yaml"
@@ -89,4 +63,4 @@ rule write_timings:
         mem_mb=1000,
         runtime=10,
     shell:
-        "cdpr write_timings 2>&1 | tee {log}"
+        f"cdpr write_timings {SAYS}"

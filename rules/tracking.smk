@@ -14,8 +14,6 @@ rule init_tracking:
         **outputs("init_tracking"),
     log:
         "<logs>/init_tracking.log",
-    benchmark:
-        "<benchmarks>/init_tracking.tsv"
     localrule: True
     conda:
         "../envs/cdpr.yaml"
@@ -36,8 +34,6 @@ rule index_runs:
         touch("<results>/tracking.indexed"),
     log:
         "<logs>/index_runs.log",
-    benchmark:
-        "<benchmarks>/index_runs.tsv"
     localrule: True
     conda:
         "../envs/cdpr.yaml"
@@ -45,7 +41,7 @@ rule index_runs:
         mem_mb=1000,
         runtime=10,
     shell:
-        "cdpr rebuild_tracking 2>&1 | tee {log}"
+        f"cdpr rebuild_tracking {SAYS}"
 
 
 rule rebuild_tracking:
@@ -55,7 +51,7 @@ rule rebuild_tracking:
     conda:
         "../envs/cdpr.yaml"
     shell:
-        "cdpr rebuild_tracking 2>&1 | tee {log}"
+        f"cdpr rebuild_tracking {SAYS}"
 
 
 rule clean_state:
@@ -65,4 +61,4 @@ rule clean_state:
     conda:
         "../envs/cdpr.yaml"
     shell:
-        "cdpr clean_state 2>&1 | tee {log}"
+        f"cdpr clean_state {SAYS}"

@@ -15,8 +15,6 @@ rule warm_start_policy:
         **outputs("warm_start_policy"),
     log:
         "<logs>/warm_start_policy.log",
-    benchmark:
-        "<benchmarks>/warm_start_policy.tsv"
     conda:
         "../envs/cdpr.yaml"
     threads: plan.settings.warm_start.threads
@@ -37,8 +35,6 @@ rule train_policy:
         **outputs("train_policy"),
     log:
         "<logs>/train_policy/{run}.log",
-    benchmark:
-        "<benchmarks>/train_policy/{run}.tsv"
     conda:
         "../envs/cdpr.yaml"
     threads: plan.settings.training.threads

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from cdpr.cases import CaseRecord
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without verl, what needs it is skipped."""
+    if importlib.util.find_spec("verl") is None:
+        for item in items:
+            if item.get_closest_marker("verl"):
+                item.add_marker(pytest.mark.skip(reason="verl is not installed: `make verl`"))
 
 
 @pytest.fixture

@@ -11,10 +11,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .workflow.stage import Stage
-from .workflow.stages import STAGES
+from .workflow import forkserver
+
+if TYPE_CHECKING:
+    from .workflow.plan import Plan
+    from .workflow.stage import Stage
 
 _ABOUT = """\
 Cost-aware sequential diagnosis: raw clinical files become priced cases, an agent works a case up one
@@ -38,12 +41,16 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: 0 when all went well, 2 for a problem that the user can solve (one clear message)."""
+    if argv is None and (code := forkserver.ask(sys.argv[1:])) is not None:
+        return code
     parser = build_parser()
     args = parser.parse_args(argv)
     if not hasattr(args, "call"):
         parser.print_help()
         return 0
-    _speak_plainly()
+    if getattr(args, "settings", ()) is None:
+        args.settings = os.environ.get("CDPR_SETTINGS", "config.yaml").split(os.pathsep)
+    speak_plainly()
     try:
         return args.call(args) or 0
     except BrokenPipeError:
@@ -57,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _speak_plainly() -> None:
+def speak_plainly() -> None:
     """Whole lines as they are ready, and no bars or banners of libraries in what may be a log."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)
@@ -73,6 +80,8 @@ def _speak_plainly() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line; stages come from the catalogue."""
+    from .workflow.stages import STAGES
+
     parser = argparse.ArgumentParser("cdpr", description=_ABOUT, epilog=_EXAMPLES, formatter_class=_Plain)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="stages and commands")
     for stage in STAGES.values():
@@ -92,12 +101,17 @@ class _Plain(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30, width=110)
 
 
-def _plan_training(args: argparse.Namespace) -> None:
+def _plan(args: argparse.Namespace) -> Plan:
     from .settings import load_settings
-    from .training.verl.plan import report
     from .workflow.plan import Plan
 
-    plan = Plan(load_settings(*args.settings))
+    return Plan(load_settings(*args.settings))
+
+
+def _plan_training(args: argparse.Namespace) -> None:
+    from .training.verl.plan import report
+
+    plan = _plan(args)
     settings, _ = plan.settings_of("train_policy", {"run": args.run})
     if settings.training.engine != "verl":
         print("training.engine is torch: it trains in this process and takes what memory it needs; nothing to plan")
@@ -126,7 +140,7 @@ def _check_export(args: argparse.Namespace) -> int:
 
 _SETTINGS = (
     ("--settings",),
-    {"nargs": "+", "default": os.environ.get("CDPR_SETTINGS", "config.yaml").split(os.pathsep), "metavar": "FILE",
+    {"nargs": "+", "metavar": "FILE",
      "help": "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"},
 )  # fmt: skip
 
@@ -154,13 +168,11 @@ def _add_stage(commands: Any, stage: Stage) -> None:
 
 def _run_stage(args: argparse.Namespace) -> None:
     from . import tracking
-    from .settings import load_settings
     from .settings.section import Section
     from .tracking.live import live_run
-    from .workflow.plan import Plan
+    from .workflow.stages import STAGES
 
-    stage, values = STAGES[args.command], vars(args)
-    plan = Plan(load_settings(*args.settings))
+    stage, values, plan = STAGES[args.command], vars(args), _plan(args)
     args.credentialed = plan.settings.data.credentialed
     options = {name: values[name] for name in stage.options}
     outputs = {name: Path(values[name] or plan.resolved(plan.output(stage.name, name, **options)))
@@ -169,21 +181,13 @@ def _run_stage(args: argparse.Namespace) -> None:
     beside = next(iter(outputs.values())).with_suffix(".run.json") if named else None
     record = args.record or beside or plan.resolved(plan.output(stage.name, "record", **options))
     inputs = {name: values[name] or plan.place(plan.source(stage.name, name, options)) for name in stage.needs}
+    inputs = {name: plan.resolved(path) for name, path in inputs.items() if path}
+    parameters, key = plan.parameters(stage.name, options), args.key or plan.key(stage.name, **options)
     settings, seed = plan.settings_of(stage.name, options)
+    told = {"code": plan.code(stage.name, settings, options), "tier": settings.tier, "tags": _tags(options),
+            "seed": seed, "experiment": stage.experiment}  # fmt: skip
     with tracking.stage(
-        stage.name,
-        plan.parameters(stage.name, options),
-        {name: plan.resolved(path) for name, path in inputs.items() if path},
-        outputs,
-        args.key or plan.key(stage.name, **options),
-        record=record,
-        state=plan.state,
-        options=options,
-        code=plan.code(stage.name, settings, options),
-        tier=settings.tier,
-        tags=_tags(options),
-        seed=seed,
-        experiment=stage.experiment,
+        stage.name, parameters, inputs, outputs, key, record=record, state=plan.state, options=options, **told
     ) as job:
         job.inputs["results"] = Path(args.results or plan.results)
         job.on_page = tuple(plan.on_page)
@@ -202,16 +206,8 @@ def _run_stage(args: argparse.Namespace) -> None:
 
 
 def _tags(options: dict[str, str]) -> dict[str, str]:
-    from .settings import SettingsError
-    from .workflow.plan import parse_run
-
-    try:
-        variant, seed = parse_run(options["run"])
-    except KeyError:
-        return {}
-    except SettingsError:
-        return {"variant": options["run"]}
-    return {"variant": variant, "seed": str(seed)}
+    variant, _, seed = options.get("run", "").partition("-seed")
+    return {name: value for name, value in (("variant", variant), ("seed", seed)) if value}
 
 
 def _config(args: argparse.Namespace) -> int:
@@ -240,20 +236,16 @@ def _rebuild_tracking(args: argparse.Namespace) -> None:
 
 
 def _clean_state(args: argparse.Namespace) -> None:
-    from .settings import load_settings
     from .workflow.housekeeping import clean_state
-    from .workflow.plan import Plan
 
-    removed, kept = clean_state(Plan(load_settings(*args.settings)))
+    removed, kept = clean_state(_plan(args))
     print(f"removed {len(removed)} state folders of other configurations, kept {len(kept)}")
 
 
 def _why(args: argparse.Namespace) -> None:
-    from .settings import load_settings
     from .workflow.housekeeping import differences
-    from .workflow.plan import Plan
 
-    lines = differences(Plan(load_settings(*args.settings)), Path(args.record))
+    lines = differences(_plan(args), Path(args.record))
     print("\n".join(lines) or "nothing has changed: this result is current")
 
 

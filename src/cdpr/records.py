@@ -72,3 +72,8 @@ def run_name(stage: str, options: Mapping[str, str]) -> str:
     """Name of a run in the index: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
     parts = [options[name] for name in ("run", "dataset") if name in options]
     return "/".join(parts if "run" in options else [stage, *parts])
+
+
+def record_files(results: Path) -> list[Path]:
+    """Every ``run.json`` below the results folder (where a job is at work, a folder of its own bears the name)."""
+    return sorted(path for path in results.rglob("*run.json") if path.is_file())

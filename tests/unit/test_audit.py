@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdpr.ledger.audit import audit_paper
-from cdpr.ledger.recompute import Facts, Recomputed, first, holds, span
+from cdpr.ledger.recompute import Recomputed, first, holds, span
 from cdpr.results.paper import PaperFactsError, facts_folder, read_paper
 
 PAPER = Path(__file__).resolve().parents[3] / "shared" / "paper" / "cdpr.tex"
@@ -102,7 +102,7 @@ def test_a_changed_figure_is_noticed(findings, folder):
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("id: batch,", "id: batches,", r"audit\.yaml: only here or only in ledger/checks\.py: batch, batches"),
+        ("id: prices,", "id: rates,", r"audit\.yaml: only here or only in ledger/checks\.py: prices, rates"),
         ("id: batch,", "id: batch, whatever: 1,", r"audit\.yaml: no list of statements: (.|\n)*whatever"),
         (
             "main:GPT-5.4:average.acc",
@@ -110,7 +110,9 @@ def test_a_changed_figure_is_noticed(findings, folder):
             r"results1: KeyError: 'main:GPT-9:average.acc'",
         ),
         ("within: '0.5'", "within: half", r"statement private.points: ValueError: .*half"),
-        ("id: batch,", "id: micro_batch,", r"only here or only in ledger/checks\.py: batch"),
+        ("id: prices,", "id: repeats,", r"only here or only in ledger/checks\.py: prices"),
+        ("holds: ['text:n_s',", "whole: ['text:n_s',", r"audit\.yaml: no list of statements: (.|\n)*whole"),
+        ("follows: [product,", "follows: [power,", r"statement batch: KeyError: 'power'"),
         ("each: [aen, aec]", "each: [aen, aen]", r"the same id twice: ablation\.rise\.aen"),
     ],
 )
@@ -133,7 +135,7 @@ def test_malformed_facts_name_file_and_line(folder):
 
 
 def test_calculations_are_exact_and_know_their_rounding():
-    facts = Facts(read_paper())
+    facts = read_paper()
     ours, without = facts["ablation:CDPR:aen"], facts["ablation:w/o lambda_test:aen"]
     assert ours.half == Fraction(1, 200) and ours.text == "2.10"
     assert facts["dynamic:CDPR:aec"] / facts["dynamic:Static diagnosis:aec"] == Fraction(3665, 39540)
@@ -147,7 +149,7 @@ def test_calculations_are_exact_and_know_their_rounding():
 
 
 def test_the_first_of_a_column_is_found_either_way():
-    column = Facts(read_paper()).column("aen", table="ablation")
+    column = read_paper().column("aen", table="ablation")
     assert first(column, "CDPR", "least").agrees and not first(column, "CDPR", "greatest").agrees
     assert first(column, "w/o R_proc", "least") == Recomputed(
         "3 of 5 (2.55)", False, "Before it: CDPR (2.1), w/o lambda_cost (2.2).", printed="1 of 5"

@@ -106,6 +106,23 @@ def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(c
         assert weight == pytest.approx(visits[key]) and weighted == pytest.approx(0, abs=1e-9)
 
 
+class Wordy(Spelt):
+    """Has two names for the blood count."""
+
+    def distribution(self, state, forced):
+        named = super().distribution(state, forced)
+        share = named.pop(CBC, 0.0) / 2
+        return named | {CBC: share, "REQUEST_TEST: Complete Blood Count": share}
+
+
+def test_an_alternative_is_trained_behind_the_very_words_that_it_answered(case):
+    ctx = context(Wordy(), comparators={"continuations": 8})
+    trajectories = group(ctx.environment, ctx.policy, case, n=8)
+    [found] = credited(AllActions, ctx, [trajectories])
+    behind = [trajectories[other.i].steps[other.t].turn.prompt_ids for other in found.alternatives]
+    assert any(behind) and [other.turn.prompt_ids for other in found.alternatives] == behind
+
+
 def test_a_reply_that_does_not_come_leaves_its_sample_out(case):
     ctx = context(comparators={"continuations": 6})
     trajectories = group(ctx.environment, ToyPolicy(), case)

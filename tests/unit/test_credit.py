@@ -114,9 +114,9 @@ def test_reward_is_the_advantage_over_the_candidates(case):
 
 
 def test_baselines_by_hand():
-    u, p = {"a": 1.0, "b": 0.0}, {"a": 0.75, "b": 0.25, "c": 0.5}
+    u, p = {"a": 1.0, "b": 0.0}, {"a": 0.6, "b": 0.2, "c": 0.2}
     assert baseline(u, p, "a") == 0.5
-    assert baseline(u, p, "a", "policy_weighted") == 0.75
+    assert baseline(u, p, "a", "policy_weighted") == pytest.approx(0.75)
     assert baseline(u, p, "a", "leave_one_out") == 0.0
     assert baseline({"a": 1.0}, p, "a", "leave_one_out") is None
 
@@ -216,14 +216,14 @@ def test_the_cache_saves_continuations_and_keeps_accumulating(case):
     trajectories = group(env, ToyPolicy(), case)
     first, second = score(made, trajectories), score(made, trajectories, 1)
     assert second.fresh < first.fresh and second.cached > 0
-    before = {key: len(entry.continuations) for key, entry in made.cache.entries.items()}
+    before = {key: len(entry.continuations) for key, entry in made.cache.items()}
     for iteration in range(2, 60):
         score(made, trajectories, iteration)
-    grown = {key: len(made.cache.entries[key].continuations) for key in before}
+    grown = {key: len(made.cache[key].continuations) for key in before}
     assert any(grown[key] > before[key] for key in before)
     assert max(grown.values()) <= made.credit.cache.per_state
     score(made, trajectories, 60, version=1)  # another continuation policy: nothing old is used
-    assert max(len(entry.continuations) for entry in made.cache.entries.values()) <= 4
+    assert max(len(entry.continuations) for entry in made.cache.values()) <= 4
 
 
 def test_eviction_costs_continuations_and_changes_no_value(case):
@@ -232,7 +232,7 @@ def test_eviction_costs_continuations_and_changes_no_value(case):
         _, env, made = process(select_all=True, cache={"capacity": capacity, "grow": 0})
         trajectories = group(env, ToyPolicy(), case)
         reports = [score(made, trajectories, iteration) for iteration in (0, 0, 0)]
-        assert len(made.cache.entries) <= capacity
+        assert len(made.cache) <= capacity
         found.append([report.process for report in reports])
         fresh.append(sum(report.fresh for report in reports))
     assert found[0] == found[1] and fresh[0] > fresh[1]

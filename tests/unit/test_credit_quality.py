@@ -34,7 +34,7 @@ def worked_up(case, truth=2000, **credit):
 
     async def run():
         groups = await sample_groups(settings, env, ToyPolicy(), [case])
-        return await with_truth(settings, env, ToyPolicy(), groups, lambda: None)
+        return await with_truth(settings, env, ToyPolicy(), groups)
 
     return settings, env, asyncio.run(run())
 

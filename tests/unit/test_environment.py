@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdpr.environment import (
+    WAVE,
     Agent,
     DiagnosticEnvironment,
     Effort,
@@ -22,9 +23,12 @@ from cdpr.environment import (
     parse_action,
     render_action,
     run_episode,
+    run_episodes,
 )
 from cdpr.environment.prompt import compact_presentation, compact_result
+from cdpr.environment.utility import utility
 from cdpr.settings import parse_settings
+from cdpr.settings.schema import Utility
 
 
 def environment(**changes) -> DiagnosticEnvironment:
@@ -114,6 +118,87 @@ def test_budget_is_never_exceeded_and_forces_a_diagnosis(case):
     state = walk(env, case, "REQUEST_TEST: CBC", "REQUEST_TEST: CT Abdomen and Pelvis")
     assert state.history[-1].observation.kind == "over_budget"
     assert state.spent_usd <= 100 and env.must_diagnose(state)
+
+
+def test_an_examination_in_two_spellings_is_given_and_charged_one_after_the_other(case):
+    twins = {
+        "key_pertinent_results_dict": {"Lipase": "30", "LIPASE": "35"},
+        "exam_cost_map": {"Lipase": 6, "LIPASE": 9},
+    }
+    state = walk(environment(), case.model_copy(update=twins), *["REQUEST_TEST: lipase"] * 3)
+    seen = [step.observation for step in state.history]
+    assert [(o.kind, o.text, o.charge_usd) for o in seen] == [
+        ("result", "30", 6),
+        ("result", "35", 9),
+        ("repeat", "35", 0),
+    ]
+
+
+@pytest.mark.parametrize("beyond", [0.0, 0.01])
+def test_a_budget_may_be_spent_to_the_cent(case, beyond):
+    env = environment(budget_usd=7.77 + 6.89 - beyond)
+    state = walk(env, case, "REQUEST_TEST: CBC", "REQUEST_TEST: Lipase")
+    assert (state.history[-1].observation.kind == "over_budget") is bool(beyond)
+    assert state.spent_usd == pytest.approx(7.77 if beyond else 14.66)
+
+
+@pytest.mark.parametrize(
+    ("tests", "counted"),
+    [
+        ({}, 1),
+        ({"count": "issued"}, 4),
+        ({"count_physical": True}, 3),
+        ({"count": "issued", "count_physical": True}, 6),
+    ],
+)
+def test_what_requests_cost_that_give_no_new_result(case, tests, counted):
+    """A repeat is free; one that is not available, refused for the budget, or cannot be parsed pays lambda_na."""
+    env = environment(budget_usd=100.0, tests=tests)
+    names = ("Abdominal exam", "Abdominal exam", "CBC", "CBC", "MRI Brain", "CT Abdomen and Pelvis")
+    state = walk(env, case, *(f"REQUEST_TEST: {name}" for name in names), "?")
+    assert [step.observation.kind for step in state.history] == [
+        "result", "repeat", "result", "repeat", "unavailable", "over_budget", "invalid"
+    ]  # fmt: skip
+    weights = Utility(lambda_test=0.05, lambda_cost=0.02, lambda_na=0.1, cost_unit_usd=10.0)
+    expected = 1 - 0.05 * counted - 0.02 * 0.777 - 0.1 * 3
+    assert utility(1, Effort.of(state.history), weights, env.settings.tests) == pytest.approx(expected)
+
+
+def test_a_forced_turn_that_requests_an_examination_is_an_invalid_reply_and_gives_nothing(case):
+    env = environment(max_turns=2)
+    trajectory = asyncio.run(run_episode(env, Script("REQUEST_TEST: CBC", "REQUEST_TEST: Lipase"), case, 0))
+    assert trajectory.forced and trajectory.diagnosis is None and not trajectory.correct
+    assert trajectory.effort() == Effort(issued=1, available=1, invalid=1, cost_usd=7.77)
+
+
+def test_a_long_result_keeps_its_ends_within_the_limit(case):
+    long = case.model_copy(update={"key_pertinent_results_dict": {"Lipase": "begin" + "x" * 500 + "end"}})
+    text = walk(environment(prompt={"max_observation_chars": 101}), long, "REQUEST_TEST: Lipase").history[0].observation
+    assert len(text.text) <= 101 and text.text.startswith("begin") and text.text.endswith("end")
+
+
+def test_every_turn_of_every_case_has_its_own_seed_and_every_case_its_place(case):
+    class Seeds(Agent):
+        def __init__(self):
+            self.seen = []
+
+        async def act(self, state, forced, seed):
+            self.seen.append(seed)
+            return Turn("FINAL_DIAGNOSIS: Sepsis" if len(state.history) == 2 else "REQUEST_TEST: CBC")
+
+    agent, cases = Seeds(), [case.model_copy(update={"note_id": f"T-{k}"}) for k in range(WAVE + 3)]
+    done = asyncio.run(run_episodes(environment(), agent, cases, 0))
+    assert [trajectory.case.note_id for trajectory in done] == [record.note_id for record in cases]
+    assert len(set(agent.seen)) == len(agent.seen) == 3 * len(cases)
+
+
+def test_an_agent_without_limits_is_never_forced(case):
+    class Tireless(Script):
+        unlimited_turns = True
+
+    lines = ["REQUEST_TEST: CT Abdomen and Pelvis"] * 12 + ["FINAL_DIAGNOSIS: Sepsis"]
+    trajectory = asyncio.run(run_episode(environment(budget_usd=1.0), Tireless(*lines), case, 0))
+    assert len(trajectory.steps) == 13 and not trajectory.forced
 
 
 @pytest.mark.parametrize(("forced_turn", "turns"), [("within", 8), ("extra", 9)])

@@ -68,7 +68,7 @@ def test_help_with_notes_in_free_form_reaches_the_records(tmp_path, monkeypatch)
         def tags(self):
             return {"host": "here"}
 
-    monkeypatch.setattr("cdpr.ingest.structurer.Structurer", Gout)
+    monkeypatch.setattr("cdpr.ingest.structurer.NoteStructurer", Gout)
     helped = settings(mimic_iv={"path": "real", "structurer": {"model": "m"}}, train_cases=9)
     tags = {}
     records, attrition = ingest("mimic_iv", helped, write_mimic(tmp_path), tags=tags)

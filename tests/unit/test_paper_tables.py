@@ -273,11 +273,11 @@ def test_a_digest_chooses_the_case_and_every_run_is_told(results, tmp_path):
     write_records(tmp_path / "a.jsonl", cases)
     write_records(tmp_path / "b.jsonl", cases[::-1])
     samples = [sample_case.choose_case(SETTINGS, tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
-    assert samples[0] == samples[1] and samples[0].among == CASES and samples[0].case.split == "test"
+    assert samples[0] == samples[1] and samples[0][1] == CASES and samples[0][0].split == "test"
     seeds = [parse_settings({"evaluation": {"seed": seed}}) for seed in range(8)]
-    assert len({sample_case.choose_case(s, tmp_path / "a.jsonl").case.note_id for s in seeds}) > 3
+    assert len({sample_case.choose_case(s, tmp_path / "a.jsonl")[0].note_id for s in seeds}) > 3
 
-    chosen = samples[0].case.note_id
+    chosen = samples[0][0].note_id
     path = results / "evaluations/warm_start/mimic_iv.jsonl"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if chosen not in line))
     made = texts(sample_case.write_sample_case, results, tmp_path / "t", SETTINGS, cases=tmp_path / "a.jsonl")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 import shutil
@@ -24,7 +25,7 @@ from cdpr.report.training_efficiency import plot_training_efficiency
 from cdpr.results import methods
 from cdpr.results.curves import CurveError, diverged_at, read_curves
 from cdpr.results.methods import main_methods, trained
-from cdpr.results.paper import read_main_results
+from cdpr.results.paper import read_paper
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.table import Cell, Column, Row, Table, escape, marks, to_csv, to_latex, to_markdown
 from cdpr.settings import parse_settings, shown
@@ -157,12 +158,11 @@ def test_paper_figures_stand_apart(made):
 
 
 def test_paper_facts_are_whole():
-    rows = read_main_results()
-    assert len(rows) == 18
-    for at in (row.figures for row in rows.values()):
-        for name in ("acc", "aen", "aec"):
-            mean = np.mean([at[d][name] for d in CASES])
-            assert at["average"][name] == pytest.approx(mean, abs=0.0051)
+    facts = read_paper()
+    assert len(facts.rows()) == 18
+    for row, name in itertools.product(facts.rows(), ("acc", "aen", "aec")):
+        mean = np.mean([float(facts[f"main:{row}:{dataset}.{name}"]) for dataset in CASES])
+        assert float(facts[f"main:{row}:average.{name}"]) == pytest.approx(mean, abs=0.0051)
 
 
 def test_marks_are_among_learned_rows(made):

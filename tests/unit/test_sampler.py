@@ -244,7 +244,7 @@ def test_one_rich_prompt_does_not_widen_the_others(sampler, monkeypatch):
     monkeypatch.setattr(Branches, "advance", lambda b, parent: (advance(b, parent), places.append(len(b.keys[0]))))
     wave = [Request((5, 6, 7), tuple(range(900)), Sampling(4), 0)]
     sampler.sample_batch(wave + [Request((8, i), (0,), Sampling(4), i) for i in range(4, 304)])
-    assert max(places) <= 4 * sampler._decoder.limits.rows
+    assert max(places) <= 4 * sampler._decoder.rows
 
 
 def test_batch_and_prefix_cache_do_not_change_the_draws(model, folder):

@@ -138,16 +138,19 @@ def test_a_job_waits_for_one_that_a_killed_workflow_left_behind(tmp_path):
     import sys
 
     code = (
-        "import sys, time; sys.path.insert(0, sys.argv[2])\n"
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from pathlib import Path\n"
         "from cdpr.tracking import stage\n"
         "with stage('s', {}, {}, {'o': Path(sys.argv[1]) / 'o'}, 'k', record=Path(sys.argv[1]) / 'run.json',\n"
         "           state=Path(sys.argv[1]) / 'state') as job:\n"
-        "    print('in', flush=True); time.sleep(float(sys.argv[3])); job.out['o'].write_text(sys.argv[3])\n"
+        "    print('in', flush=True); sys.stdin.read(); job.out['o'].write_text(sys.argv[3])\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path), "src"]
-    first = subprocess.Popen([*command, "1.0"], stdout=subprocess.PIPE, text=True)
+    first = subprocess.Popen([*command, "first"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert first.stdout.readline() == "in\n"
-    second = subprocess.run([*command, "0.0"], capture_output=True, text=True, check=True)
-    assert "waiting for its end" in second.stdout and first.wait() == 0
-    assert (tmp_path / "o").read_text() == "0.0"
+    second = subprocess.Popen([*command, "second"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert "waiting for its end" in second.stdout.readline()
+    first.communicate()
+    second.communicate()
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert (tmp_path / "o").read_text() == "second"

@@ -112,10 +112,10 @@ def test_the_schedule_is_the_order_of_the_torch_trainer(taught, tmp_path):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.verl
 def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path, name):
     """The real agent-loop worker, our loop and our group hook: trajectories, rewards, advantages, over two iterations
     (the second reads the rollout cache)."""
-    pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
     from verl.trainer.ppo import core_algos
 
     from cdpr.training.verl.hooks.advantage import given, given_rewards
@@ -178,8 +178,8 @@ def session_rows(session, iteration):
     return [row for j in range(len(rows)) if (row := rows[j])["iteration"] == iteration]
 
 
+@pytest.mark.verl
 def test_validation_is_greedy_and_the_same(taught, tmp_path):
-    pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
     session = session_of(taught, tmp_path)
     expected = Trainer(session.run).validate()
     [output], finished = local_worker(session)(0, "validation")
@@ -188,8 +188,8 @@ def test_validation_is_greedy_and_the_same(taught, tmp_path):
     assert not finished.advantages and output.reward_score == expected["validation/accuracy"]
 
 
+@pytest.mark.verl
 def test_a_failed_episode_is_seen_and_its_group_teaches_nothing(taught, tmp_path):
-    pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
 
     class Broken(LocalServer):
         calls = 0
@@ -240,9 +240,9 @@ def algorithm_of(session: Session, client):
     return algorithm(session.context(client))
 
 
+@pytest.mark.verl
 def test_continuations_do_not_wait_for_the_last_episode(taught, tmp_path):
     """Episodes of one group are held back until the frozen server has been asked for another's continuations."""
-    pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason="verl is not installed")
     asked = asyncio.Event()
 
     class Frozen(LocalServer):
@@ -384,9 +384,9 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
     assert memory_plan(paper(tmp_path)).model.parameters == pytest.approx(4.02e9, rel=0.01)
 
 
+@pytest.mark.verl
 def test_a_batch_is_in_the_order_of_the_schedule(tmp_path, monkeypatch):
     """Whichever episode ends first: sums of floats, and what shares a mini-batch, depend on the order."""
-    pytest.importorskip("verl", reason="verl is not installed")
     import transfer_queue as tq
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
     from verl.utils.import_utils import load_extern_type
@@ -489,7 +489,6 @@ def train_with_verl(taught, folder, steps: int, algorithm: str = "cdpr") -> list
 @pytest.mark.verl
 def test_the_real_trainer_takes_the_step_of_the_torch_trainer_on_further_replies_too(taught, tmp_path):
     """All-actions credit: rows beside the trajectories, weights in the loss, one optimiser step a batch."""
-    pytest.importorskip("verl", reason="verl is not installed")
     _, row = train_with_verl(taught, tmp_path, 1, "all_actions")
     plan = {"algorithm": "all_actions", "steps": 1, "learning_rate": 1e-3}
     settings = canonical(parse_settings(merge(SMALL, {"training": plan})), Settings())
@@ -503,7 +502,6 @@ def test_the_real_trainer_takes_the_step_of_the_torch_trainer_on_further_replies
 @pytest.mark.verl
 def test_the_real_trainer_trains_resumes_and_hands_over(taught, tmp_path):
     """Two steps and a checkpoint, then a third after a restart, then a policy that the torch sampler takes."""
-    pytest.importorskip("verl", reason="verl is not installed")
     policy, credit = tmp_path / "policy", tmp_path / "credit.jsonl.gz"
     first, both = (train_with_verl(taught, tmp_path, steps) for steps in (2, 3))
     assert [row["step"] for row in first] == [0, 1, 2] and [row["step"] for row in both] == [0, 1, 2, 3]

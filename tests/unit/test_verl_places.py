@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import subprocess
 import sys
@@ -109,9 +108,11 @@ def test_vllm_is_told_what_the_plan_was_made_with(tmp_path):
         check(parse_settings(both))
 
 
+@pytest.mark.verl
 def test_an_adapter_becomes_part_of_the_weights(tmp_path):
     """As verl's merger leaves it: initial weights, the adapter beside them, its scale untold."""
-    peft = pytest.importorskip("peft", reason="verl is not installed")
+    import peft
+
     from cdpr.training.verl.hand_over import fold_adapter
 
     tiny = settings_with("vllm").policy.tiny
@@ -176,8 +177,6 @@ print("no address is left" if "RAY_ADDRESS" not in os.environ else os.environ["R
 
 @pytest.mark.verl
 def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("verl is not installed")
     (tmp_path / "srun").write_text(SRUN)
     (tmp_path / "squeue").write_text("#!/bin/sh\necho 2\n")
     for name in ("srun", "squeue"):
@@ -200,8 +199,8 @@ def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path / "srun") in (p.info["cmdline"] or [])]
 
 
+@pytest.mark.verl
 def test_the_worker_asks_a_local_frozen_server_from_the_first_machine(tmp_path):
-    pytest.importorskip("verl", reason="verl is not installed")
     from omegaconf import OmegaConf
 
     from cdpr.training.verl.hooks.worker import GroupManager

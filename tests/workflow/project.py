@@ -24,7 +24,7 @@ class Project:
             else:
                 shutil.copy(source, folder / part)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "PYTEST"))}
-        self.environment = {**kept, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        self.environment = {**kept, "PYTHONPATH": str(folder / "src")}
 
     def command(self, *arguments: str, overlay: str = "ci") -> list[str]:
         snakemake = [sys.executable, "-m", "snakemake", *arguments, "--configfile", f"config/{overlay}.yaml"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import re
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from ..environment import Agent
 from ..llm import ModelSpec
@@ -16,15 +16,6 @@ from ..llm.spec import module_of
 from ..settings import AgentEntry, Settings, SettingsError
 
 _TRAINED = re.compile(r".+-seed\d+")
-
-
-class RegisteredAgent(Agent, Protocol):
-    """What ``acts`` names: an agent that can be made from settings."""
-
-    @classmethod
-    def build(cls, settings: Settings, spec: ModelSpec | None, temperature: float, dataset: str) -> RegisteredAgent:
-        """The agent, its model (None: it has none) opened; see :func:`build_agent`."""
-        ...
 
 
 def agent_entry(settings: Settings, run: str) -> AgentEntry:
@@ -40,9 +31,10 @@ def agent_entry(settings: Settings, run: str) -> AgentEntry:
     return settings.agents[run]
 
 
-def agent_class(entry: AgentEntry) -> type[RegisteredAgent]:
-    """The class that ``acts`` names; its attributes tell how it is evaluated. Raises SettingsError where there is
-    none of that name."""
+def agent_class(entry: AgentEntry) -> Any:
+    """The class that ``acts`` names: an :class:`~cdpr.environment.Agent` whose attributes tell how it is evaluated, and
+    whose class method ``build(settings, spec, temperature, dataset)`` makes it, the model of ``spec`` (None: it has
+    none) opened. Raises SettingsError where there is none of that name."""
     module, _, name = entry.acts.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -72,7 +64,7 @@ def model_spec(
 
 def build_agent(
     settings: Settings, run: str, policy: Path | None, temperature: float, dataset: str, *, credentialed: bool = True
-) -> RegisteredAgent:
+) -> Agent:
     """The agent of a run, its model opened; ``temperature`` 0 decodes greedily.
 
     ``dataset`` names the hospital that reference policies know. ``credentialed`` says whether cases stand under a data

@@ -1,7 +1,5 @@
 """The clinicians whose workups the tiny policy first imitates: they know medicine, and have habits."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

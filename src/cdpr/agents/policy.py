@@ -32,7 +32,6 @@ class PolicyAgent(Policy):
         return cls(model, prompts, settings.policy, temperature)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """One reply."""
         return (await self.sample(state, (0,), forced, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:

@@ -104,7 +104,6 @@ class ZeroTest(ReferenceAgent):
     """Diagnoses the likeliest disease at once."""
 
     def choose(self, state: State, seed: int) -> int | None:
-        """Nothing."""
         return None
 
 
@@ -114,7 +113,6 @@ class AllTests(ReferenceAgent):
     unlimited_turns = True
 
     def choose(self, state: State, seed: int) -> int | None:
-        """The next one in the model's order."""
         left = np.flatnonzero(~self.asked(state))
         return int(left[0]) if left.size else None
 
@@ -125,7 +123,6 @@ class RandomTests(ReferenceAgent):
     limit = 3
 
     def choose(self, state: State, seed: int) -> int | None:
-        """One of those not asked for yet, each with equal chance."""
         if self.requests(state) >= self.limit:
             return None
         left = np.flatnonzero(~self.asked(state) & ~self.physical)
@@ -138,7 +135,6 @@ class CheapestFirst(ReferenceAgent):
     confidence = 0.8
 
     def choose(self, state: State, seed: int) -> int | None:
-        """The cheapest of those not asked for yet."""
         if self.posterior(state).max() >= self.confidence:
             return None
         left = np.flatnonzero(~self.asked(state) & ~self.physical)
@@ -161,6 +157,5 @@ class ValueOfInformation(ReferenceAgent):
         return charge, u.lambda_na + (u.lambda_test if self.tests.count == "issued" else 0.0)
 
     def choose(self, state: State, seed: int) -> int | None:
-        """The best one, if it is worth its price."""
         gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.asked(state))
         return int(gain.argmax()) if gain.max() > _NEGLIGIBLE else None

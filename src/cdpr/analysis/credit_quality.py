@@ -53,29 +53,26 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
     environment = DiagnosticEnvironment(settings.environment)
     plan = settings.analysis
     groups = await sample_groups(settings, environment, policy, cases)
-    with tqdm(total=len(cases), desc="true advantages", unit="case", mininterval=5) as bar:
-        workups = await with_truth(settings, environment, policy, groups, bar.update)
+    workups = await with_truth(settings, environment, policy, groups)
     seeds = [derive_seed(plan.seed, "replicate", r) for r in range(plan.replicates)]
-    settled = len(set(sweeps(settings.credit).values())) + len(VINE_CONTINUATIONS)
     found = []
-    with tqdm(total=len(seeds) * settled, desc="estimates", mininterval=5) as bar:
-        for seed in seeds:
-            found.append(await Estimators(settings, environment, policy, workups, seed).replicate(bar.update))
-            gc.collect()
-    return {**_basis(workups), "cases": len(cases), "truth": plan.truth, "replicates": plan.replicates,
-            "seed": plan.seed, "replicate_seeds": seeds, "rows": list(_rows(settings, found, workups))}  # fmt: skip
-
-
-def _basis(workups: Workups) -> dict[str, Any]:
-    """Size and spread of the truth, in units of utility."""
+    for seed in tqdm(seeds, desc="estimates", unit="replicate"):
+        found.append(await Estimators(settings, environment, policy, workups, seed).replicate())
+        gc.collect()
     return {
         "decisions": len(workups.decisions),
         "diagnoses": int(workups.ends.sum()),
-        "states": workups.states,
+        "states": len({groups[g][i].states[t].key for g, i, t in workups.decisions}),
         "truth_rms": float((workups.advantage**2).mean() ** 0.5),
         "truth_error_mean": float(workups.error.mean()),
         "truth_error_max": float(workups.error.max()),
         "known_signs": int((np.abs(workups.advantage) > 2 * workups.error).sum()),
+        "cases": len(cases),
+        "truth": plan.truth,
+        "replicates": plan.replicates,
+        "seed": plan.seed,
+        "replicate_seeds": seeds,
+        "rows": list(_rows(settings, found, workups)),
     }
 
 

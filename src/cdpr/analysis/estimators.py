@@ -14,7 +14,7 @@ from ..credit.vine import group_advantages, state_values
 from ..environment import DiagnosticEnvironment, State, Turn
 from ..settings import Settings
 from ..settings.credit import Credit
-from .workups import Advance, Workups, worth_of
+from .workups import Workups, worth_of
 
 SWEEPS = {
     "samples": (2, 4, 8, 16),
@@ -81,16 +81,14 @@ class Estimators:
     workups: Workups
     seed: int
 
-    async def replicate(self, advance: Advance) -> Replicate:
-        """Every estimate once, from a policy that remembers; ``advance`` is called after each."""
+    async def replicate(self) -> Replicate:
+        """Every estimate once, from a policy that remembers."""
         remembering = replace(self, policy=Remembering(self.policy))
         found: Replicate = {}
         for credit in dict.fromkeys(sweeps(self.settings.credit).values()):
             found[credit] = await remembering.cdpr(credit)
-            advance()
         for count in VINE_CONTINUATIONS:
             found[count] = await remembering.vineppo(count)
-            advance()
         return found
 
     async def cdpr(self, credit: Credit) -> Estimate:

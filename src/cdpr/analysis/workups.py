@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from tqdm import tqdm
 
 from ..cases import CaseRecord
 from ..credit.rollouts import Draws
@@ -17,7 +18,6 @@ from ..environment.utility import Worth, utility
 from ..seeding import derive_seed
 from ..settings import Settings
 
-Advance = Callable[[], object]
 Group = Sequence[Trajectory]
 
 
@@ -36,11 +36,6 @@ class Workups:
     def of(self, values: Sequence[Sequence[Sequence[float | None]]]) -> np.ndarray:
         """One number per decision from lists by group, trajectory and decision; None counts as 0, as in training."""
         return np.array([values[g][i][t] or 0.0 for g, i, t in self.decisions])
-
-    @property
-    def states(self) -> int:
-        """Distinct states in which a decision was made."""
-        return len({self.groups[g][i].states[t].key for g, i, t in self.decisions})
 
 
 def worth_of(settings: Settings) -> Worth:
@@ -61,19 +56,17 @@ async def sample_groups(
 
 
 async def with_truth(
-    settings: Settings, environment: DiagnosticEnvironment, policy: Policy, groups: Sequence[Group], advance: Advance
+    settings: Settings, environment: DiagnosticEnvironment, policy: Policy, groups: Sequence[Group]
 ) -> Workups:
-    """Groups with true advantages from ``analysis.truth`` whole continuations of every state; ``advance`` is called
-    after each group."""
+    """Groups with true advantages from ``analysis.truth`` whole continuations of every state."""
     rows = []
-    for g, group in enumerate(groups):
+    for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
         draws = Draws(environment, policy, derive_seed(settings.analysis.seed, "truth"), ("truth",))
         found = await true_advantages(draws, group, settings.analysis.truth, worth_of(settings))
         for i, (trajectory, (means, errors)) in enumerate(zip(group, found, strict=True)):
             for t in range(len(trajectory.steps) - trajectory.forced):
                 ends = trajectory.steps[t].observation.kind == "end"
                 rows.append(((g, i, t), means[t], errors[t], ends))
-        advance()
     decisions, *columns = zip(*rows, strict=True)
     return Workups(groups, decisions, *map(np.array, columns))
 

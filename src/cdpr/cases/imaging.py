@@ -1,8 +1,9 @@
 """Names of imaging examinations in any word order: ``CT HEAD W/ & W/O CONTRAST``, ``X-ray of the left knee``."""
 
-from __future__ import annotations
-
 import re
+from importlib import resources
+
+import yaml
 
 from .vocabulary import normalise
 
@@ -13,34 +14,10 @@ _CONTRAST = (
     ("without", re.compile(rf"\b({_WITHOUT}|non|no){_AGENT}|\bnoncontrast\b")),
     ("with", re.compile(rf"\b{_WITH}{_AGENT}|\b(contrast enhanced|post contrast)\b")),
 )
-_PHRASES = (
-    (re.compile(r"\b(x ray|xr|radiographs?|radiography|plain films?|films?)\b"), "xray"),
-    (re.compile(r"\bx rays\b|\bxrays\b"), "xray"),
-    (re.compile(r"\b(u s|us|usg|sonogra(m|phy)|ultrasonography)\b"), "ultrasound"),
-    (re.compile(r"\bcta\b"), "ct angiography"),
-    (re.compile(r"\bmra\b"), "mri angiography"),
-    (re.compile(r"\b(magnetic resonance( imaging)?|mr)\b"), "mri"),
-    (re.compile(r"\b(computed tomography|cat)\b"), "ct"),
-    (re.compile(r"\bc ?spine\b"), "cervical spine"),
-    (re.compile(r"\bt ?spine\b"), "thoracic spine"),
-    (re.compile(r"\bl ?s? ?spine\b"), "lumbar spine"),
-    (re.compile(r"\btib fib\b"), "tibia fibula"),
-    (re.compile(r"\bup ext(remity)?\b"), "upper extremity"),
-    (re.compile(r"\b(low|lwr) ext(remity)?\b"), "lower extremity"),
-)
-_WORDS = {
-    "abd": "abdomen", "abdominal": "abdomen", "pelvic": "pelvis", "brain": "head", "cranial": "head", "thorax": "chest",
-    "ext": "extremity", "extremities": "extremity", "cardiac": "heart", "knees": "knee", "hips": "hip", "hands": "hand",
-    "feet": "foot", "orbit": "orbits", "angiogram": "angiography", "lumbosacral": "lumbar", "facial": "sinus",
-}  # fmt: skip
-_VIEWS = frozenset(("ap", "pa", "lat", "lateral", "obl", "oblique", "mortise", "axillary", "view", "views", "frontal"))
-_SIDES = frozenset(("left", "right", "lt", "rt"))
-_NUMBERS = frozenset(("1", "2", "3", "4", "5", "min", "or", "more"))
-_FILLERS = frozenset(
-    ("a", "an", "the", "of", "and", "scan", "port", "portable", "non", "trauma", "nontrauma", "neutral", "recons")
-)
-_NOISE = _VIEWS | _SIDES | _NUMBERS | _FILLERS
-_MODALITIES = frozenset(("ct", "mri", "xray", "ultrasound", "angiography"))
+_TABLE = yaml.safe_load(resources.files(__package__).joinpath("data", "imaging.yaml").read_text(encoding="utf-8"))
+_PHRASES = {word: re.compile(rf"\b({said})\b") for word, said in _TABLE["phrases"].items()}
+_MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
+_NOISE = _VIEWS.union(_TABLE["noise"])
 
 
 def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
@@ -53,10 +30,10 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
         if pattern.search(text):
             text, contrast = pattern.sub(" ", text), said
             break
-    for pattern, word in _PHRASES:
+    for word, pattern in _PHRASES.items():
         text = pattern.sub(word, text)
     tokens = text.split()
-    words = frozenset(_WORDS.get(token, token) for token in tokens if token not in _NOISE)
+    words = frozenset(_TABLE["words"].get(token, token) for token in tokens if token not in _NOISE)
     if not words & _MODALITIES and _VIEWS.intersection(tokens):
         words |= {"xray"}
     return (words, contrast) if words & _MODALITIES and words - _MODALITIES else None

@@ -1,7 +1,5 @@
 """Records on disk: one JSON object a line, every error with file, line and field."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

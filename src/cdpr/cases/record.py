@@ -1,8 +1,6 @@
 """The unified record (paper, appendix "Unified data format") that every room below reads."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -57,7 +55,7 @@ class CaseRecord(BaseModel):
         return prices
 
     @model_validator(mode="after")
-    def _prices_cover_the_results(self) -> CaseRecord:
+    def _prices_cover_the_results(self) -> Self:
         if self.exam_cost_map and set(self.exam_cost_map) != set(self.key_pertinent_results_dict):
             odd = sorted(set(self.exam_cost_map) ^ set(self.key_pertinent_results_dict))
             raise ValueError(f"exam_cost_map and key_pertinent_results_dict differ in {odd[:3]}")

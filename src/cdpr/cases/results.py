@@ -6,8 +6,6 @@ leaves empty are absent. Plain lists as other hospitals print them, ``Serum sodi
 too.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Splitting by patient: no patient stands on two sides."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Names of examinations and diagnoses, with their aliases: the shared vocabulary of all rooms."""
 
-from __future__ import annotations
-
 import functools
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """What ordering an examination costs now (paper, appendix "Unified examination cost")."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from ..cases import CaseRecord

@@ -1,8 +1,5 @@
 """The catalogue made from the fee schedules: ``examination_codes.csv`` says which code an examination has."""
 
-from __future__ import annotations
-
-import csv
 import hashlib
 import json
 import shutil
@@ -10,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ..files import write_text
+from ..files import write_csv, write_text
 from ..job import Job
 from ..settings import Settings
 from ..settings.data import FeeSchedules
@@ -82,28 +79,22 @@ def write_catalogue(
     An examination keeps the rate of ``before`` (default: none) when its schedule is not given, or has no rate for
     its code. Raises CatalogueError for one that then has no rate at all.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     kept: list[str] = []
-    with (folder / "catalogue.csv").open("w", encoding="utf-8", newline="") as out:
-        table = csv.writer(out, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for coded in examination_codes():
-            schedule = schedules.get(coded.schedule)
-            usd = schedule.rate(coded.hcpcs) if schedule else None
-            if schedule and usd is not None:
-                price: Price | None = Price(
-                    coded.examination, coded.hcpcs, usd, schedule.source, schedule.year, coded.billing_group or None,
-                    "name", schedule.locality, coded.confidence,
-                )  # fmt: skip
-            else:
-                price = (before or {}).get(coded.examination)
-                kept.append(coded.examination)
-            if price is None:
-                raise CatalogueError(f"{coded.examination}: the {coded.schedule} has no rate for {coded.hcpcs}")
-            table.writerow(
-                (price.examination, price.hcpcs, f"{price.usd:.2f}", price.source, price.year, price.locality,
-                 price.group or "", price.confidence)
+    rows: list[dict[str, object]] = []
+    for coded in examination_codes():
+        schedule, price = schedules.get(coded.schedule), (before or {}).get(coded.examination)
+        usd = schedule.rate(coded.hcpcs) if schedule else None
+        if schedule and usd is not None:
+            price = Price(
+                coded.examination, coded.hcpcs, usd, schedule.source, schedule.year, coded.billing_group,
+                "name", schedule.locality, coded.confidence,
             )  # fmt: skip
+        else:
+            kept.append(coded.examination)
+        if price is None:
+            raise CatalogueError(f"{coded.examination}: the {coded.schedule} has no rate for {coded.hcpcs}")
+        rows.append(vars(price) | {"rate_usd": f"{price.usd:.2f}", "billing_group": price.group})
+    write_csv(folder / "catalogue.csv", COLUMNS, [{name: row[name] for name in COLUMNS} for row in rows])
     for name in TABLES[1:]:
         if (shipped_folder() / name).resolve() != (folder / name).resolve():
             shutil.copyfile(shipped_folder() / name, folder / name)

@@ -6,12 +6,10 @@ of a panel; ``spellings.csv`` holds further names; ``paper_prices.csv`` the pric
 (appendix, "Unified data format").
 """
 
-from __future__ import annotations
-
 import functools
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -54,26 +52,43 @@ class Price:
     confidence: str = ""
 
 
+@dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Lookup from any spelling of an examination to its :class:`Price`."""
+    """Lookup from any spelling of an examination to its :class:`Price`.
 
-    def __init__(
-        self,
-        prices: Mapping[str, Price],
-        analytes: Mapping[str, str],
-        paper: Mapping[str, float],
-        spellings: Mapping[str, str] | None = None,
-        overrides: Mapping[str, Price] | None = None,
-    ):
-        """``prices`` and ``paper`` by general name; ``analytes`` and ``spellings`` from another name to a general one;
-        ``overrides`` by normalised name (see :mod:`.overrides`)."""
-        self.prices, self.paper = dict(prices), dict(paper)
-        self.analytes, self.spellings, self.overrides = dict(analytes), dict(spellings or {}), dict(overrides or {})
-        self._by_name = {normalise(name): price for name, price in prices.items()}
-        self._by_spelling = {normalise(name): prices[general] for name, general in self.spellings.items()}
-        self._parent_of = {normalise(member): prices[parent] for member, parent in analytes.items()}
-        self._by_words = _by_words(prices, self.spellings)
-        self._remembered = functools.lru_cache(maxsize=1 << 16)(self._find)
+    ``prices`` and ``paper`` by general name; ``analytes`` and ``spellings`` from another name to a general one;
+    ``overrides`` by normalised name (see :mod:`.overrides`).
+    """
+
+    prices: Mapping[str, Price]
+    analytes: Mapping[str, str]
+    paper: Mapping[str, float]
+    spellings: Mapping[str, str]
+    overrides: Mapping[str, Price] = field(default_factory=dict)
+
+    @functools.cached_property
+    def _known(self) -> dict[str, Price]:
+        found: dict[str, Price] = {}
+        own = {name: name for name in self.prices}
+        for how, names in ("analyte", self.analytes), ("alias", self.spellings), ("name", own):
+            found |= {normalise(name): replace(self.prices[general], how=how) for name, general in names.items()}
+        return found
+
+    @functools.cached_property
+    def _by_words(self) -> dict[tuple[frozenset[str], str], Price]:
+        """Imaging rows by their words; the catalogue's own names come before other spellings."""
+        terms, found = examinations().terms, {}
+        names = [(name, name) for name in self.prices] + list(self.spellings.items())
+        names += [(alias, name) for name in self.prices if name in terms for alias in terms[name].aliases]
+        for name, general in names:
+            key = imaging_words(name)
+            if key is not None and not (key[1] and name not in self.prices):
+                found.setdefault(key, self.prices[general])
+        return found
+
+    @functools.cached_property
+    def _remembered(self) -> Callable[[str], Price | None]:
+        return functools.lru_cache(maxsize=1 << 16)(self._find)
 
     def find(self, exam_key: str) -> Price | None:
         """The price of an examination by name, spelling or membership; None when nothing maps.
@@ -112,13 +127,7 @@ class Catalogue:
         term = examinations().find(plain)
         if term is not None and term.name in self.prices:
             return replace(self.prices[term.name], how="name" if normalise(term.name) == plain else "alias")
-        if plain in self._by_name:
-            return self._by_name[plain]
-        if plain in self._by_spelling:
-            return replace(self._by_spelling[plain], how="alias")
-        if plain in self._parent_of:
-            return replace(self._parent_of[plain], how="analyte")
-        return None
+        return self._known.get(plain)
 
     def _without_aside(self, name: str, remark: str) -> Price | None:
         if not _names_specimen(remark) or _ANY_SPECIMEN.search(name):
@@ -147,25 +156,17 @@ def _plainer(name: str) -> Iterator[str]:
         names.append(name[: aside.start()])
     for spelling in names:
         for plain in (spelling, _SIDE.sub(" ", spelling)):
-            term = examinations().find(plain)
-            yield normalise(term.name if term is not None else plain)
+            yield normalise(general_name(plain))
+
+
+def general_name(name: str) -> str:
+    """The vocabulary's name for a spelling, or the spelling itself where it has none."""
+    term = examinations().find(name)
+    return name if term is None else term.name
 
 
 def _names_specimen(remark: str) -> bool:
     return any(specimen in remark for specimen in _SPECIMENS)
-
-
-def _by_words(prices: Mapping[str, Price], spellings: Mapping[str, str]) -> dict[tuple[frozenset[str], str], Price]:
-    """Imaging rows by their words; the catalogue's own names come before other spellings."""
-    terms = examinations().terms
-    found: dict[tuple[frozenset[str], str], Price] = {}
-    names = [(name, name) for name in prices] + list(spellings.items())
-    names += [(alias, name) for name in prices if name in terms for alias in terms[name].aliases]
-    for name, general in names:
-        key = imaging_words(name)
-        if key is not None and not (key[1] and name not in prices):
-            found.setdefault(key, prices[general])
-    return found
 
 
 def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
@@ -190,18 +191,28 @@ def load_catalogue(folder: str | Path | None = None) -> Catalogue:
     return _shipped() if folder is None else _read(Path(folder))
 
 
-def shipped_folder() -> Path:
-    """Where the shipped tables lie."""
-    return Path(str(resources.files(__package__)))
-
-
 @functools.cache
 def _shipped() -> Catalogue:
     return _read(shipped_folder())
 
 
+def shipped_folder() -> Path:
+    """Where the shipped tables lie."""
+    return Path(str(resources.files(__package__)))
+
+
 def _read(folder: Path) -> Catalogue:
-    prices = _read_prices(folder / "catalogue.csv")
+    prices: dict[str, Price] = {}
+    for where, row in read_table(folder / "catalogue.csv", COLUMNS):
+        name, usd = row["examination"], amount(where, "rate_usd", row["rate_usd"])
+        if name in prices:
+            raise CatalogueError(f"{where}: field 'examination': {name!r} stands twice")
+        if row["confidence"] not in CONFIDENCES:
+            raise CatalogueError(f"{where}: field 'confidence': expected one of {', '.join(CONFIDENCES)}")
+        prices[name] = Price(
+            name, row["hcpcs"], usd, row["source"], row["year"], row["billing_group"] or None, "name", row["locality"],
+            row["confidence"],
+        )  # fmt: skip
     analytes = {}
     for where, row in _naming(folder / "billing_groups.csv", "parent", prices, "member", "billing_group"):
         parent = prices[row["parent"]]
@@ -211,29 +222,14 @@ def _read(folder: Path) -> Catalogue:
     spellings = _naming(folder / "spellings.csv", "examination", prices, "spelling")
     paper = _naming(folder / "paper_prices.csv", "examination", prices, "price_usd")
     return Catalogue(
-        prices, analytes, spellings={row["spelling"]: row["examination"] for _, row in spellings},
-        paper={row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper},
+        prices, analytes, {row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper},
+        {row["spelling"]: row["examination"] for _, row in spellings},
     )  # fmt: skip
 
 
-def _read_prices(path: Path) -> dict[str, Price]:
-    prices: dict[str, Price] = {}
-    for where, row in read_table(path, COLUMNS):
-        name = row["examination"]
-        if name in prices:
-            raise CatalogueError(f"{where}: field 'examination': {name!r} stands twice")
-        if row["confidence"] not in CONFIDENCES:
-            raise CatalogueError(f"{where}: field 'confidence': expected one of {', '.join(CONFIDENCES)}")
-        usd, group = amount(where, "rate_usd", row["rate_usd"]), row["billing_group"] or None
-        prices[name] = Price(
-            name, row["hcpcs"], usd, row["source"], row["year"], group, "name", row["locality"], row["confidence"]
-        )
-    return prices
-
-
-def _naming(path: Path, field: str, prices: Mapping[str, Price], *others: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Rows of a table whose ``field`` names an examination of the catalogue."""
-    for where, row in read_table(path, (*others, field)):
-        if row[field] not in prices:
-            raise CatalogueError(f"{where}: field {field!r}: {row[field]!r} is not in catalogue.csv")
+def _naming(path: Path, column: str, prices: Mapping[str, Price], *others: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Rows of a table whose ``column`` names an examination of the catalogue."""
+    for where, row in read_table(path, (*others, column)):
+        if row[column] not in prices:
+            raise CatalogueError(f"{where}: field {column!r}: {row[column]!r} is not in catalogue.csv")
         yield where, row

@@ -1,7 +1,5 @@
 """Which price every examination got, and which names wait for one."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -88,7 +86,8 @@ def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> 
         if price_of(key, settings, catalogue).how != "fallback":
             continue
         alike, score = nearest(key, catalogue) or ("", "")
-        rows.append(dict(zip(REVIEW_COLUMNS, (key, "", "", cases, alike, score), strict=True)))
+        blank = {"price_usd": "", "billing_group": ""}
+        rows.append({"examination": key, **blank, "cases": cases, "nearest": alike, "score": score})
     return rows
 
 

@@ -5,12 +5,11 @@ with a side or a trailing remark. The price of a panel holds for the analytes th
 price are not filled in yet and are passed over, so a review table that is filled in by and by can be used as it is.
 """
 
-from __future__ import annotations
-
+from dataclasses import replace
 from pathlib import Path
 
-from ..cases import examinations, is_physical, normalise
-from .catalogue import Catalogue, Price
+from ..cases import is_physical, normalise
+from .catalogue import Catalogue, Price, general_name
 from .tables import CatalogueError, amount, read_table
 
 NO_GROUP = "none"
@@ -32,8 +31,7 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
         if is_physical(row["examination"]):
             raise CatalogueError(f"{where}: field 'examination': the physical examination is free of charge")
         usd = amount(where, "price_usd", row["price_usd"])
-        term = examinations().find(row["examination"])
-        name = term.name if term is not None else row["examination"]
+        name = general_name(row["examination"])
         key = normalise(name)
         if key in lines:
             raise CatalogueError(f"{where}: field 'examination': stands in line {lines[key]} already")
@@ -41,4 +39,4 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
         known = catalogue.find(name)
         group = row["billing_group"] or (known.group if known is not None else None)
         overrides[key] = Price(name, "", usd, "override", "", None if group == NO_GROUP else group, "override")
-    return Catalogue(catalogue.prices, catalogue.analytes, catalogue.paper, catalogue.spellings, overrides)
+    return replace(catalogue, overrides=overrides)

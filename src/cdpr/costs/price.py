@@ -1,7 +1,5 @@
 """Attaching the cost map to case records (paper, appendix "Unified examination cost")."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict

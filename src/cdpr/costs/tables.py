@@ -1,7 +1,5 @@
 """Reading small price tables (CSV in UTF-8); every error names file, line and field."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Sequence

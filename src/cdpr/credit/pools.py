@@ -4,8 +4,7 @@ Continuation")."""
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 from ..environment.state import State, Trajectory
@@ -22,21 +21,6 @@ class Entry:
 
     drawn: int = 0
     continuations: list[Continuation] = field(default_factory=list)
-
-
-@dataclass
-class RolloutCache:
-    """Continuations by the state that they continue. Least recently stored first out; ``capacity`` counts states."""
-
-    capacity: int
-    entries: OrderedDict[tuple, Entry] = field(default_factory=OrderedDict)
-
-    def put(self, key: tuple, entry: Entry) -> None:
-        """What is now known of a state; it is the latest used. Reading changes nothing and may happen in any order."""
-        self.entries[key] = entry
-        self.entries.move_to_end(key)
-        while len(self.entries) > self.capacity:
-            self.entries.popitem(last=False)
 
 
 @dataclass
@@ -63,13 +47,13 @@ class Pool:
 
 @dataclass
 class Pools:
-    """The pools of one group. ``rollouts`` gives the draws of the continuation policy for a pool; ``horizon`` is the
-    most decisions before a diagnosis is forced."""
+    """The pools of one group. ``cache`` holds entries by the state that they continue; ``rollouts`` gives the draws of
+    the continuation policy for a pool; ``horizon`` is the most decisions before a diagnosis is forced."""
 
     group: Sequence[Trajectory]
     nodes: dict[tuple, Node]
     credit: Credit
-    cache: RolloutCache
+    cache: MutableMapping[tuple, Entry]
     rollouts: Callable[[tuple], Draws]
     horizon: int
     pools: dict[tuple, Pool] = field(default_factory=dict)
@@ -89,7 +73,7 @@ class Pools:
         rule, k = self.credit.cache, self.credit.continuations
         if rule.scope == "off":
             return Pool(child, [], [], range(k))
-        entry = self.cache.entries.get(key, Entry())
+        entry = self.cache.get(key, Entry())
         suffixes = self.nodes[key].visits if rule.reuse_group and key in self.nodes else []
         if rule.long_suffixes == "drop":
             suffixes = [visit for visit in suffixes if self._ends_within(*visit)]
@@ -134,4 +118,4 @@ class Pools:
             return
         for key, pool in self.pools.items():
             if pool.known or pool.numbers:
-                self.cache.put(key, Entry(pool.numbers.stop, pool.known + pool.fresh))
+                self.cache[key] = Entry(pool.numbers.stop, pool.known + pool.fresh)

@@ -8,10 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cachetools import FIFOCache
+
 from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Step, Trajectory
 from ..environment.utility import mean, utility
 from ..settings.schema import Credit, Tests, Utility
-from .pools import Pool, Pools, RolloutCache
+from .pools import Entry, Pool, Pools
 from .report import CandidateValue, CreditReport, SampledAction, StateCredit
 from .rollouts import Continuation, Draws, Policy
 from .score import bounded
@@ -58,7 +60,8 @@ class ProcessReward:
         self.environment, self.policy, self.continuation_policy = environment, policy, continuation_policy
         self.credit, self.weights, self.seed = credit, weights, seed
         self.horizon = credit.horizon - (credit.continuation.horizon_counts == "with_candidate")
-        self.cache = RolloutCache(credit.cache.capacity)
+        # The state that was stored longest ago goes first; reading changes nothing and may happen in any order.
+        self.cache: FIFOCache[tuple, Entry] = FIFOCache(credit.cache.capacity)
         self.version: int | None = None
 
     def of(self, group: Sequence[Trajectory], iteration: int, version: int = 0) -> GroupCredit:
@@ -67,7 +70,7 @@ class ProcessReward:
         if self.continuation_policy is self.policy or self.credit.cache.scope != "run":
             version = iteration
         if version != self.version:
-            self.cache.entries.clear()
+            self.cache.clear()
             self.version = version
         return GroupCredit(self, group, iteration)
 
@@ -106,7 +109,11 @@ class GroupCredit:
     async def score(self) -> None:
         """Probe, select, evaluate, reward."""
         credit, nodes = self.credit, self.nodes
-        disagreed = self._disagreed()
+        disagreed = {
+            key
+            for key, node in nodes.items()
+            if credit.cache.scope != "off" and cache_disagreed([(self.group[i], t) for i, t in node.visits], credit)
+        }
         passed = paths(nodes, len(self.group))
         wanted = worth_probing(passed, disagreed, credit.max_states)
         await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in wanted))
@@ -134,16 +141,6 @@ class GroupCredit:
     def _samples(self, node: Node) -> list[Step]:
         """The steps that p_hat is estimated from."""
         return node.steps if self.credit.own_actions == "counted" else node.steps[len(node.visits) :]
-
-    def _disagreed(self) -> set[tuple]:
-        """S_cache of all trajectories."""
-        if self.credit.cache.scope == "off":
-            return set()
-        return {
-            key
-            for key, node in self.nodes.items()
-            if cache_disagreed([(self.group[i], t) for i, t in node.visits], self.credit)
-        }
 
     async def _probe(self, key: tuple, node: Node) -> None:
         """Draw next actions until there are n_s, the group's own included (section "Next-action Sampling")."""

@@ -9,15 +9,4 @@ from .episode import WAVE, continue_episode, run_episode, run_episodes
 from .judge import Judge, TableJudge
 from .matcher import Matcher, TableMatcher
 from .prompt import FORCED_PREFIX, PromptBuilder
-from .state import (
-    Action,
-    Effort,
-    FinalDiagnosis,
-    Invalid,
-    Observation,
-    RequestTest,
-    State,
-    Step,
-    Trajectory,
-    Turn,
-)
+from .state import Action, Effort, FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn

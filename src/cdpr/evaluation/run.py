@@ -55,13 +55,10 @@ class Benchmark:
     @classmethod
     def read(cls, path: Path, limit: int | None = None) -> Benchmark:
         """The first ``limit`` test cases (None: all). Raises ValueError when the file holds none."""
-        cases, datasets, credentialed = 0, [], False
-        for case in islice(iterate_records(path, "test"), limit):
-            cases, credentialed = cases + 1, credentialed or case.credentialed
-            datasets = datasets or [case.dataset]
-        if not cases:
+        told = [(case.dataset, case.credentialed) for case in islice(iterate_records(path, "test"), limit)]
+        if not told:
             raise ValueError(f"{path}: no case of split 'test'")
-        return cls(path, cases, datasets[0], credentialed)
+        return cls(path, len(told), told[0][0], any(credentialed for _, credentialed in told))
 
     def waves(self) -> Iterator[list[CaseRecord]]:
         """The cases in their order, :data:`~cdpr.environment.WAVE` at a time."""
@@ -100,7 +97,9 @@ def evaluate(
                         agent.refresh()
                         workups = asyncio.run(run_episodes(environment, agent, wave, settings.evaluation.seed))
                         done = [evaluation_row(settings, agent, workup, decoding) for workup in workups]
-                        _append(rows, done)
+                        rows.write("".join(row.line() for row in done).encode())
+                        rows.flush()
+                        os.fsync(rows.fileno())  # safe from a kill and from a power cut
                     correct[decoding] += sum(row.correct for row in done)
                     bar.update(len(wave))
     with replacing(out) as partial:
@@ -152,10 +151,3 @@ def _recall(rows: BinaryIO, expected: Sequence[tuple[str, str]]) -> list[Evaluat
             return found
     rows.truncate(start)
     return []
-
-
-def _append(rows: BinaryIO, wave: Sequence[EvaluationRow]) -> None:
-    """Write a wave, safe from a kill and from a power cut."""
-    rows.write("".join(row.line() for row in wave).encode())
-    rows.flush()
-    os.fsync(rows.fileno())

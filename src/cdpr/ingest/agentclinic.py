@@ -5,8 +5,6 @@ examinations. A quantity that stands alone under a heading belongs to the examin
 hemoglobin to the blood count. Names are brought to the vocabulary's; sides and places go into the result.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
@@ -21,31 +19,14 @@ from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
 from .error import IngestError
-from .flat_files import examination_name, files_at, is_absent, json_lines
+from .flat_files import examination_name, files_at, filled_lines, is_absent, parse_json
 from .names import panels, physical_key
+from .phrases import phrases
 from .summary import one_line
 
-# A name made of these words only is a heading: it names no one examination.
-_HEADING_WORDS = {
-    "additional", "analysis", "and", "assessment", "basic", "biochemistry", "blood", "chemistries", "chemistry",
-    "hematologic", "hematology", "imaging", "investigations", "lab", "laboratory", "labs", "other", "others", "panel",
-    "rays", "results", "screening", "serum", "special", "studies", "study", "test", "tests", "tools", "values", "work",
-    "x",
-}  # fmt: skip
-# Labels that say nothing beside the name of the examination.
-_SILENT = {"finding", "findings", "result", "results", "level"}
-# What is proposed or imagined, not found.
-_PROPOSED_LABELS = {"optional", "suggestion", "suggestions", "recommendation", "recommendations"}
+_WORDS = phrases("agentclinic")
+_HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
 _PROPOSED = re.compile(r"(?:optional|expected to)\b", re.IGNORECASE)
-# Laboratory shorthand, in the words of panels.csv.
-_SHORT = {
-    "alp": "alkaline phosphatase", "aptt": "ptt", "bun": "urea nitrogen", "ca": "calcium", "ca2": "calcium",
-    "cl": "chloride", "cr": "creatinine", "glu": "glucose", "hb": "hemoglobin", "hco3": "bicarbonate",
-    "hct": "hematocrit", "k": "potassium", "leukocyte": "wbc", "na": "sodium", "partial thromboplastin time": "ptt",
-    "prothrombin time": "pt", "urea": "urea nitrogen",
-}  # fmt: skip
-# Words that do not tell one analyte from another.
-_FILLING = {"absolute", "concentration", "count", "level", "measured", "of", "serum", "total", "value"}
 _SIDE = re.compile(r"\b(?:left|right|bilateral)\s+", re.IGNORECASE)
 _TRAILING = re.compile(r"\s+(?:levels?|tests?|testing|results?|reports?|stud(?:y|ies)|screen(?:ing)?)$", re.IGNORECASE)
 _AT = re.compile(r"\s+(?:of|at|in|on)\s+|\s+(?=(?:left|right|bilateral)\s)", re.IGNORECASE)
@@ -69,8 +50,8 @@ def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
 
 def _drafts(file: Path, attrition: Attrition) -> Iterator[Draft]:
     seen: set[str] = set()
-    for line, value in json_lines(file):
-        draft = _draft(_case(file, line, value), attrition)
+    for line, text in filled_lines(file):
+        draft = _draft(_case(file, line, parse_json(file, text, line)), attrition)
         if draft.note_id in seen:
             draft.rejected = "same case twice"
         seen.add(draft.note_id)
@@ -143,7 +124,7 @@ def _found(content: Any, told: Counter[str], label: str = "") -> Any:
         inner = {name: _found(part, told, normalise(name)) for name, part in content.items()}
         return {name: part for name, part in inner.items() if part is not None} or None
     text = _text(content)
-    empty = is_absent(text) or label in _PROPOSED_LABELS or _PROPOSED.match(text)
+    empty = is_absent(text) or label in _WORDS["proposed"] or _PROPOSED.match(text)
     told["entries without a result" if empty else "results"] += 1
     return None if empty else content
 
@@ -223,8 +204,8 @@ def _analytes() -> dict[frozenset[str], str]:
 def _analyte_words(name: str) -> frozenset[str]:
     words = [word.rstrip("+") for word in normalise(name).split()]
     words = [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words]
-    plain = " ".join(word for word in words if word not in _FILLING)
-    return frozenset(_SHORT.get(plain, plain).split())
+    plain = " ".join(word for word in words if word not in _WORDS["filling"])
+    return frozenset(_WORDS["short"].get(plain, plain).split())
 
 
 def _words(name: str) -> set[str]:

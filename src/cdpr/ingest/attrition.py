@@ -1,9 +1,8 @@
 """What becomes of the cases of a data set: read, dropped by which rule, kept, and the leaks found in them."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -73,7 +72,7 @@ class AttritionReport(_Record):
     warnings: tuple[str, ...]
 
     @model_validator(mode="after")
-    def _adds_up(self) -> AttritionReport:
+    def _adds_up(self) -> Self:
         left = self.read
         for step in self.funnel:
             left -= step.dropped
@@ -119,7 +118,7 @@ class Attrition:
         """Add to an event count."""
         self.events[what] += number
 
-    def add(self, other: Attrition) -> None:
+    def add(self, other: Self) -> None:
         """Take over what another process counted."""
         self.read += other.read
         self.incidents += other.incidents

@@ -1,7 +1,5 @@
 """``cdpr check_export``: every problem of a private export, and what would be ingested."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -10,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from ..cases import CaseRecord, is_physical
-from ..costs import Catalogue, load_catalogue, nearest, price_of, with_overrides
+from ..costs import Catalogue, load_catalogue, price_of, review, with_overrides
 from ..settings import Settings
 from ..settings.schema import Costs
 from .attrition import Attrition
@@ -55,7 +53,7 @@ class Report:
     attrition: Attrition = field(default_factory=lambda: Attrition("private"))
     cases: list[CaseRecord] = field(default_factory=list)
     ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
-    unknown: list[tuple[str, int]] = field(default_factory=list)
+    unknown: list[RawRow] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -84,9 +82,9 @@ class Report:
             for (file, name), count in self.ignored.most_common(_SHOWN):
                 yield f"  {file}: {quoted(name)} ({_many(count, 'row')})"
         if self.unknown:
-            lines = ", ".join(str(line) for _, line in self.unknown[:_SHOWN])
+            lines = ", ".join(str(row.line) for row in self.unknown[:_SHOWN])
             more = ", ..." if len(self.unknown) > _SHOWN else ""
-            yield f"\nresults of cases that are not listed, left out: {self.unknown[0][0]}, lines {lines}{more}"
+            yield f"\nresults of cases that are not listed, left out: {self.unknown[0].path.name}, lines {lines}{more}"
 
     def _kept(self, quiet: bool) -> Iterator[str]:
         yield f"  cases             {self.attrition.read} read, {len(self.cases)} kept"
@@ -109,10 +107,10 @@ class Report:
         names, costs = Counter(keys), self.costs
         if not names:
             return
-        how = {name: price_of(name, costs, self.catalogue).how for name in names}
-        missing = {name: count for name, count in names.items() if how[name] == "fallback"}
-        own = sum(found == "override" for found in how.values())
-        priced, total = names.total() - sum(missing.values()), names.total()
+        missing = review(names, costs, self.catalogue)
+        own = sum(price_of(name, costs, self.catalogue).how == "override" for name in names)
+        total = names.total()
+        priced = total - sum(row["cases"] for row in missing)
         yield f"  prices            {len(names) - len(missing)} of {_many(len(names), 'name')} have one, " \
               f"{priced / total:.1%} of {_many(total, 'examination')}"  # fmt: skip
         if own:
@@ -121,13 +119,11 @@ class Report:
             return
         fallback = f"{costs.fallback_usd:.2f} USD"
         yield f"  at the fallback price of {fallback} (correct the name, or set data.price_overrides):"
-        shown = [n for n in sorted(missing, key=lambda n: (-missing[n], n)) if not quiet or missing[n] >= _COMMON]
-        for name in shown[:_SHOWN]:
-            near = nearest(name, self.catalogue)
-            hint = f"; nearest known name: {near[0]}" if near else ""
-            yield f"    {quoted(name)} ({_many(missing[name], 'case')}){hint}"
-        rest = len(missing) - len(shown[:_SHOWN])
-        if rest:
+        shown = [row for row in missing if not quiet or row["cases"] >= _COMMON][:_SHOWN]
+        for row in shown:
+            hint = f"; nearest known name: {row['nearest']}" if row["nearest"] else ""
+            yield f"    {quoted(row['examination'])} ({_many(row['cases'], 'case')}){hint}"
+        if rest := len(missing) - len(shown):
             yield f"    and {rest} more" + (f" (names of fewer than {_COMMON} cases are withheld)" if quiet else "")
 
 
@@ -141,21 +137,22 @@ def check(settings: Settings, path: str | Path) -> Report:
     selection = Selection("private", type(settings.data.private)(**given).credentialed, settings.data.leaks)
     catalogue = with_overrides(load_catalogue(), own) if own else load_catalogue()
     report = Report(folder, selection.credentialed, settings.costs, catalogue)
-    tell = report.problems.append
     if not folder.is_dir():
         what = "no such folder" if not folder.exists() else "not a folder"
-        tell(IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl"))
+        report.problems.append(IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl"))
         return report
-    export = read_export(folder, tell)
-    for draft in drafts(export, report.attrition, tell):
+    export = read_export(folder)
+    report.problems = export.problems
+    for draft in drafts(export, report.attrition):
         record = selection.record(draft, report.attrition)
         if record is not None:
             report.cases.append(record)
     report.ignored = export.ignored
-    report.unknown = [(row.path.name, row.line) for row in export.unlisted()]
+    report.unknown = export.unlisted()
     report.doubts = list(doubts(export))
     if not report.problems and not report.cases:
-        tell(IngestError(folder, f"no usable case among {report.attrition.read}", "see below what was dropped"))
+        what = f"no usable case among {report.attrition.read}"
+        report.problems.append(IngestError(folder, what, "see below what was dropped"))
     return report
 
 

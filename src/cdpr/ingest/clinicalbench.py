@@ -5,8 +5,6 @@ The case summary holds all results at its end: it is cut at the physical examina
 results; what follows under "Auxiliary Examination" repeats the results dictionaries and is left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +17,7 @@ from .draft import Draft, Import
 from .error import IngestError
 from .flat_files import LONGEST_NAME, examination_name, files_at, is_absent, parse_json, quoted, read_text
 from .names import add_text
+from .phrases import phrases
 from .physical import physical_results
 from .summary import CHINESE, one_line, only_refers, says_something
 
@@ -27,24 +26,13 @@ NOTICE = (
     "evaluation only: no training on its cases, no publication of them or of anything made from them"
 )
 _BACKSLASH = re.compile(r'(?P<valid>\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(?P<mark>[#%&_$])|\\')
-_HEADINGS = {
-    "Patient Information": r"Patient (?:Basic )?Information|患者基本信息|基本信息",
-    "Chief Complaint": r"Chief Complaint|主诉",
-    "History of Present Illness": r"Medical History|History of Present Illness|现病史|病史",
-    "Past Medical History": r"Past Medical History|Past History|既往史",
-    "Personal History": r"Personal History|个人史",
-    "Family History": r"Family History|家族史",
-    "Allergy History": r"Allergy History|过敏史",
-    "physical": r"Physical Examination|体格检查",
-    "end": r"Auxiliary Examinations?|辅助检查|(?:Preliminary |Admission |Principal )?Diagnosis|(?:初步|入院)诊断",
-}
+_WORDS = phrases("clinicalbench")
 _HEADING = re.compile(
     r"(?:^|(?<=[\n。.;；]))[^\S\n]*(?:\d+[.、)]\s*)?[*#\[【]*\s*(?:"
-    + "|".join(f"(?P<s{i}>{pattern})" for i, pattern in enumerate(_HEADINGS.values()))
+    + "|".join(f"(?P<s{i}>{pattern})" for i, pattern in enumerate(_WORDS["headings"].values()))
     + r")\s*[\]】*]*\s*[:：]",
     re.IGNORECASE,
 )
-_LANGUAGES = {"en": "en", "english": "en", "zh": "zh", "cn": "zh", "zh-cn": "zh", "chinese": "zh", "中文": "zh"}
 _NONE = re.compile(r"(?:none|nil|无)\W*", re.IGNORECASE)
 _BLOCKS = {
     "laboratory_examination": "Laboratory Tests",
@@ -121,7 +109,7 @@ def _check(path: Path, index: int, case: Any) -> None:
 
 def _language(case: Mapping[str, Any]) -> str:
     """What the case says of its language, else what its summary is written in."""
-    named = _LANGUAGES.get(str(case.get("language")).strip().casefold())
+    named = _WORDS["languages"].get(str(case.get("language")).strip().casefold())
     return named or ("zh" if CHINESE.search(case.get("clinical_case_summary") or "") else "en")
 
 
@@ -147,7 +135,7 @@ def _draft(case: Mapping[str, Any], language: str, attrition: Attrition) -> Draf
 
 def _sections(text: str, attrition: Attrition) -> dict[str, str]:
     """Text by section, up to the auxiliary examinations; a section named twice keeps both texts."""
-    names = list(_HEADINGS)
+    names = list(_WORDS["headings"])
     matches = list(_HEADING.finditer(text))
     if matches and says_something(text[: matches[0].start()]):
         attrition.count("summaries with text before the first heading")

@@ -1,7 +1,5 @@
 """The leak-controlled variant of a benchmark: the same cases without whatever gives the diagnosis away."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

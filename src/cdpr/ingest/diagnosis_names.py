@@ -1,87 +1,46 @@
 """Under which names a text gives a diagnosis away: of the patient or of a relative, and not where it is negated."""
 
-from __future__ import annotations
-
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise
 from ..files import shipped_table
+from .phrases import phrases
 from .sentences import LINE_END
 from .summary import CHINESE, one_line, says_something
 
 BLANK = "___"
-_QUALIFIER = re.compile(
-    r"^(?:acute on chronic|acute|subacute|chronic|recurrent|severe|moderate|mild|left|right|bilateral|new|suspected|"
-    r"probable|possible|presumed|likely|early|uncomplicated|complicated|decompensated|symptomatic|metastatic|"
-    r"exacerbation of|status post|s/p)\s+|\s+(?:exacerbation|flare|recurrence|nos|unspecified)$",
-    re.IGNORECASE,
-)
-# What is left of a diagnosis without its qualifiers may be too general to give anything away.
-_GENERAL = {
-    "bleed", "bleeding", "cancer", "condition", "disease", "disorder", "failure", "fever", "fracture", "infection",
-    "injury", "mass", "pain", "syndrome", "trauma", "weakness",
-}  # fmt: skip
+_SAID = phrases("diagnosis_names")
+_QUALIFIER = re.compile(rf"^(?:{_SAID['before']})\s+|\s+(?:{_SAID['behind']})$", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:^|\s)[#(]?\d{1,2}[.)]\s+")
 _CAUSE = re.compile(r"\b(?:due to|secondary to|caused by|2/2)\s+(.+)", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]+(?:['’]s\b)?")
-# Words that stand for one another within a name.
-_SAME = (
-    ("cancer", "carcinoma"), ("bleed", "bleeding", "hemorrhage", "haemorrhage"), ("hematoma", "haematoma"),
-    ("anemia", "anaemia"), ("edema", "oedema"), ("gi", "gastrointestinal"), ("ischemic", "ischaemic"),
-    ("embolism", "embolus", "emboli"), ("infarction", "infarct"), ("thrombosis", "thrombus"),
-)  # fmt: skip
-# Longer names and phrases in which a name means something else.
-_FALSE_FRIEND = re.compile(
-    r"\bheat strokes?\b|\bstroke volume\b|\b(?:ST|respiratory|bone marrow|marrow)[- ](?:segment )?depressions?\b|"
-    r"\bsickle[- ]cell an(?:a?)emia\b|\b(?:orthostatic|postural) hypotension\b|\bCVA\s+(?:angle\s+)?tender\w*|"
-    r"\bPE (?:tubes?|protocol)\b|\bAF,? ?VSS\b|\bMS (?:contin|ir)\b|\bALS (?:crew|ambulance|team)\b|"
-    r"\b(?:pulmonary|portal|ocular|intracranial) hypertension\b|\bheart failure clinic\b|"
-    r"\b(?:flu|influenza|pneumonia|pneumococcal|meningitis|meningococcal|hepatitis [AB])[- ]"
-    r"(?:shots?|vaccin\w*|jabs?|immuni[sz]ation)\b|\bflu[- ]like\b|\b(?:DVT|PE|seizure|stroke) (?:prophylaxis|ppx)\b",
-    re.IGNORECASE,
-)
-_NEGATION = re.compile(
-    r"\b(?:no|not|never|without|den(?:y|ies|ied|ying)|negative|neg|neither|nor|absence|ruled out|free of|w/o)\b|"
-    r"否认|未患|排除|没有|无",
-    re.IGNORECASE,
-)
+_FALSE_FRIEND = re.compile(_SAID["false_friends"], re.IGNORECASE)
+_NEGATION = re.compile(rf"\b(?:{_SAID['negations']})\b|{_SAID['negations_zh']}", re.IGNORECASE)
 _DENIES = re.compile(r"den(?:y|ies|ied|ying)|否认", re.IGNORECASE)
 _OR = re.compile(r"[^.;:\n]*\bn?or\b", re.IGNORECASE)
 # Phrases that carry a negation on.
 _CARRIES = re.compile(
-    r"\b(?:negative|neg|ruled out|tested|screened|treated|evaluated|admitted|hospitali[sz]ed|concern\w*|suspicion|"
-    r"evidence|symptoms?|signs?|work-?up) for\b|\b(?:diagnosed|consistent|compatible) with\b|\bden(?:y|ies|ied)\s*:",
+    rf"\b(?:{_SAID['carrying']}) for\b|\b(?:diagnosed|consistent|compatible) with\b|\bden(?:y|ies|ied)\s*:",
     re.IGNORECASE,
 )
-# What ends the reach of a negation: sentence, contrast, a new predicate, a preposition ("no relief with pills for").
+# What ends the reach of a negation: a sentence, or one of these words.
 _BREAK = re.compile(
-    rf"[.!?](?=\s+[\"'(_]*[A-Z0-9_]|\s*$)|[;:。；，]|{LINE_END}|(?i:\b(?:but|however|though|although|except|aside|besides|"
-    r"despite|until|because|since|when|while|after|before|during|for|with|from|improv\w+|resol\w+|respon\w+|relie\w+|"
-    r"better|worse|longer|only|sure|certain|doubt)\b|"
-    r"(?:,|\band)\s+(?:then |now |later )?(?:s?he|they|it|the|his|her|pt|patient|was|were|is|are|has|had|found|"
-    r"diagnosed|present\w*|developed|started|told|admitted|complain\w*|reports?|now|then|who|which)\b)|诱因|出现|诊断"
+    rf"[.!?](?=\s+[\"'(_]*[A-Z0-9_]|\s*$)|[;:。；，]|{LINE_END}|(?i:\b(?:{_SAID['turns']})\b|"
+    rf"(?:,|\band)\s+(?:then |now |later )?(?:{_SAID['predicates']})\b)|{_SAID['turns_zh']}"
 )
 _NEGATED_AFTER = re.compile(
     r"[\s:-]*(?:screen\w*|tests?|tested|testing|was|were|is|has been|had been|\s)*"
     r"\b(?:negative|neg|ruled out|excluded|unlikely|denied|absent)\b",
     re.IGNORECASE,
 )
-_RELATIVE = (
-    r"(?i:\b(?:(?:great[- ]?)?(?:grand|step|half[- ])?(?:mother|father|parent|sister|brother|son|daughter)s?|mom|dad|"
-    r"siblings?|aunts?|uncles?|cousins?|niece|nephew|twin|relatives?|maternal|paternal|family(?: members?)?|fhx?)\b)"
-)
+_RELATIVE = rf"(?i:\b{_SAID['relatives']}\b)"
 _SOMEONE = re.compile(_RELATIVE)
 _IN_RELATIVE = re.compile(rf"[^.;\n]{{0,30}}?\bin\s+(?:\w+\s+){{0,2}}?{_RELATIVE}")
 # A relative who is the subject no more, or who tells about the patient.
-_NOT_OF_RELATIVE = re.compile(
-    rf"[.!?](?=\s+[\"'(_]*[A-Z0-9_])|;|{LINE_END}|(?i:\b(?:he|she|him|patient|pt|sa(?:ys?|id|w)|seen|reports?|reported|"
-    r"stat(?:es?|ed)|not(?:es?|ed|iced?)|found|witness\w*|count\w*|call\w*|brought|brings?|t(?:old|ells?)|thinks?|"
-    r"thought|feels?|felt|concern\w*|worr\w*|describ\w*|confirm\w*|g[ai]ves?|mention\w*|recall\w*|ask\w*|suspect\w*|"
-    r"believ\w*|heard|urged|fear\w*)\b)"
-)
+_NOT_OF_RELATIVE = re.compile(rf"[.!?](?=\s+[\"'(_]*[A-Z0-9_])|;|{LINE_END}|(?i:\b(?:{_SAID['not_of_relative']})\b)")
 _TELLER = re.compile(r"\b(?:per|according to|by|via|from)\s+(?:\w+\s+)?$", re.IGNORECASE)
 
 
@@ -111,8 +70,9 @@ def _spelt(name: str) -> str:
     return " ".join(_alike(word)[0] for word in normalise(name).split())
 
 
-def _alike(word: str) -> tuple[str, ...]:
-    return next((group for group in _SAME if word.casefold() in group), (word,))
+def _alike(word: str) -> Sequence[str]:
+    """Words that stand for this one within a name."""
+    return next((group for group in _SAID["same"] if word.casefold() in group), (word,))
 
 
 def _terms(name: str) -> list[Term]:
@@ -128,7 +88,7 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
     leading = leading_disease(first)
     plain = [_unqualified(name) for name in (first, leading)]
     names = dict.fromkeys((whole, first))
-    names.update(dict.fromkeys(name for name in (leading, *plain) if name.casefold() not in _GENERAL))
+    names.update(dict.fromkeys(name for name in (leading, *plain) if name.casefold() not in _SAID["general"]))
     cause = _CAUSE.search(first)
     for phrase in (leading, plain[-1], leading_disease(cause[1]) if cause else ""):
         names.update(dict.fromkeys(_known_parts(phrase)))

@@ -1,7 +1,5 @@
 """From what an importer found to a case record: the checks and the leak control that all data sets share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The error that stops an import."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -19,7 +17,7 @@ class IngestError(ValueError):
         named = f"field {field!r}: " if field is not None else ""
         super().__init__(f"{place}: {named}{problem}; {remedy}")
 
-    def without_text(self) -> IngestError:
+    def without_text(self) -> "IngestError":
         """The same error without the values that it quotes, for cases that must not appear in a log."""
         problem = _QUOTED.sub("'(withheld)'", self.problem)
         return IngestError(self.path, problem, self.remedy, line=self.line, field=self.field)

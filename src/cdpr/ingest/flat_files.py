@@ -1,18 +1,17 @@
 """Reading small CSV and JSON sources whole.
 
-Every problem is an IngestError with file, line and field, handed to ``tell``: :func:`stop` raises it; a check collects
-it, and reading goes on behind it where that is possible.
+Every problem is an IngestError with file, line and field: raised where reading cannot go on behind it, else added to a
+list of ``problems``, so that a check tells them all.
 """
 
-from __future__ import annotations
-
+import contextlib
 import csv
 import difflib
 import json
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,7 +23,6 @@ from .tables import open_text
 
 LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
 LONGEST_NAME = 120  # characters of an identifier or of the name of an examination
-Tell = Callable[[IngestError], None]
 
 # Python's own limit (131,072) is below what a long report may hold.
 csv.field_size_limit(LONGEST_TEXT)
@@ -50,9 +48,13 @@ def files_at(path: Path, ending: str) -> list[Path]:
     return sorted(f for f in path.iterdir() if f.name.endswith((ending, f"{ending}.gz")) and f.name[0] != ".")
 
 
-def stop(problem: IngestError) -> NoReturn:
-    """The ``tell`` of an import: the first problem ends it."""
-    raise problem
+@contextlib.contextmanager
+def collected(problems: list[IngestError]) -> Iterator[None]:
+    """Within it what cannot be read ends the block and is added to the problems."""
+    try:
+        yield
+    except IngestError as problem:
+        problems.append(problem)
 
 
 def visible(text: str) -> str:
@@ -81,11 +83,13 @@ def examination_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class RawRow:
-    """Fields of a table's row, or of an object in JSON (``within`` says where that stands in its line)."""
+    """Fields of a table's row, or of an object in JSON (``within`` says where that stands in its line); what is wrong
+    with them goes to ``problems``."""
 
     path: Path
     line: int
     fields: Mapping[str, str]
+    problems: list[IngestError]
     within: str = ""
 
     def __getitem__(self, name: str) -> str:
@@ -95,32 +99,39 @@ class RawRow:
         """An error about one field of this row."""
         return IngestError(self.path, what, remedy, line=self.line, field=self.within + name)
 
+    def tell(self, name: str, what: str, remedy: str) -> None:
+        """Add an error about one field to the problems."""
+        self.problems.append(self.problem(name, what, remedy))
 
-def csv_rows(path: Path, columns: Sequence[str], tell: Tell = stop, filled: Collection[str] = ()) -> Iterator[RawRow]:
+
+def csv_rows(
+    path: Path, columns: Sequence[str], filled: Collection[str], problems: list[IngestError]
+) -> Iterator[RawRow]:
     """Rows of a table whose header has these columns, in any order and among others; fields are stripped.
 
-    ``filled`` are the columns that cannot be empty, for the remedy of one that is missing.
+    ``filled`` are the columns that cannot be empty, for the remedy of one that is missing. Rows with too many or too
+    few fields go to ``problems``. Raises IngestError for a table that cannot be read, or not further.
     """
-    lines = _csv_lines(path, tell)
-    line, header = next(lines, (0, None))
-    if header is None or not _separated_by_commas(path, line, header, tell):
-        return
+    lines = _csv_lines(path)
+    line, header = next(lines)
+    _check_separator(path, line, header)
     names = [one_line(visible(name)).casefold() for name in header]
-    if not _serves(path, names, columns, filled, tell):
+    if lacking := list(_lacking(path, names, columns, filled)):
+        problems += lacking
         return
     for line, fields in lines:
         fields = [visible(field).strip() for field in fields]
         if [field.casefold() for field in fields] == names:
-            tell(IngestError(path, "the header stands here again", "remove this line", line=line))
+            problems.append(IngestError(path, "the header stands here again", "remove this line", line=line))
         elif len(fields) != len(names):
-            problem = f"{len(fields)} fields, the header has {len(names)}"
-            tell(IngestError(path, problem, "put fields with commas in double quotes", line=line))
+            what = f"{len(fields)} fields, the header has {len(names)}"
+            problems.append(IngestError(path, what, "put fields with commas in double quotes", line=line))
         else:
-            yield RawRow(path, line, dict(zip(names, fields, strict=True)))
+            yield RawRow(path, line, dict(zip(names, fields, strict=True)), problems)
 
 
-def _csv_lines(path: Path, tell: Tell) -> Iterator[tuple[int, list[str]]]:
-    """Line at which it begins, and fields, of each row that is not blank; ends at what cannot be read."""
+def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line at which it begins, and fields, of each row that is not blank; at least one."""
     begin, empty = 1, True
     try:
         with open_text(path) as lines:
@@ -130,41 +141,37 @@ def _csv_lines(path: Path, tell: Tell) -> Iterator[tuple[int, list[str]]]:
                     empty = False
                     yield begin, fields
                 begin = reader.line_num + 1
-        if empty:
-            tell(IngestError(path, "the file is empty", "begin it with the names of the columns", line=1))
     except csv.Error as error:
         problem = f"the row that begins here cannot be read ({error})"
-        tell(IngestError(path, problem, "close every double quote, and double those inside a text", line=begin))
+        remedy = "close every double quote, and double those inside a text"
+        raise IngestError(path, problem, remedy, line=begin) from error
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        tell(_unreadable(path, error))
+        raise _unreadable(path, error) from error
+    if empty:
+        raise IngestError(path, "the file is empty", "begin it with the names of the columns", line=1)
 
 
-def _separated_by_commas(path: Path, line: int, header: Sequence[str], tell: Tell) -> bool:
-    """Whether a table begins as one with commas; what else it begins with is told."""
+def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
     first = visible(header[0]).strip()
     if first.casefold().startswith("sep="):
         problem = "the line sep= that Excel writes stands before the header"
-        tell(IngestError(path, problem, "remove this line, and save the file with commas", line=line))
-        return False
+        raise IngestError(path, problem, "remove this line, and save the file with commas", line=line)
     mark = re.search("|".join(map(re.escape, _SEPARATORS)), first) if len(header) == 1 else None
     if mark is not None:
         problem = f"columns are separated by {_SEPARATORS[mark[0]]}"
-        tell(IngestError(path, problem, "save the file with commas", line=line))
-    return mark is None
+        raise IngestError(path, problem, "save the file with commas", line=line)
 
 
-def _serves(path: Path, names: list[str], columns: Sequence[str], filled: Collection[str], tell: Tell) -> bool:
-    """Whether a header has all columns, each once; what it lacks is told."""
-    missing = [column for column in columns if column not in names]
-    for column in missing:
-        near = difflib.get_close_matches(column, [name for name in names if name not in columns], 1)
-        add = "add this column" if column in filled else "add this column; it may be empty"
-        remedy = f"rename the column {near[0]!r}" if near else add
-        tell(IngestError(path, "no such column", remedy, line=1, field=column))
-    repeated = sorted({name for name in names if name and names.count(name) > 1})
-    for name in repeated:
-        tell(IngestError(path, "the column stands twice", "keep one of them", line=1, field=name))
-    return not missing and not repeated
+def _lacking(path: Path, names: list[str], columns: Sequence[str], filled: Collection[str]) -> Iterator[IngestError]:
+    """The columns that a header has not, or more than once."""
+    for column in columns:
+        if column not in names:
+            near = difflib.get_close_matches(column, [name for name in names if name not in columns], 1)
+            add = "add this column" if column in filled else "add this column; it may be empty"
+            remedy = f"rename the column {near[0]!r}" if near else add
+            yield IngestError(path, "no such column", remedy, line=1, field=column)
+    for name in sorted({name for name in names if name and names.count(name) > 1}):
+        yield IngestError(path, "the column stands twice", "keep one of them", line=1, field=name)
 
 
 def read_text(path: Path) -> str:
@@ -178,21 +185,9 @@ def read_text(path: Path) -> str:
         raise _unreadable(path, error) from error
 
 
-def json_lines(path: Path, tell: Tell = stop) -> Iterator[tuple[int, Any]]:
-    """Line number and value of each line that is not blank."""
-    try:
-        lines = read_text(path).split("\n")
-    except IngestError as error:
-        tell(error)
-        return
-    for number, text in enumerate(lines, 1):
-        if text.strip():
-            try:
-                value = parse_json(path, text, number)
-            except IngestError as error:
-                tell(error)
-                continue
-            yield number, value
+def filled_lines(path: Path) -> list[tuple[int, str]]:
+    """Number and text of each line that is not blank. Raises IngestError."""
+    return [(number, text) for number, text in enumerate(read_text(path).split("\n"), 1) if text.strip()]
 
 
 def parse_json(path: Path, text: str, line: int = 1) -> Any:

@@ -4,8 +4,6 @@ Looked for are the names of the diagnosis in the history and in the results, res
 the impressions of reports. ``data.leaks`` says whether each costs the case, is taken out, or stays.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

@@ -4,8 +4,6 @@ An event belongs to an admission when it carries its ``hadm_id`` or, lacking one
 admission is nearer; and in either case lies in the time window. Of each analyte, culture and report the first counts.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import time
@@ -13,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from ..cases import Analyte, format_analytes
@@ -204,15 +203,15 @@ def events_of(tables: Tables, stays: Sequence[tuple[str | None, str | None]]) ->
 
 
 def _by_case(rows: Iterable[tuple]) -> dict[str, list[tuple]]:
-    found = defaultdict(list)
-    for case, *rest in rows:
-        found[case].append(tuple(rest))
-    return dict(found)
+    return {case: [row[1:] for row in found] for case, found in groupby(rows, key=itemgetter(0))}
 
 
 def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str]:
     """All examinations of an admission: laboratory, microbiology, radiology; the first of each name counts."""
-    results = {exam_key(name): text for name, text in _laboratory(events.laboratory.get(case, ()))}
+    results = {
+        exam_key(exam): format_analytes(_analyte(*analyte) for _, *analyte in analytes)
+        for exam, analytes in groupby(events.laboratory.get(case, ()), key=itemgetter(0))
+    }
     for what, found in (
         ("microbiology rows", _microbiology(events.microbiology.get(case, ()), attrition)),
         ("radiology reports", _radiology(events.radiology.get(case, ()), attrition)),
@@ -222,12 +221,6 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
             attrition.count(f"{what} used" if new else f"{what} repeated later", rows)
             results |= new
     return results
-
-
-def _laboratory(rows: Iterable[tuple]) -> Iterator[tuple[str, str]]:
-    """Examinations, analytes grouped by ``panels.csv``; an unknown label is its own examination."""
-    for exam, analytes in groupby(rows, key=lambda row: row[0]):
-        yield exam, format_analytes(_analyte(*row[1:]) for row in analytes)
 
 
 def _analyte(label, value, units, low, high, flag, comments) -> Analyte:

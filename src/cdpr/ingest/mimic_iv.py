@@ -7,8 +7,6 @@ The table engine links events to admissions once, out of core; then notes are st
 and read by worker processes. Nothing but the finished records is ever held whole.
 """
 
-from __future__ import annotations
-
 import importlib
 import logging
 import sys
@@ -65,7 +63,7 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
     language model helps with notes in free form.
 
     Raises IngestError for a missing table or column, a damaged file, or an unreadable age or admission time; and what
-    :class:`cdpr.ingest.structurer.Structurer` raises, before any note is read.
+    :class:`cdpr.ingest.structurer.NoteStructurer` raises, before any note is read.
     """
     structurer = _structurer(source, work)
     with Tables(work.path, work.state / "tables", source.memory_gb, source.threads) as tables:
@@ -89,7 +87,7 @@ def _structurer(source: MimicSource, work: Import) -> Any:
         return None
     module = importlib.import_module("cdpr.ingest.structurer")
     dataset = work.selection.dataset
-    return module.Structurer(source.structurer, work.governance, source.credentialed, work.state, dataset)
+    return module.NoteStructurer(source.structurer, work.governance, source.credentialed, work.state, dataset)
 
 
 def _open(tables: Tables) -> None:

@@ -1,7 +1,5 @@
 """Examination keys of records, from the names that a source uses, and which analytes make up which examination."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable
 

@@ -4,58 +4,23 @@ Hospital course, medications, pertinent results and everything about the dischar
 were written in the knowledge of the diagnosis.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import NamedTuple
 
+from .phrases import phrases
 from .physical import physical_results
 from .summary import one_line, says_something
 
-# Headings that begin a line. None marks a section that only ends the one before.
-_HX = r"h(?:istory|x)"
-_DIAGNOSES = r"diagnos(?:[ie]s|\([ie]s\))(?:\s?/\s?(?:e?s|dx)|\s?\(e?s\))?"
-_HEADINGS: tuple[tuple[str, str | None], ...] = (
-    (r"allerg(?:y|ies)", "Allergy History"),
-    (r"attending", None),
-    (r"chief complaint(?:s|\(s\))?", "Chief Complaint"),
-    (r"major surgical or invasive procedures?", None),
-    (rf"(?:{_HX} of (?:the )?)?present(?:ing)? illness|hpi", "History of Present Illness"),
-    (rf"past medical(?:(?: and |/| & )surgical)? {_HX}|pmhx?(?:/psh)?|past {_HX}", "Past Medical History"),
-    (rf"past surgical {_HX}|pshx?", "Past Medical History"),
-    (rf"(?:social|personal) {_HX}", "Personal History"),
-    (rf"family (?:medical )?{_HX}", "Family History"),
-    (
-        r"(?:(?:admission|initial) )?physical exam(?:ination)?(?: (?:on|at|upon) (?:admission|presentation))?"
-        r"|(?:admission|initial) (?:exam|pe)|(?:exam|pe) (?:on|at|upon) (?:admission|presentation)",
-        "physical",
-    ),
-    (
-        r"pertinent results|(?:(?:admission|initial|pertinent|ed) )?(?:labs?|laborator(?:y|ies)|imaging|studies)"
-        r"(?: (?:data|results|studies|values))?(?: (?:on|at|upon) (?:admission|presentation|arrival))?"
-        r"|micro(?:biology)?",
-        None,
-    ),
-    (r"(?:brief |summary of )?hospital course", "course"),
-    (r"(?:preadmission )?medications? on admission|home medications?", None),
-    (r"discharge medications?", None),
-    (r"discharge disposition", None),
-    (r"facility", None),
-    (rf"(?:primary |final )?discharge {_DIAGNOSES}|final {_DIAGNOSES}", "diagnosis"),
-    (r"discharge condition", None),
-    (r"discharge instructions?", None),
-    (r"follow-?\s?up instructions?", None),
-)
-# Short forms also stand inside other sections ("PE: provoked, 2012"): they count where no full heading does.
-_SHORT = ((r"exam(?:ination)?|pe", "physical"), (r"cc", "Chief Complaint"), (r"sh", "Personal History"),
-          (r"fh", "Family History"))  # fmt: skip
-_ALL = (*_HEADINGS, *_SHORT)
+_SAID = phrases("notes")
+_DIAGNOSES = _SAID["diagnoses"]
+_HEADINGS = _SAID["headings"]
+_ALL = [*_HEADINGS, *_SAID["short"]]
 _HEADING = re.compile(
     r"^[^\S\n]*(?:(?:\*+|##+|[=_]+)[^\S\n]*)?(?:"
-    + "|".join(f"(?P<s{i}>{pattern})" for i, (pattern, _) in enumerate(_ALL))
+    + "|".join(f"(?P<s{i}>{pattern})" for i, (_, pattern) in enumerate(_ALL))
     + r")[^\S\n]*(?:[*=_]+[^\S\n]*)?(?::\**|$)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -73,10 +38,7 @@ class _Heading(NamedTuple):
 
 
 _BULLET = re.compile(r"^\s*(?:#\s*\d{1,2}[.):]?(?=\s)|[-*#•]+\)?|\(?\d{1,2}[.)](?!\d)|[A-Z]\)(?=\s))\s*")
-_PRIMARY = r"primary|principal|main|leading|final|active|acute|current|axis i"
-_LATER = (r"secondary|other|additional|chronic|past|prior|previous|underlying|inactive|admission|admitting|"
-          r"axis (?:ii|iii|iv|v)|co-?morbid(?:it(?:y|ies))?|incidental")  # fmt: skip
-_NEUTRAL = r"discharge|hospital|medical|surgical|clinical|psychiatric"
+_PRIMARY, _LATER, _NEUTRAL = _SAID["primary"], _SAID["later"], _SAID["neutral"]
 _NOUN = rf"{_DIAGNOSES}|dx|problems?(?: list)?|issues?|conditions?"
 _AND = r"(?:\s*[/&,]\s*|\s+(?:and\s+)?)"
 # "PRIMARY DIAGNOSES:", "Acute issues", "Dx:": words of rank and kind only, then a colon, a dash or the end of the line.
@@ -160,7 +122,7 @@ def _headings(text: str) -> Iterator[_Heading]:
     for line in text.split("\n"):
         if (":" in line or _stands_out(line)) and (found := _HEADING.match(text, start)):
             number = int(found.lastgroup[1:])
-            heading = _Heading(*found.span(), number, _ALL[number][1], number >= len(_HEADINGS))
+            heading = _Heading(*found.span(), number, _ALL[number][0], number >= len(_HEADINGS))
             if ":" in found[0] or (_stands_out(found[0]) and not heading.short):
                 yield heading
         start += len(line) + 1

@@ -1,24 +1,19 @@
 """Physical examinations: from a paragraph by systems to one result per system."""
 
-from __future__ import annotations
-
 import functools
 import re
 
 from ..cases import PHYSICAL_SUFFIX, examinations
 from .names import add_text, physical_key
+from .phrases import phrases
 from .summary import one_line, says_something
 
+_SAID = phrases("physical")
 _HAN = r"\u3400-\u9fff"
 _HEADED = re.compile(
     rf"^[\s*•-]*([A-Za-z][A-Za-z0-9 /&,.()+'-]{{0,38}}?|[{_HAN}]{{1,10}}?)\s*(?::|：|\s-\s)[\s*]*(.*)$"
 )
-_VITAL = re.compile(
-    r"^(?:t|tm|tmax|tc|temp|temperature|bp|sbp|hr|p|pulse|heart rate|rr|respiratory rate|blood pressure|"
-    r"o2|o2 ?sats?|sats?|spo2|sao2|oxygen saturation|wt|weight|ht|height|bmi|vss?|vitals?|vital signs|"
-    r"体温|脉搏|呼吸|血压|心率|生命体征|血氧饱和度|身高|体重)\.?$",
-    re.IGNORECASE,
-)
+_VITAL = re.compile(rf"^(?:{_SAID['vital']})\.?$", re.IGNORECASE)
 VITAL_NUMBERS = re.compile(r"(?<!\d)(?:\d{2,3}/\d{2,3}|(?:9\d|10[0-6])\.\d|3[5-9]\.\d)(?!\d)")
 _STABLE = re.compile(r"\b(?:avss|vss|afebrile|ra|room air)\b", re.IGNORECASE)
 _VITAL_SIGNS, _GENERAL = f"Vital Signs{PHYSICAL_SUFFIX}", f"General Appearance{PHYSICAL_SUFFIX}"
@@ -34,28 +29,7 @@ _NOT_DONE = re.compile(
 )
 _CRANIAL = re.compile(r"[IVX]+(?:\s*(?:[-,/&–]|and)\s*[IVX]+)*")
 
-# An examination before leaving, and all after it: told in full ("Exam prior to discharge"), by its first word
-# ("DISCHARGE VITALS"), or by a line that holds nothing else. A discharge that is a finding is none of these.
-_EXAM = r"(?:physical exam(?:ination)?|physical|exam(?:ination)?|pe|vitals?(?: signs)?|vs)"
-_DISCHARGE = r"(?:discharge|d/?c)\b"
-AT_DISCHARGE = re.compile(
-    r"(?:^|(?<=[.;]))[\[(*#=_\d/ \t-]*(?:"
-    + "|".join(
-        (
-            rf"(?:(?:[a-z]+ ){{0,3}}{_EXAM}[ ,(_-]*)?(?:on|at|upon|before|prior to|day of) "
-            rf"(?:the |last |(?:time|day|date) of )*{_DISCHARGE}",
-            rf"[^\n:.]{{0,40}}\b(?:on|at) {_DISCHARGE}[^\n:]{{0,15}}:",
-            rf"(?:{_EXAM}[ ,]*(?:on[ _\d/-]+)?[(\[,-] *|day of |pre-?){_DISCHARGE}",
-            rf"{_DISCHARGE} (?:day )?(?:{_EXAM}|labs|weight|wt)\b",
-            rf"(?-i:D)ischarge[ _\d/*=\])-]*"
-            rf"(?:$|:[*=_\s]*(?:$|\d|(?:{_EXAM}|t|temp|tm(?:ax)?|avss|afebrile|gen(?:eral)?)\b))",
-            rf"(?:{_EXAM} )?(?:on|at|upon|after) transfer\b(?=[^\w\n]*$| to\b| from\b| out\b|[^\n:]{{0,20}}:)",
-            rf"(?:[a-z]+ )?transfer {_EXAM}\b",
-        )
-    )
-    + r")",
-    re.IGNORECASE | re.MULTILINE,
-)
+AT_DISCHARGE = re.compile(rf"(?:^|(?<=[.;]))[\[(*#=_\d/ \t-]*(?:{_SAID['at_discharge']})", re.IGNORECASE | re.MULTILINE)
 
 
 def physical_results(text: str) -> dict[str, str]:

@@ -1,17 +1,12 @@
 """Radiology reports: the name of the examination and what was seen."""
 
-from __future__ import annotations
-
 import re
 
+from .phrases import phrases
 from .summary import one_line, only_refers, says_something
 
 _HEADING = re.compile(r"^[^\S\n]*([A-Z][A-Z &/(),-]{2,60}?)[^\S\n]*:", re.MULTILINE)
-# Who asked, why, how it was done, and what earlier films showed is no result of this examination.
-_NO_RESULT = re.compile(
-    r"EXAM(?:INATION)?|STUDY|CLINICAL INFORMATION|TECHNIQUE|PROCEDURE|COMPARISONS?|DOSE|DATE|OPERATORS|REFERENCE|"
-    r"COMMENT|NOTIFICATION|RECOMMENDATION(?:S|\(S\))?|WET READ|.*(?:HISTORY|INDICATION|REASON).*|.*DIAGNOS[IE]S"
-)
+_NO_RESULT = re.compile(phrases("radiology")["no_result"])
 _UNNAMED = {"FINDINGS", "REPORT", "FINAL REPORT"}
 _LAST = {"IMPRESSION", "IMPRESSIONS", "CONCLUSION", "CONCLUSIONS"}
 

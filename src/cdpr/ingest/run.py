@@ -1,7 +1,5 @@
 """One entry for all data sets: read, split by patient, report."""
 
-from __future__ import annotations
-
 import pkgutil
 import tempfile
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Where sentences and clauses of a clinical note end."""
 
-from __future__ import annotations
-
 import re
 
 # A line end within a sentence is a wrapped line: the next begins with a small letter, or the one before cannot end so.

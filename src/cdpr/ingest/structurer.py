@@ -4,8 +4,6 @@ The model may only copy. It sees nothing but the sections in question, and of it
 word for word; findings are widened to whole clauses, so that no "no" is cut off. All else is rejected and counted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import bisect
 import dataclasses
@@ -24,9 +22,10 @@ from ..cases import examinations
 from ..files import replacing
 from ..llm import Model, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from ..settings.data import Governance
-from ..settings.datasets import Structurer as StructurerSettings
+from ..settings.datasets import Structurer
 from .names import add_text, physical_key
 from .notes import SECONDARY, DischargeNote, note_sections, primary_diagnosis
+from .phrases import phrases
 from .physical import AT_DISCHARGE, VITAL_NUMBERS
 from .summary import one_line, says_something
 
@@ -38,24 +37,7 @@ NEGATED = "structurer answers rejected: the note negates it"
 MALFORMED = "structurer answers rejected: not in the form asked for"
 SILENT = "structurer gave no answer"
 
-_TASK = """\
-You sort clinical text. Copy words exactly as they stand in the text; never reword, complete, correct or interpret. \
-Reply with one JSON object and nothing else: "physical" holds an object from body system to the words copied about it, \
-"primary_diagnosis" the words that name the one disease which explains the stay. Body systems are {systems}; leave out \
-those that the text does not describe. What is not asked for stays out of the reply."""
-_EXAMPLES = {
-    "physical": (
-        "Pale, pulse even and full. Breath sounds equal, no wheeze. Belly flat.",
-        {"General Appearance": "Pale", "Cardiovascular": "pulse even and full",
-         "Respiratory": "Breath sounds equal, no wheeze.", "Abdomen": "Belly flat."},
-    ),
-    "primary_diagnosis": (
-        "She was brought in after a fall and turned out to have a fracture of the left wrist, which was set the same "
-        "day, and went home well.",
-        "fracture of the left wrist",
-    ),
-}  # fmt: skip
-_TITLES = {"physical": "Physical examination", "primary_diagnosis": "Discharge diagnosis"}
+_WORDS = phrases("structurer")
 
 _LONGEST_CLEAR = 12  # words of a diagnosis; what is longer tells a story
 _SENTENCE_END = re.compile(r"(?<=[.;])\s+|\n\s*(?=[A-Z0-9*#•-])|\n\s*\n")  # a new line counts where a new item starts
@@ -63,7 +45,7 @@ _NEGATION = re.compile(r"\b(?:no|non|not|without|den(?:y|ie[sd])|neg|negative|un
 _ALTERNATIVE = re.compile(r"\b(?:or|versus|vs)\b", re.I)
 
 
-class Structurer:
+class NoteStructurer:
     """Asks the model of ``settings`` about notes that need it; answers are kept below ``state``, readable by the owner
     alone, so that a killed run does not ask twice.
 
@@ -72,7 +54,7 @@ class Structurer:
     """
 
     def __init__(
-        self, settings: StructurerSettings, governance: Governance, credentialed: bool, state: Path,
+        self, settings: Structurer, governance: Governance, credentialed: bool, state: Path,
         dataset: str = "mimic_iv",
     ) -> None:  # fmt: skip
         self.spec = ModelSpec.of_structurer(settings, governance, credentialed=credentialed)
@@ -133,7 +115,7 @@ class Structurer:
             return path.read_text(encoding="utf-8")
         greedy = Sampling(self._settings.max_tokens, temperature=0.0)
         [answer] = await self.model.chat(messages, (0,), greedy, seed=0)
-        write_private(path, answer.text)
+        _write_for_owner(path, answer.text)
         return answer.text
 
     # The check
@@ -204,12 +186,13 @@ class Structurer:
 def _messages(kind: str, section: str) -> list[dict[str, str]]:
     """The task, an example, and the section."""
     systems = ", ".join(term.name for term in examinations().terms.values() if term.kind == "physical")
-    given, reply = _EXAMPLES[kind]
+    given, reply = _WORDS["examples"][kind]
+    title = _WORDS["titles"][kind]
     return [
-        {"role": "system", "content": _TASK.replace("{systems}", systems)},
-        {"role": "user", "content": f"{_TITLES[kind]}:\n{given}"},
+        {"role": "system", "content": _WORDS["task"].format(systems=systems)},
+        {"role": "user", "content": f"{title}:\n{given}"},
         {"role": "assistant", "content": json.dumps({kind: reply})},
-        {"role": "user", "content": f"{_TITLES[kind]}:\n{section}"},
+        {"role": "user", "content": f"{title}:\n{section}"},
     ]
 
 
@@ -261,7 +244,7 @@ def _json_object(answer: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def write_private(path: Path, text: str) -> None:
+def _write_for_owner(path: Path, text: str) -> None:
     """Write a file whole that its owner alone can read, in a folder that its owner alone can enter."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with replacing(path) as partial:

@@ -1,7 +1,5 @@
 """The case summary: what is known before any examination (paper, appendix "Unified data format")."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

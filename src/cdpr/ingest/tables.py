@@ -1,7 +1,5 @@
 """Compressed CSV tables read out of core with DuckDB; every failure names file, line and field."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import gzip
@@ -11,12 +9,9 @@ import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from .error import IngestError
-
-if TYPE_CHECKING:
-    import duckdb
 
 _LINE = re.compile(r"CSV Error on Line: (\d+)")
 LONGEST_NOTE = 32 * 1024 * 1024  # bytes; one note is one line of a table
@@ -40,7 +35,7 @@ class Tables:
         self._scratch = scratch
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir(mode=0o700, parents=True)
-        self.connection: duckdb.DuckDBPyConnection = duckdb.connect(str(self._scratch / "tables.duckdb"))
+        self.connection = duckdb.connect(str(self._scratch / "tables.duckdb"))
         self.connection.execute("SET enable_progress_bar = false")
         self.connection.execute(f"SET temp_directory = {_quoted(str(self._scratch))}")
         self.connection.execute(f"SET memory_limit = '{memory_gb:g}GB'")
@@ -49,7 +44,7 @@ class Tables:
         self.connection.execute("SET disabled_optimizers = 'build_side_probe_side'")
         self._paths: list[Path] = []
 
-    def __enter__(self) -> Tables:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

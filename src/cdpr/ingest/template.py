@@ -1,7 +1,5 @@
 """An example of a private export with two invented cases (``template.yaml``), to be filled in."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 from pathlib import Path

@@ -1,9 +1,8 @@
 """Results that the present illness tells: what the emergency department found, and sentences about examinations."""
 
-from __future__ import annotations
-
 import re
 
+from .phrases import phrases
 from .sentences import clause_start, spans
 
 
@@ -12,70 +11,12 @@ def _pattern(words: str) -> re.Pattern[str]:
     return re.compile(words.replace(" ", r"\s+"), re.IGNORECASE)
 
 
-_ED = r"(?:ED|ER|EW|emergency (?:department|dept|room|ward))"
-# What stands after a heading is found in this visit; "in the ED" may have been another one.
-_EMERGENCY = _pattern(
-    rf"(?P<line>(?:^|(?<=[\n.;]))\s*(?:in )?(?:the |our )?{_ED}\s*[:-])|"
-    rf"\b(?=\w)(?:(?P<heading>(?:in )?(?:the |our )?{_ED} (?:course|vitals?|vital signs|vs|labs?|work-?up|findings)\b|"
-    r"(?:initial|triage|presenting|arrival) (?:vs|vitals?|vital signs)\b|"
-    r"(?:vs|vitals?|vital signs)(?: (?:were|was|taken))? (?:up)?(?:on|at|in) (?:the |our )?"
-    rf"(?:arrival|presentation|triage|{_ED})\b)|"
-    r"(?:in|at|(?:arrival|on transfer) (?:to|in|at)) (?:the |our |an? |this )?(?:OSH |outside (?:hospital )?|local )?"
-    rf"(?:{_ED}|triage)\b"
-    r"(?!,? (?:(?:s?he|the patient|pt) )?(?:was )?present(?:ing|ed|s)\b)|"
-    r"(?:up)?on arrival (?:to|on) the (?:floor|unit|ward|[MSCN]ICU|ICU)\b)"
-)
-_ELSEWHEN = _pattern(
-    r"\b(?:ago|yesterday|last (?:week|month|year|night|spring|summer|fall|winter|\w+day)|"
-    r"(?:days?|nights?|weeks?|months?|years?) (?:before|prior|earlier)|previously|"
-    r"on (?:mon|tues|wednes|thurs|fri|satur|sun)day|"
-    r"in (?:january|february|march|april|may|june|july|august|september|october|november|december|(?:19|20)\d\d)|"
-    r"vacation|holidays?|trip|travel\w*|abroad)\b"
-)
-_VISITED = _pattern(r"\b(?:seen|evaluated|treated|went|visit\w*|stay\w*|discharged|was|been)\b")
-_WORKS = _pattern(
-    r"\b(?:is|was|as) an? (?:\w+ ){0,2}(?:nurse|physician|doctor|technician|clerk|volunteer)\b|"
-    r"\b(?:work(?:s|ed|ing)?|employed|volunteer\w*)\b"
-)
+_SAID = phrases("told_results")
+_EMERGENCY, _ELSEWHEN = _pattern(_SAID["emergency"]), _pattern(_SAID["elsewhen"])
+_VISITED, _WORKS = _pattern(_SAID["visited"]), _pattern(_SAID["works"])
 _LOOSE_END = re.compile(r"(?:[\s,;:-]|\b(?:and|then|but|where|when)\b)+$", re.IGNORECASE)
 
-# Case matters where small letters make another word: US, LP, PET.
-_MODALITY = (
-    r"(?:(?i:\b(?:labs?|laborator(?:y|ies)|imaging|(?:plain )?films?|x-?rays?|cxr|kub|cta?|ct-a|cth|cat scan|"
-    r"blood work|mr[ia]|mrcp|scans?|ultrasound|sonogram|doppler|angiogra\w+|lenis?|rus|ekg|ecg|eeg|echo(?:cardiogram)?|"
-    r"tte|tee|u/?a|urinalysis|troponins?|d-?dimer|cultures?|gram stain|swab|biops(?:y|ies)|endoscopy|egd|colonoscopy|"
-    r"guaiac|lumbar puncture|paracentesis|thoracentesis|stress test|cath(?:eterization)?)\b)|"
-    r"\b(?:R?US|RUQ|LP|PET|HIDA|FAST|CSF|V/Q)\b)"
-)
-_ANALYTE = (
-    r"(?:(?i:\b(?:wbc|white (?:blood )?(?:cell )?count|lactate|lactic acid|trop(?:onins?)?|lipase|hct|hematocrit|hgb|"
-    r"hemoglobin|a1c|creatinine|bun|sodium|potassium|bicarb(?:onate)?|calcium|glucose|finger ?stick|fsbg|platelets?|"
-    r"plt|inr|d-?dimer|(?:(?:nt-?)?pro-?)?bnp|ast|alt|lfts?|bili(?:rubin)?|alk phos|tsh|esr|crp|ferritin|ammonia|"
-    r"procalcitonin|ck|anion gap|ph)\b)|\b(?:Na|K|Cr|Hb)\b)"
-)
-_SHOWED = (
-    r"show(?:s|ed|ing|n)?(?! up\b)|reveal(?:s|ed|ing)?|demonstrat(?:es|ed|ing)|suggest(?:s|ed|ive|ing)|grew|growing|"
-    r"(?:read|reported) as|(?:consistent|notable|significant|remarkable) (?:with|for)|concerning for|c/w|"
-    r"confirm(?:s|ed|ing)|found"
-)
-_FINDING = (
-    r"notable|significant|remarkable|unremarkable|abnormal|normal|consistent|concerning|positive|negative|elevated|"
-    r"w/|with(?! (?:contrast|iv|oral|po|his|her|the|gadolinium)\b)|without(?! contrast)|"
-    r"(?:was|were|is|are) (?:low|high|\d)"
-)
-_DOSE = r"\s*(?:mg|mcg|meq|tabs?|units?|g|years?|days?|weeks?)\b(?!/)"
-# Asked only where a word begins, and what is examined once for all that may follow.
-_RESULT = re.compile(
-    r"\b(?=\w)(?:"
-    rf"{_MODALITY}(?:[^.;]{{0,50}}?\b(?i:{_SHOWED})(?!\w)|[^.;,]{{0,25}}?\b(?i:{_FINDING})(?!\w)|"
-    r"[^.;,:]{0,20}(?::|\s[-–=]+\s))|"
-    rf"{_ANALYTE}(?:[^.;,\d]{{0,20}}\d[\d.,]*(?!\d)(?!(?i:{_DOSE}))|"
-    r"[^.;,]{0,20}?\b(?i:elevated|low|high|normal|positive|negative|rising|wnl)\b)|"
-    rf"(?i:elevated|low|high|rising|positive|negative|abnormal|normal)\s+(?:\w+\s+)?{_ANALYTE}|"
-    r"(?i:found|seen|noted|visible|evident|shown|positive|negative|elevated|abnormal)\b[^.;]{0,40}\b(?:on|by)\s+"
-    rf"(?:\w+\s+){{0,3}}?{_MODALITY})|"
-    r"(?:CT|MRI|B超|超声|X线|血常规|心电图|胃镜|肠镜|造影)[^。]{0,20}(?:示|提示|显示|见)"
-)
+_RESULT = re.compile(_SAID["result"])
 
 
 def before_emergency(text: str) -> str | None:

@@ -1,7 +1,5 @@
 """Work spread over processes, its results in order."""
 
-from __future__ import annotations
-
 import multiprocessing
 import multiprocessing.connection
 import os

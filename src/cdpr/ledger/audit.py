@@ -11,9 +11,9 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from ..results.paper import PaperFactsError, facts_folder, read_paper
-from .checks import CHECKS
-from .recompute import Facts, Recomputed, Stated
+from ..results.paper import PaperFacts, PaperFactsError, facts_folder, read_paper
+from .checks import CHECKS, DECLARED, Check
+from .recompute import Recomputed, Stated
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ def audit_paper(folder: str | Path | None = None) -> list[AuditFinding]:
         statements = TypeAdapter(list[Stated]).validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, yaml.YAMLError, ValidationError) as error:
         raise PaperFactsError(f"{path}: no list of statements: {error}") from error
-    facts = Facts(read_paper(folder))
-    stated = [statement.id for statement in statements]
-    if unlike := set(stated) ^ set(CHECKS):
+    facts = read_paper(folder)
+    undeclared = [statement.id for statement in statements if not _declared(statement)]
+    if unlike := set(undeclared) ^ set(CHECKS):
         raise PaperFactsError(f"{path}: only here or only in ledger/checks.py: {', '.join(sorted(unlike))}")
     findings = [finding for statement in statements for finding in _findings(facts, statement, path)]
     repeated = {f.id for f in findings if sum(g.id == f.id for g in findings) > 1}
@@ -51,10 +51,15 @@ def audit_paper(folder: str | Path | None = None) -> list[AuditFinding]:
     return findings
 
 
-def _findings(facts: Facts, statement: Stated, path: Path) -> Iterator[AuditFinding]:
+def _declared(statement: Stated) -> Check | None:
+    return next((check for field, check in DECLARED.items() if getattr(statement, field)), None)
+
+
+def _findings(facts: PaperFacts, statement: Stated, path: Path) -> Iterator[AuditFinding]:
+    check = _declared(statement) or CHECKS[statement.id]
     for stated in statement.repeated():
         try:
-            found = CHECKS[stated.id](facts, stated)
+            found = check(facts, stated)
             for one in [found] if isinstance(found, Recomputed) else found:
                 part = re.sub(r"^[a-z]+:", "", one.part).replace(":", ", ")
                 yield AuditFinding(

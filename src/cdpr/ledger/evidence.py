@@ -13,10 +13,10 @@ import numpy as np
 
 from ..evaluation.metrics import METRICS, EvaluationError, Summary
 from ..evaluation.statistics import percentile_interval
-from ..results.curves import Curves, diverged_at, read_curves
+from ..results.curves import Curves, read_curves
 from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
 from ..results.paper import read_paper
-from ..results.results import Hole, Results
+from ..results.results import Hole, Results, seeds_of_runs
 from ..settings import Settings, shown, sweeps, variants
 from ..settings.datasets import AVERAGED
 from .verdict import Effect, NotMeasured
@@ -92,7 +92,6 @@ class Evidence:
         self.decoding = settings.evaluation.decodings[0]
         self.results = Results(settings, results, methods)
         self._curves = cache(partial(read_curves, self.results.folder))
-        self._diverged_at = cache(partial(diverged_at, self.results.folder))
 
     def method(self, name: str) -> Method:
         """The row or variant of this name."""
@@ -100,11 +99,6 @@ class Evidence:
             return self.results.method(name)
         except KeyError:
             raise NotMeasured(f"this configuration has no agent or variant {name!r}") from None
-
-    def diverged(self, runs: Iterable[str]) -> str:
-        """Which of these runs broke off in training, and where; empty where none did."""
-        found = {run: at for run in runs if (at := self._diverged_at(run)) is not None}
-        return ", ".join(f"{run} diverged at step {at}" for run, at in found.items())
 
     def unfit(self, on: str) -> str:
         """Why figures of this place cannot be held against the paper's; empty where they can."""
@@ -150,8 +144,8 @@ class Evidence:
         """Metrics of variants over training, with the seeds that all of them have. Not measured where one of these
         runs diverged or ended elsewhere than the others: its end is not that of a training."""
         methods = self._same_seeds(names)
-        if broken := self.diverged(dict.fromkeys(run for method in methods for run in method.runs)):
-            raise NotMeasured(f"{broken}: nothing can be said of the end of training")
+        if broken := self.results.diverged(*(run for method in methods for run in method.runs)):
+            raise NotMeasured(f"{', '.join(broken)}: nothing can be said of the end of training")
         curves = [self._curves(method, metrics, prefix) for method in methods]
         missing = ", ".join(dict.fromkeys(name for curve in curves for name in curve.missing))
         if missing:
@@ -174,8 +168,8 @@ class Evidence:
 
 
 def training_seeds(runs: Iterable[str]) -> tuple[int, ...]:
-    """Training seeds of runs, sorted; none of agents that are not trained with seeds."""
-    return tuple(sorted({int(run.rpartition("-seed")[2]) for run in runs if "-seed" in run}))
+    """Training seeds of runs, sorted, each once."""
+    return tuple(sorted(set(seeds_of_runs(runs))))
 
 
 def _found(asked: Any) -> Any:

@@ -25,7 +25,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
         verdict = _JUDGES[claim.kind](claim, evidence)
     except NotMeasured as error:
         return Verdict(NOT_RUN, str(error).removeprefix("not run: "))
-    broken = evidence.diverged(verdict.runs)
+    broken = ", ".join(evidence.results.diverged(*verdict.runs))
     return replace(verdict, why=f"{verdict.why}; {broken} (evaluated with the weights before)") if broken else verdict
 
 
@@ -132,10 +132,9 @@ def _of_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     here = evidence.side_by_side([claim.of], claim.metric, claim.on)
     others = [on for on in DATASETS if on != claim.on]
     found = [evidence.side_by_side([claim.of], claim.metric, on) for on in others]
-    sign, effects = (1.0 if claim.side == "above" else -1.0), []
-    for there in found:
-        low, high = percentile_interval(sign * (here.draws[:, 0] - there.draws[:, 0]))
-        effects.append(Effect(sign * float(here.means[0] - there.means[0]), low, high))
+    differences = [(here.means[0] - there.means[0], here.draws[:, 0] - there.draws[:, 0]) for there in found]
+    sign = 1.0 if claim.side == "above" else -1.0
+    effects = [Effect(sign * float(mean), *percentile_interval(sign * draws)) for mean, draws in differences]
     at, weakest = _weakest(effects)
     shown = effects[at]
     verdict, why = directional(weakest, evidence.unfit("average"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -21,6 +20,7 @@ from .audit import audit_paper
 from .claims import Claim, read_claims
 from .evidence import Evidence
 from .judge import judge
+from .record import Judged, Ledger
 from .verdict import COUNTED, UNDECIDABLE
 
 _DIGITS = 6
@@ -51,21 +51,15 @@ def write_claims(settings: Settings, job: Job) -> None:
 def make_ledger(settings: Settings, results: str | Path, claims: Sequence[Claim]) -> dict[str, Any]:
     """Tier, counts, every claim with its verdict, and the audit of the paper against itself."""
     evidence = Evidence(settings, results)
-    entries = [_entry(claim, evidence) for claim in claims]
-    counted = Counter(UNDECIDABLE if entry["kind"] == UNDECIDABLE else entry["verdict"] for entry in entries)
-    return {
-        "tier": settings.tier, "marks": tier_mark(settings), "decoding": evidence.decoding,
-        "counts": {name: counted[name] for name in COUNTED}, "claims": entries,
-        "audit": [asdict(finding) for finding in audit_paper()],
-    }  # fmt: skip
+    judged = tuple(_judged(claim, evidence) for claim in claims)
+    return asdict(Ledger(settings.tier, tier_mark(settings), evidence.decoding, judged, tuple(audit_paper())))
 
 
-def _entry(claim: Claim, evidence: Evidence) -> dict[str, Any]:
+def _judged(claim: Claim, evidence: Evidence) -> Judged:
     verdict = asdict(judge(claim, evidence))
-    for name in ("measured", "low", "high"):
-        verdict[name] = _rounded(verdict[name])
-    said = {name: getattr(claim, name) for name in ("id", "place", "kind", "says", "headline")}
-    return said | {"printed": list(claim.printed)} | verdict
+    verdict |= {name: _rounded(verdict[name]) for name in ("measured", "low", "high")}
+    said = {name: getattr(claim, name) for name in ("id", "place", "kind", "says", "headline", "printed")}
+    return Judged(**said, **verdict)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -28,39 +28,6 @@ MOST_RUNS = 6
 _SIGNS = {"<": operator.lt, "≤": operator.le, ">": operator.gt, "≥": operator.ge, "=": operator.eq, "≠": operator.ne}
 
 
-class Facts:
-    """The paper's facts; ``facts[address]`` is a figure (see PaperFacts). Raises KeyError for an unknown address."""
-
-    def __init__(self, paper: PaperFacts):
-        self.paper = paper
-
-    def __getitem__(self, address: str) -> Printed:
-        return self.paper.numbers[address]
-
-    def rows(self, table: str = "main") -> list[str]:
-        """Rows of a table, in its order."""
-        return list(self.paper.groups[table])
-
-    def column(self, column: str, rows: Iterable[str] = (), table: str = "main") -> dict[str, Printed]:
-        """Figures of a column by row: of the rows named, by default of all."""
-        return {row: self[f"{table}:{row}:{column}"] for row in rows or self.rows(table)}
-
-    def cases(self, dataset: str) -> int:
-        """Stated number of test cases."""
-        return int(self[f"text:cases.{dataset}"])
-
-    def utility(self, row: str) -> Fraction:
-        """Mean utility on MIMIC-IV with cost in USD; unavailable requests, which only lower it, left out."""
-        accuracy, tests, cost = (self[f"main:{row}:mimic_iv.{metric}"] for metric in METRICS)
-        return accuracy / 100 - self["text:lambda_test"] * tests - self["text:lambda_cost"] * cost
-
-    def pooled(self, row: str) -> Fraction:
-        """Accuracy when each case of the three data sets counts once."""
-        cases = {dataset: self.cases(dataset) for dataset in DATASETS}
-        right = sum(self[f"main:{row}:{dataset}.acc"] * count for dataset, count in cases.items())
-        return right / sum(cases.values())
-
-
 class Stated(Section):
     """A statement of the paper that its other figures can bear out or not; see the head of ``audit.yaml``. ``at`` is
     the value of ``each`` that a repeated statement is about."""
@@ -75,14 +42,19 @@ class Stated(Section):
     unit: str = ""
     quotes: dict[str, str] = Field(default_factory=dict)
     items: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()
+    leads: tuple[str, ...] = ()
+    detects: tuple[str, ...] = ()
     note: str = ""
 
     def repeated(self) -> Iterator[Stated]:
         """The statement about each value that it is repeated for."""
         for value in self.each:
-            texts = {
-                name: getattr(self, name).replace("{each}", _LABELS.get(value, value)) for name in ("says", "note")
-            }
+            label = _LABELS.get(value, value)
+            texts: dict[str, Any] = {name: getattr(self, name).replace("{each}", label) for name in ("says", "note")}
+            for name in ("holds", "leads", "detects"):
+                texts[name] = tuple(address.replace("{each}", value) for address in getattr(self, name))
             yield self.model_copy(update=texts | {"at": value})
 
 
@@ -100,7 +72,7 @@ class Recomputed(NamedTuple):
 # ---- Sorts of statements ---------------------------------------------------------------------------------------------
 
 
-def quoted(facts: Facts, stated: Stated) -> Iterator[Recomputed]:
+def quoted(facts: PaperFacts, stated: Stated) -> Iterator[Recomputed]:
     """Numbers in the text that repeat a table's."""
     for address, text in stated.quotes.items():
         said, cell = Printed.of(text), facts[address]
@@ -172,7 +144,7 @@ def like_others(values: Mapping[str, Fraction], rows: Sequence[str]) -> Iterator
                          printed=f"{plain(low)} to {plain(high)} for the other rows")  # fmt: skip
 
 
-def averages(facts: Facts) -> Iterator[Recomputed]:
+def averages(facts: PaperFacts) -> Iterator[Recomputed]:
     """Every average of Table 1 as the unweighted mean of the three data sets."""
     for method, metric in itertools.product(facts.rows(), METRICS):
         parts = [facts[f"main:{method}:{dataset}.{metric}"] for dataset in DATASETS]
@@ -182,7 +154,7 @@ def averages(facts: Facts) -> Iterator[Recomputed]:
         yield Recomputed(plain(_mean(*parts), 4), agrees, part=f"{method} {metric}", printed=printed.text)
 
 
-def attainable(facts: Facts, addresses: Iterable[str], dataset: str) -> Iterator[Recomputed]:
+def attainable(facts: PaperFacts, addresses: Iterable[str], dataset: str) -> Iterator[Recomputed]:
     """Accuracies as k right of the cases of a data set.
 
     The arithmetic of Brown and Heathers' GRIM test (2017): a mean of N yes-or-no verdicts is a multiple of 1/N.
@@ -198,7 +170,7 @@ def attainable(facts: Facts, addresses: Iterable[str], dataset: str) -> Iterator
         yield Recomputed(exact, right is not None, note, part=address, printed=figure.text)
 
 
-def pooled_together(facts: Facts, addresses: Iterable[str], dataset: str) -> Recomputed:
+def pooled_together(facts: PaperFacts, addresses: Iterable[str], dataset: str) -> Recomputed:
     """Whether one number of pooled runs explains several accuracies at once."""
     fit = {facts[address].text: _runs(facts[address], facts.cases(dataset)) for address in addresses}
     common = sorted(set.intersection(*map(set, fit.values())))
@@ -219,14 +191,14 @@ def _right(figure: Printed, trials: int) -> int | None:
     return k if abs(Fraction(100 * k, trials) - figure) <= figure.half else None
 
 
-def marked(facts: Facts, table: str, columns: Iterable[str], *names: str) -> Iterator[Recomputed]:
+def marked(facts: PaperFacts, table: str, columns: Iterable[str], *names: str) -> Iterator[Recomputed]:
     """Marks of the best values (``names``: and the second-best), among all rows but those in gray; the greatest
     accuracy is best, of all else the least."""
-    rows = [row for row, group in facts.paper.groups[table].items() if group != CLOSED]
+    rows = [row for row, group in facts.groups[table].items() if group != CLOSED]
     for column in columns:
         values = {row: float(figure) for row, figure in facts.column(column, rows, table).items()}
         right = marks(values, 2, higher_is_better=column.endswith("acc"))
-        given = {row: facts.paper.marks[f"{table}:{row}:{column}"] for row in rows}
+        given = {row: facts.marks[f"{table}:{row}:{column}"] for row in rows}
         printed, found = (
             "; ".join(f"{name}: {', '.join(r for r in rows if at[r] == name) or 'none'}" for name in names)
             for at in (given, right)
@@ -234,9 +206,9 @@ def marked(facts: Facts, table: str, columns: Iterable[str], *names: str) -> Ite
         yield Recomputed(found, printed == found, part=column, printed=printed)
 
 
-def repeats(facts: Facts) -> Iterator[Recomputed]:
+def repeats(facts: PaperFacts) -> Iterator[Recomputed]:
     """Whatever the text states in several places."""
-    for name, statements in facts.paper.statements.items():
+    for name, statements in facts.statements.items():
         if len(statements) > 1:
             values = list(dict.fromkeys(s.value for s in statements))
             about = statements[0].about[:1].upper() + statements[0].about[1:]
@@ -245,7 +217,7 @@ def repeats(facts: Facts) -> Iterator[Recomputed]:
             yield Recomputed(text, len(values) == 1, note, part=name, printed=values[0])
 
 
-def detectable(facts: Facts, points: Fraction, dataset: str) -> Recomputed:
+def detectable(facts: PaperFacts, points: Fraction, dataset: str) -> Recomputed:
     """A difference in points against the least one that McNemar's exact test finds with 80% power, the share of
     discordant cases lying between the two of DISCORDANT."""
     from ..evaluation.statistics import detectable_difference
@@ -255,6 +227,19 @@ def detectable(facts: Facts, points: Fraction, dataset: str) -> Recomputed:
     shares = " to ".join(f"{share:.0%}" for share in DISCORDANT)
     note = f"Found with 80% power on {trials} cases of which {shares} are discordant."
     return Recomputed(f"{low:.1f} to {high:.1f} points", points >= low, note, printed=f"{plain(points)} points")
+
+
+def utility(facts: PaperFacts, row: str) -> Fraction:
+    """Mean utility on MIMIC-IV with cost in USD; unavailable requests, which only lower it, left out."""
+    accuracy, tests, cost = (facts[f"main:{row}:mimic_iv.{metric}"] for metric in METRICS)
+    return accuracy / 100 - facts["text:lambda_test"] * tests - facts["text:lambda_cost"] * cost
+
+
+def pooled(facts: PaperFacts, row: str) -> Fraction:
+    """Accuracy when each case of the three data sets counts once."""
+    cases = {dataset: facts.cases(dataset) for dataset in DATASETS}
+    right = sum(facts[f"main:{row}:{dataset}.acc"] * count for dataset, count in cases.items())
+    return right / sum(cases.values())
 
 
 def plain(number: Any, decimals: int = 2) -> str:

@@ -38,7 +38,7 @@ class Verdict:
     superlative was run, ``runs`` what the claim rests on."""
 
     verdict: str
-    why: str
+    why: str = ""
     measured: float | None = None
     low: float | None = None
     high: float | None = None

@@ -65,21 +65,15 @@ class Work:
     waves: int = 0
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How much is decoded at a time: rows, and tokens whose keys and values are copied from the prefix cache."""
-
-    rows: int
-    tokens: int
-
-
 class Decoder:
-    """Decodes waves with one transformer and one prefix cache; ``ends`` is bool ``[vocab_size]``."""
+    """Decodes waves with one transformer and one prefix cache; ``ends`` is bool ``[vocab_size]``. At a time at most
+    ``rows`` are decoded, and the keys and values of ``tokens`` tokens copied from the prefix cache."""
 
     def __init__(
-        self, transformer: Transformer, prefixes: PrefixCache, ends: np.ndarray, limits: Limits, work: Work
+        self, transformer: Transformer, prefixes: PrefixCache, ends: np.ndarray, rows: int, tokens: int
     ) -> None:
-        self.transformer, self.prefixes, self.ends, self.limits, self.work = transformer, prefixes, ends, limits, work
+        self.transformer, self.prefixes, self.ends, self.rows, self.tokens = transformer, prefixes, ends, rows, tokens
+        self.work = Work()
         self.workspace: list[Tensor] = []  # the keys and values of the prompts, of one chunk after the other
 
     def run(self, wave: Wave) -> Drawn:
@@ -111,8 +105,8 @@ class Decoder:
             length, most = max(length, len(path) // 4), max(most, end - stop)
             prompts = len(places) + 1
             grid = prompts * most  # places for branches at the most, if every prompt has as many as the richest
-            fits = end - start <= self.limits.rows and grid <= _SPARSE * self.limits.rows
-            fits = fits and prompts * length + grid * longest <= self.limits.tokens
+            fits = end - start <= self.rows and grid <= _SPARSE * self.rows
+            fits = fits and prompts * length + grid * longest <= self.tokens
             if places and not fits:
                 break
             place = self.prefixes.place(path)
@@ -123,7 +117,7 @@ class Decoder:
                 break
             places.append(place)
             if not fits:  # one prompt with very many completions: some of them
-                room = min(self.limits.rows, (self.limits.tokens - length) // longest)
+                room = min(self.rows, (self.tokens - length) // longest)
                 stop = min(end, start + max(1, room))
                 break
             stop = end

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .decoding import Decoder, Drawn, Limits, Wave, Work
+from .decoding import Decoder, Drawn, Wave
 from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
@@ -48,12 +48,11 @@ class InProcessSampler(Model):
         self.max_positions = arch.max_positions
         token_bytes = 2 * arch.layers * arch.kv_heads * arch.head_dim * transformer.embedding.element_size()
         self._keep_prefixes = keep_prefixes
-        self.counters = Work()
         ends = np.zeros(arch.vocab_size, dtype=bool)
         ends[sorted(i for i in tokenizer.eos_ids if i < arch.vocab_size)] = True
         self._prefixes = PrefixCache(transformer, prefix_bytes // token_bytes)
-        limits = Limits(chunk_rows, cache_bytes // token_bytes)
-        self._decoder = Decoder(transformer, self._prefixes, ends, limits, self.counters)
+        self._decoder = Decoder(transformer, self._prefixes, ends, chunk_rows, cache_bytes // token_bytes)
+        self.counters = self._decoder.work
         self._pending: list[tuple[Request, asyncio.Future[list[Completion]]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop in which a wave is being gathered
 

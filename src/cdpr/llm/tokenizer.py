@@ -67,15 +67,12 @@ class ChatTokenizer:
         """:meth:`decode` of many sequences."""
         return self._tokenizer.decode_batch([list(ids) for ids in sequences], skip_special_tokens=True)
 
-    def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
-        """The conversation (``role``: system, user, assistant; ``content``) as text. Raises ValueError when the
-        template refuses it."""
+    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The conversation (``role``: system, user, assistant; ``content``) and the start of an assistant turn as text.
+        Raises ValueError when the template refuses it."""
         try:
-            return self._template.render(
-                messages=[dict(message) for message in messages],
-                add_generation_prompt=add_generation_prompt,
-                **self._specials,
-            )
+            told = [dict(message) for message in messages]
+            return self._template.render(messages=told, add_generation_prompt=True, **self._specials)
         except TemplateError as error:
             raise ValueError(f"{self.folder}: the chat template refuses the conversation: {error}") from error
 

@@ -22,10 +22,7 @@ _FILE, _PRINTED = "ablation.csv", ("acc", "aen", "aec")
 
 
 def write_ablations(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes.
-
-    Raises ProvenanceError for results that do not belong together, EvaluationError for a broken file.
-    """
+    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     ablations_sheet(settings, results_folder(settings, job)).write(job.out)
 
 
@@ -43,7 +40,8 @@ def ablations_sheet(settings: Settings, folder: Path) -> Sheet:
         ]
     columns = [Column("acc", "Acc. (%)"), Column("aen", "AEN"), Column("aec", "AEC (USD)")]
     labels = shown(settings, "ablations")
-    parts.append(frame.paper_part(settings, _FILE, columns, lambda row: labels.get(row["variant"]), "ablations"))
+    printed = frame.paper_rows(_FILE, columns, lambda row: labels.get(row["variant"]))
+    parts.append(frame.paper_table(settings, columns, printed, "ablations"))
     return Sheet(f"Ablations ({tier_mark(settings)})", parts, _long(results, found))
 
 

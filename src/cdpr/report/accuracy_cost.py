@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +13,8 @@ from ..results.sources import notices
 from ..settings import Settings
 from . import style
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-# An agent with its cost, its accuracy (%), and their intervals.
-Spot = tuple[Method, float, float, tuple[float, float], tuple[float, float]]
+# An agent with its cost (USD) and its accuracy (%), each with its interval.
+Spot = tuple[Method, tuple[float, float, float], tuple[float, float, float]]
 
 
 def plot_accuracy_cost(settings: Settings, job: Job) -> None:
@@ -26,7 +22,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
 
     One point per agent with 95% intervals (main decoding); the line is the best accuracy that a reference policy
     reaches for at most that cost. Costs are linear up to 10 USD and logarithmic beyond. Agents without evaluations
-    are named as missing. Raises ProvenanceError and EvaluationError as the main table does.
+    are named as missing. Raises as :class:`Results` does.
     """
     methods = [method for method in main_methods(settings) if method.runs]
     results = Results(settings, results_folder(settings, job), methods)
@@ -40,7 +36,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
         for dataset, panel in panels.items():
             points, holes = _points(results, methods, dataset, decoding)
             missing |= {f"{label} ({DATASETS[dataset]})" for label in holes}
-            highest = max([highest, *(point[3][1] for point in points)])
+            highest = max([highest, *(cost[2] for _, cost, _ in points)])
             _draw_points(panel, settings, points)
             cases = max((results.summary(p[0], dataset, decoding).cases for p in points), default=0)
             panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
@@ -66,7 +62,8 @@ def _points(results: Results, methods: Sequence[Method], dataset: str, decoding:
             holes += [method.label] if found.missing else []
             continue
         cost, right = found.estimates["aec"], found.estimates["accuracy"]
-        points.append((method, cost.mean, 100 * right.mean, (cost.low, cost.high), (100 * right.low, 100 * right.high)))
+        accuracy = (100 * right.mean, 100 * right.low, 100 * right.high)
+        points.append((method, (cost.mean, cost.low, cost.high), accuracy))
     return points, holes
 
 
@@ -80,19 +77,19 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return kept
 
 
-def _draw_points(panel: Axes, settings: Settings, points: Sequence[Spot]) -> None:
-    line = frontier([(cost, accuracy) for method, cost, accuracy, *_ in points if method.knows_hospital])
+def _draw_points(panel: style.Axes, settings: Settings, points: Sequence[Spot]) -> None:
+    line = frontier([(cost[0], accuracy[0]) for method, cost, accuracy in points if method.knows_hospital])
     if line:
         line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before
         panel.plot(*zip(*line, strict=True), color=style.BLACK, linewidth=0.9, linestyle=":", zorder=1,
                    drawstyle="steps-post", label="reference frontier")  # fmt: skip
-    for method, cost, accuracy, across, up in points:
+    for method, (cost, cheapest, dearest), (accuracy, least, most) in points:
         look = style.look_of(settings, method.name)
         known = method.knows_hospital
-        bars = [[[cost - across[0]], [across[1] - cost]], [[accuracy - up[0]], [up[1] - accuracy]]]
         size = 8 if look.marker == "*" else 5.5
         panel.errorbar(
-            cost, accuracy, xerr=bars[0], yerr=bars[1], fmt=look.marker, color=look.colour, markersize=size,
+            cost, accuracy, xerr=[[cost - cheapest], [dearest - cost]], yerr=[[accuracy - least], [most - accuracy]],
+            fmt=look.marker, color=look.colour, markersize=size,
             markerfacecolor="white" if known else look.colour, markeredgewidth=0.9, elinewidth=0.8,
             label=method.label, zorder=2 if known else 3,
         )  # fmt: skip

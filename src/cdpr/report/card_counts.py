@@ -17,6 +17,9 @@ from ..results.methods import synthetic
 from ..results.sources import source_of
 from ..settings import Settings
 
+# Rows of the coverage table of `map_costs`.
+Prices = Sequence[Mapping[str, str]]
+
 SCHEMA_VERSION = 1
 KINDS = ("physical", "laboratory", "microbiology", "imaging", "other")
 SPLITS = ("train", "validation", "test")
@@ -66,12 +69,7 @@ class Tally:
 
 
 def data_card(
-    settings: Settings,
-    dataset: str,
-    tally: Tally,
-    told: AttritionReport,
-    prices: Sequence[Mapping[str, str]],
-    digests: Mapping[str, str],
+    settings: Settings, dataset: str, tally: Tally, told: AttritionReport, prices: Prices, digests: Mapping[str, str]
 ) -> dict[str, Any]:
     """The card as JSON: source and licence, counts, splits, funnel, leaks, distributions, diagnoses, price coverage.
 
@@ -130,7 +128,7 @@ def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
     return next((kind for start, kind in _SECTIONS if hcpcs.startswith(start)), "other")
 
 
-def count_cases(path: Path, prices: Sequence[Mapping[str, str]]) -> Tally:
+def count_cases(path: Path, prices: Prices) -> Tally:
     """Read the cases once. Raises RecordError for a broken line, CardError for a file without cases or prices."""
     kinds = {row["exam_key"]: kind_of(row["exam_key"], row["examination"], row["hcpcs"]) for row in prices}
     tally = Tally()
@@ -214,7 +212,7 @@ def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> 
     }
 
 
-def price_coverage(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def price_coverage(rows: Prices) -> dict[str, Any]:
     """What examinations (but physical) were priced by: names, occurrences and dollars with their shares, by the way
     the name was found and by the confidence of its code, where the table tells. US dollars are those of the single
     examinations, before the rule of billing groups."""
@@ -232,7 +230,7 @@ def price_coverage(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _shares(rows: Sequence[Mapping[str, str]], column: str) -> list[dict[str, Any]]:
+def _shares(rows: Prices, column: str) -> list[dict[str, Any]]:
     names, counts, dollars = Counter(), Counter(), Counter()
     for row in rows:
         value, cases = row.get(column) or "none", int(row["cases"])

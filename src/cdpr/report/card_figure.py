@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from . import style
 from .card_counts import FEWEST_PATIENTS, KINDS, Tally
 from .card_page import mark, others
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _COLOURS = {"physical": style.GREY, "laboratory": style.BLUE, "microbiology": style.GREEN, "imaging": style.ORANGE,
             "other": style.PURPLE}  # fmt: skip
@@ -41,7 +37,7 @@ def draw_card(card: Mapping[str, Any], tally: Tally, out: Mapping[str, Path]) ->
         _settle(figure)
 
 
-def _settle(figure: Figure) -> None:
+def _settle(figure: style.Figure) -> None:
     """Lay the figure out once and round the places: the solver's last digits differ from one call to the next."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -49,7 +45,7 @@ def _settle(figure: Figure) -> None:
         panel.set_position(np.round(panel.get_position().bounds, 5))
 
 
-def _draw_attrition(panel: Axes, card: Mapping[str, Any]) -> None:
+def _draw_attrition(panel: style.Axes, card: Mapping[str, Any]) -> None:
     steps = [("cases read", 0, card["counts"]["read"])]
     steps += [(step["rule"], step["dropped"], step["left"]) for step in card["funnel"]]
     left = [step[2] for step in steps]
@@ -68,7 +64,7 @@ def _draw_attrition(panel: Axes, card: Mapping[str, Any]) -> None:
     panel.set_title("cases left after each rule" if len(steps) > 1 else "cases left (no rule dropped any)")
 
 
-def _draw_kinds(panel: Axes, tally: Tally) -> None:
+def _draw_kinds(panel: style.Axes, tally: Tally) -> None:
     data = [tally.by_kind[kind] for kind in KINDS]
     boxes = panel.boxplot(data, orientation="horizontal", whis=(5, 95), showfliers=False, patch_artist=True, widths=0.6,
                           medianprops={"color": style.BLACK, "linewidth": 1.2})  # fmt: skip
@@ -83,7 +79,7 @@ def _draw_kinds(panel: Axes, tally: Tally) -> None:
     panel.set_title("examinations per case")
 
 
-def _draw_prices(panel: Axes, usd: Sequence[float]) -> None:
+def _draw_prices(panel: style.Axes, usd: Sequence[float]) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
     priced = np.array([value for value in usd if value > 0])
@@ -104,7 +100,7 @@ def _draw_prices(panel: Axes, usd: Sequence[float]) -> None:
     panel.axvline(np.median(usd), color=style.BLACK, linewidth=1, linestyle="--")
 
 
-def _draw_diagnoses(panel: Axes, card: Mapping[str, Any]) -> None:
+def _draw_diagnoses(panel: style.Axes, card: Mapping[str, Any]) -> None:
     named = card["diagnoses"]["named"]
     told = f"\n(not shown: {others(card)})" if others(card) else ""
     panel.set_title(f"most frequent diagnoses{told}")

@@ -18,8 +18,7 @@ METRICS = frame.IN_DOMAIN_METRICS
 
 
 def write_comparators(settings: Settings, job: Job) -> None:
-    """Write the table, one per decoding; missing evaluations become labelled holes. Raises ProvenanceError for results
-    that do not belong together, CurveError for a broken metrics file."""
+    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     results = Results(settings, results_folder(settings, job), comparator_methods(settings))
     parts = [(f"{decoding.capitalize()} decoding", _levels(results, decoding)) for decoding in results.decodings]
     Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, _long(results)).write(job.out)

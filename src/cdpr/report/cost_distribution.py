@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,16 +15,13 @@ from ..results.table import number
 from ..settings import Settings
 from . import style
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 def plot_cost_distribution(settings: Settings, job: Job) -> None:
     """Share of cases whose work-up costs at most so much, per data set.
 
     One line per agent that was not told the disease model (main decoding, seeds pooled), its median marked; medians
     and the share of free work-ups stand beside. Costs are linear up to 10 USD and logarithmic beyond. What is missing
-    is named. Raises ProvenanceError and EvaluationError as the main table does.
+    is named. Raises as :class:`Results` does.
     """
     methods = learned_methods(settings)
     results = Results(settings, results_folder(settings, job), methods)
@@ -35,11 +31,12 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
         layout = [*style.domains(), ["table", "table"]]
         heights = [*[1] * (len(layout) - 1), 0.16 * (len(methods) + 2)]
         panels = figure.subplot_mosaic(layout, width_ratios=[1.3, 1], height_ratios=heights)
-        _table(panels.pop("table"), settings, methods, found)
-        spent = [costs(at) for of_dataset in found.values() for at in of_dataset.values()]
-        highest = max((float(at[-1]) for at in spent if at is not None), default=0.0)
+        spent = {d: {m: costs(e) for m, e in at.items() if not isinstance(e, Hole)} for d, at in found.items()}
+        _table(panels.pop("table"), settings, methods, spent)
+        highest = max((float(at[-1]) for of_dataset in spent.values() for at in of_dataset.values()), default=0.0)
         for dataset, panel in panels.items():
-            cases = _draw_panel(panel, settings, found[dataset])
+            cases = max((len(e[0].note_ids) for e in found[dataset].values() if not isinstance(e, Hole)), default=0)
+            _draw_panel(panel, settings, methods, spent[dataset])
             panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
             style.cost_axis(panel, highest, "cost of the work-up, at most (USD)")
             panel.set_ylabel("cases (%)")
@@ -56,10 +53,8 @@ def learned_methods(settings: Settings) -> list[Method]:
     return [m for m in main_methods(settings) if m.runs and m.learned and m.name != "immediate"]
 
 
-def costs(evaluations: Sequence[Evaluation] | Hole) -> np.ndarray | None:
-    """Cost of every work-up (USD), seeds pooled, sorted; None for a hole."""
-    if isinstance(evaluations, Hole):
-        return None
+def costs(evaluations: Sequence[Evaluation]) -> np.ndarray:
+    """Cost of every work-up (USD), seeds pooled, sorted [work-ups]."""
     return np.sort(np.concatenate([evaluation.metric("aec") for evaluation in evaluations]))
 
 
@@ -70,27 +65,22 @@ def share_at_most(sorted_costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([[-1.0], values, [1e6]]), np.concatenate([[0.0], shares, [1.0]])
 
 
-def _draw_panel(panel: Axes, settings: Settings, found: Mapping[Method, Sequence[Evaluation] | Hole]) -> int:
-    """Draw the lines of a data set; returns its number of cases."""
-    cases = 0
+def _draw_panel(
+    panel: style.Axes, settings: Settings, methods: Sequence[Method], spent: Mapping[Method, np.ndarray]
+) -> None:
     panel.axhline(0.5, color=style.GREY, linewidth=0.6, zorder=1)
-    for position, (method, evaluations) in enumerate(found.items()):
-        spent = costs(evaluations)
-        if spent is None or isinstance(evaluations, Hole):
-            continue
-        cases = len(evaluations[0].note_ids)
-        look = style.look_of(settings, method.name, position)
+    for method, at in spent.items():
+        look = style.look_of(settings, method.name, methods.index(method))
         own = method.name == "cdpr"
-        panel.plot(*share_at_most(spent), drawstyle="steps-post", color=look.colour, linestyle=look.line,
+        panel.plot(*share_at_most(at), drawstyle="steps-post", color=look.colour, linestyle=look.line,
                    linewidth=2.0 if own else 1.3, zorder=3 if own else 2)  # fmt: skip
-        panel.plot(float(np.median(spent)), 0.5, linestyle="", marker=look.marker, markersize=6, color=look.colour,
+        panel.plot(float(np.median(at)), 0.5, linestyle="", marker=look.marker, markersize=6, color=look.colour,
                    markeredgecolor="white", markeredgewidth=0.5, zorder=4, clip_on=False)  # fmt: skip
-    if not cases:
+    if not spent:
         style.empty(panel, "missing: no evaluations", 0.6)
-    return cases
 
 
-def _table(axes: Axes, settings: Settings, methods: Sequence[Method], found: Mapping[str, Mapping]) -> None:
+def _table(axes: style.Axes, settings: Settings, methods: Sequence[Method], spent: Mapping[str, Mapping]) -> None:
     """Legend and numbers in one: a line per agent; by data set its median and 90th percentile of cost (USD) and its
     share of free work-ups."""
     axes.set_axis_off()
@@ -111,10 +101,9 @@ def _table(axes: Axes, settings: Settings, methods: Sequence[Method], found: Map
                   markevery=[1], markersize=5, linewidth=1.4)  # fmt: skip
         axes.text(0.075, y, method.label, fontsize=7, va="center")
         for dataset, end in ends.items():
-            spent = costs(found[dataset][method])
-            if spent is None:
+            if (at := spent[dataset].get(method)) is None:
                 axes.text(end, y, "missing", **small)
                 continue
-            median, p90 = np.quantile(spent, [0.5, 0.9])
-            for offset, text in ((0.135, number(median)), (0.06, number(p90)), (0.0, f"{np.mean(spent == 0):.0%}")):
+            median, p90 = np.quantile(at, [0.5, 0.9])
+            for offset, text in ((0.135, number(median)), (0.06, number(p90)), (0.0, f"{np.mean(at == 0):.0%}")):
                 axes.text(end - offset, y, text, **small)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..job import Job
 from ..settings import Settings
 from . import style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import SubFigure
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -77,7 +73,7 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
         style.mark_tier(figure, settings, notes)
 
 
-def _draw_sweep(panel: Axes, rows: Rows, measure: str, key: str) -> None:
+def _draw_sweep(panel: style.Axes, rows: Rows, measure: str, key: str) -> None:
     """A measure by the values of one setting."""
     label, doubling = SWEEPS[key]
     shown = [row for row in rows if row["estimator"] == "cdpr" and row["sweep"] == key]
@@ -98,7 +94,7 @@ def _draw_sweep(panel: Axes, rows: Rows, measure: str, key: str) -> None:
         panel.set_xlabel(label)
 
 
-def _draw_price(panel: Axes, rows: Rows, measure: str, label: str) -> None:
+def _draw_price(panel: style.Axes, rows: Rows, measure: str, label: str) -> None:
     """A measure by tokens per decision: one line per estimator, its points labelled with K; the other baselines."""
     from matplotlib.ticker import LogLocator
 
@@ -127,13 +123,13 @@ def _draw_price(panel: Axes, rows: Rows, measure: str, label: str) -> None:
     panel.set_ylabel(label)
 
 
-def _legend(part: SubFigure, panel: Axes) -> None:
+def _legend(part: style.SubFigure, panel: style.Axes) -> None:
     """One legend above the panels of a part, with what one of them shows."""
     handles, labels = panel.get_legend_handles_labels()
     part.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=6.5, handlelength=2.6,
                 columnspacing=1.4)  # fmt: skip
 
 
-def _hollow(panel: Axes, rows: Rows, x: str, y: str, colour: str, marker: str) -> None:
+def _hollow(panel: style.Axes, rows: Rows, x: str, y: str, colour: str, marker: str) -> None:
     for row in (row for row in rows if row["default"]):
         panel.plot(row[x], row[y], color=colour, marker=marker, markersize=3.5, markerfacecolor="white", zorder=3)

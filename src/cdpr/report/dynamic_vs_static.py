@@ -27,26 +27,27 @@ _COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
 
 
 def write_dynamic_vs_static(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes.
-
-    Raises ProvenanceError for results that do not belong together, EvaluationError for a broken file.
-    """
+    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     dynamic_sheet(settings, results_folder(settings, job)).write(job.out)
 
 
 def dynamic_sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding: both with how much cheaper CDPR is, and the change; then the paper's Table 3."""
     results = Results(settings, folder, dynamic_methods(settings))
-    title = f"{results.method(DYNAMIC).label} against {results.method(STATIC).label}"
-    found = {decoding: _change(results, decoding) for decoding in results.decodings}
-    parts = []
-    for decoding, change in found.items():
-        parts += [(f"{decoding.capitalize()} decoding", _levels(results, decoding)),
+    static, dynamic = results.methods
+    title = f"{dynamic.label} against {static.label}"
+    parts, found = [], {}
+    for decoding in results.decodings:
+        (change,) = frame.changes(results, [(dynamic, static, IN_DOMAIN)], decoding)
+        less = _reduction(results, decoding)
+        found[decoding] = change, less
+        parts += [(f"{decoding.capitalize()} decoding", _levels(results, change, less, decoding)),
                   (f"{title}, {decoding} decoding", _changes(results, change, title, decoding))]  # fmt: skip
     columns = [Column("acc", "Acc. (%)"), Column("aec", "AEC (USD)"),
                Column("aec_reduction_percent", REDUCTION.header, decimals=1)]  # fmt: skip
     labels = {name: results.method(of).label for name, of in _COUNTERPARTS.items()}
-    parts.append(frame.paper_part(settings, _FILE, columns, lambda row: labels[row["method"]], "dynamic_vs_static"))
+    printed = frame.paper_rows(_FILE, columns, lambda row: labels[row["method"]])
+    parts.append(frame.paper_table(settings, columns, printed, "dynamic_vs_static"))
     return Sheet(f"Dynamic against static diagnosis ({tier_mark(settings)})", parts, _long(results, found))
 
 
@@ -67,12 +68,13 @@ def reduction(
     return Estimate(float(np.mean(by_seed)), *percentile_interval(1 - draws[:, 1] / draws[:, 0]), by_seed)
 
 
-def _levels(results: Results, decoding: str) -> Table:
+def _levels(results: Results, change: frame.Change, less: Estimate | Hole, decoding: str) -> Table:
     """The paper's layout: static diagnosis, CDPR, and how much cheaper it is; with counts and 95% intervals."""
     columns = [frame.METHOD, *frame.COUNTS, *frame.interval_columns((*SHOWN, REDUCTION))]
+    cell = Cell(text=less.reason) if isinstance(less, Hole) else REDUCTION.cell(less, change.runs)
 
     def more(method: Method, summary: Summary) -> frame.Cells:
-        return frame.counts(method, summary) | (_reduction_cell(results, decoding) if method.name == DYNAMIC else {})
+        return frame.counts(method, summary) | ({REDUCTION.name: cell} if method.name == DYNAMIC else {})
 
     rows = frame.method_rows(results, SHOWN, decoding, (STATIC, DYNAMIC), more)
     notes = [
@@ -105,14 +107,13 @@ def _changes(results: Results, change: frame.Change, title: str, decoding: str) 
     return Table(columns, rows, text, notes, f"tab:dynamic_minus_static_{decoding}")
 
 
-def _long(results: Results, found: dict[str, frame.Change]) -> Table:
+def _long(results: Results, found: dict[str, tuple[frame.Change, Estimate | Hole]]) -> Table:
     """One line per decoding and method (accuracy and reduction as shares); ``change_*`` is CDPR minus static,
     ``paper_*`` what the paper prints."""
     metrics = [metric.name for metric in COMPARED]
     paper = {_COUNTERPARTS[row["method"]]: printed for row, printed in frame.paper_numbers(_FILE, _PRINTED)}
     lines = []
-    for decoding, change in found.items():
-        less = _reduction(results, decoding)
+    for decoding, (change, less) in found.items():
         for method in results.methods:
             cells = frame.line(results, method, IN_DOMAIN, decoding) | paper.get(method.name, {})
             # A row that is a hole itself shows no change either.
@@ -125,21 +126,9 @@ def _long(results: Results, found: dict[str, frame.Change]) -> Table:
     return frame.long_table(lines, names, estimates, [f"paper_{name}" for name in _PRINTED])
 
 
-def _change(results: Results, decoding: str) -> frame.Change:
-    (change,) = frame.changes(results, [(results.method(DYNAMIC), results.method(STATIC), IN_DOMAIN)], decoding)
-    return change
-
-
 def _reduction(results: Results, decoding: str) -> Estimate | Hole:
-    static, dynamic = (results.evaluations(results.method(name), IN_DOMAIN, decoding) for name in (STATIC, DYNAMIC))
+    static, dynamic = (results.evaluations(method, IN_DOMAIN, decoding) for method in results.methods)
     for hole in (static, dynamic):
         if isinstance(hole, Hole):
             return hole
     return reduction(static, dynamic, results.settings.evaluation.bootstrap, results.settings.evaluation.seed)
-
-
-def _reduction_cell(results: Results, decoding: str) -> frame.Cells:
-    found = _reduction(results, decoding)
-    if isinstance(found, Hole):
-        return {REDUCTION.name: Cell(text=found.reason)}
-    return {REDUCTION.name: REDUCTION.cell(found, _change(results, decoding).runs)}

@@ -83,7 +83,7 @@ def _level(results: Results, method: Method, place: str, decoding: str) -> Row:
         of = found[metric.name]
         spread = "" if of.seed_sd is None else f"seed SD {number(of.seed_sd * metric.factor, metric.decimals)}"
         cells[metric.name] = Cell(text=metric.cell(of).text, runs=runs, note=spread)
-    return Row({"method": _name(results, method.label, len(method.runs), method), **cells})
+    return Row({"method": _name(results, method.label, len(method.runs), *method.runs), **cells})
 
 
 def _change(results: Results, ours: Method, rival: Method, at: Comparison | Hole) -> Row:
@@ -96,11 +96,11 @@ def _change(results: Results, ours: Method, rival: Method, at: Comparison | Hole
         by_seed = ", ".join(number(value * metric.factor, metric.decimals, True) for value in of.by_seed)
         spread = f"by seed {by_seed}" if len(of.by_seed) > 1 else ""
         cells[metric.name] = Cell(None, favour(of, metric), metric.cell(of, signed=True).text, at.runs, spread)
-    return Row({"method": _name(results, label, len(of.by_seed), ours, rival), **cells})
+    return Row({"method": _name(results, label, len(of.by_seed), *ours.runs, *rival.runs), **cells})
 
 
-def _name(results: Results, label: str, seeds: int, *methods: Method) -> Cell:
-    told = [f"{seeds} seed{'s' if seeds > 1 else ''}", *results.diverged(*methods)]
+def _name(results: Results, label: str, seeds: int, *runs: str) -> Cell:
+    told = [f"{seeds} seed{'s' if seeds > 1 else ''}", *results.diverged(*runs)]
     return Cell(label, note="; ".join(told))
 
 
@@ -109,6 +109,6 @@ def _answer(results: Results, place: str, ours: Method, rival: Method, at: Compa
     question = f"Does {ours.label} beat {named}?"
     if isinstance(at, Hole):
         return Answer(place, question, "Not known", f"{at.reason}.")
-    broken = "; ".join(results.diverged(ours, rival))
+    broken = "; ".join(results.diverged(*ours.runs, *rival.runs))
     told = f" {broken}: evaluated with the weights before." if broken else ""
     return Answer(place, question, short(at.differences), sentence(at.differences) + told)

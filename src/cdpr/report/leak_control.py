@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..evaluation.metrics import Comparison, Evaluation, EvaluationError, compare, read_evaluation
+from ..evaluation.metrics import Comparison, Evaluation, EvaluationError, compare
 from ..job import Job
 from ..results import frame
 from ..results.methods import DATASETS, Method, leak_methods, tier_mark
@@ -27,15 +27,13 @@ _ENDS = ("", "_controlled", "_change", "_change_low", "_change_high")
 class Paired:
     """Means by metric on the benchmark and on its variant, over the cases in both, and variant minus benchmark."""
 
-    cases: int
     benchmark: Mapping[str, float]
     variant: Mapping[str, float]
     change: Comparison
 
 
 def write_leak_control(settings: Settings, job: Job) -> None:
-    """Write the table, one per decoding; missing evaluations become labelled holes. Raises ProvenanceError or
-    EvaluationError for results that do not belong together."""
+    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     methods = leak_methods(settings)
     results = Results(settings, results_folder(settings, job), methods)
     variants = [results.path(run, controlled_name(d)) for m in methods for run in m.runs for d in DATASETS]
@@ -51,24 +49,15 @@ def paired(results: Results, method: Method, dataset: str, decoding: str) -> Pai
 
     Raises EvaluationError when the variant holds a case that the benchmark does not.
     """
-    whole = results.evaluations(method, dataset, decoding)
-    if isinstance(whole, Hole):
-        return whole
-    less, missing = [], []
-    for evaluation in whole:
-        path = results.path(evaluation.run, controlled_name(dataset))
-        found = read_evaluation(path).get(evaluation.decoding) if path.exists() else None
-        if found is None:
-            missing.append(path.relative_to(results.folder).as_posix())
-        else:
-            less.append(replace(found, dataset=dataset))
-    if missing:
-        return Hole(f"missing: {', '.join(missing)}", ", ".join(missing))
+    whole, less = (results.evaluations(method, place, decoding) for place in (dataset, controlled_name(dataset)))
+    if isinstance(whole, Hole) or isinstance(less, Hole):
+        return whole if isinstance(whole, Hole) else less
+    less = [replace(evaluation, dataset=dataset) for evaluation in less]
     whole = [_among(one, other.note_ids) for one, other in zip(whole, less, strict=True)]
     plan = results.settings.evaluation
     change = compare(less, whole, plan.bootstrap, plan.seed)
     means = [{m.name: float(np.mean([e.metric(m.name) for e in side])) for m in SHOWN} for side in (whole, less)]
-    return Paired(change.cases, means[0], means[1], change)
+    return Paired(*means, change)
 
 
 def _table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str) -> Table:
@@ -100,7 +89,7 @@ def _table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str
 
 def _cells(pair: Paired, results: Results, method: Method, dataset: str) -> frame.Cells:
     whole, less = (results.behind(place, method) for place in (dataset, controlled_name(dataset)))
-    cells: frame.Cells = {"cases": pair.cases}
+    cells: frame.Cells = {"cases": pair.change.cases}
     for metric in SHOWN:
         cells[metric.name] = Cell(pair.benchmark[metric.name] * metric.factor, runs=whole)
         cells[f"{metric.name}_controlled"] = Cell(pair.variant[metric.name] * metric.factor, runs=less)
@@ -122,7 +111,7 @@ def _long(results: Results, found: Mapping[tuple, Paired | Hole]) -> Table:
             at = pair.change.differences[name]
             values = (pair.benchmark[name], pair.variant[name], at.mean, at.low, at.high)
             cells |= {f"{name}{end}": value for end, value in zip(_ENDS, values, strict=True)}
-        lines.append(cells | {"cases": pair.cases})
+        lines.append(cells | {"cases": pair.change.cases})
     names = ("tier", "decoding", "method", "dataset", "status", "seeds", "cases")
     return frame.long_table(lines, names, more=[f"{metric.name}{end}" for metric in SHOWN for end in _ENDS])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..job import Job
 from ..results.curves import Curves, read_curves
@@ -13,10 +12,6 @@ from ..results.provenance import check_training
 from ..results.results import results_folder
 from ..settings import Settings, shown
 from . import style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Metric of a panel: label of its axis and factor for printing.
 PANELS = {
@@ -56,7 +51,9 @@ def draw_learning_curves(settings: Settings, curves: Sequence[Curves], out: Mapp
         curve_foot(figure, settings, curves, note)
 
 
-def draw_curves(panel: Axes, settings: Settings, curves: Sequence[Curves], metric: str, axis: str, unit: float) -> None:
+def draw_curves(
+    panel: style.Axes, settings: Settings, curves: Sequence[Curves], metric: str, axis: str, unit: float
+) -> None:
     """One metric of all variants; the end of a run that diverged is a small x."""
     factor = PANELS[metric][1]
     for position, curve in enumerate(curves):
@@ -92,7 +89,7 @@ def handles(settings: Settings, curves: Sequence[Curves]) -> list:
     return lines
 
 
-def curve_foot(figure: Figure, settings: Settings, curves: Sequence[Curves], more: str = "") -> None:
+def curve_foot(figure: style.Figure, settings: Settings, curves: Sequence[Curves], more: str = "") -> None:
     """Say below a figure what is missing, what diverged, what lines and bands are, and ``more``."""
     lost = [Path(name).parent.name for curve in curves for name in curve.missing]
     broken = [f"{run} at step {at}" for curve in curves for run, at in curve.diverged.items()]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
 from ..evaluation.metrics import METRICS, Comparison
 from ..job import Job
 from ..results import frame
-from ..results.methods import AVERAGE, AVERAGED, DATASETS, GROUPS, Method, domain, main_methods, tier_mark
-from ..results.paper import PaperRow, read_main_results
+from ..results.methods import AVERAGE, AVERAGED, DATASETS, Method, domain, main_methods, tier_mark
+from ..results.paper import printed_rows
 from ..results.results import Hole, Results, results_folder
 from ..results.sources import notices
-from ..results.table import Cell, Column, Heading, Row, Sheet, Table, marks, number
+from ..results.table import Cell, Column, Heading, Row, Sheet, Table, marks
 from ..settings import Settings
 
 # Metrics of a place; the utility stands with the average alone.
@@ -21,22 +23,17 @@ SHOWN = (replace(frame.ACCURACY, header="Acc."), frame.AEN, replace(frame.AEC, h
 COMPARED = (*SHOWN, frame.UTILITY)
 DECIMALS = 2
 PAIRS = (("cdpr", "grpo"), ("cdpr", "utility_grpo"))
-_PRINTED = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
+_FILE, _PRINTED = "main_results.csv", {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 
 def write_main_table(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes.
-
-    Raises ProvenanceError for results of another tier, utility or set of cases, EvaluationError for a broken file;
-    nothing is written then.
-    """
+    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     main_sheet(settings, results_folder(settings, job)).write(job.out)
 
 
 def main_sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding: the paper's layout and ours against its rivals; then what stands behind, and the paper's table."""
     results = Results(settings, folder, main_methods(settings))
-    paper = read_main_results()
     parts = []
     for decoding in results.decodings:
         main = decoding == results.decodings[0]
@@ -47,8 +44,8 @@ def main_sheet(settings: Settings, folder: Path) -> Sheet:
             paired = _paired(results, results.method(first), results.method(second), decoding, title)
             parts.append((f"{title}, {decoding} decoding", paired))
     parts += [(f"Counts, seeds and intervals, {d} decoding", _intervals(results, d)) for d in results.decodings]
-    parts.append((frame.paper_title(settings), _printed(settings, paper, results.methods)))
-    return Sheet(f"Main results ({tier_mark(settings)})", parts, _long(results, paper))
+    parts.append(_printed(settings, results.methods))
+    return Sheet(f"Main results ({tier_mark(settings)})", parts, _long(results))
 
 
 def places() -> dict[str, str]:
@@ -153,39 +150,32 @@ def _intervals(results: Results, decoding: str) -> Table:
     return Table(columns, rows, text, notes, f"tab:main_results_intervals_{decoding}")
 
 
-def _long(results: Results, paper: Mapping[str, PaperRow]) -> Table:
+def _long(results: Results) -> Table:
     """One line per method, place and decoding; ``paper_*`` holds what the paper prints."""
+    paper = {(row["method"], row["dataset"]): printed for row, printed in frame.paper_numbers(_FILE, _PRINTED)}
     lines = []
-    for decoding in results.decodings:
-        for method in results.methods:
-            if decoding == results.decodings[0] or method.learned:
-                lines += [frame.line(results, method, p, decoding) | _paper_numbers(paper, method, p) for p in places()]
+    for decoding, method in itertools.product(results.decodings, results.methods):
+        for place in places() if decoding == results.decodings[0] or method.learned else ():
+            head = {"paper_method": method.paper} if method.paper else {}
+            lines.append(frame.line(results, method, place, decoding) | head | paper.get((method.paper, place), {}))
     names = ("tier", "cost_unit_usd", "decoding", "group", "method", "label", "dataset", "status", "seeds", "k", "n")
     more = ("cost_median", "cost_p90", "paper_method", *(f"paper_{name}" for name in _PRINTED))
     return frame.long_table(lines, names, tuple(METRICS), more)
 
 
-def _paper_numbers(paper: Mapping[str, PaperRow], method: Method, place: str) -> frame.Cells:
-    if not method.paper:
-        return {}
-    printed = paper[method.paper].figures.get(place, {})
-    return {"paper_method": method.paper} | {f"paper_{name}": number(value) for name, value in printed.items()}
-
-
-def _printed(settings: Settings, paper: Mapping[str, PaperRow], methods: Sequence[Method]) -> Table:
+def _printed(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
     """Table 1 as printed."""
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
     rows: list[Row | Heading] = []
-    for group in GROUPS.values():
-        of_group = [row for row in paper.values() if row.group == group]
-        rows += [Heading(group)] if of_group else []
-        for row in of_group:
-            cells = {f"{place}.{name}": value for place, at in row.figures.items() for name, value in at.items()}
-            rows.append(Row({"method": row.method, "ours": ours.get(row.method), **cells}))
+    for group, of_group in itertools.groupby(printed_rows(_FILE, *_PRINTED), itemgetter("group")):
+        rows.append(Heading(group))
+        for method, lines in itertools.groupby(of_group, itemgetter("method")):
+            cells = {f"{line['dataset']}.{name}": line[name] for line in lines for name in _PRINTED}
+            rows.append(Row({"method": method, "ours": ours.get(method), **cells}))
     headers = {metric.name: metric.header for metric in SHOWN}
     columns = [column for column in _columns({name: headers[metric] for name, metric in _PRINTED.items()})
                if column.key.partition(".")[0] in (*AVERAGED, AVERAGE)]  # fmt: skip
-    return frame.paper_table(settings, columns, rows, "tab:paper_main_results")
+    return frame.paper_table(settings, columns, rows, "main_results", wide=True)
 
 
 def _caption(settings: Settings, decoding: str) -> str:

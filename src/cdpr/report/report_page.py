@@ -15,8 +15,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ..files import write_text
 from ..job import Job
+from ..ledger.record import read_ledger
+from ..ledger.verdict import COUNTED, NOT_RUN
 from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, synthetic, tier_mark, trained
 from ..results.results import Results, results_folder
 from ..results.sources import notices
@@ -28,54 +32,11 @@ from .card_page import card_parts
 from .dynamic_vs_static import dynamic_sheet
 from .headline import headline
 from .main_table import main_sheet
-from .page_claims import read_ledger, slug
 from .page_runs import Links, Made, Records
 from .sample_case import CREDENTIALED, sample_sheet
 
 # Bytes of all images together; base64 makes them a third larger, and the page stays below 5 MB.
 IMAGE_BUDGET = 3_500_000
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """A chapter of the page: its figures with what each shows, or a table (its file and what makes it anew) of which
-    the first ``opened`` parts are not folded."""
-
-    name: str
-    title: str
-    figures: Mapping[str, str] = field(default_factory=dict)
-    table: str = ""
-    sheet: Callable[[Settings, Path], Sheet] | None = None
-    says: str = ""
-    opened: int = 1
-
-
-CHAPTERS = (
-    Chapter("accuracy_cost", "Accuracy against cost", {
-        "accuracy_cost": "Accuracy against average cost per case for every agent, one panel per data set; the line is "
-                         "the best accuracy that a reference policy reaches for at most that cost."}),
-    Chapter("main_table", "Main table", {}, "main_results", main_sheet,
-            "Every agent on every benchmark. Each number leads to the runs that made it.", 3),
-    Chapter("ablations", "Ablations", {}, "ablations", ablations_sheet, "CDPR without one of its parts, in-domain.", 2),
-    Chapter("dynamic_vs_static", "Dynamic against static diagnosis", {}, "dynamic_vs_static", dynamic_sheet,
-            "CDPR, which asks for one examination at a time, against a diagnosis from the whole record.", 2),
-    Chapter("efficiency", "Training efficiency", {
-        "training_efficiency": "Validation accuracy, utility and cost during training, against wall-clock time and "
-                               "against generated tokens; one line per method, a band over its seeds."}),
-    Chapter("sensitivity", "Sensitivity", {
-        "sensitivity": "In-domain results for each value of the paper's six settings M, K, H, β, η and n, one panel "
-                       "each, the default marked.",
-        "further_sensitivity": "In-domain results for each value of settings that the paper leaves open, one panel "
-                               "each, the default marked."}),
-    Chapter("learning_curves", "Learning curves", {
-        "learning_curves": "Validation accuracy, examinations, cost, unavailable requests and utility by training "
-                           "step; one line per method, a band over its seeds."}),
-    Chapter("cost_distribution", "Distribution of costs", {
-        "cost_distribution": "How the cost of a work-up is distributed over cases, per data set and agent."}),
-    Chapter("sample_case", "A sample case", {}, "sample_case",
-            lambda settings, folder: sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl"),
-            "One test case, chosen by a digest and not by hand: its examinations, and what each agent did."),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,17 +51,34 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A chapter with its contents. ``made`` tells how its table was made; ``hole`` why there is none."""
+class Chapter:
+    """A chapter of the page, or a card: its figures with what each shows, or a table (its file) of
+    which the first ``opened`` parts are not folded; then its contents. ``made`` tells how its table was made,
+    ``hole`` why there is none."""
 
     name: str
     title: str
+    figures: Mapping[str, str] = field(default_factory=dict)
+    table: str = ""
     says: str = ""
+    opened: int = 1
     pictures: Sequence[Picture] = ()
     made: Made | None = None
     parts: Sequence[tuple[str, Table | Sequence[Block]]] = ()
-    opened: int = 1
     hole: str = ""
+
+
+CHAPTERS = [
+    Chapter(**chapter)
+    for chapter in yaml.safe_load((Path(templates.__file__).parent / "chapters.yaml").read_text(encoding="utf-8"))
+]
+# What makes the table of a chapter anew.
+_SHEETS: dict[str, Callable[[Settings, Path], Sheet]] = {
+    "main_results": main_sheet,
+    "ablations": ablations_sheet,
+    "dynamic_vs_static": dynamic_sheet,
+    "sample_case": lambda settings, folder: sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl"),
+}
 
 
 def write_report(settings: Settings, job: Job) -> None:
@@ -114,8 +92,9 @@ def write_report(settings: Settings, job: Job) -> None:
     results = Results(settings, folder, main_methods(settings))
     records = Records(settings, folder)
     behind = records.behind(methods)
-    images = Images(folder)
+    images = Images(records)
     answers, head = headline(results, results.decodings[0])
+    job.tags["says"] = f"{answers[0].place}: {answers[0].question} {answers[0].short}."
     page = {
         "mark": tier_mark(settings),
         "banner": banner(settings),
@@ -125,9 +104,9 @@ def write_report(settings: Settings, job: Job) -> None:
         "head": head,
         "links": Links(behind),
         "notices": notices(settings),
-        "chapters": [_chapter(settings, chapter, records, images) for chapter in (*CHAPTERS, *further(job.on_page))],
+        "chapters": [_filled(settings, chapter, images) for chapter in (*CHAPTERS, *further(job.on_page))],
         "claims": (read_ledger(settings, folder / "claims.json"), records.made("claims.json")),
-        "cards": [_card(name, label, records, images) for name, label in DATASETS.items()],
+        "cards": [_card(name, label, images) for name, label in DATASETS.items()],
         "behind": behind,
         "shared": shared_runs(methods),
     }
@@ -177,13 +156,13 @@ def banner(settings: Settings) -> tuple[str, str]:
 class Images:
     """Pictures as data addresses, as long as the page stays small."""
 
-    def __init__(self, folder: Path):
-        self.folder, self.left = folder, IMAGE_BUDGET
+    def __init__(self, records: Records):
+        self.records, self.left = records, IMAGE_BUDGET
 
-    def picture(self, records: Records, path: str, alt: str) -> Picture:
+    def picture(self, path: str, alt: str) -> Picture:
         """The PNG at ``path`` below the results, or the hole in its place."""
-        file = self.folder / path
-        picture = Picture(path, alt, records.made(path))
+        file = self.records.results / path
+        picture = Picture(path, alt, self.records.made(path))
         if not file.exists():
             return replace(picture, hole=f"missing: {path}")
         content = file.read_bytes()
@@ -195,28 +174,26 @@ class Images:
         return replace(picture, data=f"data:image/png;base64,{base64.b64encode(content).decode()}")
 
 
-def _chapter(settings: Settings, chapter: Chapter, records: Records, images: Images) -> Shown:
-    pictures = [images.picture(records, f"figures/{name}.png", alt) for name, alt in chapter.figures.items()]
-    shown = Shown(chapter.name, chapter.title, chapter.says, pictures, opened=chapter.opened)
-    if chapter.sheet is None:
-        return shown
-    path = f"tables/{chapter.table}.md"
-    shown = replace(shown, made=records.made(path))
+def _filled(settings: Settings, chapter: Chapter, images: Images) -> Chapter:
+    if not chapter.table:
+        pictures = [images.picture(f"figures/{name}.png", alt) for name, alt in chapter.figures.items()]
+        return replace(chapter, pictures=pictures)
     if chapter.name == "sample_case" and settings.data.source(IN_DOMAIN).credentialed:
-        return replace(shown, made=None, hole=CREDENTIALED.reason)
-    if not (records.results / path).exists():
-        return replace(shown, hole=f"missing: {path}")
-    return replace(shown, parts=chapter.sheet(settings, records.results).parts)
+        return replace(chapter, hole=CREDENTIALED.reason)
+    path, results = f"tables/{chapter.table}.md", images.records.results
+    made = images.records.made(path)
+    if not (results / path).exists():
+        return replace(chapter, made=made, hole=f"missing: {path}")
+    return replace(chapter, made=made, parts=_SHEETS[chapter.table](settings, results).parts)
 
 
-def _card(name: str, label: str, records: Records, images: Images) -> Shown:
-    path = f"cards/{name}.json"
-    shown = Shown(name, label, made=records.made(path))
-    file = records.results / path
+def _card(name: str, label: str, images: Images) -> Chapter:
+    file = images.records.results / (path := f"cards/{name}.json")
+    card = Chapter(name, label, made=images.records.made(path))
     if not file.exists():
-        return replace(shown, hole=f"missing: {path}")
-    picture = images.picture(records, f"cards/{name}.png", f"Distributions over the cases of {label}, as in the card.")
-    return replace(shown, pictures=[picture], parts=card_parts(json.loads(file.read_text(encoding="utf-8"))))
+        return replace(card, hole=f"missing: {path}")
+    picture = images.picture(f"cards/{name}.png", f"Distributions over the cases of {label}, as in the card.")
+    return replace(card, pictures=[picture], parts=card_parts(json.loads(file.read_text(encoding="utf-8"))))
 
 
 def _environment() -> Any:
@@ -225,8 +202,13 @@ def _environment() -> Any:
     folder = Path(templates.__file__).parent
     made = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                        lstrip_blocks=True, keep_trailing_newline=True)  # fmt: skip
-    made.filters |= {"groups": _groups, "unbroken": _unbroken, "slug": slug}
+    made.filters |= {"groups": _groups, "unbroken": _unbroken, "slug": _slug}
     return made
+
+
+def _slug(verdict: str) -> str:
+    """A verdict as a class of the page's style; one that is not known looks like `not run`."""
+    return (verdict if verdict in COUNTED else NOT_RUN).replace(" ", "-")
 
 
 def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:

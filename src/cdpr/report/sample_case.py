@@ -50,20 +50,9 @@ class Workup:
         return self.run.partition("-seed")[2]
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """A case, and how many test cases it was chosen among."""
-
-    case: CaseRecord
-    among: int
-
-
 def write_sample_case(settings: Settings, job: Job) -> None:
-    """Write the tables; missing evaluations become labelled holes.
-
-    Raises ValueError when the file holds no test case, RecordError for a broken one, ProvenanceError or EvaluationError
-    for evaluations that do not belong to these cases.
-    """
+    """Write the tables; missing evaluations become labelled holes. Raises ValueError when the file holds no test case,
+    RecordError for a broken one, and as :class:`Results` does."""
     sample_sheet(settings, results_folder(settings, job), job.inputs["cases"]).write(job.out)
 
 
@@ -75,23 +64,25 @@ def sample_sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
         hole = Table([Column("field", "Field", align="l"), Column("text", "Case", align="l")],
                      [Row({"field": "Sample case"}, chosen.reason)], f"{title}.", label="tab:sample_case")  # fmt: skip
         return Sheet(title, [("The case", hole)], _plain([{"part": "case", "name": "status", "text": chosen.reason}]))
-    workups = list(workups_on(settings, chosen.case, folder))
+    case, among = chosen
+    workups = list(workups_on(settings, case, folder))
     parts = [
-        ("The case", case_table(settings, chosen, _one_line)),
-        ("Examinations", examination_table(settings, chosen.case, _one_line)),
+        ("The case", case_table(settings, case, among, _one_line)),
+        ("Examinations", examination_table(settings, case, _one_line)),
         ("What each agent did", workup_table(settings, workups, _one_line)),
     ]
-    examinations = examination_table(settings, chosen.case, _typeset)
+    examinations = examination_table(settings, case, _typeset)
     printed = [
-        _wrapped(case_table(settings, chosen, _typeset), text=0.75),
+        _wrapped(case_table(settings, case, among, _typeset), text=0.75),
         *(_wrapped(part, exam=0.22, result=0.5) for part in _parts(examinations)),
         workup_table(settings, workups, _typeset),
     ]
-    return Sheet(title, parts, _plain(_plain_rows(chosen, workups)), printed)
+    return Sheet(title, parts, _plain(_plain_rows(case, among, workups)), printed)
 
 
-def choose_case(settings: Settings, cases_path: Path) -> Chosen | Hole:
-    """The test case with the smallest digest of ``evaluation.seed`` and its id, whatever the order of the file.
+def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int] | Hole:
+    """The test case with the smallest digest of ``evaluation.seed`` and its id, whatever the order of the file, and how
+    many it was chosen among.
 
     A hole as soon as one case is credentialed, or where the source is not open to everyone.
     """
@@ -104,7 +95,7 @@ def choose_case(settings: Settings, cases_path: Path) -> Chosen | Hole:
             best = min(best or case, case, key=lambda c: derive_seed(seed, c.note_id))
     if best is None:
         raise ValueError(f"{cases_path}: no case of split 'test'")
-    return Chosen(best, among) if source_of(settings, IN_DOMAIN).open else NOT_OPEN
+    return (best, among) if source_of(settings, IN_DOMAIN).open else NOT_OPEN
 
 
 def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Workup]:
@@ -119,19 +110,18 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[W
                 yield Workup(method, run, found)
                 continue
             row = _row_of(results.path(run, IN_DOMAIN), case, found[0].decoding)
-            yield Workup(method, run, row, "; ".join(results.diverged(alone)))
+            yield Workup(method, run, row, "; ".join(results.diverged(run)))
 
 
-def case_table(settings: Settings, chosen: Chosen, show: Show) -> Table:
+def case_table(settings: Settings, case: CaseRecord, among: int, show: Show) -> Table:
     """Who the patient is, what was found in the end, and how the case was chosen."""
-    case = chosen.case
     told = [("Note", case.note_id), *_summary(case), ("Gold diagnosis", case.diagnosis_results)]
     if case.final_diagnosis != case.diagnosis_results:
         told.append(("Final diagnosis", case.final_diagnosis))
     whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {_whole_cost(case):.2f}"
     rows = [Row({"field": show(field), "text": show(text)}) for field, text in (*told, ("Whole record", whole))]
     notes = [
-        f"Chosen among {chosen.among} test cases by the smallest digest of evaluation.seed "
+        f"Chosen among {among} test cases by the smallest digest of evaluation.seed "
         f"({settings.evaluation.seed}) and the note's id; nobody picked it.",
         "No case of the paper: the counterpart of its sample record, from this pipeline's data.",
     ]
@@ -205,9 +195,8 @@ def _whole_cost(case: CaseRecord) -> float:
     return sum(charge(case, keys[:place], key) for place, key in enumerate(keys))
 
 
-def _plain_rows(chosen: Chosen, workups: Iterable[Workup]) -> Iterator[dict[str, Any]]:
-    case = chosen.case
-    told = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(chosen.among)),
+def _plain_rows(case: CaseRecord, among: int, workups: Iterable[Workup]) -> Iterator[dict[str, Any]]:
+    told = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(among)),
             *(("summary", field, text) for field, text in _summary(case)),
             ("case", "diagnosis_results", case.diagnosis_results),
             ("case", "final_diagnosis", case.final_diagnosis)]  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,9 +18,6 @@ from ..results.table import Table, number, to_csv
 from ..settings import Settings, Sweep, job_of, seeds_of, sweeps, value_at
 from . import style
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 # Label of a metric's axis. Below the accuracy stands the cost; for a weight of the utility, what it puts a price on.
 LABELS = {"accuracy": "accuracy (%)", "aec": "AEC (USD)", "aen": "AEN", "n_na": r"$N_{\mathrm{na}}$"}
 _PRICES = {"utility.lambda_test": "aen", "utility.lambda_na": "n_na"}
@@ -29,7 +25,6 @@ _NUMBERS = ("accuracy", "low", "high", "aen", "aec", "n_na", "utility", "differe
             "difference_high", "seed_low", "seed_high")  # fmt: skip
 _LIGHT = "#dcdcdc"
 COLUMNS = 3
-Figures = Literal["sensitivity", "further_sensitivity"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,17 +78,18 @@ class Panel:
         return min(means), max(means)
 
 
-def read_panels(settings: Settings, folder: Path, where: Figures) -> tuple[Results, list[Panel]]:
-    """The sweeps of a figure, measured in-domain with the main decoding; a missing point holds a Hole.
-
-    Raises ProvenanceError for results that do not belong together and EvaluationError for a broken file.
-    """
+def read_panels(settings: Settings, folder: Path, where: str) -> tuple[Results, list[Panel]]:
+    """The sweeps of a figure, measured in-domain with the main decoding; a missing point holds a Hole. Raises as
+    :class:`Results` does."""
     planned = []
     for name, variants in sweeps(settings, where).items():
         sweep = settings.experiments.sweeps[name]
         own = value_at(settings, sweep.setting)
         seeds = tuple(s for s in settings.seeds if all(s in seeds_of(settings, v) for v in variants.values()))
-        points = {value: _with_seeds(settings, variant, seeds) for value, variant in variants.items()}
+        points = {
+            value: replace(trained(settings, v), runs=tuple(f"{job_of(settings, v)}-seed{seed}" for seed in seeds))
+            for value, v in variants.items()
+        }
         # The default point with every seed that its job is trained with.
         planned.append((name, sweep, own, seeds, points, trained(settings, job_of(settings, variants[own]))))
     results = Results(settings, folder, [m for *_, points, repeated in planned for m in (*points.values(), repeated)])
@@ -109,11 +105,6 @@ def read_panels(settings: Settings, folder: Path, where: Figures) -> tuple[Resul
     return results, panels
 
 
-def _with_seeds(settings: Settings, variant: str, seeds: Sequence[int]) -> Method:
-    job = job_of(settings, variant)
-    return replace(trained(settings, variant), runs=tuple(f"{job}-seed{seed}" for seed in seeds))
-
-
 def plot_sensitivity(settings: Settings, job: Job) -> None:
     """The paper's figure: a panel for each of its six settings. See :func:`draw_sweeps`."""
     draw_sweeps(settings, job, "sensitivity")
@@ -124,7 +115,7 @@ def plot_further_sensitivity(settings: Settings, job: Job) -> None:
     draw_sweeps(settings, job, "further_sensitivity")
 
 
-def draw_sweeps(settings: Settings, job: Job, where: Figures) -> None:
+def draw_sweeps(settings: Settings, job: Job, where: str) -> None:
     """A panel per sweep, and its numbers as CSV.
 
     Accuracy (%) by value with 95% intervals over cases, values evenly spaced; below it the cost (or what the swept
@@ -209,7 +200,7 @@ def _percent(point: Point) -> str:
     return f"{number(100 * (point.accuracy or 0.0), 1)}%"
 
 
-def _draw_panel(above: Axes, below: Axes, results: Results, panel: Panel) -> None:
+def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: Panel) -> None:
     _draw_metric(above, panel, "accuracy", 100.0, style.look_of(results.settings, OURS).colour)
     _draw_metric(below, panel, below_of(panel), 1.0, style.GREY)
     if len(panel.measured) > 1:
@@ -243,7 +234,7 @@ def below_of(panel: Panel) -> str:
     return _PRICES.get(panel.sweep.setting, "aec")
 
 
-def _draw_metric(axes: Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
+def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
     spread = panel.spread(metric)
     if spread:
         low, high = (factor * value for value in spread)
@@ -271,7 +262,7 @@ def _draw_metric(axes: Axes, panel: Panel, metric: str, factor: float, colour: s
                   markerfacecolor=colour if default else "white", zorder=3)  # fmt: skip
 
 
-def _share_scales(pairs: Sequence[tuple[Axes, Axes]], panels: Sequence[Panel]) -> None:
+def _share_scales(pairs: Sequence[tuple[style.Axes, style.Axes]], panels: Sequence[Panel]) -> None:
     """One scale per metric in the whole figure, so that panels can be compared; labels where the scale changes."""
     if not any(panel.measured for panel in panels):
         for axes in (axes for pair in pairs for axes in pair):
@@ -324,7 +315,7 @@ def _notes(results: Results, panels: Sequence[Panel]) -> list[str]:
     if max(counts, default=1) > 1:
         band = f"grey: lowest to highest of the default's {max(counts)} seeds"
     behind = [_behind(panel, point) for panel in panels for point in panel.measured]
-    broken = dict.fromkeys(end for method in behind for end in results.diverged(method))
+    broken = dict.fromkeys(end for method in behind for end in results.diverged(*method.runs))
     return [
         style.missing_note(lost),
         *style.folded([f"{'; '.join(broken)}: evaluated with the weights before"] if broken else []),

@@ -14,8 +14,9 @@ from ..results.methods import DATASETS, IN_DOMAIN, tier_mark
 from ..settings import Look, Settings
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+    from matplotlib.figure import SubFigure as SubFigure
 
 # Okabe and Ito's palette: eight colours told apart with any colour vision.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"

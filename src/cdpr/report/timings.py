@@ -1,13 +1,11 @@
-"""What the computing costs: the files of Snakemake's ``benchmark:`` as a page.
+"""What the computing costs: what every ``run.json`` tells of time and memory, as a page.
 
 Timings are another at every run, so they are no result and no part of ``report.html``.
 """
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +14,12 @@ from typing import Any
 
 from ..files import write_text
 from ..job import Job
+from ..records import RunRecord, record_files
 from ..results.results import results_folder
 from ..results.table import Column, Row, Table, markdown_page, to_markdown
 from ..settings import Settings
 
 SLOWEST = 15
-_UNKNOWN = ("", "-", "NA")  # what Snakemake writes for a job too short to be measured
 _RESOURCES = (Column("cpu_hours", "Processor (h)", decimals=3), Column("memory_mb", "Most memory (MiB)", decimals=0))
 _STAGES = (Column("stage", "Stage", align="l"), Column("jobs", "Jobs"), Column("seconds", "Total (s)", decimals=1),
            Column("median_seconds", "Median (s)", decimals=1), *_RESOURCES,
@@ -29,19 +27,15 @@ _STAGES = (Column("stage", "Stage", align="l"), Column("jobs", "Jobs"), Column("
 _SLOWEST = (Column("job", "Job", align="l"), Column("seconds", "Time (s)", decimals=1), *_RESOURCES)
 
 
-class TimingError(ValueError):
-    """A file of timings that cannot be used; the message names file, line and field."""
-
-
 @dataclass(frozen=True)
 class Timing:
     """One execution of ``<stage>`` or ``<stage>/<job>``: wall-clock and processor seconds, largest resident memory in
-    MiB (None: not measured)."""
+    MiB."""
 
     name: str
     seconds: float
-    cpu_seconds: float | None
-    memory_mb: float | None
+    cpu_seconds: float
+    memory_mb: float
 
     @property
     def stage(self) -> str:
@@ -51,7 +45,7 @@ class Timing:
 
 def write_timings(settings: Settings, job: Job) -> None:
     """Write the page and its numbers. Files that cannot be used are named on the page."""
-    timed, unusable = read_timings(results_folder(settings, job) / "timings")
+    timed, unusable = read_timings(results_folder(settings, job))
     summary = summarise(timed, unusable)
     write_text(job.out["json"], json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     write_text(job.out["md"], page(summary))
@@ -59,33 +53,19 @@ def write_timings(settings: Settings, job: Job) -> None:
     print(f"{summary['jobs']} jobs, {len(summary['unusable'])} files that cannot be used")
 
 
-def read_timings(folder: Path) -> tuple[list[Timing], list[str]]:
-    """All executions below a folder, and what is wrong with the files that cannot be used."""
+def read_timings(results: Path) -> tuple[list[Timing], list[str]]:
+    """All executions below the results folder, and what is wrong with the records that cannot be used."""
     jobs: list[Timing] = []
     unusable = []
-    for path in sorted(folder.rglob("*.tsv")):
+    for path in record_files(results):
         try:
-            jobs += read_jobs(path, path.relative_to(folder))
-        except TimingError as error:
+            record = RunRecord.read(path)
+        except ValueError as error:
             unusable.append(str(error))
+            continue
+        name = "/".join((record.stage, *record.options.values()))
+        jobs.append(Timing(name, record.wall_seconds, record.cpu_seconds, record.peak_memory_mb))
     return jobs, unusable
-
-
-def read_jobs(path: Path, shown: Path) -> list[Timing]:
-    """The executions in one file, ``<stage>.tsv`` or ``<stage>/<job>.tsv``. Raises :class:`TimingError`."""
-    try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TimingError(f"{shown}: cannot be read ({error})") from error
-    if not rows:
-        raise TimingError(f"{shown}: holds no row")
-    jobs = []
-    for line, row in enumerate(rows, 2):
-        seconds, cpu, memory = (_number(f"{shown}:{line}", row, name) for name in ("s", "cpu_time", "max_rss"))
-        if seconds is None:
-            raise TimingError(f"{shown}:{line}: field 's': expected seconds, got {row.get('s')!r}")
-        jobs.append(Timing(shown.with_suffix("").as_posix(), seconds, cpu, memory))
-    return jobs
 
 
 def summarise(jobs: Sequence[Timing], unusable: Sequence[str] = ()) -> dict[str, Any]:
@@ -111,15 +91,13 @@ def summarise(jobs: Sequence[Timing], unusable: Sequence[str] = ()) -> dict[str,
 
 def page(summary: dict[str, Any]) -> str:
     """The page in Markdown."""
-    memory = summary["memory_mb"]
-    peak = "" if memory is None else f"; the largest of them held {memory:,.0f} MiB"
-    hours = "" if summary["cpu_hours"] is None else f" and {summary['cpu_hours']:.2f} processor hours"
     about = (
-        f"{summary['jobs']} jobs took {span(summary['seconds'])} one after another{hours}{peak}. Jobs that run side by "
-        "side are slower each, and sooner done together. Timings are another at every run: they are no result.\n"
+        f"{summary['jobs']} jobs took {span(summary['seconds'])} one after another and {summary['cpu_hours']:.2f} "
+        f"processor hours; the largest of them held {summary['memory_mb']:,.0f} MiB. Jobs that run side by side are "
+        "slower each, and sooner done together. Timings are another at every run: they are no result.\n"
     )
     if not summary["jobs"]:
-        about = "missing: timings/*.tsv. They are written as jobs run: `snakemake --cores all`.\n"
+        about = "missing: run.json of any job. They are written as jobs end: `snakemake --cores all`.\n"
     parts = [("All jobs", about)]
     if summary["jobs"]:
         stages = [entry | {"share": 100 * entry["share"]} for entry in summary["stages"]]
@@ -144,23 +122,7 @@ def _table(columns: Sequence[Column], entries: Sequence[dict[str, Any]]) -> str:
     return to_markdown(Table(columns, [Row(entry) for entry in entries]))
 
 
-def _resources(jobs: Sequence[Timing]) -> dict[str, float | None]:
-    """Processor hours and largest memory of those jobs for which they were measured."""
-    cpu = [job.cpu_seconds for job in jobs if job.cpu_seconds is not None]
-    memory = [job.memory_mb for job in jobs if job.memory_mb is not None]
-    return {"cpu_hours": round(sum(cpu) / 3600, 6) if cpu else None, "memory_mb": max(memory, default=None)}
-
-
-def _number(where: str, row: dict[str, Any], name: str) -> float | None:
-    text = row.get(name)
-    if text is None:
-        raise TimingError(f"{where}: field {name!r} is missing")
-    if text.strip() in _UNKNOWN:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < 0:
-        raise TimingError(f"{where}: field {name!r}: expected a number, got {text!r}")
-    return value
+def _resources(jobs: Sequence[Timing]) -> dict[str, float]:
+    """Processor hours and largest memory of jobs."""
+    cpu = sum(job.cpu_seconds for job in jobs)
+    return {"cpu_hours": round(cpu / 3600, 6), "memory_mb": max((job.memory_mb for job in jobs), default=0.0)}

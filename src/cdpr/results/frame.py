@@ -261,33 +261,26 @@ def in_domain_caption(settings: Settings, decoding: str) -> str:
     )
 
 
-def paper_title(settings: Settings) -> str:
-    """Heading of the paper's own figures."""
-    warning = "" if settings.tier == "paper" else "; not comparable with the synthetic tier"
-    return f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
-
-
 def paper_table(
-    settings: Settings, columns: Sequence[Column], rows: Sequence[Row | Heading], label: str, wide: bool = True
-) -> Table:
-    """A table as the paper prints it, without its marks; the last column, ``ours``, names our counterpart."""
-    columns = [METHOD, *columns, Column("ours", "Our counterpart", align="l")]
-    text = f"{paper_title(settings)}. Nothing here was measured by this pipeline."
-    return Table(columns, rows, text, label=label, wide=wide)
-
-
-def paper_part(
-    settings: Settings, file: str, columns: Sequence[Column], ours: Callable[[Cells], str | None], label: str
+    settings: Settings, columns: Sequence[Column], rows: Sequence[Row | Heading], label: str, wide: bool = False
 ) -> tuple[str, Table]:
-    """:func:`paper_title` and :func:`paper_table` of a file below ``workflow/paper``; ``ours`` gives the counterpart of
-    one of its rows."""
+    """A table as the paper prints it, without its marks, below its heading; the last column, ``ours``, names our
+    counterpart."""
+    warning = "" if settings.tier == "paper" else "; not comparable with the synthetic tier"
+    title = f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
+    columns = [METHOD, *columns, Column("ours", "Our counterpart", align="l")]
+    text = f"{title}. Nothing here was measured by this pipeline."
+    return title, Table(columns, rows, text, label=f"tab:paper_{label}", wide=wide)
+
+
+def paper_rows(file: str, columns: Sequence[Column], ours: Callable[[Cells], str | None]) -> list[Row]:
+    """Rows of a file below ``workflow/paper``; ``ours`` gives the counterpart of one."""
     names = [column.key for column in columns]
     read = printed_rows(file, *names)
-    rows = [Row({name: row[name] for name in ("method", *names)} | {"ours": ours(row)}) for row in read]
-    return paper_title(settings), paper_table(settings, columns, rows, f"tab:paper_{label}", wide=False)
+    return [Row({name: row[name] for name in ("method", *names)} | {"ours": ours(row)}) for row in read]
 
 
-def paper_numbers(file: str, names: Sequence[str]) -> list[tuple[Cells, Cells]]:
+def paper_numbers(file: str, names: Iterable[str]) -> list[tuple[Cells, Cells]]:
     """Every row of a file below ``workflow/paper``, and its figures as columns ``paper_*`` of the long form."""
     return [
         (row, {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,15 +15,6 @@ METRICS = ("acc", "aen", "aec")
 
 class PaperFactsError(ValueError):
     """A file of facts that is missing or malformed; the message names file, line and field."""
-
-
-@dataclass(frozen=True)
-class PaperRow:
-    """A row of the paper's Table 1: accuracy in %, AEN, AEC in US dollars by data set (``average`` included)."""
-
-    method: str
-    group: str
-    figures: dict[str, dict[str, float]]
 
 
 class Printed(Fraction):
@@ -69,6 +60,21 @@ class PaperFacts:
     groups: Mapping[str, Mapping[str, str]]
     statements: Mapping[str, tuple[Statement, ...]]
 
+    def __getitem__(self, address: str) -> Printed:
+        return self.numbers[address]
+
+    def rows(self, table: str = "main") -> list[str]:
+        """Rows of a table, in its order."""
+        return list(self.groups[table])
+
+    def column(self, column: str, rows: Iterable[str] = (), table: str = "main") -> dict[str, Printed]:
+        """Figures of a column by row: of the rows named, by default of all."""
+        return {row: self[f"{table}:{row}:{column}"] for row in rows or self.rows(table)}
+
+    def cases(self, dataset: str) -> int:
+        """Stated number of test cases."""
+        return int(self[f"text:cases.{dataset}"])
+
 
 def facts_folder() -> Path:
     """``workflow/paper`` of the checkout: below the working directory, else above this package."""
@@ -76,17 +82,6 @@ def facts_folder() -> Path:
         if (folder := root / "workflow" / "paper").is_dir():
             return folder
     raise PaperFactsError("workflow/paper was not found; run from the root of the checkout")
-
-
-def read_main_results(path: str | Path | None = None) -> dict[str, PaperRow]:
-    """Table 1 of the paper by method, in its order. Raises :class:`PaperFactsError`."""
-    path = Path(path) if path else facts_folder() / "main_results.csv"
-    rows: dict[str, PaperRow] = {}
-    for where, row in _lines(path):
-        with _at(where):
-            entry = rows.setdefault(row["method"], PaperRow(row["method"], row["group"], {}))
-            entry.figures[row["dataset"]] = {name: float(row[name]) for name in METRICS}
-    return rows
 
 
 def printed_rows(file: str, *values: str) -> Iterator[dict[str, Any]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
 from ..job import Job
 from ..settings import Settings
+from ..settings.datasets import benchmark_of
 from .curves import diverged_at
 from .methods import AVERAGE, AVERAGED, DATASETS, Method, synthetic
 from .provenance import check_prices, check_provenance, check_training
@@ -30,7 +31,8 @@ class Hole:
 
 class Results:
     """Evaluations under a results folder. ``methods`` are the rows that a table or figure shows; a place is a data set
-    or ``average``. Raises ProvenanceError when they do not belong together."""
+    or ``average``. Raises ProvenanceError when they are of another tier, utility or set of cases than the settings or
+    each other; methods raise EvaluationError for a broken evaluation, CurveError for a broken metrics file."""
 
     def __init__(self, settings: Settings, results: str | Path, methods: Sequence[Method]):
         self.settings, self.folder, self.methods = settings, Path(results), list(methods)
@@ -39,6 +41,7 @@ class Results:
         check_training(settings, self.folder, dict.fromkeys(run for m in self.methods for run in m.runs))
         check_prices(self.folder, DATASETS)
         self._read = cache(read_evaluation)
+        self._diverged_at = cache(partial(diverged_at, self.folder))
         self.summary = cache(self._summary)
 
     @property
@@ -56,7 +59,7 @@ class Results:
         """One evaluation per seed, or why they cannot all be had: a mean over some of the seeds is no substitute."""
         if not method.runs:
             return Hole(method.why)
-        if method.knows_hospital and not synthetic(self.settings, dataset):
+        if method.knows_hospital and not synthetic(self.settings, benchmark_of(dataset)):
             return Hole("not run: real cases have no known model")
         found, missing = [], []
         wanted = "greedy" if method.knows_hospital else decoding
@@ -112,21 +115,20 @@ class Results:
         """The evaluations, as (run, data set), that a method's figures at a place are made of."""
         return tuple((run, dataset) for dataset in (AVERAGED if place == AVERAGE else (place,)) for run in method.runs)
 
-    def diverged(self, *methods: Method) -> list[str]:
-        """``cdpr-seed1 diverged at step 20`` for every run that did not come to the end of its training."""
-        runs = dict.fromkeys(run for method in methods for run in method.runs)
-        ends = {run: diverged_at(self.folder, run) for run in runs}
+    def diverged(self, *runs: str) -> list[str]:
+        """``cdpr-seed1 diverged at step 20`` for each of the runs that did not come to the end of its training."""
+        ends = {run: self._diverged_at(run) for run in runs}
         return [f"{run} diverged at step {at}" for run, at in ends.items() if at is not None]
 
     def status(self, method: Method) -> str:
         """``measured``, and which of the method's runs diverged."""
-        return "; ".join(["measured", *self.diverged(method)])
+        return "; ".join(["measured", *self.diverged(*method.runs)])
 
     def divergences(self) -> list[str]:
         """A sentence for every method of which a run diverged; its figures count all seeds."""
         told = []
         for method in self.methods:
-            if broken := self.diverged(method):
+            if broken := self.diverged(*method.runs):
                 runs = ", ".join(text.replace(" diverged at ", " at ") for text in broken)
                 told.append(f"{method.label}: training diverged ({runs}); evaluated with the weights before.")
         return told
@@ -141,7 +143,7 @@ def results_folder(settings: Settings, job: Job) -> Path:
     return job.inputs.get("results") or Path(settings.paths.results)
 
 
-def seeds_of_runs(runs: Sequence[str]) -> list[int]:
+def seeds_of_runs(runs: Iterable[str]) -> list[int]:
     """Training seeds of runs such as ``cdpr-seed0``; empty for what is not trained with seeds."""
     return [int(match[1]) for run in runs if (match := _SEED.fullmatch(run))]
 

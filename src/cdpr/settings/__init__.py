@@ -1,14 +1,10 @@
 """Typed, closed configuration; canonical form; digests; variants of an experiment."""
 
+# ruff: noqa: F401
+
 from .agents import AgentEntry, Look
 from .experiments import Experiments, Sweep, Variant
 from .load import SettingsError, digest, load_settings, merge, parse_settings
 from .schema import Settings
 from .shipped import project_folder
 from .variants import job_of, resolve_variant, seeds_of, shown, sweeps, value_at, variants
-
-__all__ = [
-    "AgentEntry", "Experiments", "Look", "Settings", "SettingsError", "Sweep", "Variant", "digest", "job_of",
-    "load_settings", "merge", "parse_settings", "project_folder", "resolve_variant", "seeds_of", "shown", "sweeps",
-    "value_at", "variants",
-]  # fmt: skip

@@ -29,9 +29,8 @@ class AgentEntry(Section):
     group: Literal["closed", "open", "medical", "trained", "reference"] = key("open", "Section of the main table.")
     paper: str = key("", "Row of the paper's Table 1 that it stands for.")
     acts: str = key("cdpr.agents.policy:PolicyAgent", "The agent, `module:Class`.")
-    model: str | None = key(
-        None, "`policy` (the one that training starts from), a Hugging Face folder, or the address of a server."
-    )
+    model: str | None = key(None)
+    """`policy` (the one that training starts from), a Hugging Face folder, or the address of a server."""
     served_as: str | None = key(None, "Name of the model on the server.")
     why: str = key("", "What a row that cannot be run lacks; empty: it is run.")
     look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")

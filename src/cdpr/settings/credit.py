@@ -12,145 +12,98 @@ from .section import Section, key
 class Continuation(Section):
     policy: Literal["frozen_init", "current", "lagged"] = key(
         "frozen_init",
-        "Who acts in continuations: the frozen initial policy, the current one, or the current one as it was up to "
-        "`lag` iterations ago.",
         paper="a separate vLLM server initialized from the same weights and frozen for the entire run",
         decision="D2",
     )
+    """Who acts in continuations: the frozen initial policy, the current one, or the current one as it was up to `lag`
+    iterations ago."""
     lag: PositiveInt = key(10, "Iterations after which a `lagged` continuation policy is brought up to date.")
-    horizon_counts: Literal["after_candidate", "with_candidate"] = key(
-        "after_candidate",
-        "Whether the candidate action itself counts in H; the forced diagnosis never does.",
-        decision="D11",
-    )
+    horizon_counts: Literal["after_candidate", "with_candidate"] = key("after_candidate", decision="D11")
+    """Whether the candidate action itself counts in H; the forced diagnosis never does."""
 
 
 class Cache(Section):
-    scope: Literal["run", "batch", "off"] = key(
-        "run",
-        "How long continuations are kept: as long as the continuation policy stays the same, within a batch, or not "
-        "at all (then no two evaluations share a continuation).",
-        paper="rollouts not reused across iterations",
-        decision="D3",
-    )
-    capacity: PositiveInt = key(
-        8192, "States kept, least recently used first out.", paper="The continuation cache has capacity 8192 entries"
-    )
-    fill: Literal["partial", "strict"] = key(
-        "partial",
-        "`partial`: cached continuations are topped up to K; `strict`: used only when there are K.",
-        decision="D3a",
-    )
-    grow: NonNegativeInt = key(
-        1,
-        "Fresh continuations added whenever a state with K or more is read again, so that an unlucky estimate does "
-        "not stay; 0: the paper's rule.",
-        decision="D3",
-    )
+    scope: Literal["run", "batch", "off"] = key("run", paper="rollouts not reused across iterations", decision="D3")
+    """How long continuations are kept: as long as the continuation policy stays the same, within a batch, or not at all
+    (then no two evaluations share a continuation)."""
+    capacity: PositiveInt = key(8192, paper="The continuation cache has capacity 8192 entries")
+    """States kept, least recently used first out."""
+    fill: Literal["partial", "strict"] = key("partial", decision="D3a")
+    """`partial`: cached continuations are topped up to K; `strict`: used only when there are K."""
+    grow: NonNegativeInt = key(1, decision="D3")
+    """Fresh continuations added whenever a state with K or more is read again, so that an unlucky estimate does not
+    stay; 0: the paper's rule."""
     per_state: PositiveInt = key(32, "Most continuations kept of one state.")
-    reuse_group: bool = key(
-        True,
-        "Whether the group's own suffixes are continuations too.",
-        paper="the suffixes of these trajectories form a pool of cached continuations",
-    )
-    long_suffixes: Literal["cut", "drop", "keep"] = key(
-        "cut",
-        "A suffix longer than H is cut there and its diagnosis forced, as in any continuation; or not used (which "
-        "favours early endings); or used whole.",
-        decision="D4",
-    )
+    reuse_group: bool = key(True, paper="the suffixes of these trajectories form a pool of cached continuations")
+    """Whether the group's own suffixes are continuations too."""
+    long_suffixes: Literal["cut", "drop", "keep"] = key("cut", decision="D4")
+    """A suffix longer than H is cut there and its diagnosis forced, as in any continuation; or not used (which favours
+    early endings); or used whole."""
 
 
 class Disagreement(Section):
     tests: NonNegativeFloat = key(1, "Suffixes disagree when their examinations differ by this many.", decision="D9")
     cost_usd: NonNegativeFloat = key(10.0, "Suffixes disagree when their costs differ by this much.", decision="D9")
-    unavailable: NonNegativeFloat = key(
-        1, "Suffixes disagree when their unavailable requests differ by this many.", decision="D9"
-    )
+    unavailable: NonNegativeFloat = key(1, decision="D9")
+    """Suffixes disagree when their unavailable requests differ by this many."""
 
 
 class Credit(Section):
     beta: NonNegativeFloat = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5")
     candidates: PositiveInt = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4")
     continuations: PositiveInt = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch")
-    horizon: PositiveInt = key(
-        3, "H: decisions of a continuation before a diagnosis is forced.", paper="continuation horizon H=3"
-    )
-    samples: PositiveInt = key(
-        8, "n_s: next actions drawn to measure uncertainty.", paper="n_s=8 action samples for uncertainty estimation"
-    )
-    own_actions: Literal["counted", "apart"] = key(
-        "counted",
-        "Whether the actions that the group took at a state are among its n_s draws, or p_hat comes from n_s others "
-        "alone.",
-        decision="D8",
-    )
+    horizon: PositiveInt = key(3, paper="continuation horizon H=3")
+    """H: decisions of a continuation before a diagnosis is forced."""
+    samples: PositiveInt = key(8, paper="n_s=8 action samples for uncertainty estimation")
+    """n_s: next actions drawn to measure uncertainty."""
+    own_actions: Literal["counted", "apart"] = key("counted", decision="D8")
+    """Whether the actions that the group took at a state are among its n_s draws, or p_hat comes from n_s others
+    alone."""
     threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
     entropy_base: Literal["e", "2"] = key("e", "Base of the logarithm in the entropy.", decision="D6")
     select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
     max_states: int | None = key(
-        None,
-        "Most states evaluated per trajectory, cache-disagreed ones first; empty: all.",
-        paper="cache-disagreed states preferred when the budget is limited",
-        decision="D9",
-        gt=0,
+        None, paper="cache-disagreed states preferred when the budget is limited", decision="D9", gt=0
     )
+    """Most states evaluated per trajectory, cache-disagreed ones first; empty: all."""
     merge: Literal["ordered", "set", "none"] = key(
         "ordered",
-        "Which states of a group are one state: same evidence in the same order, same evidence in any order, or each "
-        "trajectory's for itself.",
         paper="states that share both the case description and the observed examination history",
         decision="D7",
     )
-    diagnoses: Literal["one_action", "by_text"] = key(
-        "one_action",
-        "Whether all diagnoses are one action, worth the share of right ones drawn, or each disease is its own.",
-        decision="D7",
-    )
+    """Which states of a group are one state: same evidence in the same order, same evidence in any order, or each
+    trajectory's for itself."""
+    diagnoses: Literal["one_action", "by_text"] = key("one_action", decision="D7")
+    """Whether all diagnoses are one action, worth the share of right ones drawn, or each disease is its own."""
     baseline: Literal["uniform", "policy_weighted", "leave_one_out"] = key(
-        "uniform",
-        "What R_proc subtracts: the mean over the candidates, the mean weighted by p_hat, or the mean over the "
-        "candidates other than the action taken.",
-        paper="Eq. process reward: advantage over the average utility of the candidate set",
-        decision="D5",
+        "uniform", paper="Eq. process reward: advantage over the average utility of the candidate set", decision="D5"
     )
+    """What R_proc subtracts: the mean over the candidates, the mean weighted by p_hat, or the mean over the candidates
+    other than the action taken."""
     clip: PositiveFloat = key(1.0, "c: bound of the process reward.", paper="clipped at +-c with c=1.0")
-    clip_applies_to: Literal["each", "weighted", "sum"] = key(
-        "each",
-        "What is clipped to +-c: each R_proc, each beta R_proc, or beta times a trajectory's aggregate.",
-        decision="D12",
-    )
+    clip_applies_to: Literal["each", "weighted", "sum"] = key("each", decision="D12")
+    """What is clipped to +-c: each R_proc, each beta R_proc, or beta times a trajectory's aggregate."""
     aggregate: Literal["sum", "mean"] = key(
-        "sum",
-        "Whether a trajectory's process rewards are summed or averaged over its selected states.",
-        paper="Eq. trajectory score: a sum over the selected states",
-        decision="D1",
+        "sum", paper="Eq. trajectory score: a sum over the selected states", decision="D1"
     )
+    """Whether a trajectory's process rewards are summed or averaged over its selected states."""
     level: Literal["trajectory", "step"] = key(
-        "trajectory",
-        "`trajectory`: process rewards enter the trajectory score; `step`: each is added to the advantage of its own "
-        "decision.",
-        paper="Eq. trajectory score; the text also speaks of step-level credit",
-        decision="D1",
+        "trajectory", paper="Eq. trajectory score; the text also speaks of step-level credit", decision="D1"
     )
-    normalise: Literal["together", "apart"] = key(
-        "together",
-        "Whether the trajectory score is normalised whole, or outcome and process part each within the group before "
-        "they are added (beta then keeps its meaning in groups of equal outcomes).",
-        paper="Eq. group-relative advantage of G",
-        decision="D1a",
-    )
+    """`trajectory`: process rewards enter the trajectory score; `step`: each is added to the advantage of its own
+    decision."""
+    normalise: Literal["together", "apart"] = key("together", paper="Eq. group-relative advantage of G", decision="D1a")
+    """Whether the trajectory score is normalised whole, or outcome and process part each within the group before they
+    are added (beta then keeps its meaning in groups of equal outcomes)."""
     continuation: Continuation = Field(default_factory=Continuation, description="How continuations are made.")
     cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
     disagreement: Disagreement = Field(default_factory=Disagreement, description="When suffixes differ materially.")
 
 
 class Comparators(Section):
-    correctness_weight: PositiveFloat = key(
-        1.0,
-        "Weight of correctness in the return of utility-GRPO, VinePPO, GiGPO and all-actions credit; larger is "
-        "the same as smaller lambdas.",
-    )
+    correctness_weight: PositiveFloat = key(1.0)
+    """Weight of correctness in the return of utility-GRPO, VinePPO, GiGPO and all-actions credit; larger is the same as
+    smaller lambdas."""
     continuations: PositiveInt = key(4, "Whole continuations drawn at every state by VinePPO and all-actions credit.")
     gigpo_weight: NonNegativeFloat = key(1.0, "Weight of GiGPO's step-level advantage (omega).")
     gigpo_discount: float = key(1.0, "Discount of GiGPO's return to go.", gt=0, le=1)

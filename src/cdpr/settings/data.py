@@ -15,48 +15,33 @@ if TYPE_CHECKING:
 
 
 class Leaks(Section):
-    pre_established: Literal["drop", "mask", "keep"] = key(
-        "drop",
-        "A case whose diagnosis stands in the past or personal history: left out, the name blanked, or kept.",
-        decision="D23",
-    )
-    family_history: Literal["drop", "mask", "keep"] = key(
-        "mask", "The same for a diagnosis that a relative has, wherever the summary says so.", decision="D23"
-    )
-    diagnosis_in_summary: Literal["drop", "mask", "keep"] = key(
-        "drop", "The same for complaint and present illness.", decision="D23"
-    )
-    results_in_history: Literal["keep", "emergency", "all"] = key(
-        "emergency",
-        "`emergency`: the present illness ends where it turns to what the emergency department found; `all`: every "
-        "sentence that reports a result goes.",
-        decision="D23",
-    )
-    diagnosis_in_results: Literal["drop", "mask", "keep"] = key(
-        "keep", "A result that names the diagnosis: left out, the name blanked, or kept.", decision="D23"
-    )
-    impression: Literal["drop", "mask", "keep"] = key(
-        "keep",
-        "The impression of a report: left out, the diagnosis blanked in it, or kept (as in the paper's sample).",
-        decision="D23",
-    )
+    pre_established: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
+    """A case whose diagnosis stands in the past or personal history: left out, the name blanked, or kept."""
+    family_history: Literal["drop", "mask", "keep"] = key("mask", decision="D23")
+    """The same for a diagnosis that a relative has, wherever the summary says so."""
+    diagnosis_in_summary: Literal["drop", "mask", "keep"] = key("drop", decision="D23")
+    """The same for complaint and present illness."""
+    results_in_history: Literal["keep", "emergency", "all"] = key("emergency", decision="D23")
+    """`emergency`: the present illness ends where it turns to what the emergency department found; `all`: every
+    sentence that reports a result goes."""
+    diagnosis_in_results: Literal["drop", "mask", "keep"] = key("keep", decision="D23")
+    """A result that names the diagnosis: left out, the name blanked, or kept."""
+    impression: Literal["drop", "mask", "keep"] = key("keep", decision="D23")
+    """The impression of a report: left out, the diagnosis blanked in it, or kept (as in the paper's sample)."""
 
 
 class FeeSchedules(Section):
     clfs: str | None = key(None, "Clinical Laboratory Fee Schedule, CSV.", paper="Laboratory tests are priced using")
-    pfs: str | None = key(
-        None, "Relative value file of the Physician Fee Schedule (PPRRVU), CSV.", paper="imaging, electrocardiography, "
-    )
+    pfs: str | None = key(None, paper="imaging, electrocardiography, ")
+    """Relative value file of the Physician Fee Schedule (PPRRVU), CSV."""
     opps_cap: str | None = key(None, "Imaging caps of the Physician Fee Schedule (OPPSCAP), CSV.")
     gpci: str | None = key(None, "Geographic practice cost indices (GPCI), CSV; needed for a locality.")
     opps: str | None = key(None, "Addendum B of the Outpatient Prospective Payment System, xlsx.",
                            paper="facility-heavy outpatient procedures")  # fmt: skip
-    locality: str = key(
-        "national", "Where the Physician Fee Schedule is priced: `national`, or contractor and locality (`10112-00`)."
-    )
-    conversion_factor: float | None = key(
-        None, "US dollars per relative value unit; empty: the one printed in the file.", gt=0
-    )
+    locality: str = key("national")
+    """Where the Physician Fee Schedule is priced: `national`, or contractor and locality (`10112-00`)."""
+    conversion_factor: float | None = key(None, gt=0)
+    """US dollars per relative value unit; empty: the one printed in the file."""
 
     @property
     def files(self) -> dict[str, str]:
@@ -67,17 +52,13 @@ class FeeSchedules(Section):
 
 class _Data(Section):
     leaks: Leaks = Field(default_factory=Leaks, description="What may give the diagnosis away.")
-    fee_schedules: FeeSchedules = Field(
-        default_factory=FeeSchedules,
-        description="Your own year or locality of the Medicare fee schedules; empty: the shipped catalogue.",
-    )
-    price_overrides: str | None = key(
-        None, "CSV of your own prices (`examination,price_usd,billing_group`); they take precedence over all others."
-    )
+    fee_schedules: FeeSchedules = Field(default_factory=FeeSchedules)
+    """Your own year or locality of the Medicare fee schedules; empty: the shipped catalogue."""
+    price_overrides: str | None = key(None)
+    """CSV of your own prices (`examination,price_usd,billing_group`); they take precedence over all others."""
     train_cases: PositiveInt = key(6512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV")
-    validation_cases: NonNegativeInt = key(
-        200, "Cases held out for learning curves; the paper names a validation split without a size."
-    )
+    validation_cases: NonNegativeInt = key(200)
+    """Cases held out for learning curves; the paper names a validation split without a size."""
     test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
     split_seed: int = key(0, "Seed of the split by patient.")
 
@@ -112,11 +93,9 @@ Data: Any = create_model(
 
 
 class Governance(Section):
-    remote_agreement: str | None = key(
-        None,
-        "Name of the agreement that allows the text of credentialed cases to be sent to a model on another machine; "
-        "empty: such a request is refused.",
-    )
+    remote_agreement: str | None = key(None)
+    """Name of the agreement that allows the text of credentialed cases to be sent to a model on another machine; empty:
+    such a request is refused."""
 
 
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:

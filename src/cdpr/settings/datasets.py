@@ -21,11 +21,9 @@ class Source(Section):
     """Where the cases of a data set lie."""
 
     path: str | None = key(None, "Folder (or file) with the real data; empty: the synthetic hospital's raw files.")
-    credentialed: bool | None = key(
-        None,
-        "Cases under a data use agreement: their text never leaves the machine. Empty: as the data set's licence asks, "
-        "once a path is given; `false` only for cases that are known to be free.",
-    )
+    credentialed: bool | None = key(None)
+    """Cases under a data use agreement: their text never leaves the machine. Empty: as the data set's licence asks,
+    once a path is given; `false` only for cases that are known to be free."""
 
     under_agreement: ClassVar[bool] = False
 
@@ -54,31 +52,22 @@ class AgreementSource(Source):
 
 
 class Structurer(Section):
-    model: str | None = key(
-        None,
-        "Language model that splits what regular expressions cannot: a Hugging Face folder, or the URL of an "
-        "OpenAI-compatible server; empty: regular expressions alone. It may only copy from the note.",
-    )
+    model: str | None = key(None)
+    """Language model that splits what regular expressions cannot: a Hugging Face folder, or the URL of an
+    OpenAI-compatible server; empty: regular expressions alone. It may only copy from the note."""
     name: str | None = key(None, "Name of the model on the server.")
     max_tokens: PositiveInt = key(512, "Tokens of one answer.")
     at_once: PositiveInt = key(8, "Notes that a server is asked about at the same time.")
 
 
 class MimicSource(AgreementSource):
-    hours_before_admission: PositiveFloat = key(
-        24.0, "Events from this many hours before admission until admission are the initial workup.", decision="D22"
-    )
-    hours_after_admission: NonNegativeFloat = key(
-        0.0,
-        "Events up to this many hours after admission count too; emergency workups often cross the moment of it.",
-        decision="D22",
-    )
-    held_specimens: Literal["keep", "drop"] = key(
-        "keep",
-        "Tubes held for later and sample indices stand among the laboratory items and, in the paper's sample record, "
-        "among the examinations; `drop` leaves them out.",
-        decision="D24",
-    )
+    hours_before_admission: PositiveFloat = key(24.0, decision="D22")
+    """Events from this many hours before admission until admission are the initial workup."""
+    hours_after_admission: NonNegativeFloat = key(0.0, decision="D22")
+    """Events up to this many hours after admission count too; emergency workups often cross the moment of it."""
+    held_specimens: Literal["keep", "drop"] = key("keep", decision="D24")
+    """Tubes held for later and sample indices stand among the laboratory items and, in the paper's sample record, among
+    the examinations; `drop` leaves them out."""
     structurer: Structurer = Field(default_factory=Structurer, description="Help for notes in free form.")
     memory_gb: PositiveFloat = key(4.0, "Memory of the table engine; what is larger goes to disk.")
     threads: PositiveInt = key(2, "Threads of the table engine; as many processes read notes.")
@@ -91,9 +80,8 @@ class MimicSource(AgreementSource):
 
 
 class ClinicalBenchSource(Source):
-    language: Literal["en", "zh", "both"] = key(
-        "en", "Language of the cases; the benchmark tells each of them in both.", decision="D19b"
-    )
+    language: Literal["en", "zh", "both"] = key("en", decision="D19b")
+    """Language of the cases; the benchmark tells each of them in both."""
 
 
 class FileSource(Source):

@@ -69,7 +69,7 @@ def _keys(demo: BaseModel, faithful: BaseModel, at: tuple[str, ...] = ()) -> Ite
         if "file" in extra:  # it has one of its own
             continue
         shown, usual = (None, None) if section else (written[name], own[name])
-        yield Key((*at, name), field.description or "", shown, usual, _kind(field.annotation),
+        yield Key((*at, name), " ".join((field.description or "").split()), shown, usual, _kind(field.annotation),
                   str(extra.get("paper", "")), str(extra.get("decision", "")), section)  # fmt: skip
         if section:
             yield from _keys(value, getattr(faithful, name), (*at, name))
@@ -92,7 +92,8 @@ def render_schema() -> str:
     schema = Settings.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "cdpr settings"
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    return text.replace("\\n", " ")  # where a long description goes on on the next line
 
 
 def render_reference() -> str:

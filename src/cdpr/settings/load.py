@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from .agents import shipped_agents
 from .experiments import shipped_experiments
 from .schema import Settings
 from .section import SettingsError
+from .shipped import parse_yaml
 
 
 def load_settings(*paths: str | Path) -> Settings:
@@ -25,7 +27,7 @@ def load_settings(*paths: str | Path) -> Settings:
     merged: dict[str, Any] = {}
     for path in paths:
         try:
-            data = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+            data = parse_yaml(Path(path).read_text(encoding="utf-8")) or {}
         except (OSError, yaml.YAMLError) as error:
             raise SettingsError(f"{path}: cannot be read as YAML: {error}") from error
         if not isinstance(data, dict):
@@ -84,11 +86,12 @@ def _nearest(path: Sequence[str]) -> str | None:
     return None
 
 
-def known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+@functools.cache
+def known_keys(model: type[BaseModel], prefix: str = "") -> tuple[str, ...]:
     """Dotted names of all keys, sections included."""
-    keys = []
+    keys: list[str] = []
     for name, field in model.model_fields.items():
         keys.append(prefix + name)
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             keys += known_keys(field.annotation, f"{prefix}{name}.")
-    return keys
+    return tuple(keys)

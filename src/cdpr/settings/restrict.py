@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -26,14 +27,17 @@ def restrict(settings: Settings, names: Iterable[str]) -> Settings:
 
 def without(names: Iterable[str], leaves: Iterable[str]) -> set[str]:
     """The keys of ``names``, spelled out to single settings, less ``leaves`` and everything below them."""
+    names, leaves = set(names), set(leaves)
+    return {key for key, above in _single().items() if above & names and not above & leaves}
+
+
+@functools.cache
+def _single() -> dict[str, set[str]]:
+    """Every single setting, with all keys that stand for it: its sections and itself."""
     every = known_keys(Settings)
-    inner = {k.rpartition(".")[0] for k in every}
-    single = [k for k in every if k not in inner]
-
-    def below(name: str, roots: Iterable[str]) -> bool:
-        return any(name == root or name.startswith(root + ".") for root in roots)
-
-    return {k for k in single if below(k, names) and not below(k, leaves)}
+    inner = {key.rpartition(".")[0] for key in every}
+    return {key: {".".join(key.split(".")[:n]) for n in range(1, key.count(".") + 2)} for key in every
+            if key not in inner}  # fmt: skip
 
 
 def _keep(section: S, names: set[str]) -> S:

@@ -28,75 +28,46 @@ class Paths(Section):
 class HospitalSettings(Section):
     seed: int = key(11, "Seed of the synthetic patients; the demo was tuned on those of seed 7.")
     mimic_patients: PositiveInt = key(7300, "Patients behind the MIMIC-format files; some have several admissions.")
-    clinicalbench_cases: PositiveInt = key(
-        600, "Cases written in ClinicalBench format.", paper="Datasets: 1,500 real cases"
-    )
     textbook_cases: PositiveInt = key(6000, "Cases of the textbook that the tiny policy reads before it is trained.")
-    private_cases: PositiveInt = key(
-        500, "Cases written in the private-hospital format.", paper="Datasets: 952 inpatient cases"
-    )
+    clinicalbench_cases: PositiveInt = key(600, paper="Datasets: 1,500 real cases")
+    """Cases written in ClinicalBench format."""
+    private_cases: PositiveInt = key(500, paper="Datasets: 952 inpatient cases")
+    """Cases written in the private-hospital format."""
 
 
 class Costs(Section):
-    price_map: Literal["corrected", "paper_prices"] = key(
-        "corrected",
-        "`corrected`: rates of the shipped catalogue; `paper_prices`: the prices printed in the "
-        "paper's sample record take precedence.",
-        paper="appendix, Unified examination cost",
-    )
-    fallback_usd: NonNegativeFloat = key(
-        5.0, "Price of an examination that maps to no code.", paper="sample record: unmapped items stand at 5.00"
-    )
-    group_price: Literal["max", "sum", "first"] = key(
-        "max",
-        "Price of a billing group whose members differ: the dearest, the sum, or the first in order.",
-        decision="D15",
-    )
+    price_map: Literal["corrected", "paper_prices"] = key("corrected", paper="appendix, Unified examination cost")
+    """`corrected`: rates of the shipped catalogue; `paper_prices`: the prices printed in the paper's sample record take
+    precedence."""
+    fallback_usd: NonNegativeFloat = key(5.0, paper="sample record: unmapped items stand at 5.00")
+    """Price of an examination that maps to no code."""
+    group_price: Literal["max", "sum", "first"] = key("max", decision="D15")
+    """Price of a billing group whose members differ: the dearest, the sum, or the first in order."""
 
 
 class Prompt(Section):
-    style: Literal["compact", "full"] = key(
-        "compact",
-        "`full`: the paper's prompt; `compact`: the same grammar in few tokens, for tiny models.",
-        paper="appendix, Prompt Templates",
-    )
+    style: Literal["compact", "full"] = key("compact", paper="appendix, Prompt Templates")
+    """`full`: the paper's prompt; `compact`: the same grammar in few tokens, for tiny models."""
     common_diagnoses: bool = key(True, "Whether the full prompt lists the 17 common diagnoses.", decision="D19")
     max_observation_chars: PositiveInt = key(4000, "Longer results are cut in the middle, and counted.")
 
 
 class Tests(Section):
-    count: Literal["available", "issued"] = key(
-        "available", "What N_tests counts: examinations that gave a result, or every parsed request.", decision="D13"
-    )
-    count_physical: bool = key(
-        False, "Whether items of the physical examination (free) count in N_tests and AEN.", decision="D13"
-    )
+    count: Literal["available", "issued"] = key("available", decision="D13")
+    """What N_tests counts: examinations that gave a result, or every parsed request."""
+    count_physical: bool = key(False, decision="D13")
+    """Whether items of the physical examination (free) count in N_tests and AEN."""
 
 
 class Environment(Section):
-    max_turns: PositiveInt = key(
-        8,
-        "Assistant turns before a diagnosis is forced.",
-        paper="multi-turn rollouts capped at 8 assistant turns per trajectory",
-    )
-    forced_turn: Literal["within", "extra"] = key(
-        "within",
-        "Whether the forced diagnosis is the last of the `max_turns` turns or comes after them.",
-        decision="D16",
-    )
-    budget_usd: float | None = key(
-        None,
-        "Money that a workup may cost; empty: no limit. A request beyond it is refused and a diagnosis is forced next.",
-        paper="the cumulative monetary budget is strictly enforced",
-        decision="D14",
-    )
-    fuzzy_cutoff: float = key(
-        92.0,
-        "Similarity (0-100) from which a misspelt examination name still matches; 100 turns fuzzy matching off.",
-        decision="D17",
-        ge=0,
-        le=100,
-    )
+    max_turns: PositiveInt = key(8, paper="multi-turn rollouts capped at 8 assistant turns per trajectory")
+    """Assistant turns before a diagnosis is forced."""
+    forced_turn: Literal["within", "extra"] = key("within", decision="D16")
+    """Whether the forced diagnosis is the last of the `max_turns` turns or comes after them."""
+    budget_usd: float | None = key(None, paper="the cumulative monetary budget is strictly enforced", decision="D14")
+    """Money that a workup may cost; empty: no limit. A request beyond it is refused and a diagnosis is forced next."""
+    fuzzy_cutoff: float = key(92.0, decision="D17", ge=0, le=100)
+    """Similarity (0-100) from which a misspelt examination name still matches; 100 turns fuzzy matching off."""
     prompt: Prompt = Field(default_factory=Prompt, description="How a state is shown to the policy.")
     tests: Tests = Field(default_factory=Tests, description="What counts as an examination.")
 
@@ -112,23 +83,16 @@ class TinyModel(Section):
 
 
 class Policy(Section):
-    model: str = key(
-        "tiny",
-        "`tiny`: built here from a configuration; otherwise a Hugging Face folder.",
-        paper="initialized from Qwen3-4B-Instruct-2507",
-    )
+    model: str = key("tiny", paper="initialized from Qwen3-4B-Instruct-2507")
+    """`tiny`: built here from a configuration; otherwise a Hugging Face folder."""
     tiny: TinyModel = Field(default_factory=TinyModel, description="The embedded policy.")
-    device: Literal["auto", "cpu", "cuda"] = key(
-        "auto",
-        "Where the torch trainer and evaluation compute; `auto`: on the GPU if there is one, the embedded model on the "
-        "CPU, where it is as fast and repeats its draws bit by bit.",
-    )
-    max_prompt_tokens: PositiveInt = key(
-        2048, "Longest initial prompt.", paper="a maximum prompt length of 2048 tokens"
-    )
-    max_response_tokens: PositiveInt = key(
-        4096, "Tokens of all turns and observations together.", paper="a maximum response length of 4096 tokens"
-    )
+    device: Literal["auto", "cpu", "cuda"] = key("auto")
+    """Where the torch trainer and evaluation compute; `auto`: on the GPU if there is one, the embedded model on the
+    CPU, where it is as fast and repeats its draws bit by bit."""
+    max_prompt_tokens: PositiveInt = key(2048, paper="a maximum prompt length of 2048 tokens")
+    """Longest initial prompt."""
+    max_response_tokens: PositiveInt = key(4096, paper="a maximum response length of 4096 tokens")
+    """Tokens of all turns and observations together."""
     max_turn_tokens: PositiveInt = key(16, "Tokens of one assistant turn.")
 
 
@@ -141,24 +105,17 @@ class Clinician(Section):
 
 
 class WarmStart(Section):
-    cases: PositiveInt = key(
-        6000,
-        "Training cases whose workups are demonstrated: the first of the split; reinforcement "
-        "learning takes the others.",
-    )
-    static_share: Share = key(
-        0.03,
-        "Share of demonstrations that show the whole record at once, so that static "
-        "diagnosis is a task the policy knows.",
-    )
-    textbook_cases: NonNegativeInt = key(
-        6000,
-        "Textbook cases read beside them, in the words of all hospitals: out of domain is another hospital, not "
-        "another language.",
-    )
-    readings: bool = key(
-        True, "Whether the likeliest diagnosis is asked for at every state of a workup, not only at its end."
-    )
+    cases: PositiveInt = key(6000)
+    """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the
+    others."""
+    textbook_cases: NonNegativeInt = key(6000)
+    """Textbook cases read beside them, in the words of all hospitals: out of domain is another hospital, not another
+    language."""
+    static_share: Share = key(0.03)
+    """Share of demonstrations that show the whole record at once, so that static diagnosis is a task the policy
+    knows."""
+    readings: bool = key(True)
+    """Whether the likeliest diagnosis is asked for at every state of a workup, not only at its end."""
     epochs: PositiveInt = key(5, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
     batch_size: PositiveInt = key(24, "Demonstrations a step.")
@@ -172,26 +129,18 @@ class Utility(Section):
     lambda_test: NonNegativeFloat = key(0.05, "Price of one examination.", paper="lambda_test = 0.05")
     lambda_cost: NonNegativeFloat = key(0.02, "Price of one cost unit.", paper="lambda_cost = 0.02")
     lambda_na: NonNegativeFloat = key(0.10, "Price of one unavailable or unparsable request.", paper="lambda_na = 0.10")
-    cost_unit_usd: PositiveFloat = key(
-        1.0,
-        "US dollars in one cost unit. At the paper's own operating point raw dollars "
-        "put the optimum at never testing; see docs/deviations.md.",
-        decision="D10",
-    )
+    cost_unit_usd: PositiveFloat = key(1.0, decision="D10")
+    """US dollars in one cost unit. At the paper's own operating point raw dollars put the optimum at never testing; see
+    docs/deviations.md."""
 
 
 class Training(Section):
-    algorithm: Annotated[str, AfterValidator(check_algorithm)] = key(
-        "cdpr",
-        "How finished workups become advantages: the name of a file in `cdpr/training/algorithms`, or the import path "
-        "of one of your own (`my_package.my_rule`).",
-    )
-    cases: int | None = key(
-        None,
-        "Training cases that reinforcement learning visits, from the end of the split; "
-        "empty: all that the warm start did not take.",
-        gt=0,
-    )
+    algorithm: Annotated[str, AfterValidator(check_algorithm)] = key("cdpr")
+    """How finished workups become advantages: the name of a file in `cdpr/training/algorithms`, or the import path of
+    one of your own (`my_package.my_rule`)."""
+    cases: int | None = key(None, gt=0)
+    """Training cases that reinforcement learning visits, from the end of the split; empty: all that the warm start did
+    not take."""
     group_size: PositiveInt = key(4, "n: trajectories per case.", paper="n=4 rollouts per prompt")
     prompts_per_batch: PositiveInt = key(16, "Cases per iteration.", paper="a global training batch of 16 prompts")
     steps: int | None = key(100, "Optimiser iterations; empty: as many as `epochs` gives.", gt=0)
@@ -200,63 +149,42 @@ class Training(Section):
     weight_decay: NonNegativeFloat = key(0.01, "Decoupled weight decay (verl's default).")
     max_grad_norm: PositiveFloat = key(1.0, "Gradient clipping (verl's default).")
     mini_batch_prompts: PositiveInt = key(16, "Cases per optimiser step.", paper="a PPO mini-batch of 16")
-    micro_batch: PositiveInt = key(
-        8,
-        "Trajectories of one forward and backward pass; changes memory and speed only.",
-        paper="a per-GPU PPO micro-batch of 8",
-    )
+    micro_batch: PositiveInt = key(8, paper="a per-GPU PPO micro-batch of 8")
+    """Trajectories of one forward and backward pass; changes memory and speed only."""
     inner_epochs: PositiveInt = key(1, "Passes over a batch.", paper="a single PPO inner epoch")
     clip_ratio: PositiveFloat = key(0.2, "Epsilon of the clipped surrogate (verl's default).")
     dual_clip: float = key(3.0, "Lower bound of the loss for negative advantages (verl's default).", gt=1)
-    loss_aggregation: Literal["token_mean", "sequence_sum"] = key(
-        "token_mean",
-        "`token_mean`: verl's default; `sequence_sum`: the sum over t of the paper's equation.",
-        decision="loss aggregation",
-    )
+    loss_aggregation: Literal["token_mean", "sequence_sum"] = key("token_mean", decision="loss aggregation")
+    """`token_mean`: verl's default; `sequence_sum`: the sum over t of the paper's equation."""
     temperature: PositiveFloat = key(1.0, "Sampling temperature of rollouts.")
-    normalise: Literal["group_std", "none", "floor"] = key(
-        "group_std",
-        "Division of the group-centred score: by the group's standard deviation, by nothing, or by "
-        "the larger of it and `normalise_floor`.",
-        paper="Group-relative Advantage",
-    )
+    normalise: Literal["group_std", "none", "floor"] = key("group_std", paper="Group-relative Advantage")
+    """Division of the group-centred score: by the group's standard deviation, by nothing, or by the larger of it and
+    `normalise_floor`."""
     normalise_floor: PositiveFloat = key(0.25, "Smallest divisor under `normalise: floor`.")
-    save_every: PositiveInt = key(
-        200, "Iterations between checkpoints.", paper="save/evaluate every 200 optimizer steps"
-    )
-    validate_every: PositiveInt = key(
-        200, "Iterations between validations.", paper="save/evaluate every 200 optimizer steps"
-    )
+    save_every: PositiveInt = key(200, paper="save/evaluate every 200 optimizer steps")
+    """Iterations between checkpoints."""
+    validate_every: PositiveInt = key(200, paper="save/evaluate every 200 optimizer steps")
+    """Iterations between validations."""
     threads: PositiveInt = key(1, "Torch threads of one training job.")
-    engine: Literal["torch", "verl"] = key(
-        "torch",
-        "Who trains: `torch`, in this process, or `verl`, on GPUs with rollout servers (docs/design/verl.md). "
-        "Environment, prompts, seeds and credit are the same code.",
-        paper="We base our implementation on the verl framework",
-    )
+    engine: Literal["torch", "verl"] = key("torch", paper="We base our implementation on the verl framework")
+    """Who trains: `torch`, in this process, or `verl`, on GPUs with rollout servers (docs/design/verl.md). Environment,
+    prompts, seeds and credit are the same code."""
     verl: Verl = Field(default_factory=Verl, description="The engine `verl`; `torch` reads none of it.")
 
 
 class Evaluation(Section):
-    decodings: list[Literal["greedy", "sampled"]] = key(
-        ["greedy", "sampled"],
-        "Decodings that are evaluated; the main table shows the first.",
-        decision="D16",
-        min_length=1,
-    )
-    partial: bool = key(
-        False,
-        "Tables and figures are made of what is there now; what is missing becomes a labelled hole. Otherwise they "
-        "wait for all of it.",
-    )
+    decodings: list[Literal["greedy", "sampled"]] = key(["greedy", "sampled"], decision="D16", min_length=1)
+    """Decodings that are evaluated; the main table shows the first."""
+    partial: bool = key(False)
+    """Tables and figures are made of what is there now; what is missing becomes a labelled hole. Otherwise they wait
+    for all of it."""
     bootstrap: PositiveInt = key(2000, "Resamples of every bootstrap interval.")
     seed: int = key(0, "Seed of sampled decoding and of resampling.")
 
 
 class SmokeReal(Section):
-    model: str | None = key(
-        None, "Hugging Face folder of the acting model; empty: SmolLM2-135M from the `local-llm` extra."
-    )
+    model: str | None = key(None)
+    """Hugging Face folder of the acting model; empty: SmolLM2-135M from the `local-llm` extra."""
     cases: PositiveInt = key(4, "Cases on which the model acts; reference policies take all.")
     max_turn_tokens: PositiveInt = key(160, "Tokens of one of its turns.")
 
@@ -276,9 +204,8 @@ class Analysis(Section):
 class Settings(Section):
     """The whole configuration."""
 
-    tier: Literal["demo", "small_gpu", "paper"] = key(
-        "demo", "Scale of the run; every figure and table is marked with it."
-    )
+    tier: Literal["demo", "small_gpu", "paper"] = key("demo")
+    """Scale of the run; every figure and table is marked with it."""
     seeds: list[int] = key([0, 1, 2], "Training seeds of the trained rows.", min_length=1)
     paths: Paths = Field(default_factory=Paths, description="Where results go.")
     data: Data = Field(default_factory=Data, description="Where cases and prices come from.")
@@ -293,16 +220,10 @@ class Settings(Section):
     credit: Credit = Field(default_factory=Credit, description="The counterfactual process reward.")
     comparators: Comparators = Field(default_factory=Comparators, description="Other ways to assign credit.")
     evaluation: Evaluation = Field(default_factory=Evaluation, description="Benchmarks.")
-    experiments: Experiments = Field(
-        default_factory=shipped_experiments,
-        description="What is trained, with which seeds, and the table or figure that shows it.",
-        json_schema_extra={"file": FILE},
-    )
-    agents: dict[str, AgentEntry] = Field(
-        default_factory=shipped_agents,
-        description="Who is compared beside what is trained.",
-        json_schema_extra={"file": AGENTS_FILE},
-    )
+    experiments: Experiments = Field(default_factory=shipped_experiments, json_schema_extra={"file": FILE})
+    """What is trained, with which seeds, and the table or figure that shows it."""
+    agents: dict[str, AgentEntry] = Field(default_factory=shipped_agents, json_schema_extra={"file": AGENTS_FILE})
+    """Who is compared beside what is trained."""
     smoke_real: SmokeReal = Field(default_factory=SmokeReal, description="Target `smoke_real`.")
     analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")

@@ -10,8 +10,9 @@ from pydantic.config import JsonDict
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def key(default: Any, description: str, *, paper: str = "", decision: str = "", **bounds: Any) -> Any:
-    """A documented setting; ``paper`` is the sentence or section that it comes from."""
+def key(default: Any, description: str | None = None, *, paper: str = "", decision: str = "", **bounds: Any) -> Any:
+    """A setting. What it does is told by ``description``, or where that is long by the docstring below the setting;
+    ``paper`` is the sentence or section that it comes from."""
     extra: JsonDict = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
     given = {"default_factory": default.copy} if isinstance(default, (dict, list)) else {"default": default}
     return Field(**given, description=description, json_schema_extra=extra or None, **bounds)
@@ -24,4 +25,4 @@ class SettingsError(ValueError):
 class Section(BaseModel):
     """A closed group of settings: an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)

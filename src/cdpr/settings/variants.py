@@ -46,7 +46,7 @@ def sweeps(settings: Settings, where: str) -> dict[str, dict[Value, str]]:
 
 def seeds_of(settings: Settings, name: str) -> list[int]:
     """Seeds with which a variant is trained."""
-    return settings.seeds[: _found(variants(settings), name).seeds]
+    return settings.seeds[: _variant(settings, name).seeds]
 
 
 def points(settings: Settings, sweep: Sweep) -> list[Value]:
@@ -75,7 +75,7 @@ def value_at(settings: Settings, key: str) -> Any:
 def resolve_variant(settings: Settings, name: str) -> Settings:
     """The settings under which a variant is trained, canonical. Raises SettingsError for an unknown name, for a change
     that is no valid setting, and for one that its training would not notice."""
-    resolved = _found(_resolved(settings.model_dump_json()), name)
+    resolved = _resolved(settings.model_dump_json(), name)
     if isinstance(resolved, SettingsError):
         raise resolved
     return resolved
@@ -84,26 +84,25 @@ def resolve_variant(settings: Settings, name: str) -> Settings:
 def job_of(settings: Settings, name: str) -> str:
     """The first variant that trains exactly what ``name`` trains: the name of the one job both share. Raises
     SettingsError as :func:`resolve_variant`."""
-    own = resolve_variant(settings, name)
-    return next(other for other, resolved in _resolved(settings.model_dump_json()).items() if resolved == own)
+    own, text = resolve_variant(settings, name), settings.model_dump_json()
+    return next(other for other in variants(settings) if _resolved(text, other) == own)
 
 
-def _found(known: Mapping[str, Any], name: str) -> Any:
+@functools.lru_cache(maxsize=1024)
+def _resolved(text: str, name: str) -> Settings | SettingsError:
+    """Of a variant of the settings with this JSON the canonical settings, or why it is not to be trained: that is told
+    only when it is asked for, so that a configuration may choose another algorithm for the others."""
+    settings = Settings.model_validate_json(text)
+    change = _variant(settings, name).change
+    changed = parse_settings(merge(settings.model_dump(), _nested(change)), f"variant {name}")
+    return _unnoticed(name, change, changed) or canonical(changed, settings)
+
+
+def _variant(settings: Settings, name: str) -> Variant:
+    known = variants(settings)
     if name not in known:
         raise SettingsError(f"unknown variant {name!r}; known: {', '.join(known)}")
     return known[name]
-
-
-@functools.lru_cache(maxsize=8)
-def _resolved(text: str) -> dict[str, Settings | SettingsError]:
-    """Of every variant of the settings with this JSON the canonical settings, or why it is not to be trained: that is
-    told only when it is asked for, so that a configuration may choose another algorithm for the others."""
-    settings = Settings.model_validate_json(text)
-    found: dict[str, Settings | SettingsError] = {}
-    for name, variant in variants(settings).items():
-        changed = parse_settings(merge(settings.model_dump(), _nested(variant.change)), f"variant {name}")
-        found[name] = _unnoticed(name, variant.change, changed) or canonical(changed, settings)
-    return found
 
 
 def canonical(settings: Settings, base: Settings) -> Settings:

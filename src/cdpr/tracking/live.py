@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,7 +20,7 @@ _PATIENCE = 120.0
 
 
 class LiveRun:
-    """Streams rows of a :class:`~cdpr.tracking.metrics.MetricsLog` to the run of a key, from a thread of its own.
+    """Streams rows of a :class:`~cdpr.metrics_log.MetricsLog` to the run of a key, from a thread of its own.
 
     The thread also pays for importing MLflow (seconds), so training starts at once; what ends within ``patience``
     seconds is left to the index, which takes it from its files. A resumed stage continues the same run; steps that it
@@ -34,6 +33,7 @@ class LiveRun:
         self._target = (uri, experiment, name, key, dict(tags))
         self._patience = patience
         self._rows: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
 
@@ -43,20 +43,12 @@ class LiveRun:
 
     def close(self) -> None:
         """Send what is left, waiting a minute at most."""
+        self._ended.set()
         self._rows.put(None)
         self._thread.join(_FLUSH_SECONDS)
 
-    def _early(self) -> list[Mapping[str, Any] | None]:
-        """The rows of the first ``patience`` seconds."""
-        rows: list[Mapping[str, Any] | None] = []
-        until = time.monotonic() + self._patience
-        while (left := until - time.monotonic()) > 0 and None not in rows:
-            with contextlib.suppress(queue.Empty):
-                rows.append(self._rows.get(timeout=left))
-        return rows
-
     def _work(self) -> None:
-        if None in (early := self._early()):
+        if self._patience and self._ended.wait(self._patience):
             return
         try:
             uri, experiment, name, key, tags = self._target
@@ -64,10 +56,10 @@ class LiveRun:
             run_id = index.find_or_create(experiment, name, key, tags)
             last, waiting = index.last_step(run_id), []
             while True:
-                row = early.pop(0) if early else self._rows.get()
+                row = self._rows.get()
                 if row is not None and row["step"] > last:
                     waiting.append((row["step"], numbers(row)))
-                if waiting and (row is None or len(waiting) >= _BATCH or (not early and self._rows.empty())):
+                if waiting and (row is None or len(waiting) >= _BATCH or self._rows.empty()):
                     index.log_history(run_id, waiting)
                     waiting = []
                 if row is None:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..job import Job
-from ..records import KEY_TAG, PIPELINE, RunRecord
+from ..metrics_log import read_metrics
+from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
 from ..settings import Settings
-from .metrics import read_metrics
 
 CURRENT_TAG = "cdpr.current"
 EXPERIMENTS = ("cdpr/training", "cdpr/evaluation", PIPELINE)
@@ -41,9 +41,9 @@ class MlflowIndex:
         os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
         from mlflow.tracking import MlflowClient
 
-        self.uri = uri
-        if uri.startswith("sqlite:///"):
-            Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(uri.removeprefix("sqlite:///")).parent if uri.startswith("sqlite:///") else None
+        if self.folder:
+            self.folder.mkdir(parents=True, exist_ok=True)
         self.client = MlflowClient(tracking_uri=uri)
         self._experiments: dict[str, str] = {}
 
@@ -55,27 +55,28 @@ class MlflowIndex:
     def experiment(self, name: str) -> str:
         """Id of an experiment, made where it is missing."""
         if name not in self._experiments:
-            found = self.client.get_experiment_by_name(name)
-            if found is None:
-                place = None
-                if self.uri.startswith("sqlite:///"):
-                    folder = Path(self.uri.removeprefix("sqlite:///")).resolve().parent / "mlartifacts"
-                    place = (folder / name.rpartition("/")[2]).as_uri()
-                self._experiments[name] = self.client.create_experiment(name, artifact_location=place)
-            else:
+            if (found := self.client.get_experiment_by_name(name)) is not None:
                 self._experiments[name] = found.experiment_id
+            else:
+                place = (
+                    (self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]).as_uri() if self.folder else None
+                )
+                self._experiments[name] = self.client.create_experiment(name, artifact_location=place)
         return self._experiments[name]
 
     def find_or_create(
         self, experiment: str, name: str, key: str, tags: Mapping[str, str], started: int | None = None
     ) -> str:
         """Id of the run of ``key``; the run is set to running. ``started``: milliseconds, now when left out."""
-        where = self.experiment(experiment)
-        for run in self.client.search_runs([where], f"tags.`{KEY_TAG}` = '{key}'", max_results=1):
+        if (run := self._found(experiment, key)) is not None:
             self.client.update_run(run.info.run_id, status="RUNNING")
             return run.info.run_id
-        tags = {**tags, KEY_TAG: key, CURRENT_TAG: "true"}
+        tags, where = {**tags, KEY_TAG: key, CURRENT_TAG: "true"}, self.experiment(experiment)
         return self.client.create_run(where, start_time=started, tags=tags, run_name=name).info.run_id
+
+    def _found(self, experiment: str, key: str) -> Any:
+        query = f"tags.`{KEY_TAG}` = '{key}'"
+        return next(iter(self.client.search_runs([self.experiment(experiment)], query, max_results=1)), None)
 
     def last_step(self, run_id: str) -> int:
         """Largest step for which the run has metrics; -1 without any."""
@@ -93,15 +94,20 @@ class MlflowIndex:
 
     def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]]) -> bool:
         """Index one ``run.json`` with its metric history; False when it stood there whole already."""
-        query = f"tags.`{KEY_TAG}` = '{record.run_key}'"
-        found = self.client.search_runs([self.experiment(record.experiment)], query, max_results=1)
-        if found and found[0].info.status == "FINISHED":
-            if found[0].data.tags.get(CURRENT_TAG) != "true":
-                self.client.set_tag(found[0].info.run_id, CURRENT_TAG, "true")
+        from mlflow.entities import Param, RunTag
+
+        found = self._found(record.experiment, record.run_key)
+        if found and found.info.status == "FINISHED":
+            if found.data.tags.get(CURRENT_TAG) != "true":
+                self.client.set_tag(found.info.run_id, CURRENT_TAG, "true")
             return False
         started = int(datetime.fromisoformat(record.started).timestamp() * 1000)
         run_id = self.find_or_create(record.experiment, record.name, record.run_key, record_tags(record), started)
-        self._log_tags_and_parameters(run_id, record)
+        self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record_tags(record).items()])
+        known = self.client.get_run(run_id).data.params
+        params = [Param(k, v[:6000]) for k, v in flatten(record.parameters).items() if k not in known]
+        for start in range(0, len(params), _PARAM_BATCH):
+            self.client.log_batch(run_id, params=params[start : start + _PARAM_BATCH])
         last = self.last_step(run_id)
         self.log_history(run_id, [(r["step"], numbers(r)) for r in history if r["step"] > last])
         final = {**record.metrics, "wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
@@ -109,15 +115,6 @@ class MlflowIndex:
         self.log_history(run_id, [(step, {f"final/{k}" if history else k: v for k, v in final.items()})])
         self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
         return True
-
-    def _log_tags_and_parameters(self, run_id: str, record: RunRecord) -> None:
-        from mlflow.entities import Param, RunTag
-
-        self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record_tags(record).items()])
-        known = self.client.get_run(run_id).data.params
-        params = [Param(k, v[:6000]) for k, v in flatten(record.parameters).items() if k not in known]
-        for start in range(0, len(params), _PARAM_BATCH):
-            self.client.log_batch(run_id, params=params[start : start + _PARAM_BATCH])
 
     def retire_others(self, keys: set[str]) -> int:
         """Mark runs whose key is not among the current ones; returns how many were marked."""
@@ -175,7 +172,7 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
     index = MlflowIndex(tracking_uri(settings))
     index.create()
     new, keys = 0, set()
-    records = sorted(Path(settings.paths.results).rglob("*run.json"))
+    records = record_files(Path(settings.paths.results))
     for path in records:
         record = RunRecord.read(path)
         metrics = record.outputs.get("metrics")

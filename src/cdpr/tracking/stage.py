@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -60,20 +60,16 @@ def stage(
             raise StageError(f"stage {name}: input {label!r} is missing: {path}; make it first, or correct its path")
     record = Path(record)
     final = {label: Path(path) for label, path in outputs.items()}
-    staging = {path.parent / f".partial-{name}-{record.name}" for path in final.values()}
-    run = Job(
-        name,
-        key,
-        inputs={label: Path(path) for label, path in inputs.items()},
-        out={label: path.parent / f".partial-{name}-{record.name}" / path.name for label, path in final.items()},
-        seed=seed,
-        state=Path(state) / key,
-        options=dict(options or {}),
-        tags=dict(tags or {}),
-    )
+    out = {label: path.parent / f".partial-{name}-{record.name}" / path.name for label, path in final.items()}
+    staging = {path.parent for path in out.values()}
+    run = Job(name, key, {label: Path(path) for label, path in inputs.items()}, out, seed, Path(state) / key,
+              dict(options or {}), tags=dict(tags or {}))  # fmt: skip
     started, clock = datetime.now(UTC), time.perf_counter()
-    with exclusive(Path(state) / "locks" / _digest_of(record), f"stage {name}"):
-        _empty(staging)
+    lock = hashlib.sha256(str(record.resolve()).encode()).hexdigest()[:16]
+    with exclusive(Path(state) / "locks" / lock, f"stage {name}"):
+        for folder in staging:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
         try:
             yield run
             _put_all(run, final)
@@ -116,21 +112,9 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that results may depend on, read without importing them."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
-
-
-def _digest_of(place: Path) -> str:
-    return hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]
-
-
-def _empty(folders: set[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
 
 
 def _put_all(run: Job, final: Mapping[str, Path]) -> None:
@@ -139,14 +123,9 @@ def _put_all(run: Job, final: Mapping[str, Path]) -> None:
         if not path.exists():
             raise StageError(f"stage {run.name} ended without writing its output {label!r} ({final[label]})")
     for label, path in run.out.items():
-        _put(path, final[label])
-
-
-def _put(staged: Path, final: Path) -> None:
-    """Rename onto the final place; a folder that stands there goes first, as a rename cannot replace it."""
-    if final.is_dir() and not final.is_symlink():
-        shutil.rmtree(final)
-    os.replace(staged, final)
+        if final[label].is_dir() and not final[label].is_symlink():  # a rename cannot replace a folder
+            shutil.rmtree(final[label])
+        os.replace(path, final[label])
 
 
 def _describe(paths: Mapping[str, str | Path]) -> dict[str, FileDigest]:

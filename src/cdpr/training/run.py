@@ -76,25 +76,21 @@ def _permutation(count: int, seed: int) -> list[int]:
 
 
 def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[CaseRecord], list[CaseRecord]]:
-    """Cases that reinforcement learning visits, and validation cases; all others are let go as they pass.
+    """Cases that reinforcement learning visits, and validation cases; those of other splits are let go as they pass.
 
     The first are the end of the training split, disjoint from those whose workups were demonstrated when
     the policy was warm-started. Raises ValueError when too few are left for a batch.
     """
-    demonstrated = settings.warm_start.cases if settings.policy.model == "tiny" else 0
-    train: list[CaseRecord] = []
-    validation: list[CaseRecord] = []
+    splits: dict[str, list[CaseRecord]] = {"train": [], "validation": []}
     for case in cases:
-        if case.split == "validation":
-            validation.append(case)
-        elif case.split == "train":
-            demonstrated -= 1
-            if demonstrated < 0:
-                train.append(case)
+        if case.split in splits:
+            splits[case.split].append(case)
+    demonstrated = settings.warm_start.cases if settings.policy.model == "tiny" else 0
+    train = splits["train"][demonstrated:]
     chosen = train[-settings.training.cases :] if settings.training.cases else train
     if len(chosen) < settings.training.prompts_per_batch:
         raise ValueError(
             f"{len(chosen)} training cases are left for reinforcement learning, fewer than one batch of "
             f"{settings.training.prompts_per_batch}: raise data.train_cases or lower warm_start.cases"
         )
-    return chosen, validation
+    return chosen, splits["validation"]

@@ -6,14 +6,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..results.methods import (
-    Method,
-    ablation_methods,
-    comparator_methods,
-    dynamic_methods,
-    leak_methods,
-    main_methods,
-)
+from ..results.methods import Method, ablation_methods, comparator_methods, dynamic_methods, leak_methods, main_methods
 from ..settings import Settings, project_folder, shown, sweeps
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
 from .stage import Evidence, Options
@@ -74,7 +67,7 @@ def whole_report(plan: Plan) -> Evidence:
 
 def paper_facts(plan: Plan, options: Options) -> dict[str, str]:
     """The paper's figures and claims."""
-    return {"paper": plan.digest(str(project_folder() / _PAPER_FACTS))}
+    return {"paper": plan.digests.digest(str(project_folder() / _PAPER_FACTS))}
 
 
 def shown_on_page(plan: Plan, options: Options) -> dict[str, str]:

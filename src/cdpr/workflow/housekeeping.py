@@ -16,14 +16,12 @@ _KEY = re.compile(r"[0-9a-f]{16}")
 
 def clean_state(plan: Plan) -> tuple[list[Path], list[Path]]:
     """Remove state folders whose key no job of the configuration has; returns (removed, kept)."""
-    current, removed, kept = plan.current_keys(), [], []
-    for folder in sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and _KEY.fullmatch(p.name)):
-        if folder.name in current:
-            kept.append(folder)
-        else:
-            shutil.rmtree(folder)
-            removed.append(folder)
-    return removed, kept
+    folders = sorted(p for p in Path(plan.state).glob("*") if p.is_dir() and _KEY.fullmatch(p.name))
+    current = plan.current_keys()
+    removed = [folder for folder in folders if folder.name not in current]
+    for folder in removed:
+        shutil.rmtree(folder)
+    return removed, [folder for folder in folders if folder.name in current]
 
 
 def differences(plan: Plan, record: Path) -> list[str]:
@@ -35,11 +33,9 @@ def differences(plan: Plan, record: Path) -> list[str]:
     if plan.key(stage, **options) == old.run_key:
         return []
     settings, _ = plan.settings_of(stage, options)
-    lines = []
     before, now = flatten(old.parameters), flatten(plan.parameters(stage, options))
-    for name in sorted(before | now):
-        if before.get(name) != now.get(name):
-            lines.append(f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}")
+    lines = [f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}"
+             for name in sorted(before | now) if before.get(name) != now.get(name)]  # fmt: skip
     if old.code_digest != plan.code(stage, settings, options):
         lines.append(f"code reachable from {', '.join(plan.roots(stage, settings, options))} was edited")
     return lines or ["a stage before it has changed: ask `cdpr why` for the run.json of its inputs"]

@@ -11,32 +11,33 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..run_key import DigestCache, code_digest, package_folder, run_key
+from cachetools import cachedmethod
+
+from ..run_key import DigestCache, code_digest, run_key
 from ..settings import Settings, SettingsError, digest, job_of, parse_settings, resolve_variant, seeds_of, variants
 from ..settings.data import missing_paths
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
 from .machines import evaluation_machine, training_machine
-from .stage import Evidence, Given, Made, Options, Source, Stage
+from .stage import Evidence, Made, Options, Source, Stage
 from .stages import STAGES
 
 _TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
 # Tensors of megabytes come and go in every training step: glibc shall keep their memory, and not give it back to the
 # kernel each time (a quarter of an update's time).
-_KEEP_MEMORY = "MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=1073741824 "
+KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_": "1073741824"}
 
 
 class Plan:
     """The jobs of one configuration and their keys. Raises SettingsError for a configuration that is no good."""
 
-    def __init__(self, config: Mapping[str, Any] | Settings, source: Path | None = None):
-        self.settings = config if isinstance(config, Settings) else parse_settings(config, "configuration")
+    def __init__(self, config: Mapping[str, Any] | Settings):
+        self.settings = config if isinstance(config, Settings) else parse_settings(config)
         self.results = self.settings.paths.results
         self.state = self.settings.paths.state
-        self._source = source or package_folder()
-        self._digests = DigestCache(Path(self.state) / "digests.json")
+        self.digests = DigestCache(Path(self.state) / "digests.json")
         self._keys: dict[tuple, str] = {}
         self._codes: dict[tuple, str] = {}
-        self._evidence: dict[str, Evidence] = {}
+        self._evidence: dict[tuple, Evidence] = {}
         self.fee_schedules, self.price_overrides = fee_schedules(self.settings), price_overrides(self.settings)
 
     # Which jobs there are
@@ -55,12 +56,11 @@ class Plan:
         """(run, data set) pairs; reference policies need the hospital's model, so real data have none."""
         return [(r, d) for r in runs for d in datasets if not self._knows_hospital(r) or self.raw_path(d) is None]
 
+    @cachedmethod(lambda self: self._evidence)
     def evidence(self, stage: str) -> Evidence:
         """What a table or figure is made of."""
-        if stage not in self._evidence:
-            found = STAGES[stage].evidence
-            self._evidence[stage] = found(self) if found else Evidence()
-        return self._evidence[stage]
+        found = STAGES[stage].evidence
+        return found(self) if found else Evidence()
 
     @property
     def on_page(self) -> list[str]:
@@ -96,9 +96,7 @@ class Plan:
         return Made(maker, output, options)
 
     def place(self, source: Source) -> str | None:
-        """Path of an input."""
-        return self.output(source.stage, source.output, **source.options) if isinstance(source, Made) else (
-            source.path if source else None)  # fmt: skip
+        return self.output(source.stage, source.output, **source.options) if isinstance(source, Made) else source
 
     def input(self, stage: str, need: str, options: Options) -> list[str]:
         """An input of a rule: none for a user's file that is not there. So the paper's workflow can be planned
@@ -118,7 +116,7 @@ class Plan:
 
     def environment(self, stage: str) -> str:
         """Variables in front of a stage's command."""
-        return _KEEP_MEMORY if STAGES[stage].tensors else ""
+        return "".join(f"{k}={v} " for k, v in KEEP_MEMORY.items()) if STAGES[stage].tensors else ""
 
     def evidence_files(self, stage: str) -> list[str]:
         """Paths of :meth:`evidence`, and of what tells of them, for a rule's input; under ``evaluation.partial`` those
@@ -162,25 +160,19 @@ class Plan:
         return self.settings.data.source(dataset).path
 
     @property
-    def init_policy(self) -> Made | Given:
+    def init_policy(self) -> Made | str:
         """Policy that training starts from."""
         model = self.settings.policy.model
-        return Made("warm_start_policy", "policy") if model == "tiny" else Given(model)
+        return Made("warm_start_policy", "policy") if model == "tiny" else model
 
     def policy_of(self, run: str) -> Source:
         """Policy folder that an evaluation needs; None for reference policies and models behind a server."""
         entry = self.settings.agents.get(run)
         if entry is None:
             return Made("train_policy", "policy", {"run": run})
-        if entry.own_policy:
-            return self.init_policy
-        return Given(entry.folder) if entry.folder else None
+        return self.init_policy if entry.own_policy else entry.folder
 
-    def digest(self, path: str) -> str:
-        """Digest of a file or folder."""
-        return self._digests.digest(path)
-
-    def write_settings(self) -> str:
+    def write_settings(self) -> None:
         """Write the resolved settings to where jobs read them (:attr:`resolved_settings`)."""
         path = Path(self.resolved_settings)
         if not path.exists():
@@ -188,7 +180,6 @@ class Plan:
             partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
             partial.write_text(json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
             os.replace(partial, path)
-        return str(path)
 
     @property
     def resolved_settings(self) -> str:
@@ -197,13 +188,10 @@ class Plan:
 
     def begin(self) -> None:
         """Before the first job of a run: refuse paths that lead nowhere, keep others out, write the settings."""
-        models = {"policy.model": self.settings.policy.model} if isinstance(self.init_policy, Given) else {}
-        models |= {
-            f"agents.{name}.model": entry.folder
-            for name, entry in self.settings.agents.items()
-            if entry.folder and not entry.why
-        }
-        missing = [*missing_paths(self.settings), *(item for item in models.items() if not Path(item[1]).exists())]
+        models = {"policy.model": self.init_policy} if isinstance(self.init_policy, str) else {}
+        models |= {f"agents.{name}.model": self.settings.agents[name].folder for name in self.agents}
+        missing = missing_paths(self.settings)
+        missing += [(key, path) for key, path in models.items() if path and not Path(path).exists()]
         if missing:
             told = "\n".join(f"  {key}: {path}" for key, path in missing)
             raise SettingsError(f"these paths of the configuration do not exist:\n{told}\n"
@@ -232,17 +220,13 @@ class Plan:
 
     # Keys
 
+    @cachedmethod(lambda self: self._keys)
     def key(self, stage: str, **options: str) -> str:
         """Run key of one job."""
-        name = (stage, *sorted(options.items()))
-        if name not in self._keys:
-            entry = STAGES[stage]
-            settings, seed = self.settings_of(stage, options)
-            upstream, inputs = self._before(entry, options)
-            parameters = self.parameters(stage, options)
-            code = self.code(stage, settings, options)
-            self._keys[name] = run_key(stage, options, parameters, code, upstream, inputs, seed)
-        return self._keys[name]
+        settings, seed = self.settings_of(stage, options)
+        upstream, inputs = self._before(STAGES[stage], options)
+        code = self.code(stage, settings, options)
+        return run_key(stage, options, self.parameters(stage, options), code, upstream, inputs, seed)
 
     def parameters(self, stage: str, options: Options) -> dict[str, Any]:
         """The settings and other values that decide a job's outputs, as JSON."""
@@ -262,10 +246,9 @@ class Plan:
         return [entry.target(settings).partition(":")[0], *entry.more_code(self, settings, options)]
 
     def code(self, stage: str, settings: Settings, options: Options) -> str:
-        """Digest of a job's code."""
         roots = tuple(self.roots(stage, settings, options))
         if roots not in self._codes:
-            self._codes[roots] = code_digest(roots, self._source, self._digests)
+            self._codes[roots] = code_digest(roots, cache=self.digests)
         return self._codes[roots]
 
     def current_keys(self) -> set[str]:
@@ -286,7 +269,7 @@ class Plan:
                 own = {name: source.options[name] for name in STAGES[source.stage].options}
                 upstream[need] = self.key(source.stage, **own)
             elif source is not None:
-                inputs[need] = self.digest(source.path)
+                inputs[need] = self.digests.digest(source)
         found = self.evidence(stage.name)
         upstream |= {f"{r}/{d}": self.key("evaluate_agent", run=r, dataset=d) for r, d in found.evaluations}
         return upstream | {run: self.key("train_policy", run=run) for run in found.training}, inputs
@@ -310,8 +293,7 @@ def fee_schedules(settings: Settings) -> dict[str, str]:
     if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
         raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
                             "data.fee_schedules.pfs, which is not given")  # fmt: skip
-    named = {name: getattr(chosen, name) for name in STAGES["build_catalogue"].needs}
-    return {name: path for name, path in named.items() if path}
+    return chosen.files
 
 
 def price_overrides(settings: Settings) -> str:

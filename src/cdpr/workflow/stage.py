@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from ..records import PIPELINE
@@ -27,14 +28,7 @@ class Made:
     options: Options = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Given:
-    """A file of the user's own, which no stage makes."""
-
-    path: str
-
-
-Source = Made | Given | None  # None: the job does without
+Source = Made | str | None  # a job's output, a file of the user's own, or nothing: the job does without
 Need = str | Callable[["Plan", Options], Source]
 
 
@@ -72,10 +66,12 @@ class Stage:
 
     ``needs`` are its input files: ``"stage.output"`` of the job with the same options, or a function of plan and
     options; ``about`` describes them. ``evidence`` are results that it finds by itself below the results folder.
+    ``record`` is its run.json, by default beside the first of its ``outputs``.
+
     What else decides its outputs: ``also`` (values), ``outside`` (digests of things that are no inputs) and
     ``more_code`` (modules that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works
     in it; ``live``: MLflow follows its metrics as they come; ``on_page``: the report page shows it, and the ledger
-    judges from what is behind it.
+    judges from what is behind it; ``preload``: what takes long to import (:mod:`.forkserver`).
     """
 
     name: str
@@ -96,6 +92,7 @@ class Stage:
     tensors: bool = False
     live: bool = False
     on_page: bool = False
+    preload: tuple[str, ...] = ()
 
     def target(self, settings: Settings) -> str:
         """``module:function`` of the job with these settings."""
@@ -112,7 +109,8 @@ class Stage:
 
     def path(self, output: str, options: Options) -> str:
         """Where an output of a job lies, ``<results>`` standing for the results folder; ``record`` is its run.json."""
-        pattern = self.record if output == "record" else self.outputs[output].path
+        beside = str(PurePath(next(iter(self.outputs.values())).path).with_suffix(".run.json"))
+        pattern = self.record or beside if output == "record" else self.outputs[output].path
         fields = {name for _, name, _, _ in string.Formatter().parse(pattern) if name}
         return pattern.format(**{name: options.get(name, "{" + name + "}") for name in fields})
 

@@ -11,7 +11,7 @@ from ..settings import Settings, digest
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, IN_DOMAIN, benchmark_of
 from . import evidence
-from .stage import Evidence, Given, Made, Need, Options, Output, Source, Stage
+from .stage import Evidence, Made, Need, Options, Output, Source, Stage
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -26,6 +26,7 @@ _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "traini
              "experiments", "agents", *_DECISIONS)  # fmt: skip
 _RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
+_SHOWING = ("matplotlib.backends.backend_agg", "scipy.stats", "statsmodels.stats.multitest")
 _DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such as {IN_DOMAIN}_controlled"
 
 
@@ -38,16 +39,11 @@ def _of(stage: str, output: str, **options: str) -> Need:
 
 
 def _raw(plan: Plan, options: Options) -> Source:
-    path = plan.raw_path(options["dataset"])
-    return Made("make_hospital", options["dataset"]) if path is None else Given(path)
+    return plan.raw_path(options["dataset"]) or Made("make_hospital", options["dataset"])
 
 
 def _fee_schedule(name: str) -> Need:
-    def given(plan: Plan, options: Options) -> Source:
-        path = plan.fee_schedules.get(name)
-        return Given(path) if path else None
-
-    return given
+    return lambda plan, options: plan.fee_schedules.get(name)
 
 
 def _catalogue(plan: Plan, options: Options) -> Source:
@@ -55,7 +51,7 @@ def _catalogue(plan: Plan, options: Options) -> Source:
 
 
 def _overrides(plan: Plan, options: Options) -> Source:
-    return Given(plan.price_overrides) if plan.price_overrides else None
+    return plan.price_overrides or None
 
 
 def _cases(plan: Plan, options: Options) -> Source:
@@ -136,7 +132,7 @@ def _training_code(plan: Plan, settings: Settings, options: Options) -> list[str
 
 def _structurer(plan: Plan, options: Options) -> Mapping[str, str]:
     model = plan.settings.data.mimic_iv.structurer.model
-    return {"structurer": plan.digest(model)} if model and options["dataset"] == IN_DOMAIN else {}
+    return {"structurer": plan.digests.digest(model)} if model and options["dataset"] == IN_DOMAIN else {}
 
 
 def _engine(settings: Settings) -> str:
@@ -149,12 +145,12 @@ def _engine(settings: Settings) -> str:
 
 def _shown(
     name: str, summary: str, call: str, found: Callable[[Plan], Evidence], outputs: Mapping[str, Output],
-    record: str, outside: Callable[[Plan, Options], Mapping[str, str]] = lambda plan, options: {},
-    on_page: bool = False, **needs: Need,
+    outside: Callable[[Plan, Options], Mapping[str, str]] = lambda plan, options: {}, on_page: bool = False,
+    **needs: Need,
 ) -> Stage:  # fmt: skip
     """A stage that shows results of other runs, which it finds below the results folder."""
     return Stage(name, summary, call, reads=_REPORTED, runtime=("training.save_every",), evidence=found, needs=needs,
-                 outputs=outputs, record=record, also=_data_sets, outside=outside, on_page=on_page)  # fmt: skip
+                 outputs=outputs, also=_data_sets, outside=outside, on_page=on_page, preload=_SHOWING)  # fmt: skip
 
 
 def _table(
@@ -170,8 +166,8 @@ def _table(
         "tex": Output(f"{stem}.tex", "the table to print"),
     }
     outside = evidence.paper_facts if of_the_paper else lambda plan, options: {}
-    return _shown(f"write_{name}", summary, f"cdpr.report.{name}:write_{name}", found, outputs, f"{stem}.run.json",
-                  outside, of_the_paper, **needs)  # fmt: skip
+    call = f"cdpr.report.{name}:write_{name}"
+    return _shown(f"write_{name}", summary, call, found, outputs, outside, of_the_paper, **needs)
 
 
 def _plot(name: str, csv: str = "") -> dict[str, Output]:
@@ -184,8 +180,7 @@ def _figure(name: str, summary: str, found: Callable[[Plan], Evidence], module: 
             on_page: bool = True) -> Stage:  # fmt: skip
     """``plot_<name>``: a figure of ``cdpr.report.<module>`` as PNG and PDF."""
     call = f"cdpr.report.{module or name}:plot_{name}"
-    return _shown(f"plot_{name}", summary, call, found, _plot(name, csv), f"<results>/figures/{name}.run.json",
-                  on_page=on_page)  # fmt: skip
+    return _shown(f"plot_{name}", summary, call, found, _plot(name, csv), on_page=on_page)
 
 
 _CARD = ("Data", {"data set": "{dataset}", "form": "card"})
@@ -216,7 +211,6 @@ _ALL = (
             "findings": Output("<results>/records/{dataset}.findings.csv",
                                "every dropped case and every leak, one a row; as private as the records"),
         },
-        record="<results>/records/{dataset}.run.json",
         also=_data_set, outside=_structurer, more_code=_importers_code,
     ),
     Stage(
@@ -229,7 +223,6 @@ _ALL = (
                "opps": "OPPS Addendum B (xlsx)"},
         outputs={"catalogue": Output("<results>/costs/catalogue", "folder with the tables, and what was left out",
                                      folder=True)},
-        record="<results>/costs/catalogue.run.json",
     ),
     Stage(
         "map_costs", "Attach prices and billing groups to the examinations of case records.",
@@ -245,7 +238,6 @@ _ALL = (
             "review": Output("<results>/cases/{dataset}.review.csv",
                              "examinations that nothing priced, to be filled in as overrides; as private as the cases"),
         },
-        record="<results>/cases/{dataset}.run.json",
     ),
     Stage(
         "write_data_card", "Write a data set's card: counts, attrition, leaks, distributions, price coverage, licence.",
@@ -264,8 +256,7 @@ _ALL = (
             "png": Output("<results>/cards/{dataset}.png", "the figure", report=_CARD_FIGURE),
             "pdf": Output("<results>/cards/{dataset}.pdf", "the figure for print"),
         },
-        record="<results>/cards/{dataset}.run.json",
-        also=_data_sets,
+        also=_data_sets, preload=("matplotlib.backends.backend_agg",),
     ),
     Stage(
         "remove_leaks", "Make the leak-controlled variant of a benchmark's test cases.",
@@ -277,7 +268,6 @@ _ALL = (
                                  "the test cases without what gives the diagnosis away"),
             "report": Output("<results>/cases/{dataset}_controlled.report.json", "what was taken out"),
         },
-        record="<results>/cases/{dataset}_controlled.run.json",
     ),
     Stage(
         "warm_start_policy", "Build the tiny policy and teach it the workups of a wasteful clinician.",
@@ -288,7 +278,6 @@ _ALL = (
             "policy": Output("<results>/policies/warm_start", "Hugging Face folder", folder=True),
             "metrics": Output("<results>/policies/warm_start.metrics.jsonl", "loss and validation per step"),
         },
-        record="<results>/policies/warm_start.run.json",
         tensors=True,
     ),
     Stage(
@@ -307,6 +296,7 @@ _ALL = (
         },
         record="<results>/training/{run}/run.json",
         more_code=_training_code, experiment="cdpr/training", tensors=True, live=True,
+        preload=("cdpr.training.torch.trainer", "transformers.models.qwen3.modeling_qwen3"),
     ),
     Stage(
         "evaluate_agent", "Let an agent work up the test cases of a data set and judge it.",
@@ -317,8 +307,8 @@ _ALL = (
         needs={"cases": _cases, "policy": _acting_policy},
         about={"cases": "priced cases", "policy": "policy folder (none for reference policies and servers)"},
         outputs={"evaluation": Output("<results>/evaluations/{run}/{dataset}.jsonl", "one line per case and decoding")},
-        record="<results>/evaluations/{run}/{dataset}.run.json",
         also=_agent, more_code=_agents_code, experiment="cdpr/evaluation", tensors=True,
+        preload=("cdpr.evaluation.run", "cdpr.llm.sampler"),
     ),
     Stage(
         "check_headroom", "Compare U(warm start) with U(immediate diagnosis) and warn when training would collapse.",
@@ -328,7 +318,6 @@ _ALL = (
                for run in ("warm_start", "immediate")},
         about={"warm_start": "evaluation of the warm start", "immediate": "evaluation of its immediate diagnoses"},
         outputs={"report": Output("<results>/preflight.json", "the comparison, as JSON")},
-        record="<results>/preflight.run.json",
     ),
     _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", evidence.main_runs,
            file="main_results"),
@@ -361,19 +350,18 @@ _ALL = (
          "md": Output("<results>/claims.md", "the ledger to read",
                       report=("Claims", {"table": "claims of the paper"})),
          "csv": Output("<results>/claims.csv", "one row per claim")},
-        "<results>/claims.run.json", evidence.paper_facts,
+        evidence.paper_facts,
     ),
     _shown(
         "write_report", "Write one HTML page with all results, each linked to the run that made it.",
         "cdpr.report.report_page:write_report", evidence.whole_report,
         {"html": Output("<results>/report.html", "the page", report=("Report", {"page": "all results"}))},
-        "<results>/report.run.json", evidence.shown_on_page,
+        evidence.shown_on_page,
     ),
     Stage(
-        "write_timings", "Sum up what the computing costs: time and memory per stage, from Snakemake's benchmarks.",
+        "write_timings", "Sum up what the computing costs: time and memory per stage, by every run.json.",
         "cdpr.report.timings:write_timings",
         outputs={"md": Output("<results>/timings.md", "the page"), "json": Output("<results>/timings.json", "numbers")},
-        record="<results>/timings.run.json",
     ),
     Stage(
         "measure_credit_quality", "Measure how well process rewards estimate the true advantage, and at what price.",
@@ -382,7 +370,6 @@ _ALL = (
         needs={"cases": _IN_DOMAIN_CASES, "policy": _init_policy},
         about={"cases": "priced cases (validation split)", "policy": "policy that acts and continues"},
         outputs={"quality": Output("<results>/analysis/credit_quality.json", "one row of measures per setting")},
-        record="<results>/analysis/credit_quality.run.json",
         more_code=lambda plan, settings, options: [module_of("")],
         tensors=True,
     ),
@@ -392,7 +379,6 @@ _ALL = (
         reads=("tier", "data", "utility.cost_unit_usd"),
         needs={"quality": "measure_credit_quality.quality"}, about={"quality": "measures of `measure_credit_quality`"},
         outputs=_plot("credit_quality"),
-        record="<results>/figures/credit_quality.run.json",
         also=_data_sets,
     ),
     Stage(

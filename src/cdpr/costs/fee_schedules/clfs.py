@@ -1,7 +1,5 @@
 """Clinical Laboratory Fee Schedule: one national rate per code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from .schedule import Schedule, Table, amount, code_of, only, read_rows

@@ -1,7 +1,5 @@
 """What depends on the locality: practice cost indices (GPCI) and imaging caps (OPPSCAP)."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from pathlib import Path

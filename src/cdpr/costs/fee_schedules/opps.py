@@ -1,7 +1,5 @@
 """Outpatient Prospective Payment System, Addendum B: what a hospital is paid, facility costs included."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 import zlib

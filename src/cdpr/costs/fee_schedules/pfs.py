@@ -2,20 +2,19 @@
 
 price = (work x PW + practice expense x PE + malpractice x MP) x conversion factor, with the locality's indices PW, PE,
 MP (1 for national prices), and for imaging not more than the same with the units of the hospital outpatient payment.
+Carriers receive finished prices by locality (PFALL, PFREV), without a header.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from .carrier import PRICED, is_carrier_file, read_carrier
-from .locality import Caps, Indices, read_gpci, read_opps_cap
+from .locality import Caps, Indices, check_locality, read_gpci, read_opps_cap
 from .schedule import (
     NATIONAL,
     BadRow,
     FeeScheduleError,
+    Row,
     Schedule,
     Table,
     amount,
@@ -24,9 +23,11 @@ from .schedule import (
     only,
     plain,
     read_rows,
-)
+)  # fmt: skip
 
 _QUARTERS = {"JANUARY": "A", "APRIL": "B", "JULY": "C", "OCTOBER": "D"}
+_PRICED = frozenset("ART")  # status codes under which Medicare pays the published amounts
+_WIDTH = 16  # fields of a carrier file
 # Columns of work, practice expense and malpractice units, of their total, and of the two that imaging is capped by;
 # names as stacked from the header rows.
 _UNITS = (
@@ -50,8 +51,8 @@ def read_pfs(
     with those computed from the units. Raises FeeScheduleError.
     """
     rows = read_rows(Path(path))
-    if is_carrier_file(rows):
-        return read_carrier(Path(path), rows, locality)
+    if _is_carrier_file(rows):
+        return _read_carrier(Path(path), rows, locality)
     table = Table(Path(path), rows, "HCPCS", kind="the PPRRVU file")
     if locality != NATIONAL and gpci is None:
         raise FeeScheduleError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
@@ -82,7 +83,7 @@ def _price_rows(schedule: Schedule, table: Table, place: Indices, caps: Caps, co
             if sum(units[:3]) != units[3]:
                 raise BadRow("work, non-facility PE and MP do not add up to the non-facility total")
             factors.add(cells["CONV FACTOR"])
-            if cells["STATUS CODE"] not in PRICED:
+            if cells["STATUS CODE"] not in _PRICED:
                 schedule.left_out[f"status {cells['STATUS CODE'] or 'blank'}"] += 1
             elif not units[3]:
                 schedule.left_out["no units"] += 1
@@ -136,3 +137,50 @@ def _release(table: Table) -> tuple[str, str]:
             letters = [letter for month, letter in _QUARTERS.items() if month in title]
             return title[:4], f"RVU{title[2:4]}{letters[0]}" if letters else ""
     return "", ""
+
+
+def _is_carrier_file(rows: list[Row]) -> bool:
+    """Whether the first row is one of prices (year, carrier, ...) rather than a title or header."""
+    first = rows[0][1] if rows else []
+    return len(first) == _WIDTH and first[0].isdigit() and first[1].isdigit()
+
+
+def _read_carrier(path: Path, rows: list[Row], locality: str) -> Schedule:
+    """Non-facility prices, US dollars, at a locality; imaging is capped in the file already.
+
+    Raises FeeScheduleError, also for ``national``: the file has no national price.
+    """
+    if locality == NATIONAL:
+        raise FeeScheduleError(
+            f"{path}: a carrier file has prices by locality only; set data.fee_schedules.locality (such as '10112-00')"
+        )
+    check_locality(locality)
+    schedule, years = Schedule("PFS", path, locality=locality), set()
+    for line, row in rows:
+        if row and row[0].startswith("TRL"):
+            schedule.left_out["trailer"] += 1
+        elif not is_remark(row):
+            schedule.rows += 1
+            with schedule.row(line):
+                if len(row) < _WIDTH:
+                    raise BadRow(f"{len(row)} fields, expected {_WIDTH}; is the file whole?")
+                years.add(row[0])
+                _add(schedule, row)
+    schedule.year = only(years, path, "year", "give the file of one year")
+    if not schedule.rates and schedule.left_out["another locality"]:
+        raise FeeScheduleError(f"{path}: no rows of locality {locality!r}")
+    return schedule.check()
+
+
+def _add(schedule: Schedule, row: list[str]) -> None:
+    _, carrier, number, code, modifier, price, _, _, _, status = row[:10]
+    if f"{carrier}-{number}" != schedule.locality:
+        schedule.left_out["another locality"] += 1
+        return
+    code, usd = code_of(code), amount(price, "non-facility amount")
+    if status not in _PRICED:
+        schedule.left_out[f"status {status or 'blank'}"] += 1
+    elif not usd:
+        schedule.left_out["rate of 0"] += 1
+    else:
+        schedule.add(code, modifier, usd)

@@ -4,8 +4,6 @@ A file that is not laid out as expected is an error. A single bad row is rejecte
 and counted. When most rows are bad the file itself is, which is an error again.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -15,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
+from typing import Self
 
 _CODE = re.compile(r"[A-Z0-9]\d{3}[A-Z0-9]")
 _AMOUNT = re.compile(r"\$?((\d+|\d{1,3}(,\d{3})+)(\.\d*)?|\.\d+)")
@@ -75,7 +74,7 @@ class Schedule:
         except BadRow as why:
             self.rejected.append(f"line {line}: {why}")
 
-    def check(self) -> Schedule:
+    def check(self) -> Self:
         """The schedule itself. Raises FeeScheduleError without any rate, or when most rows were rejected."""
         if len(self.rejected) * 2 > self.rows:
             raise FeeScheduleError(

@@ -10,7 +10,7 @@ zero, so that neither stopping nor going on is favoured by what happens to be ev
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from statistics import fmean
 
 from ...credit.rollouts import Draws
@@ -90,22 +90,19 @@ class AllActions(Algorithm):
             decisions[i][t] = tree.action_value(node.state, step) - baseline
             weights[i][t] = share
             taken.setdefault(step.turn.token_ids, (i, t))
-        others: dict[tuple[int, ...], Step] = {}
-        count: Counter[tuple[int, ...]] = Counter()
+        others: dict[tuple[int, ...], list[Step]] = defaultdict(list)
         for step in drawn:
             if step.turn.token_ids in taken:
                 i, t = taken[step.turn.token_ids]
                 weights[i][t] += share
             else:
-                others.setdefault(step.turn.token_ids, step)
-                count[step.turn.token_ids] += 1
+                others[step.turn.token_ids].append(step)
         i, t = node.visits[0]
         return [
-            Alternative(i, t, step.turn, tree.action_value(node.state, step) - baseline, share * count[ids])
-            for ids, step in others.items()
+            Alternative(i, t, same[0].turn, tree.action_value(node.state, same[0]) - baseline, share * len(same))
+            for same in others.values()
         ]
 
     @classmethod
     def credit_tokens(cls, settings: Settings) -> dict[str, int]:
-        """Whole continuations of every state."""
         return {"continuations": whole_tokens(settings)}

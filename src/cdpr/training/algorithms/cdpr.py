@@ -83,12 +83,11 @@ class Cdpr(Algorithm):
         return metrics | {"credit/equal_outcome_groups": equal_share([group.outcome for group in credited])}
 
     def state_dict(self) -> Any:
-        """The rollout cache, least recently used first, and whose continuations it holds."""
-        return self.process_reward.cache.entries, self.process_reward.version
+        """The rollout cache, and whose continuations it holds."""
+        return self.process_reward.cache, self.process_reward.version
 
     def load_state_dict(self, state: Any) -> None:
-        """Continue with the cache of an interrupted run."""
-        self.process_reward.cache.entries, self.process_reward.version = state
+        self.process_reward.cache, self.process_reward.version = state
 
     @classmethod
     def canonical(cls, settings: Settings) -> Settings:

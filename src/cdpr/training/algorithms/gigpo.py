@@ -26,7 +26,6 @@ class Gigpo(Algorithm):
         self.worth = weighted_utility(context.settings)
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """One advantage per decision."""
         scores = [self.worth(trajectory.correct, trajectory.effort()) for trajectory in group]
         decisions = every_decision(self.normalised(scores), group)
         counts = {"credit/anchored_decisions": self._add_step_level(group, decisions)}
@@ -50,10 +49,8 @@ class Gigpo(Algorithm):
 
     def _returns_to_go(self, trajectory: Trajectory) -> list[float]:
         """Discounted returns R_t = r_t + gamma R_{t+1}."""
-        returns, ahead = [], 0.0
-        for t, step in reversed(list(enumerate(trajectory.steps))):
-            last = t == len(trajectory.steps) - 1
-            now = self.worth(last and trajectory.correct, step.effort)
-            ahead = now + self.settings.comparators.gigpo_discount * ahead
-            returns.append(ahead)
+        returns: list[float] = []
+        for step in reversed(trajectory.steps):
+            now = self.worth(not returns and trajectory.correct, step.effort)
+            returns.append(now + self.settings.comparators.gigpo_discount * (returns[-1] if returns else 0.0))
         return returns[::-1]

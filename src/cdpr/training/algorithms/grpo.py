@@ -10,6 +10,5 @@ class Grpo(Algorithm):
     """A = group-relative R_out."""
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """One advantage per trajectory."""
         scores = [outcome_reward(trajectory) for trajectory in group]
         return GroupAdvantages(decisions=every_decision(self.normalised(scores), group), scores=scores)

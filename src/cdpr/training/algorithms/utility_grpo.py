@@ -16,7 +16,6 @@ class UtilityGrpo(Algorithm):
     reads = (*NORMALISATION, "utility", "comparators.correctness_weight")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """One advantage per trajectory."""
         worth = weighted_utility(self.settings)
         scores = [worth(trajectory.correct, trajectory.effort()) for trajectory in group]
         return GroupAdvantages(decisions=every_decision(self.normalised(scores), group), scores=scores)

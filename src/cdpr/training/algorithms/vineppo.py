@@ -35,5 +35,4 @@ class VinePpo(Algorithm):
 
     @classmethod
     def credit_tokens(cls, settings: Settings) -> dict[str, int]:
-        """Whole continuations of every state."""
         return {"continuations": whole_tokens(settings)}

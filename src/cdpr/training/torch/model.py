@@ -17,16 +17,6 @@ from ...files import replacing
 from .linear import padded_width, use_onednn
 
 
-def load_model(folder: Path, device: str = "cpu") -> torch.nn.Module:
-    """A transformers causal language model in single precision."""
-    with _without("sklearn"):  # 2 s that only assisted generation needs
-        from transformers import AutoModelForCausalLM
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()
-        return use_onednn(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device))
-
-
 @contextmanager
 def _without(package: str) -> Iterator[None]:
     """Import other packages as if this optional one were not installed; one that is imported already stays."""
@@ -38,6 +28,17 @@ def _without(package: str) -> Iterator[None]:
         yield
     finally:
         del sys.modules[package]
+
+
+with _without("sklearn"):  # 2 s that only assisted generation needs
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+
+def load_model(folder: Path, device: str = "cpu") -> torch.nn.Module:
+    """A transformers causal language model in single precision."""
+    logging.disable_progress_bar()
+    return use_onednn(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device))
 
 
 def save_policy(model, init_policy: Path, out_dir: Path) -> None:

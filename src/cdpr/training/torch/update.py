@@ -52,23 +52,22 @@ class Sample:
     ) -> Sample:
         """The very tokens that were sampled, with one advantage and weight per decision; prompts and observations
         carry no loss. ``alternatives`` are replies drawn at the trajectory's states, with advantage and weight."""
-        taken = [
-            (step.turn, advantage, weight)
-            for step, advantage, weight in zip(
-                trajectory.steps, advantages, weights or [1.0] * len(advantages), strict=True
-            )
-        ]
-        every = [*taken, *alternatives]
-        last = trajectory.steps[-1].turn
-        branches = [(len(turn.prompt_ids), turn.token_ids) for turn, _, _ in alternatives]
+        turns = [step.turn for step in trajectory.steps]
+        taken = zip(turns, advantages, weights or [1.0] * len(advantages), strict=True)
+        every, last = [*taken, *alternatives], turns[-1]
         return cls(
             last.prompt_ids + last.token_ids,
-            tuple(len(turn.prompt_ids) + k for turn, _, _ in taken for k in range(len(turn.token_ids))),
+            tuple(position for turn in turns for position in _places(turn)),
             tuple(x for turn, _, _ in every for x in turn.logprobs),
             tuple(a for turn, a, _ in every for _ in turn.token_ids),
             tuple(w for turn, _, w in every for _ in turn.token_ids),
-            tuple(Piece(start, ids, range(start, start + len(ids))) for start, ids in branches),
+            tuple(Piece(len(turn.prompt_ids), turn.token_ids, _places(turn)) for turn, _, _ in alternatives),
         )
+
+
+def _places(turn: Turn) -> range:
+    """The positions of a reply, behind its prompt."""
+    return range(len(turn.prompt_ids), len(turn.prompt_ids) + len(turn.token_ids))
 
 
 class PolicyUpdate:

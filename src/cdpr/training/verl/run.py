@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.util
-import json
 import os
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from ...cases import iterate_records
 from ...job import Job
 from ...llm.guard import Disclosure, allow
+from ...metrics_log import read_metrics
 from ...settings import Settings, SettingsError, merge, parse_settings
 from ..progress import Log, following
 from .cpu import ENVIRONMENT, LOGICAL
@@ -98,18 +98,16 @@ def _launch(arguments: list[str]) -> None:
 def _followed(path: Path, log: Log) -> Iterator[None]:
     """Hand every line that another process appends to ``path`` to ``log``."""
     path.unlink(missing_ok=True)
-    ended, done = threading.Event(), 0
+    ended = threading.Event()
 
     def follow() -> None:
-        nonlocal done
-        last = False
+        done, last = 0, False
         while not last:
             last = ended.wait(_POLL_SECONDS)
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-            for line in lines[done:]:
-                if line.endswith("\n"):
-                    done += 1
-                    log(json.loads(line))
+            rows = read_metrics(path)
+            for row in rows[done:]:
+                log(row)
+            done = len(rows)
 
     thread = threading.Thread(target=follow, name="metrics")
     thread.start()

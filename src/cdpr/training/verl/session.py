@@ -34,7 +34,6 @@ class Session:
     seed: int
 
     def write(self, path: Path) -> None:
-        """Write the file that :func:`read_session` reads."""
         content = {"settings": self.settings.model_dump(mode="json"), "seed": self.seed}
         content |= {name: str(getattr(self, name).resolve()) for name in ("cases", "policy", "state")}
         write_text(path, json.dumps(content))

@@ -29,7 +29,6 @@ class CpuServer(LocalServer):
         self.sampler = InProcessSampler.from_model(self.model, ChatTokenizer(folder))
 
     async def generate(self, request_id: str, prompt_ids: Any, sampling_params: Any, **_: Any) -> TokenOutput:  # type: ignore[override]
-        """One reply."""
         reply = await super().generate(request_id, prompt_ids=prompt_ids, sampling_params=sampling_params)
         return TokenOutput(**vars(reply))
 
@@ -43,7 +42,6 @@ class CpuServer(LocalServer):
         self.version = self.version if version is None else version
 
     async def set_global_steps(self, version: int) -> None:
-        """The version of the weights."""
         self.version = version
 
     async def _nothing(self, *_: Any, **__: Any) -> None:
@@ -61,7 +59,6 @@ class Replica(RolloutReplica):
     """One server."""
 
     async def launch_servers(self) -> None:
-        """Start it."""
         name, config = _actor_name(self.replica_rank), self.model_config
         folder = config.local_path if hasattr(config, "local_path") else config["path"]
         actor = ray.remote(CpuServer).options(name=name, num_cpus=1, max_concurrency=self.max_concurrency)

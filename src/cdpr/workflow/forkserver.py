@@ -1,0 +1,128 @@
+"""A process that jobs are forked from, so that not every one of them imports torch again: of the demo's 150 jobs most
+are shorter than that takes.
+
+Snakemake's main process starts the server; the command ``cdpr`` of a job asks it to run the same command in a fork, and
+hands on its output and exit code. Where no server answers, the job runs by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_PLACE = "CDPR_FORKSERVER"
+_THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # as Snakemake sets them for a job
+_STALE = b"stale"
+_LOST = 137  # exit code of a job that was killed
+
+
+def start(environment: Mapping[str, str]) -> subprocess.Popen:
+    """Start a server with these variables beside the present ones, and let jobs know of it. It ends with this process,
+    or when the input of what is returned is closed."""
+    place = str(Path(tempfile.mkdtemp(prefix="cdpr-")) / "door")
+    os.environ[_PLACE] = place
+    command = [sys.executable, "-m", __name__, place]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **environment, **_THREADS})
+
+
+def ask(arguments: Sequence[str]) -> int | None:
+    """Exit code of ``cdpr`` with these arguments, run by the server; None where there is none for this job, which has
+    to have one thread: libraries take their number when they are imported."""
+    place = os.environ.get(_PLACE)
+    if not place or os.environ.get("OMP_NUM_THREADS") != "1":
+        return None
+    job = {"arguments": list(arguments), "folder": os.getcwd(), "environment": dict(os.environ)}
+    with socket.socket(socket.AF_UNIX) as line:
+        try:
+            line.connect(place)
+            socket.send_fds(line, [b"-"], [1, 2])
+            line.sendall(json.dumps(job).encode() + b"\n")
+        except OSError:
+            return None
+        answer = line.makefile("rb").read()  # ends with the job
+    return None if answer == _STALE else int(answer or _LOST)
+
+
+def serve(place: str) -> None:
+    """Fork a job for every request until standard input ends."""
+    from .. import cli
+    from .stages import STAGES
+
+    cli.speak_plainly()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the jobs get it too
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    code = _code()
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(place)
+        door.listen()
+        while sys.stdin not in select.select([door, sys.stdin], [], [])[0]:
+            line, _ = door.accept()
+            outputs = socket.recv_fds(line, 1, 2)[1]
+            job = json.loads(line.makefile("rb").readline())
+            if _code() != code:  # what is imported here is another version than what a new process would
+                line.sendall(_STALE)
+            else:
+                for module in STAGES[job["arguments"][0]].preload if job["arguments"][0] in STAGES else ():
+                    importlib.import_module(module)
+                gc.freeze()  # the jobs share this memory as long as they write nothing there
+                if not os.fork():
+                    door.close()
+                    sys.exit(_run(job, line, outputs))
+            line.close()
+            for output in outputs:
+                os.close(output)
+    shutil.rmtree(Path(place).parent)
+
+
+def _run(job: Mapping[str, Any], line: socket.socket, outputs: Sequence[int]) -> int:
+    """The command in a fork: with the caller's folder, variables and output, and no longer than the caller lives."""
+    from ..cli import main
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    for standard, output in enumerate(outputs, start=1):
+        os.dup2(output, standard)
+        os.close(output)
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    os.chdir(job["folder"])
+    threading.Thread(target=lambda: line.recv(1) or os._exit(1), daemon=True).start()
+    try:
+        code = main(job["arguments"])
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        line.sendall(str(code).encode())
+    return code
+
+
+def _code() -> list[tuple[str, int, int]]:
+    """What of this package changes with an edit."""
+    files = sorted(Path(__file__).parents[1].rglob("*.py"))
+    return [(str(path), (found := path.stat()).st_size, found.st_mtime_ns) for path in files]
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -1,0 +1,112 @@
+"""What a user is told of a run: what it will make and how long that takes here, how far a training is, what came of it.
+
+Times are guesses: the median of earlier jobs of the stage under the same results, or the figure that
+``workflow/durations.yaml`` keeps for the shipped configurations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from snakemake_logger_plugin_cdpr.run import spoken
+
+from ..metrics_log import read_metrics
+from ..records import RunRecord, record_files
+from ..settings.shipped import read_shipped
+from .plan import Plan
+from .stages import FIGURES, STAGES, TABLES
+
+_SHORT = 5.0  # seconds of a job that nothing is known of and that does not compute with tensors
+_KINDS = {"train_policy": "trainings", "evaluate_agent": "evaluations"}
+_SHOWN, _OTHERS = "tables and figures", "others"
+
+
+class Outlook:
+    """What lies ahead of a run.
+
+    ``jobs`` are (rule, threads) of every job to be done, ``overlays`` the files after ``--configfile``; ``cores`` is
+    None on a cluster. ``seconds`` holds core-seconds of one job by rule, for as many rules as are known.
+    """
+
+    def __init__(
+        self, plan: Plan, jobs: Iterable[tuple[str, int]], cores: int | None, overlays: Iterable[str | Path] = ()
+    ):
+        self._plan, self.cores = plan, cores
+        named = "+".join(Path(overlay).stem for overlay in overlays) or "config"
+        known = read_shipped("workflow/durations.yaml").get(named, {}) | measured(plan.results)
+        self.jobs: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
+        self._chain = 0.0  # one job of every stage, one after another: what no number of cores shortens
+        for rule, threads in jobs:
+            self.jobs[rule] += 1
+            if rule in known or rule not in STAGES or not STAGES[rule].tensors:
+                alone = known.get(rule, _SHORT if rule in STAGES else 1.0)
+                self._chain += alone if rule not in self.seconds else 0.0
+                self.seconds[rule] = alone * threads
+
+    def __str__(self) -> str:
+        kinds: Counter[str] = Counter()
+        for rule, count in self.jobs.items():
+            kinds[self.kind(rule)] += count
+        parts = ", ".join(f"{kinds[kind]} {kind}" for kind in (*_KINDS.values(), _SHOWN, _OTHERS) if kinds[kind])
+        jobs = "1 job" if self.jobs.total() == 1 else f"{self.jobs.total()} jobs"
+        return f"{jobs}{f' ({parts})' if len(kinds) > 1 else ''}, {self._time()}."
+
+    def kind(self, rule: str) -> str:
+        """What a user calls the jobs of a rule."""
+        return _KINDS.get(rule, _SHOWN if rule in TABLES or rule in FIGURES else _OTHERS)
+
+    def _time(self) -> str:
+        if self.cores is None or self.jobs.keys() - self.seconds.keys():
+            return "nothing is known yet of how long they take"
+        work = sum(self.seconds[rule] * count for rule, count in self.jobs.items())
+        return f"about {spoken(max(work / self.cores, self._chain))} on {self.cores} cores"
+
+    def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int] | None:
+        """Steps of a training that are done, and all of them; None for other jobs."""
+        settings = self._plan.settings
+        if rule == "train_policy":
+            total = self._plan.settings_of(rule, options)[0].training.steps
+        elif rule == "warm_start_policy":
+            total = settings.warm_start.epochs
+        else:
+            return None
+        try:
+            rows = read_metrics(Path(self._plan.state) / self._plan.key(rule, **options) / "metrics.jsonl")
+        except (OSError, ValueError):  # the job itself will say what is wrong with its file
+            return None
+        return (rows[-1]["step"] if rows else 0), total
+
+
+def measured(results: str) -> dict[str, float]:
+    """Median seconds of one job by stage, from the records of earlier jobs; one that cannot be read counts for
+    nothing."""
+    found: dict[str, list[float]] = {}
+    for path in record_files(Path(results)):
+        try:
+            record = RunRecord.read(path)
+        except (OSError, ValueError):
+            continue
+        found.setdefault(record.stage, []).append(record.wall_seconds)
+    return {stage: median(seconds) for stage, seconds in found.items()}
+
+
+def outcome(plan: Plan, made: Sequence[str], logs: Sequence[str]) -> str:
+    """The last lines of a run that went well. ``made`` are the files that were asked for, ``logs`` those of jobs that
+    make none and only say something."""
+    page = plan.resolved(plan.output("write_report", "html"))
+    if not made:
+        return "\n".join(Path(log).read_text(encoding="utf-8").strip() for log in logs)
+    if page not in made:
+        shown = [path for path in made if Path(path).suffix in (".md", ".png", ".html")] or made
+        return "Made    " + ", ".join(shown[:6]) + (f" and {len(shown) - 6} more" if len(shown) > 6 else "")
+    says = RunRecord.read(Path(plan.resolved(plan.output("write_report", "record")))).tags.get("says", "")
+    lines = [f"Report  {page}", f"Says    {says}"]
+    if plan.settings.tracking.mlflow:
+        uri = plan.settings.tracking.uri or f"sqlite:///{plan.results}/mlflow.db"
+        command = "make ui" if plan.results == "results" else f"mlflow ui --backend-store-uri {uri}"
+        lines.append(f"MLflow  {plan.settings.tracking.uri or command}")
+    return "\n".join(lines)

@@ -1,0 +1,103 @@
+"""Jobs that are forked from one process: what the caller sees is what a process of its own would have said and done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cdpr.workflow import forkserver
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch) -> Path:
+    """A copy of the package that is the one to be imported."""
+    copy = tmp_path / "src"
+    shutil.copytree(ROOT / "src" / "cdpr", copy / "cdpr", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("PYTHONPATH", str(copy))
+    return copy / "cdpr"
+
+
+@pytest.fixture
+def server(monkeypatch) -> Iterator[subprocess.Popen]:
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    started = forkserver.start({})
+    door = Path(os.environ["CDPR_FORKSERVER"])
+    while not door.exists():
+        assert started.poll() is None
+        time.sleep(0.05)
+    yield started
+    started.stdin.close()
+    assert started.wait(30) == 0 and not door.parent.exists()
+
+
+def cdpr(*arguments: str, **variables: str) -> subprocess.Popen:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.Popen([sys.executable, "-m", "cdpr.cli", *arguments], cwd=ROOT, env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+
+def children(server: subprocess.Popen) -> list[psutil.Process]:
+    return [child for child in psutil.Process(server.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("arguments", [["config", "--check"], ["write_timings", "--key"], ["why", "no/such/run.json"]])
+def test_a_fork_says_and_returns_what_a_process_does(server, arguments):
+    forked, alone = cdpr(*arguments), cdpr(*arguments, OMP_NUM_THREADS="2")
+    said = [(*process.communicate(), process.returncode) for process in (forked, alone)]
+    assert said[0] == said[1]
+
+
+def test_a_job_runs_in_the_server_with_the_callers_folder_and_variables(server, tmp_path):
+    """An empty results folder, named by variables that the server does not have."""
+    (tmp_path / "settings.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
+    os.kill(server.pid, signal.SIGSTOP)
+    asked = cdpr("write_timings", CDPR_SETTINGS=str(tmp_path / "settings.yaml"))
+    with pytest.raises(subprocess.TimeoutExpired):
+        asked.wait(1)  # it waits for the server, and does nothing itself
+    os.kill(server.pid, signal.SIGCONT)
+    assert asked.communicate() == ("0 jobs, 0 files that cannot be used\n", "") and asked.returncode == 0
+    assert (tmp_path / "results" / "timings.md").exists()
+
+
+def test_an_edit_of_the_source_is_seen(source, server, tmp_path):
+    (tmp_path / "settings.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
+    arguments = ("write_timings", "--settings", str(tmp_path / "settings.yaml"))
+    assert cdpr(*arguments).communicate() == ("0 jobs, 0 files that cannot be used\n", "")
+    timings = source / "report" / "timings.py"
+    timings.write_text(timings.read_text().replace("files that cannot be used", "edited"))
+    assert cdpr(*arguments).communicate() == ("1 jobs, 0 edited\n", "")
+
+
+def test_a_job_ends_with_its_caller(server, tmp_path):
+    fifo = tmp_path / "settings.yaml"
+    os.mkfifo(fifo)  # reading it never ends
+    asked = cdpr("why", "some.json", "--settings", str(fifo))
+    deadline = time.monotonic() + 30
+    while not children(server) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(children(server)) == 1
+    asked.kill()
+    while children(server) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert children(server) == []
+
+
+def test_a_killed_job_is_no_success(server, tmp_path):
+    fifo = tmp_path / "settings.yaml"
+    os.mkfifo(fifo)
+    asked = cdpr("why", "some.json", "--settings", str(fifo))
+    while not (jobs := children(server)):
+        time.sleep(0.05)
+    jobs[0].kill()
+    assert asked.wait(30) == 137

@@ -1,0 +1,190 @@
+"""Which cases a run visits with which seeds, who continues, and what the loss is a mean of."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+import torch
+from toy import ToyPolicy, problem
+
+from cdpr.environment import State
+from cdpr.settings import merge, parse_settings
+from cdpr.training.algorithm import Context
+from cdpr.training.algorithms.cdpr import Cdpr
+from cdpr.training.run import TrainingRun, select_cases
+from cdpr.training.torch.model import load_model, token_logprobs
+from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.training.torch.trainer import Trainer
+from cdpr.training.torch.update import PolicyUpdate, Sample
+
+TINY = {"hidden_size": 32, "heads": 2, "intermediate_size": 64, "vocab_size": 330}
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    settings = parse_settings({"policy": {"tiny": TINY}})
+    text = ["REQUEST_TEST: Complete Blood Count", "FINAL_DIAGNOSIS: Acute appendicitis"] * 50
+    return build_tiny_policy(tmp_path_factory.mktemp("tiny") / "policy", settings.policy.tiny, text)
+
+
+def cases(case, count, split="train"):
+    return [case.model_copy(update={"note_id": f"{split}-{k}", "split": split}) for k in range(count)]
+
+
+def run(case, policy, seed=0, count=8, **changes):
+    plan = {"cases": None, "prompts_per_batch": 2, "mini_batch_prompts": 2, "group_size": 2, "learning_rate": 1e-2}
+    base = {
+        "training": plan,
+        "policy": {"tiny": TINY, "max_turn_tokens": 6},
+        "warm_start": {"cases": 1},
+        "environment": {"max_turns": 2},
+    }
+    return TrainingRun(parse_settings(merge(base, changes)), cases(case, count), policy, seed)
+
+
+def test_reinforcement_learning_visits_the_last_cases_and_none_that_was_demonstrated(case):
+    plan = {"training": {"prompts_per_batch": 3, "cases": 3}, "warm_start": {"cases": 4}}
+    mixed = [*cases(case, 2, "validation"), *cases(case, 8), *cases(case, 1, "test")]
+    train, validation = select_cases(parse_settings(plan), mixed)
+    assert [c.note_id for c in train] == ["train-5", "train-6", "train-7"]
+    assert [c.note_id for c in validation] == ["validation-0", "validation-1"]
+    train, _ = select_cases(parse_settings(merge(plan, {"training": {"cases": None}})), mixed)
+    assert [c.note_id for c in train] == ["train-4", "train-5", "train-6", "train-7"]
+    with pytest.raises(ValueError, match="2 training cases are left"):
+        select_cases(parse_settings(plan), cases(case, 6))
+
+
+def test_an_epoch_visits_every_case_once_in_an_order_of_its_own(case, policy):
+    made = run(case, policy, training={"prompts_per_batch": 3, "steps": None, "epochs": 4})
+    assert len(made.train) == 7 and made.steps == 8  # the seventh case of each epoch is left out
+    order = made.order()
+    epochs = [tuple(order[k : k + 6]) for k in range(0, 24, 6)]
+    assert all(len(set(epoch)) == 6 for epoch in epochs) and len(set(epochs)) == 4
+    assert order == run(case, policy, training={"prompts_per_batch": 3, "steps": 8}).order()
+    assert order != run(case, policy, seed=1, training={"prompts_per_batch": 3, "steps": 8}).order()
+
+
+def test_every_workup_of_every_run_has_its_own_seed(case, policy):
+    runs = [run(case, policy, seed) for seed in range(2)]
+    seeds = [r.episode_seed(c, step, n) for r in runs for c in r.train for step in range(3) for n in range(4)]
+    assert len(set(seeds)) == len(seeds)
+
+
+@pytest.mark.parametrize("name", ["frozen_init", "lagged", "current"])
+def test_the_policy_that_continues_is_the_one_that_is_set(name):
+    settings, env = problem(credit={"continuation": {"policy": name}})
+    policies = {key: ToyPolicy() for key in ("current", "frozen_init", "lagged")}
+    frozen, snapshot = (lambda: policies["frozen_init"]), (lambda: policies["lagged"])
+    made = Cdpr(Context(settings, env, policies["current"], frozen, snapshot, 0))
+    assert made.process_reward.continuation_policy is policies[name]
+    assert made.process_reward.policy is policies["current"]
+
+
+def continued(trainer, case):
+    """Replies of the continuation policy at a first state."""
+    agent = trainer.algorithm.process_reward.continuation_policy
+    return asyncio.run(agent.sample(State(case), range(12), False, 3))
+
+
+def test_frozen_continuations_stay_those_of_the_initial_policy_and_are_sampled(case, policy):
+    trainer = Trainer(run(case, policy, credit={"select_all": True}))
+    before = continued(trainer, case)
+    for _ in range(2):
+        trainer.iterate()
+    assert continued(trainer, case) == before
+    assert asyncio.run(trainer.policy.sample(State(case), range(12), False, 3)) != before
+    assert len({turn.text for turn in before}) > 1
+
+
+def test_lagged_continuations_are_those_of_the_policy_at_the_last_multiple_of_the_lag(case, policy):
+    continuation = {"policy": "lagged", "lag": 2}
+    trainer = Trainer(run(case, policy, credit={"select_all": True, "continuation": continuation}))
+    weights = []
+    for iteration in range(4):
+        weights.append({name: tensor.clone() for name, tensor in trainer.model.state_dict().items()})
+        trainer.iterate()
+        same = [all(torch.equal(w[n], t) for n, t in trainer.snapshot.state_dict().items()) for w in weights]
+        assert same.index(True) == iteration // 2 * 2 and sum(same) == 1
+    assert len({turn.text for turn in continued(trainer, case)}) > 1
+
+
+def test_rollouts_are_sampled_at_their_temperature_and_validation_is_greedy(case, policy, monkeypatch):
+    used = []
+    act = TrainingRun.agent
+
+    def agent(self, model, temperature=None):
+        used.append(act(self, model, temperature))
+        return used[-1]
+
+    monkeypatch.setattr(TrainingRun, "agent", agent)
+    made = run(case, policy, training={"temperature": 0.7, "algorithm": "grpo"})
+    made.validation = cases(case, 1, "validation")
+    trainer = Trainer(made)
+    assert trainer.policy.temperature == 0.7 and [a.temperature for a in used] == [0.7]
+    row = trainer.validate()
+    assert used[-1].temperature == 0.0 and row["tokens"] == 0
+    generated = trainer.iterate()
+    assert generated["tokens"] == generated["rollout/tokens"] > 0  # validation is not counted
+
+
+def samples(model, advantages, lengths, temperature=1.0, shift=0.0, prompt=range(20, 30)):
+    """One sample for each advantage, of so many trained tokens, drawn from the model itself up to ``shift``."""
+    made = []
+    for k, (a, n) in enumerate(zip(advantages, lengths, strict=True)):
+        ids = (*prompt, *range(40 + 20 * k, 40 + 20 * k + n))
+        positions = tuple(range(len(ids) - n, len(ids)))
+        with torch.no_grad():
+            old = token_logprobs(model, [ids], [positions], temperature) - shift
+        made.append(Sample(ids, positions, tuple(old.tolist()), (a,) * n, (1.0,) * n))
+    return made
+
+
+@pytest.mark.parametrize(("rule", "loss"), [("token_mean", (8 - 2 * 3) / 10), ("sequence_sum", (8 - 2 * 3) / 2)])
+def test_the_loss_is_a_mean_over_tokens_or_over_trajectories(policy, rule, loss):
+    model = load_model(policy)
+    training = parse_settings({"training": {"loss_aggregation": rule}}).training
+    metrics = PolicyUpdate(model, training).step([samples(model, (3.0, -1.0), (2, 8))])
+    assert metrics["policy/loss"] == pytest.approx(loss, abs=1e-4)
+
+
+def test_weights_of_the_loss_count_as_tokens(policy):
+    model = load_model(policy)
+    [one, other] = samples(model, (3.0, -1.0), (2, 8))
+    half = Sample(other.ids, other.positions, other.old_logprobs, other.advantages, (0.5,) * 8)
+    metrics = PolicyUpdate(model, parse_settings({}).training).step([[one, half]])
+    assert metrics["policy/loss"] == pytest.approx((4 - 6) / (2 + 4), abs=1e-4)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_ratios_are_taken_at_the_temperature_of_the_rollouts(policy, shared):
+    model = load_model(policy)
+    training = parse_settings({"training": {"temperature": 0.5}}).training
+    group = samples(model, (1.0, -1.0), (4, 4), temperature=0.5)
+    groups = [group] if shared else [[sample] for sample in group]
+    assert PolicyUpdate(model, training).step(groups)["policy/max_ratio_drift"] < 1e-4
+
+
+def test_every_mini_batch_and_every_inner_epoch_is_a_step(policy):
+    def drift(**training):
+        model = load_model(policy)
+        plan = parse_settings({"training": {"learning_rate": 1e-3, **training}}).training
+        update = PolicyUpdate(model, plan)
+        metrics = update.step([samples(model, (1.0,), (4,)), samples(model, (1.0,), (6,), prompt=range(5, 25))])
+        steps = {int(state["step"]) for state in update.optimizer.state.values()}
+        return metrics["policy/trained_tokens"], steps, metrics["policy/max_ratio_drift"] > 1e-4
+
+    assert drift(mini_batch_prompts=2) == (10, {1}, False)
+    assert drift(mini_batch_prompts=1) == (5, {2}, True)
+    assert drift(mini_batch_prompts=2, inner_epochs=3) == (10, {3}, True)
+
+
+def test_what_is_clipped_is_counted_on_both_sides_and_the_gradient_is_bounded(policy):
+    model = load_model(policy)
+    up, down = (samples(model, (1.0,), (4,), shift=s)[0] for s in (0.5, -0.5))
+    update = PolicyUpdate(model, parse_settings({"training": {"max_grad_norm": 1e-3}}).training)
+    metrics = update.step([[up, down]])
+    assert metrics["policy/clipped_share"] == 1.0 and metrics["policy/grad_norm"] > 1e-3
+    assert metrics["policy/max_ratio_drift"] == pytest.approx(math.exp(0.5) - 1, abs=1e-3)
+    assert math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters())) <= 1.001e-3
