@@ -8,7 +8,7 @@ from ..environment import State
 from ..settings import Settings
 from .reference import Price, ValueOfInformation
 
-_MOST_REQUESTS = 5
+_MOST_REQUESTS = 3
 
 
 class Clinician(ValueOfInformation):

@@ -15,7 +15,8 @@ _FIELDS = ("Value", "Numeric Value", "Units", "Reference Range", "Flag", "Commen
 _SEGMENT = re.compile(r"^(?:(?P<label>.+?): )?(?P<field>" + "|".join(_FIELDS) + r"): (?P<text>.*)$")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _LISTED = re.compile(
-    r"(?P<label>\S.*?) (?P<value>[<>]?-?\d+(?:\.\d+)?) ?(?P<units>[^()]*?) ?\((?P<low>\d+(?:\.\d+)?)-(?P<high>\d+(?:\.\d+)?)\)"
+    r"(?P<label>\S.*?) (?P<value>[<>]?-?\d+(?:\.\d+)?) ?(?P<units>[^()]*?) ?"
+    r"\((?P<low>\d+(?:\.\d+)?)-(?P<high>\d+(?:\.\d+)?)\)"
 )
 _NEGATIVE = {"NEG", "NEG.", "NEGATIVE", "NONE"}
 

@@ -216,6 +216,7 @@ def named(role: str) -> tuple[str, ...]:
 
 
 (IN_DOMAIN,) = named("in_domain")
+LESSONS = (IN_DOMAIN, *named("lessons"))  # what the warm start reads
 BENCHMARKS = (IN_DOMAIN, *named("out_of_domain"))
 AVERAGED = tuple(name for name, entry in DATASETS.items() if entry.averaged)
 

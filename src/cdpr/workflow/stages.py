@@ -9,7 +9,7 @@ from ..agents.build import agent_code, agent_entry
 from ..llm.spec import module_of
 from ..settings import Settings, digest
 from ..settings.algorithms import algorithm_module
-from ..settings.datasets import DATASETS, IN_DOMAIN, benchmark_of
+from ..settings.datasets import DATASETS, IN_DOMAIN, LESSONS, benchmark_of
 from . import evidence
 from .stage import Evidence, Made, Need, Options, Output, Source, Stage
 
@@ -270,10 +270,11 @@ _ALL = (
         },
     ),
     Stage(
-        "warm_start_policy", "Build the tiny policy and teach it the workups of a wasteful clinician.",
+        "warm_start_policy", "Build the tiny policy, and teach it medicine and the habits of clinicians.",
         "cdpr.training.torch.warm_start:warm_start_policy",
         reads=("warm_start", "costs", *_DECISIONS),
-        needs={"cases": _IN_DOMAIN_CASES}, about={"cases": "priced cases (training split)"},
+        needs={name: _of("map_costs", "cases", dataset=name) for name in LESSONS},
+        about={name: f"priced cases of {DATASETS[name].label} (training split)" for name in LESSONS},
         outputs={
             "policy": Output("<results>/policies/warm_start", "Hugging Face folder", folder=True),
             "metrics": Output("<results>/policies/warm_start.metrics.jsonl", "loss and validation per step"),

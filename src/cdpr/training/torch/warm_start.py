@@ -36,7 +36,7 @@ from ...llm.tokenizer import ChatTokenizer
 from ...metrics_log import MetricsLog
 from ...seeding import derive_seed
 from ...settings import Settings
-from ...settings.datasets import IN_DOMAIN
+from ...settings.datasets import LESSONS
 from ..progress import METRICS, Log
 from .model import Piece, load_checkpoint, load_model, piecewise_logprobs, save_checkpoint, save_policy, token_logprobs
 from .tiny import build_tiny_policy
@@ -74,7 +74,7 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     torch.set_num_threads(plan.threads)
     environment = DiagnosticEnvironment(settings.environment)
     workups, static = [], []
-    for dataset, most in ((IN_DOMAIN, plan.cases), ("textbook", plan.textbook_cases)):
+    for dataset, most in zip(LESSONS, (plan.cases, plan.textbook_cases), strict=True):
         cases = list(itertools.islice(iterate_records(job.inputs[dataset], "train"), most))
         clinician = Clinician(settings, dataset)
         workups += asyncio.run(_demonstrate(environment, clinician, cases, plan.readings))
