@@ -224,13 +224,13 @@ def test_patients_depend_on_seed_and_index_alone():
 
 
 def test_same_seed_same_bytes(tmp_path):
-    settings = HospitalSettings(mimic_patients=12, clinicalbench_cases=6, private_cases=6)
+    settings = HospitalSettings(mimic_patients=12, clinicalbench_cases=6, private_cases=6, textbook_cases=6)
     digests = []
     for name in ("one", "two"):
         write_hospital(settings, tmp_path / name)
         files = sorted(p for p in (tmp_path / name).rglob("*") if p.is_file())
         digests.append({p.relative_to(tmp_path / name): hashlib.sha256(p.read_bytes()).hexdigest() for p in files})
-    assert digests[0] == digests[1] and len(digests[0]) == 11
+    assert digests[0] == digests[1] and len(digests[0]) == 12
     with pytest.raises(ValueError, match="nowhere"):
         write_hospital(settings, tmp_path, ["nowhere"])
 

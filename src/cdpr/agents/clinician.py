@@ -8,7 +8,8 @@ from ..environment import State
 from ..settings import Settings
 from .reference import Price, ValueOfInformation
 
-_MOST_REQUESTS = 3
+
+_EFFORT = 0.01  # utility lost to any order of a clinician who does not look at prices
 
 
 class Clinician(ValueOfInformation):
@@ -28,7 +29,7 @@ class Clinician(ValueOfInformation):
         habits, drawn = self.settings, _share(state.case.note_id)
         p, ordered = self.posterior(state), self.requests(state)
         charge, miss = self.charges(state)
-        patience, enough = _MOST_REQUESTS, habits.confidence
+        patience, enough = habits.patience, habits.confidence
         if drawn < habits.premature:
             patience = 0 if drawn < habits.premature * habits.at_once else 1
         elif drawn < habits.premature + habits.defensive:
@@ -38,9 +39,6 @@ class Clinician(ValueOfInformation):
             return None
         gain = np.where(self.asked(state), -np.inf, self.doctor.net_gain(p, charge, miss))
         return int(gain.argmax()) if np.isfinite(gain.max()) else None
-
-
-_EFFORT = 0.01  # what any order costs a clinician who does not look at prices
 
 
 def _share(name: str) -> float:

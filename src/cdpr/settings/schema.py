@@ -102,6 +102,7 @@ class Clinician(Section):
     defensive: Share = key(0.35, "Share worked up by one who orders what informs most, whatever its price.")
     certainty: Share = key(0.95, "Posterior probability at which the defensive one stops.")
     confidence: Share = key(0.80, "Posterior probability at which the economical one stops, who has all other cases.")
+    patience: PositiveInt = key(4, "Examinations after which either diagnoses, sure or not.")
 
 
 class WarmStart(Section):
