@@ -60,13 +60,20 @@ class Headroom(BaseModel):
 
     @property
     def choice(self) -> float | None:
-        """Accuracy that value of information has above the policy at no more than its spend."""
+        """Accuracy that the exact posterior gains when value of information chooses, for no more than the spend."""
+        return None if self.best_choice is None or self.exact is None else self.best_choice - self.exact
+
+    @property
+    def gain(self) -> float | None:
+        """Accuracy that both together are worth."""
         return None if self.best_choice is None else self.best_choice - self.accuracy
 
     @property
-    def utility_gain(self) -> float | None:
-        """Utility that value of information has above the policy."""
-        return None if self.best_utility is None else self.best_utility - self.utility
+    def choice_utility(self) -> float | None:
+        """Utility that value of information has above the policy, less what reading errors cost it."""
+        if self.best_utility is None or self.reading is None:
+            return None
+        return self.best_utility - self.utility - self.reading
 
 
 class Resolution(BaseModel):
