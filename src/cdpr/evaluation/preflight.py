@@ -118,11 +118,11 @@ def obstacles(at: Headroom, least: Resolution) -> list[str]:
                     "are no examinations to compare")  # fmt: skip
     if wilson_interval(round(at.accuracy * at.cases), at.cases)[0] <= at.chance + CHANCE_MARGIN:
         told.append(f"{where}: the policy stands near chance ({_points(at.accuracy)}% right; naming the commonest "
-                    f"diagnosis always: {_points(at.chance)}%), and comparing policies there shows nothing")  # fmt: skip
-    gains = at.choice, at.choice_utility
-    if None not in gains and gains[0] < least.accuracy and gains[1] < least.utility:
-        told.append(f"{where}: the best choice of examinations is worth {_points(gains[0])} points of accuracy at "
-                    f"equal spend and {gains[1]:.3f} of utility, but {least.cases} cases and {least.seeds} seeds show only "
+                    f"diagnosis always: {_points(at.chance)}%), where a comparison shows nothing")  # fmt: skip
+    points, utility = at.choice, at.choice_utility
+    if points is not None and utility is not None and points < least.accuracy and utility < least.utility:
+        told.append(f"{where}: the best choice of examinations is worth {_points(points)} points of accuracy at equal "
+                    f"spend and {utility:.3f} of utility, but {least.cases} cases and {least.seeds} seeds show only "
                     f"differences from {_points(least.accuracy)} points and {least.utility:.3f}")  # fmt: skip
     return told
 
@@ -137,7 +137,7 @@ def weaknesses(headrooms: Sequence[Headroom]) -> list[str]:
             [f"{_place(at)} {_points(at.reading)}" for at in reading],
         f"At equal spend value of information is less than {_points(GAIN_AIM)} points more accurate":
             [f"{_place(at)} {_points(at.gain)}" for at in gain],
-        f"The cost term is below {COST_TO_TEST_AIM:g} times the test term (the paper's: about {PAPER_COST_TO_TEST:g})":
+        f"The cost term is below {COST_TO_TEST_AIM:g} times the test term (about {PAPER_COST_TO_TEST:g} in the paper)":
             [f"{_place(at)} {at.cost_to_test:.2f}" for at in cost],
     }  # fmt: skip
     return [f"{what}: {', '.join(places)}" for what, places in told.items() if places]
