@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cdpr.agents.reference import ReferenceAgent, ValueOfInformation, ZeroTest
-from cdpr.cases import CaseRecord, write_records
+from cdpr.cases import CaseRecord, format_analytes, write_records
 from cdpr.environment import DiagnosticEnvironment, run_episodes
 from cdpr.evaluation.headroom import (
     Headroom,
@@ -26,7 +26,7 @@ from cdpr.evaluation.preflight import Preflight, check_headroom, judge, obstacle
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.evaluation.run import evaluation_row
 from cdpr.hospital.model import load_hospital
-from cdpr.hospital.sample import sample_patient, write_presentation, write_report
+from cdpr.hospital.sample import sample_patient, write_analytes, write_presentation, write_report
 from cdpr.job import Job
 from cdpr.report.headroom import plot_headroom, write_headroom
 from cdpr.settings import parse_settings
@@ -37,11 +37,13 @@ UNKNOWN = "only the synthetic hospital knows the exact posterior"
 
 
 def a_case(index: int) -> CaseRecord:
-    """A test case of the in-domain hospital, with its imaging."""
+    """A test case of the in-domain hospital, with its laboratory examinations and imaging."""
     hospital = load_hospital()
     site, patient = hospital.site("mimic_iv"), sample_patient(hospital, hospital.site("mimic_iv"), 5, index)
-    offered = [e for e in hospital.examinations.values() if e.kind == "imaging" and e.name in patient.offered]
-    results = {exam.name: write_report(exam, site, patient) for exam in offered}
+    offered = [exam for exam in hospital.examinations.values() if exam.name in patient.offered]
+    results = {exam.name: write_report(exam, site, patient) for exam in offered if exam.kind == "imaging"}
+    results |= {exam.name: format_analytes(write_analytes(exam, site, patient))
+                for exam in offered if exam.kind == "laboratory"}  # fmt: skip
     disease = hospital.diseases[patient.disease].name
     told = [f"- {line}: {text}" for line, text in write_presentation(hospital, site, patient).items()]
     return CaseRecord(

@@ -52,7 +52,8 @@ def check_headroom(settings: Settings, job: Job) -> None:
     """Stage ``check_headroom``: what the policy before training leaves to learn, and whether the planned cases and
     seeds can show it; written and printed, a warning and never an error."""
     headrooms: list[Headroom] = []
-    resolutions, unavailable = [], {}
+    resolutions: list[Resolution] = []
+    unavailable: dict[str, str] = {}
     for dataset in BENCHMARKS:
         acting, immediate = (_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
         why = _unavailable(job, dataset, acting)
@@ -129,16 +130,18 @@ def obstacles(at: Headroom, least: Resolution) -> list[str]:
 
 def weaknesses(headrooms: Sequence[Headroom]) -> list[str]:
     """Which aims a base policy misses, and where."""
-    reading = [at for at in headrooms if at.reading is not None and at.reading > READING_AIM]
-    gain = [at for at in headrooms if at.gain is not None and at.gain < GAIN_AIM]
-    cost = [at for at in headrooms if at.cost_to_test is not None and at.cost_to_test < COST_TO_TEST_AIM]
+    reading = [(at, at.reading) for at in headrooms if at.reading is not None and at.reading > READING_AIM]
+    gain = [(at, at.gain) for at in headrooms if at.gain is not None and at.gain < GAIN_AIM]
+    ratio = [
+        (at, at.cost_to_test) for at in headrooms if at.cost_to_test is not None and at.cost_to_test < COST_TO_TEST_AIM
+    ]
     told = {
         f"Reading errors cost more than {_points(READING_AIM)} points of accuracy":
-            [f"{_place(at)} {_points(at.reading)}" for at in reading],
+            [f"{_place(at)} {_points(value)}" for at, value in reading],
         f"At equal spend value of information is less than {_points(GAIN_AIM)} points more accurate":
-            [f"{_place(at)} {_points(at.gain)}" for at in gain],
+            [f"{_place(at)} {_points(value)}" for at, value in gain],
         f"The cost term is below {COST_TO_TEST_AIM:g} times the test term (about {PAPER_COST_TO_TEST:g} in the paper)":
-            [f"{_place(at)} {at.cost_to_test:.2f}" for at in cost],
+            [f"{_place(at)} {value:.2f}" for at, value in ratio],
     }  # fmt: skip
     return [f"{what}: {', '.join(places)}" for what, places in told.items() if places]
 
