@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cdpr.agents.reference import ReferenceAgent, ValueOfInformation, ZeroTest
-from cdpr.cases import CaseRecord, format_analytes, write_records
+from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, format_analytes, write_records
 from cdpr.environment import DiagnosticEnvironment, run_episodes
 from cdpr.evaluation.headroom import (
     Headroom,
@@ -25,6 +25,7 @@ from cdpr.evaluation.power import smallest_difference, standard_error
 from cdpr.evaluation.preflight import Preflight, check_headroom, judge, obstacles, verdict, weaknesses
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.evaluation.run import evaluation_row
+from cdpr.hospital.mimic_notes import physical_text
 from cdpr.hospital.model import load_hospital
 from cdpr.hospital.sample import sample_patient, write_analytes, write_presentation, write_report
 from cdpr.job import Job
@@ -37,7 +38,7 @@ UNKNOWN = "only the synthetic hospital knows the exact posterior"
 
 
 def a_case(index: int) -> CaseRecord:
-    """A test case of the in-domain hospital, with its laboratory examinations and imaging."""
+    """A test case of the in-domain hospital, with its physical and laboratory examinations and imaging."""
     hospital = load_hospital()
     site, patient = hospital.site("mimic_iv"), sample_patient(hospital, hospital.site("mimic_iv"), 5, index)
     offered = [exam for exam in hospital.examinations.values() if exam.name in patient.offered]
@@ -45,6 +46,8 @@ def a_case(index: int) -> CaseRecord:
     results |= {exam.name: format_analytes(write_analytes(exam, site, patient))
                 for exam in offered if exam.kind == "laboratory"}  # fmt: skip
     disease = hospital.diseases[patient.disease].name
+    results |= {exam.name + PHYSICAL_SUFFIX: physical_text(exam, site, patient)
+                for exam in offered if exam.kind == "physical"}  # fmt: skip
     told = [f"- {line}: {text}" for line, text in write_presentation(hospital, site, patient).items()]
     return CaseRecord(
         note_id=f"T-{index}", case_summary="\n".join(told), final_diagnosis=disease,
