@@ -17,7 +17,7 @@ from snakemake.logging import logger
 
 try:
     from cdpr.settings import SettingsError
-    from cdpr.settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
+    from cdpr.settings.datasets import BENCHMARKS, DATASETS
     from cdpr.workflow import forkserver
     from cdpr.workflow.outlook import Outlook, outcome
     from cdpr.workflow.plan import KEEP_MEMORY, Plan
@@ -83,9 +83,6 @@ def caption_of(stage):
     """File name of a caption: the stage's name without its verb."""
     return stage.partition("_")[2]
 
-
-# Whether there is anything to learn is asked of the synthetic hospital alone: its warm start may have nothing to gain.
-HEADROOM = of("check_headroom") if plan.raw_path(IN_DOMAIN) is None else []
 
 # The command of every stage: the subcommand of the rule's name. What it says goes to its log; a job on another machine
 # also says it to its scheduler.

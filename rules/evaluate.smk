@@ -2,7 +2,8 @@
 
 Reads  `<results>/cases/<data set>.jsonl` (test split) and what the agent needs: a policy folder, a server, or nothing.
 Writes `<results>/evaluations/<run>/<data set>.jsonl`: one line per case and decoding,
-       `<results>/preflight.json` (is there anything to learn?) and `<results>/smoke_real/` (real cases, real model).
+       `<results>/preflight.json` (can the experiment answer its question?)
+       and `<results>/smoke_real/` (real cases, real model).
 """
 
 
@@ -36,8 +37,8 @@ rule check_headroom:
     conda:
         "../envs/cdpr.yaml"
     resources:
-        mem_mb=500,
-        runtime=5,
+        mem_mb=1000,
+        runtime=10,
     params:
         **params("check_headroom"),
     shell:

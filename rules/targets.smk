@@ -3,8 +3,12 @@
 
 rule main_table:
     input:
-        of("write_main_table"),
-        HEADROOM,
+        of("write_main_table", "check_headroom"),
+
+
+rule headroom:
+    input:
+        of("write_headroom", "plot_headroom"),
 
 
 rule ablations:

@@ -28,7 +28,7 @@ rule init_tracking:
 
 rule index_runs:
     input:
-        rules.check_headroom.output if plan.raw_path(IN_DOMAIN) is None else [],
+        rules.check_headroom.output,
         rules.write_report.output,
     output:
         touch("<results>/tracking.indexed"),

@@ -71,7 +71,7 @@ def test_problems_of_the_user_are_one_message(tmp_path, capsys):
 def test_a_missing_input_is_a_message_and_leaves_nothing(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
     absent = str(tmp_path / "no.jsonl")
-    files = ["--warm_start", absent, "--immediate", absent, "--report", str(tmp_path / "out" / "p.json")]
+    files = ["--warm_start_mimic_iv", absent, "--preflight", str(tmp_path / "out" / "p.json")]
     done = cli.main(["check_headroom", *files, "--settings", str(tmp_path / "c.yaml")])
     assert done == 2 and "no.jsonl" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -95,16 +95,18 @@ def test_a_server_is_one_line(server, cases, tmp_path):
     line = f'mine: {{label: Mine, group: open, model: "{server.url}", served_as: m}}'
     rows = evaluated(with_lines(tmp_path, line), "mine", cases)
     assert len(rows) == 16 and all(row.correct and row.n_available == 1 and row.turns == 2 for row in rows)
-    assert {row.cost_usd for row in rows} == {297.26}
+    assert {(row.cost_usd, row.obtained) for row in rows} == {(297.26, ("CT Abdomen and Pelvis",))}
     roles = [message["role"] for message in server.asked[-1]["messages"]]
     assert roles[-3:] == ["user", "assistant", "user"] and {body["temperature"] for body in server.asked} == {0.0, 1.0}
 
 
-@pytest.mark.parametrize(("acts", "correct", "cost"), [("ImmediateAgent", False, 0.0), ("StaticAgent", True, 311.92)])
-def test_a_server_in_one_shot(server, cases, tmp_path, acts, correct, cost):
+@pytest.mark.parametrize(
+    ("acts", "correct", "cost", "obtained"), [("ImmediateAgent", False, 0.0, ()), ("StaticAgent", True, 311.92, None)]
+)
+def test_a_server_in_one_shot(server, cases, tmp_path, acts, correct, cost, obtained):
     line = f'shot: {{label: Shot, model: "{server.url}", served_as: m, acts: "cdpr.agents.policy:{acts}"}}'
     rows = evaluated(with_lines(tmp_path, line), "shot", cases)
-    assert {(row.correct, row.cost_usd, row.turns) for row in rows} == {(correct, cost, 1)}
+    assert {(row.correct, row.cost_usd, row.turns, row.obtained) for row in rows} == {(correct, cost, 1, obtained)}
     assert server.asked[-1]["messages"][-1]["content"].endswith(FORCED)
 
 
@@ -139,6 +141,7 @@ def test_rows_of_credentialed_cases_hold_digests(case, server, tmp_path):
     evaluate(settings, "mine", Benchmark.read(path), tmp_path / "e.jsonl", tmp_path / "state")
     row = next(read_rows(tmp_path / "e.jsonl"))
     assert row.correct and row.gold == hashlib.sha256(case.diagnosis_results.encode()).hexdigest()[:16]
+    assert row.n_available == 1 and row.obtained is None
     assert "append" not in row.line() and case.note_id not in row.line()
 
 
@@ -200,7 +203,8 @@ def test_what_cannot_be_evaluated_says_why(policy, case, cases, tmp_path):
 LINE = (
     '{"note_id": "T-é", "decoding": "greedy", "correct": true, "diagnosis": "Sepsis", "gold": "Sepsis", "turns": 2, '
     '"n_issued": 1, "n_available": 1, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0, "n_physical": 0, '
-    '"n_tests": 1, "n_na": 0, "cost_usd": 7.77, "utility": 0.912345678, "forced": false}\n'
+    '"n_tests": 1, "n_na": 0, "cost_usd": 7.77, "utility": 0.912345678, "forced": false, '
+    '"obtained": ["CBC"]}\n'
 )
 
 

@@ -78,7 +78,9 @@ def trained_behind(stage: str) -> set[str]:
         ("src/cdpr/report/templates/style.html", LAST),
         ("workflow/paper/text.csv", {"write_claims": 1, **LAST,
                                      **{stage: 1 for stage in SHOWN if stage.startswith("write_")}}),
-        ("src/cdpr/training/algorithms/cdpr.py", {"train_policy": runs_of("cdpr"), "evaluate_agent": None, **REPORTS}),
+        ("src/cdpr/training/algorithms/cdpr.py", {"train_policy": runs_of("cdpr"), "evaluate_agent": None,
+                                                  "write_claims": 1, **LAST,
+                                                  **{stage: 1 for stage in SHOWN if trained_behind(stage)}}),
         ("src/cdpr/tracking/mlflow_index.py", {}),
     ],
 )  # fmt: skip

@@ -8,7 +8,6 @@ from ..environment import State
 from ..settings import Settings
 from .reference import Price, ValueOfInformation
 
-
 _EFFORT = 0.01  # utility lost to any order of a clinician who does not look at prices
 
 

@@ -15,7 +15,9 @@ class EvaluationRow(BaseModel):
 
     ``turns`` counts replies, the diagnosis included; ``n_*`` are the counts of
     :class:`~cdpr.environment.Effort`, ``n_tests`` and ``n_na`` what the utility charges of them (N_tests, N_na);
-    ``cost_usd`` is in US dollars; ``forced`` tells that the diagnosis had to be forced.
+    ``cost_usd`` is in US dollars; ``forced`` tells that the diagnosis had to be forced. ``obtained`` names the
+    examinations whose results were read, in order; None of credentialed cases, whose records may name what few have,
+    and of an agent that sees the whole record.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -37,6 +39,7 @@ class EvaluationRow(BaseModel):
     cost_usd: NonNegativeFloat
     utility: float
     forced: bool
+    obtained: tuple[str, ...] | None = None
 
     @field_validator("n_na")
     @classmethod

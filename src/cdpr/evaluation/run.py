@@ -126,6 +126,7 @@ def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decodin
         cost_usd=round(effort.cost_usd, 6),
         utility=round(utility(workup.correct, effort, settings.utility, tests), 9),
         forced=workup.forced,
+        obtained=None if case.credentialed or agent.whole_record else workup.states[-1].obtained,
     )
 
 

@@ -31,6 +31,7 @@ from .ablations import ablations_sheet
 from .card_page import card_parts
 from .dynamic_vs_static import dynamic_sheet
 from .headline import headline
+from .headroom import headroom_sheet
 from .main_table import main_sheet
 from .page_runs import Links, Made, Records
 from .sample_case import CREDENTIALED, sample_sheet
@@ -52,7 +53,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A chapter of the page, or a card: its figures with what each shows, or a table (its file) of
+    """A chapter of the page, or a card: its figures with what each shows, and a table (its file) of
     which the first ``opened`` parts are not folded; then its contents. ``made`` tells how its table was made,
     ``hole`` why there is none."""
 
@@ -74,6 +75,7 @@ CHAPTERS = [
 ]
 # What makes the table of a chapter anew.
 _SHEETS: dict[str, Callable[[Settings, Path], Sheet]] = {
+    "headroom": headroom_sheet,
     "main_results": main_sheet,
     "ablations": ablations_sheet,
     "dynamic_vs_static": dynamic_sheet,
@@ -175,9 +177,10 @@ class Images:
 
 
 def _filled(settings: Settings, chapter: Chapter, images: Images) -> Chapter:
+    pictures = [images.picture(f"figures/{name}.png", alt) for name, alt in chapter.figures.items()]
+    chapter = replace(chapter, pictures=pictures)
     if not chapter.table:
-        pictures = [images.picture(f"figures/{name}.png", alt) for name, alt in chapter.figures.items()]
-        return replace(chapter, pictures=pictures)
+        return chapter
     if chapter.name == "sample_case" and settings.data.source(IN_DOMAIN).credentialed:
         return replace(chapter, hole=CREDENTIALED.reason)
     path, results = f"tables/{chapter.table}.md", images.records.results

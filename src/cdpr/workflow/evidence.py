@@ -34,6 +34,11 @@ dynamic_vs_static = of(dynamic_methods, [IN_DOMAIN])
 leak_control = of(leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)])
 
 
+def nothing(plan: Plan) -> Evidence:
+    """For what is made of its inputs alone."""
+    return Evidence()
+
+
 def comparators(plan: Plan) -> Evidence:
     """Ways to assign credit, and what their training cost."""
     return of(comparator_methods, [IN_DOMAIN])(plan) | curves("comparators")(plan)

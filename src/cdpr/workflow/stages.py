@@ -9,7 +9,7 @@ from ..agents.build import agent_code, agent_entry
 from ..llm.spec import module_of
 from ..settings import Settings, digest
 from ..settings.algorithms import algorithm_module
-from ..settings.datasets import DATASETS, IN_DOMAIN, LESSONS, benchmark_of
+from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS, benchmark_of
 from . import evidence
 from .stage import Evidence, Made, Need, Options, Output, Source, Stage
 
@@ -68,6 +68,18 @@ def _init_policy(plan: Plan, options: Options) -> Source:
 
 def _acting_policy(plan: Plan, options: Options) -> Source:
     return plan.policy_of(options["run"])
+
+
+def _before_training(run: str, dataset: str) -> Need:
+    """The evaluation of an agent that training does not wait for; none where it cannot act."""
+    made = Made("evaluate_agent", "evaluation", {"run": run, "dataset": dataset})
+    return lambda plan, options: made if plan.evaluations([run], [dataset]) else None
+
+
+def _hospital_cases(dataset: str) -> Need:
+    """Priced cases that the synthetic hospital wrote; none of the user's own."""
+    made = Made("map_costs", "cases", {"dataset": dataset})
+    return lambda plan, options: made if plan.raw_path(dataset) is None else None
 
 
 def _real_cases(plan: Plan, options: Options) -> Source:
@@ -177,10 +189,10 @@ def _plot(name: str, csv: str = "") -> dict[str, Output]:
 
 
 def _figure(name: str, summary: str, found: Callable[[Plan], Evidence], module: str = "", csv: str = "",
-            on_page: bool = True) -> Stage:  # fmt: skip
+            on_page: bool = True, **needs: Need) -> Stage:  # fmt: skip
     """``plot_<name>``: a figure of ``cdpr.report.<module>`` as PNG and PDF."""
     call = f"cdpr.report.{module or name}:plot_{name}"
-    return _shown(f"plot_{name}", summary, call, found, _plot(name, csv), on_page=on_page)
+    return _shown(f"plot_{name}", summary, call, found, _plot(name, csv), on_page=on_page, **needs)
 
 
 _CARD = ("Data", {"data set": "{dataset}", "form": "card"})
@@ -312,14 +324,18 @@ _ALL = (
         preload=("cdpr.evaluation.run", "cdpr.llm.sampler"),
     ),
     Stage(
-        "check_headroom", "Compare U(warm start) with U(immediate diagnosis) and warn when training would collapse.",
+        "check_headroom", "Measure what the policy leaves to learn, and the smallest difference that can be shown.",
         "cdpr.evaluation.preflight:check_headroom",
-        reads=("utility", "tier"),
-        needs={run: _of("evaluate_agent", "evaluation", run=run, dataset=IN_DOMAIN)
-               for run in ("warm_start", "immediate")},
-        about={"warm_start": "evaluation of the warm start", "immediate": "evaluation of its immediate diagnoses"},
-        outputs={"report": Output("<results>/preflight.json", "the comparison, as JSON")},
+        reads=("utility", "tier", "seeds", "evaluation.decodings", "environment"),
+        needs={f"{run}_{dataset}": _before_training(run, dataset) for dataset in BENCHMARKS
+               for run in ("warm_start", "immediate", "value_of_information", "zero_test")}
+        | {f"cases_{dataset}": _hospital_cases(dataset) for dataset in BENCHMARKS},
+        outputs={"preflight": Output("<results>/preflight.json", "headrooms, obstacles, and what can be shown")},
     ),
+    _table("headroom", "Write the table of headrooms and of the smallest differences that can be shown.",
+           evidence.nothing, preflight="check_headroom.preflight"),
+    _figure("headroom", "Draw accuracy split into evidence, reading errors and choice of examinations.",
+            evidence.nothing, preflight="check_headroom.preflight"),
     _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", evidence.main_runs,
            file="main_results"),
     _table("ablations", "Write Table 2: CDPR without one of its parts.", evidence.ablations),

@@ -1,0 +1,175 @@
+"""What there is to learn and whether it could be seen: the preflight as a table and as a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..evaluation.headroom import CASE_SHARE, SEED_SD, Headroom, Resolution
+from ..evaluation.preflight import COST_TO_TEST_AIM, GAIN_AIM, PAPER_COST_TO_TEST, READING_AIM, Preflight, verdict
+from ..job import Job
+from ..results import frame
+from ..results.methods import DATASETS, backbone, domain, tier_mark
+from ..results.table import Cell, Column, Heading, Row, Sheet, Table
+from ..settings import Settings
+from . import style
+
+_PERCENT = {"decimals": 1}
+_GAIN = (
+    Column("decoding", "Decoding", align="l"),
+    Column("immediate", "immediate diagnosis", "Accuracy (%)", **_PERCENT),
+    Column("accuracy", "before training", "Accuracy (%)", **_PERCENT),
+    Column("exact", "exact posterior, same evidence", "Accuracy (%)", **_PERCENT),
+    Column("best_choice", "value of information, equal spend", "Accuracy (%)", **_PERCENT),
+    Column("reading", "reading errors", "Points", **_PERCENT),
+    Column("choice", "best choice", "Points", **_PERCENT),
+    Column("gain", "both", "Points", **_PERCENT),
+    Column("aen", "AEN"),
+    Column("aec", "AEC (USD)"),
+    Column("best_aec", "AEC, value of information (USD)"),
+    Column("cost_to_test", "Cost term / test term"),
+)
+_SHOWN = (
+    frame.DATA_SET,
+    Column("cases", "N"),
+    Column("seeds", "Seeds"),
+    Column("least_accuracy", "smallest shown", "Δ Acc. (points)", **_PERCENT),
+    Column("choice", "best choice", "Δ Acc. (points)", **_PERCENT),
+    Column("least_utility", "smallest shown", "Δ Utility", decimals=3),
+    Column("choice_utility", "best choice", "Δ Utility", decimals=3),
+    Column("accuracy", "before training", "Accuracy (%)", **_PERCENT),
+    Column("chance", "chance", "Accuracy (%)", **_PERCENT),
+    Column("at_once", "Diagnosed at once (%)", **_PERCENT),
+)
+_FRACTIONS = ("immediate", "accuracy", "exact", "best_choice", "reading", "choice", "gain", "chance",
+              "at_once", "least_accuracy")  # fmt: skip
+# Steps of the figure: from one accuracy to the next, label and colour.
+_STEPS = (
+    ("", "immediate", "diagnosed at once", style.GREY),
+    ("immediate", "accuracy", "its own evidence, as it reads it", style.BLUE),
+    ("accuracy", "exact", "read without errors", style.ORANGE),
+    ("exact", "best_choice", "better chosen, equal spend", style.GREEN),
+)
+
+
+def write_headroom(settings: Settings, job: Job) -> None:
+    """Write the table."""
+    _sheet(settings, _read(job.inputs["preflight"])).write(job.out)
+
+
+def headroom_sheet(settings: Settings, folder: Path) -> Sheet:
+    """The table of the results in a folder."""
+    return _sheet(settings, _read(folder / "preflight.json"))
+
+
+def plot_headroom(settings: Settings, job: Job) -> None:
+    """Accuracy as steps, per benchmark and decoding: diagnosed at once, with the evidence that the policy gathers, read
+    by the exact posterior, and ordered by value of information for no more money. A step to the left loses. Where the
+    posterior is not known, the last two are missing. The bracket is the smallest difference that can be shown."""
+    found = _read(job.inputs["preflight"])
+    decodings = list(dict.fromkeys(at.decoding for at in found.headrooms))
+    with style.drawing(7.2, 1.1 + 0.95 * len(decodings), job.out) as figure:
+        grid = figure.subplots(1, len(found.resolutions), sharex=True, sharey=True, squeeze=False)
+        for panel, least in zip(grid[0], found.resolutions, strict=True):
+            for place, at in enumerate(at for at in found.headrooms if at.dataset == least.dataset):
+                _draw_steps(panel, at, least, place)
+            panel.set_title(f"{DATASETS[least.dataset]} ({domain(least.dataset)}, N = {least.cases})")
+            panel.set_xlabel("accuracy (%)")
+            panel.grid(axis="y", visible=False)
+        grid[0, 0].set_yticks([place + 0.3 for place in range(len(decodings))], decodings)
+        grid[0, 0].set_ylim(len(decodings) - 0.05, -0.3)
+        grid[0, 0].set_xlim(0, 100)
+        handles = [grid[0, 0].barh(0, 0, color=colour, label=text) for *_, text, colour in _STEPS]
+        figure.legend(handles=handles, loc="outside upper center", ncols=len(_STEPS), fontsize=7, columnspacing=1.2)
+        style.foot(figure, settings, [
+            *(f"{DATASETS[dataset]}: {why}" for dataset, why in found.unavailable.items()),
+            "bracket: the smallest difference in accuracy that the planned cases and seeds can show",
+        ])  # fmt: skip
+
+
+def _draw_steps(panel: style.Axes, at: Headroom, least: Resolution, place: int) -> None:
+    """The steps of one decoding below each other, and the bracket below the last of them."""
+    for row, (start, end, _, colour) in enumerate(_STEPS):
+        low, high = 0.0 if not start else getattr(at, start), getattr(at, end)
+        if low is None or high is None:
+            continue
+        y = place + 0.2 * row
+        panel.barh(y, 100 * (high - low), left=100 * low, height=0.17, color=colour)
+        panel.text(100 * max(low, high) + 1.5, y, f"{100 * high:.1f}", fontsize=6, va="center", color=style.GREY)
+    low, y = 100 * (at.accuracy if at.exact is None else at.exact), place + 0.72
+    panel.plot([low, low + 100 * least.accuracy], [y, y], color=style.BLACK, linewidth=0.9, marker="|", markersize=4)
+
+
+def _read(path: Path) -> Preflight:
+    return Preflight.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def _sheet(settings: Settings, found: Preflight) -> Sheet:
+    parts = [("The answer", _shown(settings, found)), ("What there is to learn", _gain(settings, found))]
+    return Sheet(f"Can this experiment answer its question? ({tier_mark(settings)})", parts, _long(found))
+
+
+def _gain(settings: Settings, found: Preflight) -> Table:
+    """A row per data set and decoding, with what is missing told in notes."""
+    rows: list[Row | Heading] = []
+    for dataset in dict.fromkeys(at.dataset for at in found.headrooms):
+        rows.append(Heading(f"{DATASETS[dataset]} ({domain(dataset)})"))
+        rows += [_row(_GAIN, _figures(at)) for at in found.headrooms if at.dataset == dataset]
+    text = f"{backbone(settings)} before training ({tier_mark(settings)})."
+    return Table(_GAIN, rows, text, [
+        "Reading errors: accuracy of the exact posterior's diagnoses, on the evidence that the policy gathered, "
+        f"above the policy's own; aim: at most {100 * READING_AIM:g} points.",
+        "Best choice: accuracy of value of information above that of the exact posterior, at no more than the policy's "
+        "spend (AEC). Where value of information spends more, it works up as many cases as the money lasts for and "
+        f"diagnoses the others at once. Both: reading errors and best choice; aim: at least {100 * GAIN_AIM:g} points.",
+        "Cost term / test term: what the utility charges for money over what it charges for examinations, at the "
+        f"policy's own operating point; aim: at least {COST_TO_TEST_AIM:g}; the paper's: about {PAPER_COST_TO_TEST:g}.",
+        *(f"{text}." for text in found.weaknesses),
+        *(f"{DATASETS[dataset]}: not available: {why}." for dataset, why in found.unavailable.items()),
+    ], "tab:headroom")  # fmt: skip
+
+
+def _shown(settings: Settings, found: Preflight) -> Table:
+    """A row per data set under the first decoding: gains against what can be shown; the verdict above it, and why."""
+    first = found.headrooms[0].decoding
+    at = {each.dataset: _figures(each) for each in found.headrooms if each.decoding == first}
+    rows = [_row(_SHOWN, at[least.dataset] | _least(least)) for least in found.resolutions]
+    text = (f"{verdict(found)} U(warm start) {found.warm_start:.3f}, U(immediate diagnosis) {found.immediate:.3f}; "
+            f"{first} decoding ({tier_mark(settings)}).")  # fmt: skip
+    return Table(_SHOWN, rows, text, [
+        *(f"{text}." for of_dataset in found.obstacles.values() for text in of_dataset),
+        "Smallest shown: the true difference between two trained methods that a two-sided test at 5% finds with 80% "
+        "power, (1.96 + 0.84) × SE, SE² = v (k / N + (1 − k) / (N S)) + 2 s² / S, for N cases and S seeds. "
+        "v, the variance of the difference between one run of each method on a case, is that between the greedy and "
+        f"the sampled work-ups before training. Assumed are k = {CASE_SHARE:g}, the part of v that stays with the case "
+        f"whatever the seed, and s = {SEED_SD:g}, the deviation between seeds of a method's mean.",
+        "Best choice: what value of information gains over the policy beyond what reading errors cost, in accuracy at "
+        "equal spend, in utility at its own. Chance: always naming the commonest diagnosis of the data set.",
+    ], "tab:headroom_shown")  # fmt: skip
+
+
+def _long(found: Preflight) -> Table:
+    """One line per data set and decoding: fractions, US dollars, units of utility."""
+    keys = list(dict.fromkeys(column.key for column in (*_GAIN, *_SHOWN)))
+    columns = [Column(key, key, decimals=4) for key in dict.fromkeys(["dataset", "decoding", "utility", *keys])]
+    least = {each.dataset: _least(each) for each in found.resolutions}
+    return Table(columns, [_row(columns, _figures(at) | least[at.dataset] | {"dataset": at.dataset}, 1.0)
+                           for at in found.headrooms])  # fmt: skip
+
+
+def _figures(at: Headroom) -> frame.Cells:
+    derived = {name: getattr(at, name) for name in ("reading", "choice", "gain", "choice_utility")}
+    return at.model_dump() | derived | {"dataset": DATASETS[at.dataset]}
+
+
+def _least(least: Resolution) -> frame.Cells:
+    return {"seeds": least.seeds, "least_accuracy": least.accuracy, "least_utility": least.utility}
+
+
+def _row(columns: Sequence[Column], figures: frame.Cells, percent: float = 100.0) -> Row:
+    """The figures that the columns show; fractions in per cent."""
+    cells = {}
+    for column in columns:
+        value = figures.get(column.key)
+        cells[column.key] = Cell(value * percent if value is not None and column.key in _FRACTIONS else value)
+    return Row(cells)

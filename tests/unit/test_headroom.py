@@ -1,0 +1,283 @@
+"""The preflight: what there is to learn, what can be shown of it, and what is said of both."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cdpr.agents.reference import ReferenceAgent, ValueOfInformation, ZeroTest
+from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, format_analytes, write_records
+from cdpr.environment import DiagnosticEnvironment, run_episodes
+from cdpr.evaluation.headroom import (
+    Headroom,
+    Resolution,
+    accuracy_at_spend,
+    exact_accuracy,
+    measure_headroom,
+    measure_resolution,
+)
+from cdpr.evaluation.power import smallest_difference, standard_error
+from cdpr.evaluation.preflight import Preflight, check_headroom, judge, obstacles, verdict, weaknesses
+from cdpr.evaluation.row import EvaluationRow
+from cdpr.evaluation.run import evaluation_row
+from cdpr.hospital.mimic_notes import physical_text
+from cdpr.hospital.model import load_hospital
+from cdpr.hospital.sample import sample_patient, write_analytes, write_presentation, write_report
+from cdpr.job import Job
+from cdpr.report.headroom import plot_headroom, write_headroom
+from cdpr.settings import parse_settings
+from cdpr.settings.datasets import BENCHMARKS
+
+SETTINGS = parse_settings({"seeds": [0, 1, 2]})
+UNKNOWN = "only the synthetic hospital knows the exact posterior"
+
+
+def a_case(index: int) -> CaseRecord:
+    """A test case of the in-domain hospital, with its physical and laboratory examinations and imaging."""
+    hospital = load_hospital()
+    site, patient = hospital.site("mimic_iv"), sample_patient(hospital, hospital.site("mimic_iv"), 5, index)
+    offered = [exam for exam in hospital.examinations.values() if exam.name in patient.offered]
+    results = {exam.name: write_report(exam, site, patient) for exam in offered if exam.kind == "imaging"}
+    results |= {exam.name: format_analytes(write_analytes(exam, site, patient))
+                for exam in offered if exam.kind == "laboratory"}  # fmt: skip
+    disease = hospital.diseases[patient.disease].name
+    results |= {exam.name + PHYSICAL_SUFFIX: physical_text(exam, site, patient)
+                for exam in offered if exam.kind == "physical"}  # fmt: skip
+    told = [f"- {line}: {text}" for line, text in write_presentation(hospital, site, patient).items()]
+    return CaseRecord(
+        note_id=f"T-{index}", case_summary="\n".join(told), final_diagnosis=disease,
+        key_pertinent_results_dict=results, diagnosis_results=disease, exam_cost_map=dict.fromkeys(results, 9.0),
+        exam_billing_group={}, dataset="mimic_iv", split="test", subject_key=f"p{index}", credentialed=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[CaseRecord]:
+    return [a_case(index) for index in range(40)]
+
+
+@pytest.fixture(scope="module")
+def references(cases) -> tuple[list[EvaluationRow], list[EvaluationRow]]:
+    """Workups of value of information, and without examinations."""
+    best, none = (workups(kind(SETTINGS), cases) for kind in (ValueOfInformation, ZeroTest))
+    return best, none
+
+
+def workups(agent: ReferenceAgent, cases: list[CaseRecord]) -> list[EvaluationRow]:
+    done = asyncio.run(run_episodes(DiagnosticEnvironment(SETTINGS.environment), agent, cases, 0))
+    return [evaluation_row(SETTINGS, agent, workup, "greedy") for workup in done]
+
+
+def rows(right: list[int], *, decoding: str = "greedy", cost: float = 0.0, tests: int = 0) -> list[EvaluationRow]:
+    """A row per case: right or wrong, so many examinations at so much in all, a disease of its own."""
+    return [
+        EvaluationRow(
+            note_id=f"T-{k}", decoding=decoding, correct=bool(one), diagnosis="", gold=f"disease {k}", turns=1 + tests,
+            n_issued=tests, n_available=tests, n_unavailable=0, n_invalid=0, n_repeated=0, n_physical=0, n_tests=tests,
+            n_na=0, cost_usd=cost, utility=one - 0.05 * tests - cost / 350, forced=False,
+        )
+        for k, one in enumerate(right)
+    ]  # fmt: skip
+
+
+# How small a difference can be shown
+
+
+@pytest.mark.parametrize(("cases", "seeds", "seed_sd"), [(200, 3, 0.03), (200, 1, 0.02), (100, 8, 0.0)])
+def test_the_smallest_difference_is_found_in_four_of_five_experiments(cases, seeds, seed_sd):
+    """Whole experiments are drawn, answer by answer. One method is the better on half of the cases and the worse on the
+    others, whatever the seed; training moves all cases of a seed together; the rest is chance."""
+    rng, repeats, advantage = np.random.default_rng(1), 3000, 0.2
+    of_cases, of_chance = advantage**2, 0.5 - advantage**2 / 2
+    v = of_cases + of_chance
+    error = standard_error(cases, seeds, v, of_cases / v, seed_sd)
+    true = smallest_difference(error)
+    side = rng.choice([-1, 1], size=(repeats, 1, cases)) * advantage / 2
+    means = []
+    for sign in (1, -1):
+        trained = sign * true / 2 + seed_sd * rng.standard_normal((repeats, seeds, 1))
+        means.append((rng.random((repeats, seeds, cases)) < 0.5 + sign * side + trained).mean(axis=(1, 2)))
+    differences = means[0] - means[1]
+    assert differences.std() == pytest.approx(error, rel=0.05)
+    assert (differences > 1.96 * error).mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_no_experiment_without_cases_or_seeds():
+    for cases, seeds, share in ((0, 1, 0.5), (1, 0, 0.5), (1, 1, 1.5)):
+        with pytest.raises(ValueError, match=f"got {cases}, {seeds} and {share}"):
+            standard_error(cases, seeds, 0.2, share, 0.01)
+
+
+def test_variances_are_those_of_pairs_of_workups():
+    greedy = rows([1, 1, 0, 0])
+    sampled = rows([1, 0, 1, 0], decoding="sampled")[::-1]  # pairs are found by case, not by place
+    found = measure_resolution([greedy, sampled], 3, "private")
+    assert (found.accuracy_variance, found.cases, found.seeds) == (pytest.approx(2 / 3), 4, 3)
+    assert measure_resolution([greedy], 3, "private").accuracy_variance == pytest.approx(2 / 3)
+    assert measure_resolution([greedy, rows([1, 1, 0, 0])], 3, "private").accuracy_variance == 0.0
+    assert measure_resolution([greedy, sampled], 30, "private").accuracy < found.accuracy
+
+
+# What there is to learn
+
+
+def test_whoever_reads_by_the_posterior_makes_no_reading_errors(cases, references, tmp_path):
+    write_records(tmp_path / "cases.jsonl", cases)
+    best, none = references
+    exact = exact_accuracy(SETTINGS, "mimic_iv", tmp_path / "cases.jsonl", best)
+    assert exact == measure_headroom(best, none, SETTINGS.utility, "mimic_iv", exact, best, none).accuracy
+    assert exact > exact_accuracy(SETTINGS, "mimic_iv", tmp_path / "cases.jsonl", none) + 0.1
+
+    misread = [row.model_copy(update={"correct": False}) for row in best]
+    found = measure_headroom(misread, none, SETTINGS.utility, "mimic_iv", exact, best, none)
+    assert (found.reading, found.choice, found.gain) == (pytest.approx(exact), 0.0, pytest.approx(exact))
+
+
+def test_value_of_information_spends_no_more_than_it_is_given():
+    best, none = rows([1] * 8 + [0] * 2, cost=20.0, tests=2), rows([1] * 2 + [0] * 8)
+    assert [accuracy_at_spend(usd, best, none) for usd in (0.0, 10.0, 20.0, 70.0)] == pytest.approx(
+        [0.2, 0.5, 0.8, 0.8]
+    )
+
+
+def test_a_headroom_by_hand():
+    weights = SETTINGS.utility
+    acting, never = rows([1] * 5 + [0] * 5, cost=14.0, tests=2), rows([1] * 2 + [0] * 8)
+    found = measure_headroom(acting, never, weights, "private", 0.6, rows([1] * 9 + [0], cost=7.0, tests=1), never)
+    assert (found.accuracy, found.immediate, found.at_once, found.chance) == (0.5, 0.2, 0.0, 0.1)
+    assert (found.reading, found.choice, found.gain) == pytest.approx((0.1, 0.3, 0.4))
+    assert found.cost_to_test == pytest.approx(0.02 * 14 / weights.cost_unit_usd / (0.05 * 2))
+    # value of information: .9 - .05 - .02; the policy: .5 - .10 - .04; .1 of the difference are reading errors
+    assert found.choice_utility == pytest.approx(0.83 - 0.36 - 0.1)
+    unknown = measure_headroom(acting, never, weights, "private")
+    assert (unknown.reading, unknown.choice, unknown.gain, unknown.choice_utility) == (None,) * 4
+    assert measure_headroom(never, never, weights, "private").cost_to_test is None
+
+
+# What is said of it
+
+
+def headroom(**changes) -> Headroom:
+    """A policy that leaves enough to learn, and leaves it to the choice of examinations."""
+    fields = {"dataset": "mimic_iv", "decoding": "greedy", "cases": 1000, "accuracy": 0.6, "immediate": 0.2,
+              "aec": 70.0, "aen": 2.0, "utility": 0.3, "at_once": 0.1, "chance": 0.05, "cost_to_test": 2.0,
+              "exact": 0.62, "best_choice": 0.75, "best_utility": 0.6, "best_aec": 20.0}  # fmt: skip
+    return Headroom(**fields | changes)
+
+
+def resolution(dataset: str = "mimic_iv", **changes) -> Resolution:
+    fields = {"dataset": dataset, "cases": 1000, "seeds": 3, "accuracy_variance": 0.2, "utility_variance": 0.2,
+              "accuracy": 0.04, "utility": 0.05}  # fmt: skip
+    return Resolution(**fields | changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, []),
+        ({"at_once": 0.95}, ["spending has collapsed, 95% of the cases"]),
+        ({"accuracy": 0.11}, ["stands near chance (11.0% right"]),
+        ({"accuracy": 0.14}, []),
+        # the best choice is worth 3 points and -.02 of utility
+        ({"exact": 0.72, "best_utility": 0.4}, ["worth 3.0 points of accuracy at equal spend and -0.020 of utility"]),
+        ({"exact": 0.72}, []),  # its utility can be seen
+        ({"best_utility": 0.3}, []),  # its accuracy can be seen
+        ({"exact": None, "best_choice": None, "best_utility": None}, []),
+    ],
+)
+def test_why_an_experiment_cannot_answer(change, said):
+    told = obstacles(headroom(**change), resolution())
+    assert len(told) == len(said) and all(part in text for part, text in zip(said, told, strict=True))
+
+
+def test_missed_aims_are_told_once_with_their_places():
+    assert weaknesses([headroom(), headroom(decoding="sampled")]) == []
+    bad = {"exact": 0.65, "best_choice": 0.69, "cost_to_test": 0.5}
+    told = weaknesses([headroom(**bad), headroom(**bad, dataset="private", decoding="sampled")])
+    assert [text.partition(": ")[2] for text in told] == [
+        "MIMIC-IV greedy 5.0, Private sampled 5.0", "MIMIC-IV greedy 9.0, Private sampled 9.0",
+        "MIMIC-IV greedy 0.50, Private sampled 0.50",
+    ]  # fmt: skip
+
+
+def preflight(*lost: str, safe: bool = True, unavailable: tuple[str, ...] = ()) -> Preflight:
+    """Judged, with collapsed spending on some data sets."""
+    found = Preflight(
+        warm_start=0.3, immediate=0.2 if safe else 0.4, safe=safe, obstacles={}, weaknesses=[],
+        headrooms=[headroom(dataset=d, at_once=0.1 + 0.9 * (d in lost)) for d in BENCHMARKS],
+        resolutions=[resolution(d) for d in BENCHMARKS], unavailable=dict.fromkeys(unavailable, UNKNOWN),
+    )  # fmt: skip
+    judge(found, 7.0)
+    return found
+
+
+def test_the_verdict_is_one_sentence():
+    assert verdict(preflight()).startswith("Yes")
+    assert verdict(preflight("private")) == "In part: in-domain it can, on Private it cannot."
+    assert verdict(preflight("mimic_iv", "private")).startswith("No")
+    assert verdict(preflight(unavailable=BENCHMARKS)).startswith("Not known")
+    collapsing = preflight(safe=False)
+    assert verdict(collapsing).startswith("No") and "expect training to collapse" in collapsing.message
+    assert "Private: headrooms are not available: only the synthetic" in preflight(unavailable=("private",)).message
+
+
+# The stages
+
+
+def checked(tmp_path: Path, inputs: dict[str, Path]) -> dict:
+    job = Job("check_headroom", "k", inputs, {"preflight": tmp_path / "preflight.json"})
+    check_headroom(SETTINGS, job)
+    shown = {kind: tmp_path / f"headroom.{kind}" for kind in ("csv", "md", "tex", "png", "pdf")}
+    for stage in (write_headroom, plot_headroom):
+        stage(SETTINGS, Job(stage.__name__, "k", {"preflight": tmp_path / "preflight.json"}, shown))
+    assert shown["png"].read_bytes().startswith(b"\x89PNG")
+    return json.loads((tmp_path / "preflight.json").read_text())
+
+
+def evaluations(tmp_path: Path, **by_run: list[EvaluationRow]) -> dict[str, Path]:
+    """Files of evaluations, the same on every benchmark."""
+    inputs = {f"{run}_{dataset}": tmp_path / f"{run}_{dataset}.jsonl" for run in by_run for dataset in BENCHMARKS}
+    for run, lines in by_run.items():
+        for dataset in BENCHMARKS:
+            inputs[f"{run}_{dataset}"].write_text("".join(row.line() for row in lines), encoding="utf-8")
+    return inputs
+
+
+def both(lines: list[EvaluationRow]) -> list[EvaluationRow]:
+    return [*lines, *(row.model_copy(update={"decoding": "sampled"}) for row in lines)]
+
+
+def test_on_the_users_own_cases_no_posterior_is_known(tmp_path):
+    inputs = evaluations(
+        tmp_path, warm_start=both(rows([1, 1, 0] * 20, cost=9.0, tests=1)), immediate=both(rows([0] * 60))
+    )
+    found = checked(tmp_path, inputs)
+    assert found["unavailable"] == dict.fromkeys(BENCHMARKS, UNKNOWN) and found["safe"]
+    assert {at["exact"] for at in found["headrooms"]} == {None}
+    text = (tmp_path / "headroom.md").read_text(encoding="utf-8")
+    assert f"Private: not available: {UNKNOWN}." in text and "Not known: nothing speaks against it" in text
+
+
+def test_on_the_hospitals_cases_the_table_tells_all(cases, references, tmp_path):
+    best, none = references
+    acting = both([row.model_copy(update={"correct": row.correct and k % 3 > 0}) for k, row in enumerate(best)])
+    inputs = evaluations(tmp_path, warm_start=acting, immediate=both(none), value_of_information=best, zero_test=none)
+    for dataset in BENCHMARKS:
+        write_records(inputs.setdefault(f"cases_{dataset}", tmp_path / f"{dataset}.jsonl"), cases)
+    found = checked(tmp_path, inputs)
+    assert found["unavailable"] == {}
+    with (tmp_path / "headroom.csv").open(encoding="utf-8") as lines:
+        table = list(csv.DictReader(lines))
+    in_domain = next(line for line in table if (line["dataset"], line["decoding"]) == ("mimic_iv", "greedy"))
+    exact, accuracy = (sum(row.correct for row in lines) / 40 for lines in (best, acting[:40]))
+    assert float(in_domain["reading"]) == pytest.approx(exact - accuracy, abs=1e-4) and exact > accuracy
+    assert float(in_domain["choice"]) == 0.0 and float(in_domain["best_aec"]) == float(in_domain["aec"])
+
+    withheld = both([row.model_copy(update={"obtained": None}) for row in best])
+    found = checked(tmp_path, inputs | evaluations(tmp_path, warm_start=withheld))
+    assert {why.partition(" of ")[0] for why in found["unavailable"].values()} == {"rows"}
