@@ -118,8 +118,8 @@ class Site:
         return getattr(measure, self.labels)
 
     def every_label(self, measure: Measure) -> tuple[str, ...]:
-        """All that a laboratory quantity may be called here."""
-        return tuple(dict.fromkeys(style.label(measure) for style in self.styles or (self,)))
+        """All that a laboratory quantity may be called here, the longest first: one name may begin another."""
+        return tuple(sorted({style.label(measure) for style in self.styles or (self,)}, key=len, reverse=True))
 
     def phrases(self, finding: Finding, state: int) -> tuple[str, ...]:
         """Every way in which this hospital words a state."""

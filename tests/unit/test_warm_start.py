@@ -1,0 +1,118 @@
+"""What the tiny policy learns from: clinicians' habits, textbook cases, and readings at every state."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from cdpr.agents.clinician import Clinician
+from cdpr.cases import CaseRecord, parse_analytes
+from cdpr.costs import load_catalogue, price_case
+from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
+from cdpr.environment.prompt import compact_result
+from cdpr.hospital.posterior import Diagnostician
+from cdpr.hospital.write import write_hospital
+from cdpr.ingest.run import ingest
+from cdpr.llm.tokenizer import ChatTokenizer
+from cdpr.settings import parse_settings
+from cdpr.settings.generate import demo_settings
+from cdpr.training.torch import warm_start
+from cdpr.training.torch.model import load_model, piecewise_logprobs, token_logprobs
+from cdpr.training.torch.tiny import build_tiny_policy
+
+
+@pytest.fixture(scope="module")
+def textbook(tmp_path_factory) -> list[CaseRecord]:
+    folder = tmp_path_factory.mktemp("raw")
+    settings = demo_settings()
+    hospital = settings.hospital.model_copy(update={"textbook_cases": 300})
+    write_hospital(hospital, folder, ["textbook"])
+    records = ingest("textbook", settings, folder / "textbook")[0]
+    return [price_case(record, settings.costs, load_catalogue()) for record in records]
+
+
+def habits(**shares):
+    return parse_settings({"warm_start": {"clinician": {"premature": 0.0, "defensive": 0.0} | shares}})
+
+
+def effort(cases, **shares):
+    """Mean examinations, dollars and accuracy of clinicians with these habits."""
+    settings = habits(**shares)
+    environment, agent = DiagnosticEnvironment(settings.environment), Clinician(settings, "textbook")
+    workups = [asyncio.run(run_episode(environment, agent, case, 0)) for case in cases]
+    spent = sum(agent.prices(s)[k] for w in workups for s in w.states if (k := agent.choose(s, 0)) is not None)
+    return (
+        sum(w.effort().issued for w in workups) / len(cases),
+        spent / len(cases),
+        sum(w.correct for w in workups) / len(cases),
+    )
+
+
+def test_every_habit_is_what_it_is_called(textbook):
+    at_once = effort(textbook, premature=1.0, at_once=1.0)
+    premature = effort(textbook, premature=1.0, at_once=0.0)
+    defensive, economical = effort(textbook, defensive=1.0), effort(textbook)
+    assert at_once[:2] == (0, 0) and 0 < premature[0] <= 1
+    assert defensive[0] > premature[0] and economical[0] > premature[0]
+    assert defensive[1] > 4 * economical[1], "who does not look at prices pays them"
+    assert defensive[2] > premature[2] > at_once[2] and economical[2] > premature[2]
+
+
+def test_the_textbook_speaks_like_every_hospital_and_can_be_read(textbook):
+    doctor, environment = Diagnostician(dataset="textbook"), DiagnosticEnvironment(parse_settings({}).environment)
+    telegraphic = [case for case in textbook if "fever" in case.case_summary and case.case_summary.count(" the ") == 0]
+    assert 0 < len(telegraphic) < len(textbook)
+    labels = {a.label for case in textbook for t in case.key_pertinent_results_dict.values() for a in parse_analytes(t)}
+    assert {"White Blood Cells", "White blood cell count", "WBC"} <= labels
+    right = moved = 0
+    for case in textbook:
+        p = doctor.prior(case.case_summary)
+        for exam, text in case.key_pertinent_results_dict.items():
+            q = doctor.update(p, exam, text)
+            moved += abs(q - p).max() > 1e-9
+            p = q
+        right += environment.is_correct(doctor.diseases[int(p.argmax())], case.diagnosis_results)
+    assert right / len(textbook) > 0.9, "the whole record tells the disease"
+    assert moved / len(textbook) > 20, "most results tell something"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Serum sodium 128 mmol/L (135-145); Serum albumin 41 g/L (35-52)", "Serum sodium low"),
+        ("Pancreatic lipase activity 480 U/L (0-60)", "Pancreatic lipase activity high 6"),
+        ("Haemoglobin 60 g/L (120-175)", "Haemoglobin low 2"),
+        ("Arterial pH 7.4 (7.35-7.45)", "normal"),
+        ("Lipase: Value: 130; Units: IU/L; Reference Range: 0.0--60.0", "Lipase high 2"),
+        ("Limbs slender (as ever); gait 5 (steady)", "Limbs slender (as ever); gait 5 (steady)"),
+    ],
+)
+def test_a_compact_result_grades_what_is_out_of_range(text, shown):
+    assert compact_result(text) == shown
+
+
+def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Path):
+    """Scored beside the workup in one row, they get the log-probabilities of whole forced conversations."""
+    settings = habits(defensive=1.0)
+    environment, agent = DiagnosticEnvironment(settings.environment), Clinician(settings, "textbook")
+    workups = asyncio.run(warm_start._demonstrate(environment, agent, textbook[:6], True))
+    tiny = settings.policy.tiny.model_copy(update={"vocab_size": 900})
+    folder = build_tiny_policy(tmp_path / "policy", tiny, warm_start.corpus(settings, workups, []))
+    prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder), 2048)
+    model = load_model(folder)
+    demonstrations = [warm_start.encode_workup(prompts, workup) for workup in workups]
+    whole, wanted = [], []
+    for workup, demonstration in zip(workups, demonstrations, strict=True):
+        assert len(demonstration.readings) == len(workup.trajectory.states)
+        for reading in demonstration.readings:
+            whole.append((*demonstration.ids[: reading.start], *reading.ids))
+            wanted.append(list(reading.wanted))
+        state = random.Random(0).choice(workup.trajectory.states)
+        turn = asyncio.run(agent.act(state, True, 0))
+        assert turn in workup.readings
+    with torch.no_grad():
+        beside = piecewise_logprobs(model, [[warm_start.Piece(0, d.ids, ()), *d.readings] for d in demonstrations])
+        alone = token_logprobs(model, whole, wanted)
+    torch.testing.assert_close(beside, alone, atol=1e-5, rtol=1e-5)
