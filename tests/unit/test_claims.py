@@ -62,7 +62,7 @@ def write_rows(path: Path, rows: list[dict]) -> None:
 def write_evaluation(folder: Path, run: str, right: int, tests: int, price: float, cases=CASES) -> None:
     for dataset, count in cases.items():
         rows = [{
-            "note_id": f"c{i:03d}", "decoding": "greedy", "correct": i % 20 < right, "diagnosis": "a", "gold": "b",
+            "note_id": f"c{i:03d}", "decoding": "greedy", "correct": i % 20 < right, "diagnosis": "a", "gold": f"b{i}",
             "turns": 1, "n_issued": tests, "n_available": tests, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0,
             "n_physical": 0, "n_tests": tests, "n_na": 0, "cost_usd": tests * price, "utility": 0.0, "forced": False,
         } for i in range(count)]  # fmt: skip

@@ -45,7 +45,7 @@ PLOTS = (plot_training_efficiency, plot_learning_curves, plot_accuracy_cost)
 
 def row(number: int, decoding: str, correct: bool, tests: int, price: float) -> dict:
     return {
-        "note_id": f"c{number:03d}", "decoding": decoding, "correct": correct, "diagnosis": "a", "gold": "b",
+        "note_id": f"c{number:03d}", "decoding": decoding, "correct": correct, "diagnosis": "a", "gold": f"b{number}",
         "turns": tests + 1, "n_issued": tests, "n_available": tests, "n_unavailable": 0, "n_invalid": 0,
         "n_repeated": 0, "n_physical": 0, "n_tests": tests, "n_na": 0, "cost_usd": tests * price,
         "utility": correct - 0.05 * tests - 0.002 * tests * price, "forced": False,

@@ -41,7 +41,7 @@ def write_run(results: Path, run: str, dataset: str, right: float, cost: float) 
             correct = (i * 7919) % cases < round(right * cases)
             na = int(rng.integers(0, 2))
             row = {
-                "note_id": f"c{i:03d}", "decoding": "greedy", "correct": correct, "diagnosis": "a", "gold": "b",
+                "note_id": f"c{i:03d}", "decoding": "greedy", "correct": correct, "diagnosis": "a", "gold": f"b{i}",
                 "turns": tests + 1, "n_issued": tests, "n_available": tests, "n_unavailable": na, "n_invalid": 0,
                 "n_repeated": 0, "n_physical": 0, "n_tests": tests, "n_na": na, "cost_usd": spent,
                 "utility": correct - 0.05 * tests - 0.002 * spent, "forced": False,
