@@ -40,7 +40,8 @@ RUNS = {
 def row(number: int, decoding: str, correct: bool, tests: int, price: float, na: int = 0) -> dict:
     return {
         "note_id": f"c{number:03d}", "decoding": decoding, "correct": correct, "gold": f"Gout {number}",
-        "diagnosis": f"Gout {number}" if correct else "Flu", "turns": tests + 1, "n_issued": tests, "n_available": tests,
+        "diagnosis": f"Gout {number}" if correct else "Flu",
+        "turns": tests + 1, "n_issued": tests, "n_available": tests,
         "n_unavailable": na, "n_invalid": 0, "n_repeated": 0, "n_physical": 1, "n_tests": tests, "n_na": na,
         "cost_usd": tests * price,
         "utility": correct - 0.05 * tests - 0.002 * tests * price - 0.1 * na, "forced": False,

@@ -43,8 +43,8 @@ SETTINGS = parse_settings(BASE)
 
 def write_run(folder: Path, run: str, dataset: str, right: int, cost: float, cases: int = 30) -> None:
     rows = [
-        {"note_id": f"c{i:03d}", "decoding": "greedy", "correct": i % 10 < right, "diagnosis": "SECRET", "gold": f"b{i}",
-         "turns": 3, "n_issued": 2, "n_available": 2, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0,
+        {"note_id": f"c{i:03d}", "decoding": "greedy", "correct": i % 10 < right, "diagnosis": "SECRET",
+         "gold": f"b{i}", "turns": 3, "n_issued": 2, "n_available": 2, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0,
          "n_physical": 0, "n_tests": 2, "n_na": 0, "cost_usd": cost, "utility": (i % 10 < right) - cost / 500,
          "forced": False}
         for i in range(cases)
