@@ -19,7 +19,7 @@ from cdpr.results.paper import read_paper
 from cdpr.settings import Settings, parse_settings, sweeps, value_at
 from cdpr.settings.experiments import shipped_experiments
 
-EVERY_POINT = shipped_experiments().model_copy(update={"points": None})
+EVERY_POINT = shipped_experiments().model_copy(update={"swept": None, "points": None})
 SYNTHETIC = parse_settings(
     {"experiments": EVERY_POINT, "seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}}
 )

@@ -262,7 +262,7 @@ def record(number: int, **changes) -> CaseRecord:
     prices = dict(zip(exams, (0.0, 9.0, 10.5, 10.5), strict=True))
     fields = {
         "note_id": f"c{number:03d}", "case_summary": f"- Chief Complaint: toe {HOSTILE}\n- Allergy History: None.",
-        "key_pertinent_results_dict": exams, "final_diagnosis": "Gout", "diagnosis_results": "Gout",
+        "key_pertinent_results_dict": exams, "final_diagnosis": f"Gout {number}", "diagnosis_results": f"Gout {number}",
         "exam_cost_map": prices, "exam_billing_group": {"Sodium": "BMP_PANEL", "Potassium": "BMP_PANEL"},
         "dataset": "mimic_iv", "split": "test", "subject_key": f"p{number}", "credentialed": False,
     }  # fmt: skip

@@ -44,7 +44,8 @@ SETTINGS = parse_settings(BASE)
 def write_run(folder: Path, run: str, dataset: str, right: int, cost: float, cases: int = 30) -> None:
     rows = [
         {"note_id": f"c{i:03d}", "decoding": "greedy", "correct": i % 10 < right, "diagnosis": "SECRET",
-         "gold": f"b{i}", "turns": 3, "n_issued": 2, "n_available": 2, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0,
+         "gold": f"b{i}", "turns": 3, "n_issued": 2, "n_available": 2, "n_unavailable": 0, "n_invalid": 0,
+         "n_repeated": 0,
          "n_physical": 0, "n_tests": 2, "n_na": 0, "cost_usd": cost, "utility": (i % 10 < right) - cost / 500,
          "forced": False}
         for i in range(cases)
@@ -66,8 +67,8 @@ def write_run(folder: Path, run: str, dataset: str, right: int, cost: float, cas
 def patient(number: int, **changes) -> CaseRecord:
     """A case of the evaluations."""
     fields = {
-        "note_id": f"c{number:03d}", "case_summary": f"- Chief Complaint: toe {HOSTILE}", "final_diagnosis": "b",
-        "key_pertinent_results_dict": {"Urate": HOSTILE}, "diagnosis_results": "b", "exam_cost_map": {"Urate": 9.0},
+        "note_id": f"c{number:03d}", "case_summary": f"- Chief Complaint: toe {HOSTILE}", "final_diagnosis": f"b{number}",
+        "key_pertinent_results_dict": {"Urate": HOSTILE}, "diagnosis_results": f"b{number}", "exam_cost_map": {"Urate": 9.0},
         "exam_billing_group": {}, "dataset": "mimic_iv", "split": "test", "subject_key": f"p{number}",
         "credentialed": False,
     }  # fmt: skip
@@ -114,7 +115,7 @@ def pristine(tmp_path_factory) -> Path:
     (folder / "cards/private.json").write_text(json.dumps(card))
     claims = [
         {"id": "a1", "place": "Abstract", "says": f"CDPR is cheaper {HOSTILE}", "verdict": "same direction",
-         "headline": True, "measured": -19.25, "low": -21.0, "high": -17.0, "unit": "USD", "clear": True,
+         "headline": True, "measured": -19.25, "low": -21.0, "high": -17.0, "unit": "USD",
          "n": 30, "seeds": [0, 1], "runs": ["cdpr-seed0", "grpo-seed1/private", HOSTILE]},
         {"id": "t1", "place": "Table 1", "says": "a figure", "verdict": "not run", "why": "synthetic cases",
          "printed": ["53.07"]},

@@ -21,7 +21,7 @@ METRICS = frame.IN_DOMAIN_METRICS
 def write_comparators(settings: Settings, job: Job) -> None:
     """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     results = Results(settings, results_folder(settings, job), comparator_methods(settings))
-    ours, others = results.method(OURS), [method for method in results.methods if method.name != OURS]
+    ours, others = results.method(OURS), [m for m in results.methods if m.learned and m.name != OURS]
     parts, found = [], {}
     for decoding in results.decodings:
         found[decoding] = frame.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)

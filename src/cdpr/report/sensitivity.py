@@ -12,7 +12,7 @@ from ..evaluation.metrics import Comparison, Summary
 from ..files import write_text
 from ..job import Job
 from ..results.frame import ACCURACY, Cells, favour, line, long_table
-from ..results.methods import IN_DOMAIN, OURS, Method, trained
+from ..results.methods import IN_DOMAIN, LEAST_SEEDS, OURS, Method, trained
 from ..results.results import Hole, Results, results_folder
 from ..results.table import Table, number, to_csv
 from ..settings import Settings, Sweep, job_of, sweeps, value_at
@@ -24,8 +24,6 @@ _PRICES = {"utility.lambda_test": "aen", "utility.lambda_na": "n_na"}
 _NUMBERS = ("accuracy", "low", "high", "aen", "aec", "n_na", "utility", "difference", "difference_low",
             "difference_high")  # fmt: skip
 COLUMNS = 3
-# With fewer seeds of the default, or of another point, no peak is told.
-LEAST_SEEDS = {True: 3, False: 2}
 
 
 @dataclass(frozen=True, eq=False)
