@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
+from ..evaluation.statistics import wilson_interval
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import benchmark_of
@@ -127,8 +128,9 @@ class Results:
                 return f"{method.label} was trained with one seed"
             if method.group == TRAINED and at["aen"].mean < STOPPED:
                 return f"{method.label} has stopped ordering examinations (AEN {at['aen'].mean:.2f})"
-            chance = fmean(self.summary(method, dataset, decoding).chance for dataset in datasets)
-            above.append(at["accuracy"].low > chance)
+            parts = [self.summary(method, dataset, decoding) for dataset in datasets]
+            chance, cases = fmean(part.chance for part in parts), sum(part.cases for part in parts)
+            above.append(wilson_interval(round(at["accuracy"].mean * cases), cases)[0] > chance)
         return "" if any(above) else f"none is above chance ({100 * chance:.0f}%, the most frequent diagnosis)"
 
     # What stands behind them
