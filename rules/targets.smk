@@ -23,7 +23,12 @@ rule dynamic_vs_static:
 
 rule sensitivity:
     input:
-        of("plot_sensitivity", "plot_further_sensitivity"),
+        of("plot_sensitivity"),
+
+
+rule sensitivity_all:
+    input:
+        of("plot_sensitivity_all", "plot_further_sensitivity"),
 
 
 rule efficiency:

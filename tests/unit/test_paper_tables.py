@@ -16,7 +16,7 @@ import pytest
 
 from cdpr.cases import CaseRecord, write_records
 from cdpr.evaluation.metrics import EvaluationError
-from cdpr.evaluation.statistics import detectable_difference, holm
+from cdpr.evaluation.statistics import detectable_difference, few_units, holm
 from cdpr.job import Job
 from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
 from cdpr.results.frame import ACCURACY, AEC, IN_DOMAIN_METRICS, Change, marked_cells
@@ -39,8 +39,9 @@ RUNS = {
 
 def row(number: int, decoding: str, correct: bool, tests: int, price: float, na: int = 0) -> dict:
     return {
-        "note_id": f"c{number:03d}", "decoding": decoding, "correct": correct, "gold": "Gout",
-        "diagnosis": "Gout" if correct else "Flu", "turns": tests + 1, "n_issued": tests, "n_available": tests,
+        "note_id": f"c{number:03d}", "decoding": decoding, "correct": correct, "gold": f"Gout {number}",
+        "diagnosis": f"Gout {number}" if correct else "Flu",
+        "turns": tests + 1, "n_issued": tests, "n_available": tests,
         "n_unavailable": na, "n_invalid": 0, "n_repeated": 0, "n_physical": 1, "n_tests": tests, "n_na": na,
         "cost_usd": tests * price,
         "utility": correct - 0.05 * tests - 0.002 * tests * price - 0.1 * na, "forced": False,
@@ -116,7 +117,8 @@ def test_ablations_stand_below_cdpr_with_changes_tests_and_power(results, tmp_pa
     proc = rows["without_process_reward", "greedy"]
     assert proc["job"] == "grpo" and (proc["k"], proc["n"], proc["seeds"]) == ("20+24", "40", "2")
     assert float(proc["change_accuracy"]) == pytest.approx(0.55 - 0.7)
-    assert float(proc["change_accuracy_low"]) < -0.15 < float(proc["change_accuracy_high"]) < 0
+    # Differences of -.1 and -.2: with Student's factor of two seeds that is not told from none.
+    assert float(proc["change_accuracy_low"]) < -0.15 < 0 < float(proc["change_accuracy_high"])
     # seed 0: 4 cases only CDPR got right, seed 1: 8; exact two-sided tests of a fair coin, family of three ablations
     assert (proc["only_this"], proc["only_cdpr"]) == ("0+0", "4+8")
     tests = {"without_process_reward": [2 / 2**4, 2 / 2**8], "without_lambda_test": [1.0, 1.0],
@@ -171,7 +173,9 @@ def test_reduction_is_a_paired_ratio(results, tmp_path):
     some = dynamic_vs_static.reduction(static, noisy, 4000, 0)
     costs, whole = np.mean([e.metric("aec") for e in noisy], axis=0), static[0].metric("aec")
     picks = rng.integers(0, CASES, (4000, CASES))
-    low, high = np.quantile(1 - costs[picks].mean(1) / whole[picks].mean(1), [0.025, 0.975])
+    each = np.array([e.metric("aec").mean() for e in noisy])
+    seeds = few_units(2) * (each[rng.integers(0, 2, (4000, 2))].mean(1) - each.mean())
+    low, high = np.quantile(1 - (costs[picks].mean(1) + seeds) / whole[picks].mean(1), [0.025, 0.975])
     assert some.mean == pytest.approx(1 - costs.mean() / whole.mean())
     assert (some.low, some.high) == pytest.approx((low, high), abs=0.004)
     free = [replace(static[0], columns={**static[0].columns, "cost_usd": np.zeros(CASES)})]
@@ -195,7 +199,7 @@ def test_a_reading_speaks_of_the_figures_that_are_shown(results, tmp_path):
     change = Results(SETTINGS, results, [cdpr, grpo]).compare(cdpr, grpo, IN_DOMAIN, "greedy")
     change = Change(replace(cdpr, label="A"), replace(grpo, label="B"), IN_DOMAIN, change)
     assert change.reading([AEC]) == "A against B is better on AEC."
-    assert change.reading([ACCURACY, AEC]) == "A against B is better on Acc, AEC."
+    assert change.reading([ACCURACY, AEC]) == "A against B is better on AEC; open on Acc."
     for write, shown in ((dynamic_vs_static.write_dynamic_vs_static, "Acc. AEC Utility"),
                          (ablations.write_ablations, "Acc. AEN AEC N_na Utility")):  # fmt: skip
         text = texts(write, results, tmp_path / "t")[".md"]
@@ -261,7 +265,7 @@ def record(number: int, **changes) -> CaseRecord:
     prices = dict(zip(exams, (0.0, 9.0, 10.5, 10.5), strict=True))
     fields = {
         "note_id": f"c{number:03d}", "case_summary": f"- Chief Complaint: toe {HOSTILE}\n- Allergy History: None.",
-        "key_pertinent_results_dict": exams, "final_diagnosis": "Gout", "diagnosis_results": "Gout",
+        "key_pertinent_results_dict": exams, "final_diagnosis": f"Gout {number}", "diagnosis_results": f"Gout {number}",
         "exam_cost_map": prices, "exam_billing_group": {"Sodium": "BMP_PANEL", "Potassium": "BMP_PANEL"},
         "dataset": "mimic_iv", "split": "test", "subject_key": f"p{number}", "credentialed": False,
     }  # fmt: skip

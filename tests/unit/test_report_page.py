@@ -31,8 +31,8 @@ from cdpr.settings.experiments import shipped_experiments
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.
 RUNS = {
-    "warm_start": (4, 20.0), "static": (7, 300.0), "grpo-seed0": (5, 30.0), "grpo-seed1": (5, 32.0),
-    "cdpr-seed0": (8, 10.0), "cdpr-seed1": (7, 12.0), "zero_test": (2, 0.0),
+    "warm_start": (4, 20.0), "static": (7, 300.0), "grpo-seed0": (5, 30.0), "grpo-seed1": (5, 30.0),
+    "cdpr-seed0": (8, 10.0), "cdpr-seed1": (8, 10.0), "zero_test": (2, 0.0),
 }  # fmt: skip
 EXPERIMENTS = shipped_experiments().model_dump()
 EXPERIMENTS["variants"]["without_lambda_na"]["label"] = HOSTILE
@@ -43,8 +43,9 @@ SETTINGS = parse_settings(BASE)
 
 def write_run(folder: Path, run: str, dataset: str, right: int, cost: float, cases: int = 30) -> None:
     rows = [
-        {"note_id": f"c{i:03d}", "decoding": "greedy", "correct": i % 10 < right, "diagnosis": "SECRET", "gold": "b",
-         "turns": 3, "n_issued": 2, "n_available": 2, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0,
+        {"note_id": f"c{i:03d}", "decoding": "greedy", "correct": i % 10 < right, "diagnosis": "SECRET",
+         "gold": f"b{i}", "turns": 3, "n_issued": 2, "n_available": 2, "n_unavailable": 0, "n_invalid": 0,
+         "n_repeated": 0,
          "n_physical": 0, "n_tests": 2, "n_na": 0, "cost_usd": cost, "utility": (i % 10 < right) - cost / 500,
          "forced": False}
         for i in range(cases)
@@ -66,8 +67,10 @@ def write_run(folder: Path, run: str, dataset: str, right: int, cost: float, cas
 def patient(number: int, **changes) -> CaseRecord:
     """A case of the evaluations."""
     fields = {
-        "note_id": f"c{number:03d}", "case_summary": f"- Chief Complaint: toe {HOSTILE}", "final_diagnosis": "b",
-        "key_pertinent_results_dict": {"Urate": HOSTILE}, "diagnosis_results": "b", "exam_cost_map": {"Urate": 9.0},
+        "note_id": f"c{number:03d}", "case_summary": f"- Chief Complaint: toe {HOSTILE}",
+        "final_diagnosis": f"b{number}",
+        "key_pertinent_results_dict": {"Urate": HOSTILE}, "diagnosis_results": f"b{number}",
+        "exam_cost_map": {"Urate": 9.0},
         "exam_billing_group": {}, "dataset": "mimic_iv", "split": "test", "subject_key": f"p{number}",
         "credentialed": False,
     }  # fmt: skip
@@ -114,7 +117,7 @@ def pristine(tmp_path_factory) -> Path:
     (folder / "cards/private.json").write_text(json.dumps(card))
     claims = [
         {"id": "a1", "place": "Abstract", "says": f"CDPR is cheaper {HOSTILE}", "verdict": "same direction",
-         "headline": True, "measured": -19.25, "low": -21.0, "high": -17.0, "unit": "USD", "clear": True,
+         "headline": True, "measured": -19.25, "low": -21.0, "high": -17.0, "unit": "USD",
          "n": 30, "seeds": [0, 1], "runs": ["cdpr-seed0", "grpo-seed1/private", HOSTILE]},
         {"id": "t1", "place": "Table 1", "says": "a figure", "verdict": "not run", "why": "synthetic cases",
          "printed": ["53.07"]},
@@ -172,7 +175,7 @@ def test_nothing_is_fetched_and_nothing_breaks_out(page):
     assert "url(" not in page.source and "@import" not in page.source
     assert "default-src 'none'" in page.source
     assert HOSTILE in page.text  # in the ledger, as text
-    assert "-19.25 [-21.00, -17.00] USD, clear; N = 30, seeds 0, 1" in page.text
+    assert "-19.25 [-21.00, -17.00] USD; N = 30, seeds 0, 1" in page.text
     assert page.text.count("alert(2)") >= 10
     assert len(page.source) < 5e6
 
@@ -213,7 +216,7 @@ def test_numbers_lead_to_their_runs(page):
 def test_marks_stand_and_what_the_paper_prints_leads_to_no_run(page):
     part = page.source.split("<h2>Ablations</h2>")[1]
     row = part.split('<th scope="row">CDPR (ours)</th>')[1].split("</tr>")[0]
-    found = re.search(r'data-also="made-cdpr-seed1-mimic_iv"><strong>75\.00 \[([^]]+)\]</strong></a>', row)
+    found = re.search(r'data-also="made-cdpr-seed1-mimic_iv"><strong>80\.00 \[([^]]+)\]</strong></a>', row)
     assert found and found[1].count(",\u00a0") == 1  # an interval breaks nowhere but before its bracket
     printed = part.split("Nothing here was measured by this pipeline.")[1].split("</table>")[0]
     assert '<td class="r">53.07</td>' in printed and "href" not in printed
@@ -224,7 +227,7 @@ def test_the_answer_comes_first_and_the_tier_before_it(page):
                                                    "CDPR (ours) − GRPO", 'id="accuracy_cost"', 'id="main_table"',
                                                    'id="claims"', 'id="provenance"')]  # fmt: skip
     assert places == sorted(places)
-    assert "not the paper's numbers" in page.text and "+25.00 [" in page.text
+    assert "not the paper's numbers" in page.text and "+30.00 [" in page.text
     real = {name: {"path": "mine"} for name in DATASETS}
     assert banner(parse_settings({"data": real, "policy": {"model": "Qwen3-4B"}, "tier": "paper"}))[0] == "Tier: paper"
     assert banner(parse_settings({"data": {"private": {"path": "mine"}}}))[0] == (
@@ -258,7 +261,7 @@ def test_the_average_of_differences_resamples_each_data_set(pristine):
     assert accuracy.high - accuracy.low < min(e.high - e.low for e in parts)
     assert set(at.runs) == {(f"{n}-seed{seed}", d) for n in ("cdpr", "grpo") for seed in (0, 1) for d in DATASETS}
     one = results.compare(ours, backbone, "mimic_iv", "greedy")
-    assert one.differences["accuracy"].by_seed == pytest.approx((0.4, 0.3))  # one backbone stands against every seed
+    assert one.differences["accuracy"].by_seed == pytest.approx((0.4, 0.4))  # one backbone stands against every seed
     assert one.runs == (("cdpr-seed0", "mimic_iv"), ("cdpr-seed1", "mimic_iv"), ("warm_start", "mimic_iv"))
 
 
@@ -267,9 +270,9 @@ def test_the_average_of_differences_resamples_each_data_set(pristine):
     [
         (8, 10.0, "Yes: more accurate and cheaper", ("better", "better")),
         (2, 10.0, "In part: cheaper, but less accurate", ("worse", "better")),
-        (5, 10.0, "In part: cheaper, no difference in accuracy shown", ("", "better")),
+        (5, 10.0, "In part: cheaper, accuracy is open", ("", "better")),
         (8, 99.0, "In part: more accurate, but costlier", ("better", "worse")),
-        (5, 99.0, "No: no difference in accuracy shown, costlier", ("", "worse")),
+        (5, 99.0, "No: accuracy is open, costlier", ("", "worse")),
     ],
 )
 def test_the_answer_says_what_the_intervals_show(results, right, cost, said, verdicts):

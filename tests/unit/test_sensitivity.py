@@ -21,7 +21,7 @@ from cdpr.settings import merge, parse_settings, sweeps
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.settings.restrict import restrict
 
-EVERY_POINT = shipped_experiments().model_copy(update={"points": None})
+EVERY_POINT = shipped_experiments().model_copy(update={"swept": None, "points": None})
 SETTINGS = parse_settings(
     {"experiments": EVERY_POINT, "seeds": [0, 1, 2], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}}
 )
@@ -41,7 +41,7 @@ def write_run(results: Path, run: str, dataset: str, right: float, cost: float) 
             correct = (i * 7919) % cases < round(right * cases)
             na = int(rng.integers(0, 2))
             row = {
-                "note_id": f"c{i:03d}", "decoding": "greedy", "correct": correct, "diagnosis": "a", "gold": "b",
+                "note_id": f"c{i:03d}", "decoding": "greedy", "correct": correct, "diagnosis": "a", "gold": f"b{i}",
                 "turns": tests + 1, "n_issued": tests, "n_available": tests, "n_unavailable": na, "n_invalid": 0,
                 "n_repeated": 0, "n_physical": 0, "n_tests": tests, "n_na": na, "cost_usd": spent,
                 "utility": correct - 0.05 * tests - 0.002 * spent, "forced": False,
@@ -51,11 +51,13 @@ def write_run(results: Path, run: str, dataset: str, right: float, cost: float) 
 
 
 def fake_sweeps(results: Path, settings=SETTINGS, where=("sensitivity", "further_sensitivity")) -> None:
-    """Every point of every sweep with its first seed; what sweeps share with other experiments with all seeds."""
+    """Every point of every sweep with two seeds; what sweeps share with other experiments with all seeds."""
     for name in where:
         for points in sweeps(settings, name).values():
             for place, variant in enumerate(points.values()):
-                write_run(results, f"{variant}-seed0", "mimic_iv", 0.58 + 0.03 * place, 20 + 12 * place)
+                for seed in (0, 1):
+                    right = 0.58 + 0.03 * place + 0.015 * seed
+                    write_run(results, f"{variant}-seed{seed}", "mimic_iv", right, 20 + 12 * place)
     for variant, right, cost in (("cdpr", 0.66, 30), ("grpo", 0.55, 45), ("cdpr_step", 0.64, 28),
                                  ("without_lambda_test", 0.67, 48), ("without_lambda_cost", 0.68, 90),
                                  ("without_lambda_na", 0.63, 33)):  # fmt: skip
@@ -106,57 +108,63 @@ def test_every_point_has_its_line_and_the_default_is_cdpr(pristine):
         assert {(row["sweep"], row["variant"]) for row in rows.values()} == planned
         defaults = [row for row in rows.values() if row["default"] == "yes"]
         assert len(defaults) == count and len({(row["k"], row["aec"]) for row in defaults}) == 1
-        assert all(row["status"] == "measured" and row["seeds"] == "1" and row["n"] == "200" for row in rows.values())
-        assert {(float(row["seed_low"]), float(row["seed_high"])) for row in defaults} == {(0.645, 0.675)}
+        assert all(row["status"] == "measured" and row["n"] == "200" for row in rows.values())
+        assert {row["seeds"] for row in defaults} == {"3"}
     rows = lines(pristine)
     # Faked verdicts are nested: what the default gets right, the best point does too.
     best, default = rows["candidates", "8"], rows["candidates", "4"]
-    assert (best["k"], default["k"]) == ("134", "129")
+    assert (best["k"], default["k"]) == ("134+137", "129+132+135") and best["seeds"] == "2"
     assert float(best["difference"]) == pytest.approx(5 / 200) and float(best["difference_low"]) > 0
     assert float(best["low"]) < 0.67 < float(best["high"]) and default["difference"] == ""
-    assert rows["beta", "0"]["k"] == "107"  # GRPO's first seed
+    assert rows["beta", "0"]["k"] == "107+110+113"  # GRPO's, all three
 
 
-def test_the_text_names_the_best_wherever_it_is(results):
-    def said(name: str) -> str:
-        found, panels = read_panels(SETTINGS, results, "sensitivity")
-        return verdict(found, next(panel for panel in panels if panel.name == name))
+def said(settings, results: Path, name: str) -> tuple[str, bool]:
+    found, panels = read_panels(settings, results, "sensitivity")
+    return verdict(found, next(panel for panel in panels if panel.name == name))
 
-    assert said("candidates").startswith("best 8, 67.0%\nover default 4: +2.5 [")
+
+def test_the_text_names_the_highest_and_a_peak_only_where_one_is_shown(results):
+    def told(name: str) -> str:
+        return said(SETTINGS, results, name)[0]
+
+    assert told("candidates").startswith("highest 8, 67.8%\nover default 4: +2.50 [")
+    assert said(SETTINGS, results, "candidates")[1]  # nested verdicts: the same cases in every seed
+    assert told("group_size").endswith("open") and not said(SETTINGS, results, "group_size")[1]
     lose(results, "candidates_8-seed0")
-    assert said("candidates").startswith("best of 3 measured: 4, 64.5%\nover next best 6: +0.5 [")
-    write_run(results, "candidates_6-seed0", "mimic_iv", 0.645, 20)
-    assert said("candidates").startswith("best of 3 measured: 4 and 6, 64.5%\nover next best 2: +")
-    lose(results, "candidates_2-seed0")
-    assert said("candidates") == "best of 2 measured: 4 and 6, 64.5%\nover next best 6: 0.0 [0.0, 0.0]"
-    lose(results, "candidates_6-seed0")
-    assert said("candidates").strip() == "only 4 measured: 64.5%"
+    assert told("candidates").startswith("highest of 3 measured: 4, 66.0%\nover next 6: +")
+    write_run(results, "candidates_6-seed0", "mimic_iv", 0.65, 20)
+    write_run(results, "candidates_6-seed1", "mimic_iv", 0.67, 20)
+    assert told("candidates").startswith("highest of 3 measured: 4 and 6, 66.0%\nover next 2: +")
+    lose(results, "candidates_2-seed0", "candidates_6-seed0")
+    assert told("candidates").strip() == "only 4 measured: 66.0%"
     lose(results, "cdpr-seed0")
-    assert said("candidates").strip() == "nothing measured"
-    assert said("horizon").endswith("default 3: missing")
+    assert told("candidates").strip() == "nothing measured"
+    assert told("horizon").endswith("default 3: missing")
+
+
+def test_too_few_seeds_tell_no_peak_and_a_sweep_that_is_not_chosen_says_how_to_get_it(results):
+    few = parse_settings(merge(SETTINGS.model_dump(), {"seeds": [0, 1]}))
+    assert said(few, results, "candidates") == ("highest 8, 67.8%\nopen: too few seeds at 4", False)
+    single = {"experiments": {"sweeps": {"candidates": {"seeds": 1}}}}
+    text, peak = said(parse_settings(merge(SETTINGS.model_dump(), single)), results, "candidates")
+    assert text.endswith("open: too few seeds at 2, 6, 8") and not peak
+    chosen = parse_settings(merge(SETTINGS.model_dump(), {"experiments": {"swept": ["beta"], "points": 1}}))
+    assert said(chosen, results, "horizon") == ("not run in the demo:\nsnakemake sensitivity_all", False)
+    assert list(sweeps(chosen, "sensitivity")["beta"]) == [0.0, 0.5]
+    assert sweeps(chosen, "sensitivity", every=True) == sweeps(SETTINGS, "sensitivity")
 
 
 def test_a_missing_point_is_a_hole_in_its_own_place(results, tmp_path):
     whole = lines(results)
-    lose(results, "beta_0.25-seed0", "cdpr-seed2")
+    lose(results, "beta_0.25-seed0")
     holed = lines(results)
     assert list(holed) == list(whole)
     lost = holed["beta", "0.25"]
     assert lost["status"] == "missing: evaluations/beta_0.25-seed0/mimic_iv.jsonl"
     assert not any(lost[name] for name in ("k", "n", "accuracy", "low", "difference", "utility"))
-    # One of the default's seeds is missing: no band from the rest; the points keep their figures.
-    for key in whole.keys() - {("beta", "0.25")}:
-        assert holed[key] == whole[key] | {"seed_low": "", "seed_high": ""}
+    assert all(holed[key] == whole[key] for key in whole.keys() - {("beta", "0.25")})
     assert all(row["status"].startswith("missing") for row in lines(tmp_path).values())
-
-
-def test_only_seeds_that_all_points_share_are_compared(results):
-    twice = {"experiments": {"sweeps": {"candidates": {"seeds": 2, "values": [8]}}}}
-    settings = parse_settings(merge(SETTINGS.model_dump(), twice))
-    write_run(results, "candidates_8-seed1", "mimic_iv", 0.7, 30)
-    rows = lines(results, settings=settings)
-    assert rows["candidates", "4"]["k"] == "129+132" and rows["candidates", "8"]["k"] == "134+140"
-    assert float(rows["candidates", "4"]["seed_high"]) == 0.675
 
 
 def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp_path, monkeypatch):
@@ -235,7 +243,6 @@ def test_a_diverged_run_is_told_in_the_numbers_and_below_the_figures(results, tm
     lose(results, "beta_0.25-seed0")
     told = lines(results)
     assert told["candidates", "8"]["status"] == "measured; candidates_8-seed0 diverged at step 7"
-    # The default's first seed is sound; its range is of all seeds, one of which diverged.
     assert told["candidates", "4"]["status"] == "measured; cdpr-seed2 diverged at step 9"
     assert told["beta", "0.25"]["status"].startswith("missing")
     others = told.keys() - {("candidates", "8"), ("beta", "0.25")}

@@ -42,20 +42,53 @@ def test_holm_by_hand_keeps_order():
 
 
 def test_bootstrap_agrees_with_every_possible_resample():
-    # two cases 0 and 1: means 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4
-    draws = st.bootstrap_means([0.0, 1.0], 20000, seed=1)
+    # one seed, two cases 0 and 1: means 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4
+    values = np.array([0.0, 1.0]).reshape(1, 2, 1)
+    draws = st.crossed_bootstrap(values, 20000, seed=1)[:, 0]
     shares = [np.mean(draws == value) for value in (0.0, 0.5, 1.0)]
     assert shares == pytest.approx([0.25, 0.5, 0.25], abs=0.015)
-    assert np.array_equal(draws, st.bootstrap_means([0.0, 1.0], 20000, seed=1))
-    assert not np.array_equal(draws, st.bootstrap_means([0.0, 1.0], 20000, seed=2))
+    assert np.array_equal(draws, st.crossed_bootstrap(values, 20000, seed=1)[:, 0])
+    assert not np.array_equal(draws, st.crossed_bootstrap(values, 20000, seed=2)[:, 0])
+    # two seeds that differ by 1 on every case move the mean by -1/2, 0, 1/2, stretched: 12.706 / 1.960 * sqrt(2)
+    crossed = st.crossed_bootstrap(values + np.array([0.0, 1.0]).reshape(2, 1, 1), 40000, seed=1)[:, 0]
+    assert st.few_units(2) == pytest.approx(9.168, abs=0.001)
+    moved = [-0.5 * st.few_units(2), 0.0, 0.5 * st.few_units(2)]
+    for case, p in ((0.0, 0.25), (0.5, 0.5), (1.0, 0.25)):
+        for seed, q in zip(moved, (0.25, 0.5, 0.25), strict=True):
+            assert np.mean(np.isclose(crossed, 0.5 + case + seed)) == pytest.approx(p * q, abs=0.01)
+    for empty in (np.zeros((0, 2, 1)), np.zeros((2, 0, 1)), np.zeros((2, 2))):
+        with pytest.raises(ValueError, match="some of each"):
+            st.crossed_bootstrap(empty, 10, seed=1)
 
 
-def test_bootstrap_error_is_that_of_the_mean_and_metrics_share_cases():
+def test_bootstrap_error_is_that_of_the_mean_and_metrics_share_resamples():
     rng = np.random.default_rng(0)
-    values = rng.normal(size=400)
-    draws = st.bootstrap_means(np.stack([values, 3 * values], axis=1), 4000, seed=5)
+    values = rng.normal(size=(1, 400))
+    draws = st.crossed_bootstrap(np.stack([values, 3 * values], axis=2), 4000, seed=5)
     assert draws[:, 0].std() == pytest.approx(values.std() / 20, rel=0.05)
     assert np.allclose(draws[:, 1], 3 * draws[:, 0])
+    # Other cases at another place, but the same policies: what seeds move is the same, what cases move is not.
+    seeds, cases = rng.normal(size=(5, 1, 1)) * np.ones((5, 400, 1)), np.ones((5, 1, 1)) * values.reshape(1, 400, 1)
+    here, there = (st.crossed_bootstrap(seeds, 500, 5, place) for place in ("here", "there"))
+    assert np.allclose(here, there)
+    here, there = (st.crossed_bootstrap(cases, 500, 5, place)[:, 0] for place in ("here", "there"))
+    assert abs(np.corrcoef(here, there)[0, 1]) < 0.15
+
+
+@pytest.mark.parametrize(("seeds", "between"), [(5, 0.05), (5, 0.015), (3, 0.05), (3, 0.0)])
+def test_the_interval_covers_where_seeds_and_cases_vary(seeds, between):
+    """A mixed model with a true mean of 0: what a seed does to all cases, how hard a case is, and the rest."""
+    rng = np.random.default_rng(11)
+    covered, by_cases, trials, cases = 0, 0, 300, 300
+    for _ in range(trials):
+        values = rng.normal(0, between, (seeds, 1)) + rng.normal(0, 0.25, (1, cases))
+        values = (values + rng.normal(0, 0.25, (seeds, cases)))[..., None]
+        both = st.percentile_interval(st.crossed_bootstrap(values, 400, 3)[:, 0])
+        alone = st.percentile_interval(st.crossed_bootstrap(values.mean(axis=0, keepdims=True), 400, 3)[:, 0])
+        covered += both[0] <= 0 <= both[1]
+        by_cases += alone[0] <= 0 <= alone[1]
+    assert 0.94 <= covered / trials <= 0.995
+    assert between < 0.05 or by_cases / trials < 0.85  # what cases alone tell is too narrow once training varies
 
 
 def test_power_by_all_possible_tables():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from ..seeding import derive_seed
 from . import statistics
 from .row import EvaluationRow
 
@@ -32,13 +32,15 @@ class EvaluationError(ValueError):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One run on one data set with one decoding; rows are in the order of ``note_ids``, which is sorted."""
+    """One run on one data set with one decoding; rows are in the order of ``note_ids``, which is sorted. ``chance`` is
+    the share of right diagnoses that naming the most frequent one always would give."""
 
     run: str
     dataset: str
     decoding: str
     note_ids: tuple[str, ...]
     columns: Mapping[str, np.ndarray] = field(repr=False)
+    chance: float = 0.0
 
     def metric(self, name: str) -> np.ndarray:
         """Values per case of one of :data:`METRICS`, float [cases]."""
@@ -47,8 +49,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over cases (and seeds) with its 95% interval over cases, the means of the single seeds, and their
-    standard deviation (None for one seed)."""
+    """A mean over seeds and cases with its 95% interval over both (of one seed: over cases alone), and the means of the
+    single seeds."""
 
     mean: float
     low: float
@@ -57,7 +59,7 @@ class Estimate:
 
     @property
     def seed_sd(self) -> float | None:
-        """How far training again with another seed moves the mean; no part of the interval."""
+        """Standard deviation between the seeds; None for one."""
         return statistics.seed_deviation(self.by_seed)
 
 
@@ -65,8 +67,8 @@ class Estimate:
 class Summary:
     """A method on one data set: its runs (one per seed) combined.
 
-    ``correct`` counts right diagnoses per run out of ``cases``; ``draws`` [resamples, metrics] are bootstrap means,
-    kept so that averages over data sets get intervals too.
+    ``correct`` counts right diagnoses per run out of ``cases``, ``chance`` is :attr:`Evaluation.chance`; ``draws``
+    [resamples, metrics] are bootstrap means, kept so that averages over data sets get intervals too.
     """
 
     runs: tuple[str, ...]
@@ -75,6 +77,7 @@ class Summary:
     estimates: Mapping[str, Estimate]
     cost_median: float
     cost_p90: float
+    chance: float
     draws: np.ndarray = field(repr=False)
 
 
@@ -82,13 +85,15 @@ class Summary:
 class Comparison:
     """First method minus second on the same cases: differences with intervals (and their ``draws``, as of
     :class:`Summary`), McNemar's test per pair of seeds (the i-th of one with the i-th of the other), and the
-    evaluations compared, as (run, data set)."""
+    evaluations compared, as (run, data set). ``void`` tells why it supports nothing, whatever its intervals; empty
+    where it may."""
 
     cases: int
     differences: Mapping[str, Estimate]
     mcnemar: tuple[statistics.McNemar, ...]
     runs: tuple[tuple[str, str], ...] = ()
     draws: np.ndarray | None = field(default=None, repr=False)
+    void: str = ""
 
     @property
     def estimates(self) -> Mapping[str, Estimate]:
@@ -128,15 +133,15 @@ def read_evaluation(path: str | Path) -> dict[str, Evaluation]:
 def summarise(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> Summary:
     """Combine the seeds of one method on one data set.
 
-    Intervals are percentile bootstrap over cases with seeds averaged per case; the accuracy of a single run gets
-    Wilson's. Costs' median and 90th percentile are over all workups. Raises EvaluationError when the runs differ in
+    Intervals are bootstrapped over seeds and cases; the accuracy of a single run gets Wilson's. Costs' median and
+    90th percentile are over all workups. Raises EvaluationError when the runs differ in
     cases, data set or decoding.
     """
     _same_cases(evaluations)
     first = evaluations[0]
-    table = np.stack([[e.metric(name) for name in METRICS] for e in evaluations])  # [seeds, metrics, cases]
-    draws = statistics.bootstrap_means(table.mean(axis=0).T, resamples, derive_seed(seed, first.dataset))
-    estimates = _estimates(table.mean(axis=2), draws)
+    table = np.stack([_table(e) for e in evaluations])
+    draws = statistics.crossed_bootstrap(table, resamples, seed, first.dataset)
+    estimates = _estimates(table.mean(axis=1), draws)
     correct = tuple(int(e.metric("accuracy").sum()) for e in evaluations)
     if len(evaluations) == 1:
         low, high = statistics.wilson_interval(correct[0], len(first.note_ids))
@@ -144,11 +149,11 @@ def summarise(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> S
     costs = np.concatenate([e.metric("aec") for e in evaluations])
     median, p90 = np.quantile(costs, [0.5, 0.9])
     return Summary(tuple(e.run for e in evaluations), len(first.note_ids), correct, estimates, float(median),
-                   float(p90), draws)  # fmt: skip
+                   float(p90), first.chance, draws)  # fmt: skip
 
 
 def average(parts: Sequence[Summary] | Sequence[Comparison]) -> dict[str, Estimate]:
-    """Unweighted mean over data sets, as in the paper's "Average" columns; data sets are resampled independently.
+    """Unweighted mean over data sets, as in the paper's "Average" columns; cases are resampled set by set, seeds alike.
 
     Raises ValueError when the methods' seeds differ in number.
     """
@@ -163,11 +168,16 @@ def compare(first: Sequence[Evaluation], second: Sequence[Evaluation], resamples
     """
     _same_cases([*first, *second])
     pairs = list(zip(first, second, strict=True))
-    table = np.stack([[one.metric(name) - two.metric(name) for name in METRICS] for one, two in pairs])
-    draws = statistics.bootstrap_means(table.mean(axis=0).T, resamples, derive_seed(seed, first[0].dataset))
+    table = np.stack([_table(one) - _table(two) for one, two in pairs])
+    draws = statistics.crossed_bootstrap(table, resamples, seed, first[0].dataset)
     tests = tuple(statistics.mcnemar_exact(one.metric("accuracy"), two.metric("accuracy")) for one, two in pairs)
     runs = tuple(dict.fromkeys((each.run, each.dataset) for each in (*first, *second)))
-    return Comparison(len(first[0].note_ids), _estimates(table.mean(axis=2), draws), tests, runs, draws)
+    return Comparison(len(first[0].note_ids), _estimates(table.mean(axis=1), draws), tests, runs, draws)
+
+
+def _table(evaluation: Evaluation) -> np.ndarray:
+    """All metrics of all cases [cases, metrics]."""
+    return np.stack([evaluation.metric(name) for name in METRICS], axis=1)
 
 
 def _estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Estimate]:
@@ -185,7 +195,8 @@ def _estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Estimate]:
 def _evaluation(path: Path, decoding: str, cases: Mapping[str, EvaluationRow]) -> Evaluation:
     note_ids = tuple(sorted(cases))
     columns = {name: np.array([getattr(cases[i], name) for i in note_ids], dtype=float) for name in METRICS.values()}
-    return Evaluation(path.parent.name, path.stem, decoding, note_ids, columns)
+    (_, most), *_ = Counter(row.gold for row in cases.values()).most_common(1)
+    return Evaluation(path.parent.name, path.stem, decoding, note_ids, columns, most / len(cases))
 
 
 def _same_cases(evaluations: Sequence[Evaluation]) -> None:

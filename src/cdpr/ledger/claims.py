@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -36,9 +36,11 @@ class ClaimsError(ValueError):
 
 
 class _Claim(Section):
-    """``printed`` are the numbers that the sentence prints, as it prints them; ``headline`` claims stand first."""
+    """``printed`` are the numbers that the sentence prints, as it prints them; ``headline`` claims stand first.
+    ``also`` are the places where the paper says the same again."""
 
     id: str = Field(min_length=1)
+    also: tuple[str, ...] = ()
     place: str = Field(min_length=1)
     says: str = Field(min_length=1)
     printed: tuple[str, ...] = ()
@@ -190,7 +192,8 @@ class _Ledger(Section):
 
 
 def read_claims(path: str | Path | None = None) -> list[Claim]:
-    """All claims of a ledger (default: the project's), tables spelled out. Raises :class:`ClaimsError`."""
+    """All claims of a ledger (default: the project's), tables spelled out; what the paper says again is one claim.
+    Raises :class:`ClaimsError`."""
     path = Path(path) if path else facts_folder() / "claims.yaml"
     try:
         ledger = _Ledger.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -207,7 +210,23 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
         if claim.id in found:
             raise ClaimsError(f"{path}: claim {claim.id!r}: field 'id': stands twice")
         found[claim.id] = claim
-    return list(found.values())
+    return _once(found.values())
+
+
+def _once(claims: Iterable[Claim]) -> list[Claim]:
+    """Claims that ask the same of the results are one: the first, with the places of the others. One of them makes it a
+    headline."""
+    kept: dict[str, Claim] = {}
+    for claim in claims:
+        apart = {"id", "place", "also", "headline"} | (set() if isinstance(claim, OpenClaim) else {"says"})
+        asks = claim.model_dump_json(exclude=apart)
+        first = kept.get(asks)
+        if first is None:
+            kept[asks] = claim
+        else:
+            also = tuple(dict.fromkeys((*first.also, claim.place)))
+            kept[asks] = first.model_copy(update={"also": also, "headline": first.headline or claim.headline})
+    return list(kept.values())
 
 
 def _typed(path: Path, entry: Mapping[str, Any]) -> Claim:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..evaluation.statistics import percentile_interval, wilson_interval
-from ..results.methods import DATASETS
+from ..results.methods import DATASETS, LEAST_SEEDS
 from ..settings import sweeps
 from .claims import Claim, ComparisonClaim, FigureClaim, OpenClaim, SuperlativeClaim
 from .evidence import FACTOR, Evidence, SideBySide, stated_cases, training_seeds
 from .setup import compare_setup
 from .training import compare_training
-from .verdict import DEVIATES, NOT_RUN, REPRODUCED, Effect, NotMeasured, Verdict, directional
+from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, NotMeasured, Verdict, directional
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
@@ -30,7 +31,9 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
 
 
 def compare_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
-    """A printed number against its 95% interval here; the verdict needs the paper's cases and backbone."""
+    """A printed number against what was measured here; the verdict needs the paper's cases and backbone. Both were
+    measured on samples: their errors are added as independent ones are (square and add; Newcombe, Stat. Med. 17
+    (1998))."""
     names = [claim.of, claim.than] if claim.than else [claim.of]
     for method in map(evidence.method, names):
         if not method.runs:
@@ -39,9 +42,21 @@ def compare_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
         raise NotMeasured(unfit)
     found, behind = (_final_accuracy if claim.metric == "final_accuracy" else _on_cases)(claim, names, evidence)
     printed, half = claim.number()
-    inside = found.low - half <= printed <= found.high + half
-    why = f"the printed figure lies {'in' if inside else 'outside'} the 95% interval"
-    return Verdict(REPRODUCED if inside else DEVIATES, why, found.value, found.low, found.high, clear=True, **behind)
+    theirs = _sampling_error(claim, printed, found, behind["n"])
+    ours = found.high - found.value if printed > found.value else found.value - found.low
+    inside = abs(printed - found.value) <= half + math.hypot(ours, theirs)
+    agrees = "agrees with" if inside else "differs from"
+    why = f"the printed figure, itself ±{theirs:.3g} over its cases, {agrees} the measured one"
+    return Verdict(REPRODUCED if inside else DEVIATES, why, found.value, found.low, found.high, **behind)
+
+
+def _sampling_error(claim: FigureClaim, printed: float, found: Effect, cases: int) -> float:
+    """Half the 95% interval of a printed figure over its cases: of an accuracy the binomial one at the printed value.
+    Of other figures the paper prints no spread; what was measured here on as many cases stands for it."""
+    if claim.metric in ("accuracy", "final_accuracy") and not claim.than:
+        low, high = wilson_interval(round(printed * cases / 100), cases)
+        return 50 * (high - low)
+    return (found.high - found.low) / 2
 
 
 def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> tuple[Effect, dict[str, Any]]:
@@ -75,7 +90,8 @@ def compare_methods(claim: ComparisonClaim, evidence: Evidence) -> Verdict:
         effect = found.weighed(sign, -sign * claim.times, offset=-claim.margin)
         wanted = "" if claim.times == 1 else f", to be {claim.side} {claim.times:g} times"
         wanted += f", with a margin of {claim.margin:g}" if claim.margin else ""
-    verdict, why = directional(effect, evidence.unfit(claim.on))
+    void = evidence.results.void(found.methods, claim.on, evidence.decoding)
+    verdict, why = directional(effect, evidence.unfit(claim.on), void=void)
     statistic = "difference" if claim.times == 1 else "ratio"
     return _shown(verdict, f"{found.told()}{wanted}: {why}", found, effect, statistic)
 
@@ -93,7 +109,13 @@ def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     if peak is None:
         raise NotMeasured(f"the sweep {claim.sweep!r} has no point {claim.value:g}")
     rivals = [name for name in points.values() if name != peak]
+    if not rivals:
+        raise NotMeasured(f"no other point of the sweep {claim.sweep!r} is run here: snakemake sensitivity_all")
     verdict = _ahead_of_all(claim, peak, rivals, "points of our grid", evidence)
+    seeds = {name: len(evidence.method(name).runs) for name in points.values()}
+    few = [name for name, count in seeds.items() if count < LEAST_SEEDS[name == peak]]
+    if few:
+        verdict = replace(verdict, verdict=OPEN, why=f"too few seeds for a peak ({', '.join(few)}); {verdict.why}")
     return replace(verdict, why=f"{verdict.why}; the paper does not print its grid")
 
 
@@ -113,14 +135,16 @@ def _ahead_of_all(claim: SuperlativeClaim, of: str, rivals: Sequence[str], what:
     effects = [pair.weighed(sign, -sign) for pair in run]
     at, weakest = _weakest(effects)
     counted, whole_field = f"{len(run) + 1} of {len(rivals) + 1} {what} were run", len(run) == len(rivals)
-    verdict, why = directional(weakest, evidence.unfit(claim.on), "" if whole_field else counted)
+    voids = [evidence.results.void(pair.methods, claim.on, evidence.decoding) for pair in run]
+    refuted = any(effect.refuted and not void for effect, void in zip(effects, voids, strict=True))
+    void = "" if refuted else next(filter(None, voids), "")
+    verdict, why = directional(weakest, evidence.unfit(claim.on), "" if whole_field else counted, void)
     clearly = sum(effect.refuted for effect in effects)
     told = [f"ahead of {sum(effect.value > 0 for effect in effects)} of {len(run)}"]
     told += [f"clearly behind {clearly}"] if clearly else []
     told += [f"closest: {run[at].told()}", why, "" if counted in why else counted]
     return replace(
         _shown(verdict, "; ".join(part for part in told if part), run[at], weakest, "difference"),
-        clear=weakest.clear and (whole_field or weakest.refuted),
         runs=tuple(dict.fromkeys(name for pair in run for name in pair.runs)),
         scope="" if whole_field else f"of the {len(run) + 1} {what} run",
     )
@@ -137,10 +161,11 @@ def _of_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     effects = [Effect(sign * float(mean), *percentile_interval(sign * draws)) for mean, draws in differences]
     at, weakest = _weakest(effects)
     shown = effects[at]
-    verdict, why = directional(weakest, evidence.unfit("average"))
+    void = evidence.results.void(here.methods, claim.on, evidence.decoding)
+    verdict, why = directional(weakest, evidence.unfit("average"), void=void)
     next_to = f"{DATASETS[others[at]]} {found[at].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
-    return Verdict(verdict, f"next: {next_to}: {why}", shown.value, shown.low, shown.high, clear=weakest.clear,
-                   **here.behind("difference"))  # fmt: skip
+    behind = here.behind("difference")
+    return Verdict(verdict, f"next: {next_to}: {why}", shown.value, shown.low, shown.high, **behind)
 
 
 def _weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
@@ -153,7 +178,7 @@ def _weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
 def _shown(verdict: str, why: str, found: SideBySide, effect: Effect, statistic: str) -> Verdict:
     """The verdict on two methods, shown as their difference or ratio."""
     at = found.statistic(statistic)
-    return Verdict(verdict, why, at.value, at.low, at.high, clear=effect.clear, **found.behind(statistic))
+    return Verdict(verdict, why, at.value, at.low, at.high, **found.behind(statistic))
 
 
 _JUDGES: dict[str, Callable[[Any, Evidence], Verdict]] = {

@@ -45,7 +45,7 @@ def write_claims(settings: Settings, job: Job) -> None:
     counts = {f"claims/{name.replace(' ', '_')}": count for name, count in ledger["counts"].items()}
     job.metrics.update(counts)
     job.tags.update({name: str(count) for name, count in counts.items()})
-    print(", ".join(f"{count} {name}" for name, count in ledger["counts"].items()))
+    print(f"{ledger['headline']}: " + ", ".join(f"{count} {name}" for name, count in ledger["counts"].items()))
 
 
 def make_ledger(settings: Settings, results: str | Path, claims: Sequence[Claim]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def make_ledger(settings: Settings, results: str | Path, claims: Sequence[Claim]
 def _judged(claim: Claim, evidence: Evidence) -> Judged:
     verdict = asdict(judge(claim, evidence))
     verdict |= {name: _rounded(verdict[name]) for name in ("measured", "low", "high")}
-    said = {name: getattr(claim, name) for name in ("id", "place", "kind", "says", "headline", "printed")}
+    said = {name: getattr(claim, name) for name in ("id", "also", "place", "kind", "says", "headline", "printed")}
     return Judged(**said, **verdict)
 
 
@@ -91,14 +91,13 @@ def _counts(settings: Settings, ledger: Mapping[str, Any]) -> str:
     notes = [
         "On synthetic or private cases, an average that holds them, at another tier or with another backbone than the "
         "paper's no printed figure is compared and no claim is more than `same direction`.",
-        f"{ledger['decoding'].capitalize()} decoding. Intervals are 95%: paired bootstrap over cases, seeds averaged "
-        "per case; for training times, tokens and curves Student's over seeds. `clear`: the interval settles the "
-        "matter. Training seconds are wall-clock times of jobs that may have run side by side; tokens do not depend on "
-        "the machine. "
-        "Verdicts are not corrected for their number.",
+        f"{ledger['decoding'].capitalize()} decoding. Intervals are 95%: bootstrap over training seeds and cases, both "
+        "paired; for training times, tokens and curves Student's over seeds. Training seconds are wall-clock times of "
+        "jobs that may have run side by side; tokens do not depend on the machine. Verdicts are not corrected for "
+        "their number.",
         *notices(settings),
     ]
-    return to_markdown(_texts(heads, rows, notes))
+    return f"{ledger['headline']}.\n\n{to_markdown(_texts(heads, rows, notes))}"
 
 
 def _texts(heads: Mapping[str, str], entries: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Table:
@@ -112,12 +111,11 @@ def _table(entries: Sequence[Mapping[str, Any]]) -> Table:
         Column("k", "k / N"), Column("seeds", "Seeds"), Column("verdict", "Verdict", align="l"),
         Column("why", "Why", align="l"),
     ]  # fmt: skip
-    clear = {None: "", True: "clear", False: "not clear"}
     return Table(columns, [Row({
         "says": entry["says"], "printed": ", ".join(entry["printed"]), "measured": _measured(entry),
         "k": f"{entry['k']} / {entry['n']}" if entry["k"] else entry["n"],
         "seeds": ", ".join(map(str, entry["seeds"])),
-        "verdict": ", ".join(filter(None, (entry["verdict"], clear[entry["clear"]], entry["scope"]))),
+        "verdict": ", ".join(filter(None, (entry["verdict"], entry["scope"]))),
         "why": entry["why"],
     }) for entry in entries])  # fmt: skip
 

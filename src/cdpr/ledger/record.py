@@ -12,12 +12,13 @@ from ..results.provenance import ProvenanceError, check_tier
 from ..results.table import interval
 from ..settings import Settings
 from .audit import AuditFinding
-from .verdict import COUNTED, UNDECIDABLE, Verdict
+from .verdict import COUNTED, MEASURED, UNDECIDABLE, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Said:
     id: str
+    also: tuple[str, ...] = ()
     place: str = ""
     kind: str = ""
     says: str = ""
@@ -50,13 +51,15 @@ class Judged(Verdict, _Said):
 
 @dataclass(frozen=True)
 class Ledger:
-    """All claims and findings; ``counts`` are the claims by what they count as, in the order of telling."""
+    """All claims and findings; ``counts`` are the claims by what they count as, in the order of telling, ``headline``
+    how many of them were measured."""
 
     __pydantic_config__ = ConfigDict(hide_input_in_errors=True)
 
     tier: str | None = None
     marks: str = ""
     decoding: str = ""
+    headline: str = field(init=False)
     counts: dict[str, int] = field(init=False)
     claims: tuple[Judged, ...] = ()
     audit: tuple[AuditFinding, ...] = ()
@@ -64,6 +67,9 @@ class Ledger:
     def __post_init__(self) -> None:
         counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in self.claims)
         object.__setattr__(self, "counts", {name: counted[name] for name in (*COUNTED, *counted)})
+        measured, asked = sum(counted[name] for name in MEASURED), len(self.claims) - counted[UNDECIDABLE]
+        headline = f"{measured} measured of {asked} claims; {counted[UNDECIDABLE]} more no result could ever decide"
+        object.__setattr__(self, "headline", headline)
 
 
 def read_ledger(settings: Settings, path: Path) -> Ledger | None:

@@ -24,7 +24,7 @@ def compare_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
     effect = found.inside(claim.within) if claim.within else found.minus(claim.times).toward(claim.side or "above")
     verdict, why = directional(effect, evidence.unfit("mimic_iv"))
     runs = tuple(dict.fromkeys(run for curve in curves for run in curve.runs))
-    return Verdict(verdict, f"{told}: {why}", found.value, found.low, found.high, unit, effect.clear,
+    return Verdict(verdict, f"{told}: {why}", found.value, found.low, found.high, unit,
                    seeds=training_seeds(runs), runs=runs)  # fmt: skip
 
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-REPRODUCED, SAME, NOT_SUPPORTED, DEVIATES = "reproduced", "same direction", "not supported", "deviates"
+REPRODUCED, SAME, OPEN, DEVIATES = "reproduced", "same direction", "open", "deviates"
 NOT_RUN, STATED, OTHERWISE = "not run", "as stated", "set otherwise"
+# What a result was held against.
+MEASURED = (REPRODUCED, SAME, OPEN, DEVIATES)
 # Never run, and counted apart: no result could decide these claims.
 UNDECIDABLE = "undecidable"
 # What claims are counted by, in the order of telling; `as stated` and `set otherwise` are of the configuration.
 COUNTED = {
     REPRODUCED: "on the data, at the scale and with the backbone of the paper: the printed figure in the interval, or "
                 "the claimed direction with an interval that excludes the contrary",
-    SAME: "the estimate lies on the claimed side",
-    NOT_SUPPORTED: "the estimate does not lie on the claimed side; the interval leaves it open",
+    SAME: "the interval excludes the contrary",
+    OPEN: "the interval holds both, whichever side the estimate lies on; or the comparison supports nothing: one "
+          "seed, no side above chance, a policy that has stopped ordering",
     DEVIATES: "the interval excludes what is claimed or printed",
     NOT_RUN: "nothing was measured that could be held against it",
     STATED: "of the configuration, no result: this run is set up as the paper says",
@@ -32,10 +35,9 @@ class NotMeasured(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict and what stands behind it. ``measured`` with its 95% interval is in ``unit``; ``clear`` tells whether
-    the interval settles the matter (None where there is none). ``k`` counts right diagnoses, ``n`` cases; of the
-    average, which weighs data sets alike, there is no ``k``, and ``n`` lists them. ``scope`` tells how much of a
-    superlative was run, ``runs`` what the claim rests on."""
+    """A verdict and what stands behind it. ``measured`` with its 95% interval is in ``unit``. ``k`` counts right
+    diagnoses, ``n`` cases; of the average, which weighs data sets alike, there is no ``k``, and ``n`` lists them.
+    ``scope`` tells how much of a superlative was run, ``runs`` what the claim rests on."""
 
     verdict: str
     why: str = ""
@@ -43,7 +45,6 @@ class Verdict:
     low: float | None = None
     high: float | None = None
     unit: str = ""
-    clear: bool | None = None
     k: str = ""
     n: int | str | None = None
     scope: str = ""
@@ -85,23 +86,19 @@ class Effect:
         """Whether the interval excludes zero on the other side."""
         return self.high is not None and self.high < 0
 
-    @property
-    def clear(self) -> bool | None:
-        """Whether the interval settles the matter; None without one."""
-        return None if self.low is None else self.supported or self.refuted
 
-
-def directional(effect: Effect, unfit: str = "", incomplete: str = "") -> tuple[str, str]:
+def directional(effect: Effect, unfit: str = "", incomplete: str = "", void: str = "") -> tuple[str, str]:
     """Verdict and reason of a direction, by an effect that is positive on the claimed side. ``unfit`` tells why it
-    cannot be the paper's, ``incomplete`` what of the claim was not run; both stand in the way of `reproduced`."""
-    if effect.value > 0:
-        full = effect.supported and not unfit and not incomplete
-        verdict = REPRODUCED if full else SAME
-        shown = f"the interval {'excludes' if effect.supported else 'does not exclude'} the contrary"
-    else:
-        verdict = DEVIATES if effect.refuted else NOT_SUPPORTED
-        shown = f"the interval {'excludes what is claimed' if effect.refuted else 'does not exclude the claim'}"
+    cannot be the paper's, ``incomplete`` what of the claim was not run: both stand in the way of `reproduced`. ``void``
+    tells why the comparison supports nothing, whatever its interval."""
     if effect.low is None:
-        shown = "one seed: no interval"
-    notes = [shown, unfit.partition(";")[0], incomplete]
-    return verdict, "; ".join(note for note in notes if note)
+        void = void or "one seed: no interval"
+    if void:
+        verdict, shown = OPEN, void
+    elif effect.supported:
+        verdict, shown = SAME if unfit or incomplete else REPRODUCED, "the interval excludes the contrary"
+    elif effect.refuted:
+        verdict, shown = DEVIATES, "the interval excludes what is claimed"
+    else:
+        verdict, shown = OPEN, "the interval holds both"
+    return verdict, "; ".join(note for note in (shown, unfit.partition(";")[0], incomplete) if note)

@@ -35,7 +35,10 @@ def ablations_sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding, those in found.items():
         parts += [
             (f"{decoding.capitalize()} decoding", _levels(results, decoding)),
-            (f"Changes against {base.label}, {decoding} decoding", _changes(results, base, those, decoding)),
+            (
+                f"Changes against {base.label}, {decoding} decoding",
+                _changes(base, those, decoding, tier_mark(settings)),
+            ),
             (f"Tests and power, {decoding} decoding", _power(results, base, those, decoding)),
         ]
     columns = [Column("acc", "Acc. (%)"), Column("aen", "AEN"), Column("aec", "AEC (USD)")]
@@ -56,13 +59,10 @@ def _levels(results: Results, decoding: str) -> Table:
     return Table(columns, rows, text, [*results.divergences(), *notes], f"tab:ablations_{decoding}")
 
 
-def _changes(results: Results, base: Method, found: Sequence[frame.Change], decoding: str) -> Table:
+def _changes(base: Method, found: Sequence[frame.Change], decoding: str, mark: str) -> Table:
     """Each ablation minus CDPR on the same cases."""
-    columns = [frame.METHOD, Column("cases", "N"), *frame.interval_columns(METRICS, "Δ "), frame.SEED_SD]
-    notes = [one.reading(METRICS) for one in found if isinstance(one.found, Comparison)]
-    notes.append(frame.PAIRED_INTERVALS)
-    text = f"Ablation minus {base.label} on the same cases, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table(columns, frame.change_rows(found, columns, METRICS), text, notes, f"tab:ablation_changes_{decoding}")
+    text = f"Ablation minus {base.label} on the same cases, {decoding} decoding ({mark})."
+    return frame.change_table(found, METRICS, text, f"tab:ablation_changes_{decoding}")
 
 
 def _power(results: Results, base: Method, found: Sequence[frame.Change], decoding: str) -> Table:

@@ -47,7 +47,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
         legend.set_axis_off()
         if handles:
             legend.legend(handles, labels, loc="center", ncols=4, fontsize=7, columnspacing=1.5)
-        said = f"{decoding} decoding; bars: 95% intervals over cases"
+        said = f"{decoding} decoding; bars: 95% intervals over seeds and cases"
         style.foot(figure, settings, [*notices(settings), style.missing_note(sorted(missing)),
                                       *style.folded(results.divergences()), said])  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ..job import Job
 from ..results import frame
 from ..results.curves import read_curves
-from ..results.methods import IN_DOMAIN, TRAINED, Method, comparator_methods, tier_mark
+from ..results.methods import IN_DOMAIN, OURS, TRAINED, Method, comparator_methods, tier_mark
 from ..results.results import Hole, Results, results_folder
 from ..results.table import Column, Sheet, Table
 from ..settings import Settings
@@ -20,8 +21,15 @@ METRICS = frame.IN_DOMAIN_METRICS
 def write_comparators(settings: Settings, job: Job) -> None:
     """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     results = Results(settings, results_folder(settings, job), comparator_methods(settings))
-    parts = [(f"{decoding.capitalize()} decoding", _levels(results, decoding)) for decoding in results.decodings]
-    Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, _long(results)).write(job.out)
+    ours, others = results.method(OURS), [m for m in results.methods if m.learned and m.name != OURS]
+    parts, found = [], {}
+    for decoding in results.decodings:
+        found[decoding] = frame.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)
+        text = f"Method minus {ours.label} on the same cases, {decoding} decoding ({tier_mark(settings)})."
+        changed = frame.change_table(found[decoding], METRICS, text, f"tab:comparator_changes_{decoding}")
+        parts += [(f"{decoding.capitalize()} decoding", _levels(results, decoding)),
+                  (f"Changes against {ours.label}, {decoding} decoding", changed)]  # fmt: skip
+    Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, _long(results, found)).write(job.out)
 
 
 def _levels(results: Results, decoding: str) -> Table:
@@ -35,10 +43,11 @@ def _levels(results: Results, decoding: str) -> Table:
     return Table(columns, rows, text, results.divergences(), f"tab:comparators_{decoding}")
 
 
-def _long(results: Results) -> Table:
-    """One line per decoding and method, in the units of the table."""
+def _long(results: Results, found: Mapping[str, Sequence[frame.Change]]) -> Table:
+    """One line per decoding and method, in its units; ``change_*`` (accuracy as a share) is against CDPR."""
     lines = []
-    for decoding in results.decodings:
+    for decoding, those in found.items():
+        changed = {one.first: one.numbers(METRICS) for one in those}
         for method in results.methods:
             cells = frame.line(results, method, IN_DOMAIN, decoding) | {"variant": method.name, "method": method.label}
             summary = results.summary(method, IN_DOMAIN, decoding)
@@ -46,9 +55,10 @@ def _long(results: Results) -> Table:
                 cells |= _cost(results, method)
                 for metric in METRICS:
                     cells |= frame.numbers(metric.name, summary.estimates[metric.name], metric.factor)
-            lines.append(cells | {"decoding": decoding})
-    names = ("decoding", "variant", "method", "status")
-    return frame.long_table(lines, names, [metric.name for metric in METRICS], ("minutes", "tokens"))
+            lines.append(cells | changed.get(method, {}) | {"decoding": decoding})
+    names, metrics = ("decoding", "variant", "method", "status"), [metric.name for metric in METRICS]
+    estimates = [*metrics, *(f"change_{metric}" for metric in metrics)]
+    return frame.long_table(lines, names, estimates, ("minutes", "tokens"))
 
 
 def _cost(results: Results, method: Method) -> dict[str, float]:

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary
-from ..evaluation.statistics import bootstrap_means, percentile_interval
+from ..evaluation.statistics import crossed_bootstrap, percentile_interval
 from ..job import Job
 from ..results import frame
 from ..results.methods import IN_DOMAIN, Method, dynamic_methods, tier_mark
 from ..results.results import Hole, Results, results_folder
 from ..results.table import Cell, Column, Row, Sheet, Table
-from ..seeding import derive_seed
 from ..settings import Settings
 
 STATIC, DYNAMIC = "static", "cdpr"
@@ -56,12 +55,13 @@ def reduction(
 ) -> Estimate | Hole:
     """By which share of the static cost the dynamic cost is lower; negative where it is higher.
 
-    A ratio of means over the same cases: both are resampled together, seeds averaged per case (percentile bootstrap).
+    A ratio of means: both are resampled together, over the same cases and the seeds of ``dynamic``.
     A hole where static diagnosis costs nothing.
     """
-    costs = np.stack([np.mean([e.metric("aec") for e in side], axis=0) for side in (static, dynamic)], axis=1)
-    draws = bootstrap_means(costs, resamples, derive_seed(seed, static[0].dataset))
-    whole, _ = costs.mean(axis=0)
+    before = np.mean([e.metric("aec") for e in static], axis=0)
+    costs = np.stack([np.stack([before, e.metric("aec")], axis=1) for e in dynamic])
+    draws = crossed_bootstrap(costs, resamples, seed, static[0].dataset)
+    whole = before.mean()
     if not (whole > 0 and (draws[:, 0] > 0).all()):
         return Hole("not defined: static diagnosis costs nothing")
     by_seed = tuple(float(1 - e.metric("aec").mean() / whole) for e in dynamic)
@@ -78,7 +78,7 @@ def _levels(results: Results, change: frame.Change, less: Estimate | Hole, decod
 
     rows = frame.method_rows(results, SHOWN, decoding, (STATIC, DYNAMIC), more)
     notes = [
-        "AEC reduction: 1 - AEC of CDPR / AEC of static diagnosis; interval: both resampled over the same cases.",
+        "AEC reduction: 1 - AEC of CDPR / AEC of static diagnosis; both are resampled together.",
         "Static diagnosis: the policy before reinforcement learning reads the whole record in one turn; its cost is "
         "that of every examination of the record, each billing group charged once. Best in bold.",
     ]
@@ -98,8 +98,7 @@ def _changes(results: Results, change: frame.Change, title: str, decoding: str) 
     """CDPR minus static diagnosis on the same cases. Holm's family: the tests of the seeds."""
     columns = [Column("cases", "N", align="l"), *frame.interval_columns(COMPARED, "Δ "),
                *frame.mcnemar_columns("only CDPR : only static right")]  # fmt: skip
-    notes = ["Intervals: paired bootstrap over cases, seeds averaged per case. McNemar: exact, each seed of CDPR "
-             "against the one run of static diagnosis."]  # fmt: skip
+    notes = [f"{frame.PAIRED_INTERVALS} McNemar: exact, each seed of CDPR against the one run of static diagnosis."]
     if isinstance(change.found, Comparison):
         notes.insert(0, change.reading(COMPARED))
     text = f"{title}: first minus second on the same cases, {decoding} decoding ({tier_mark(results.settings)})."

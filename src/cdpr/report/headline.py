@@ -16,9 +16,9 @@ PLACES = {IN_DOMAIN: "In-domain", AVERAGE: "Average of the data sets"}
 # What is asked about: metric, header, unit, and words for what the interval of a difference shows.
 ASKED: tuple[tuple[Metric, str, str, dict[str, str]], ...] = (
     (ACCURACY, "Accuracy (%)", " points",
-     {"better": "more accurate", "worse": "less accurate", "": "no difference in accuracy shown"}),
+     {"better": "more accurate", "worse": "less accurate", "": "accuracy is open"}),
     (AEC, "Cost per case (USD)", " USD",
-     {"better": "cheaper", "worse": "costlier", "": "no difference in cost shown"}),
+     {"better": "cheaper", "worse": "costlier", "": "cost is open"}),
     (UTILITY, "Utility", "", {}),
 )  # fmt: skip
 
@@ -49,16 +49,18 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
     return answers, Table(columns, rows)
 
 
-def short(at: Mapping[str, Estimate]) -> str:
-    """Yes, in part or no, judged by accuracy and cost: ``In part: cheaper, but less accurate``."""
-    verdicts = [favour(at[metric.name], metric) for metric, *_ in ASKED[:2]]
+def short(at: Comparison) -> str:
+    """Yes, in part, no or open, judged by accuracy and cost: ``In part: cheaper, but less accurate``."""
+    if at.void:
+        return f"Open: {at.void}"
+    verdicts = [favour(at, metric) for metric, *_ in ASKED[:2]]
     both = [words[verdict] for verdict, (*_, words) in zip(verdicts, ASKED, strict=False)]
     if verdicts == ["better", "better"]:
         return f"Yes: {both[0]} and {both[1]}"
     if "better" in verdicts:
         good, other = both if verdicts[0] == "better" else reversed(both)
         return f"In part: {good}, {'but ' if 'worse' in verdicts else ''}{other}"
-    return f"{'No' if 'worse' in verdicts else 'Not shown'}: {both[0]}, {both[1]}"
+    return f"{'No' if 'worse' in verdicts else 'Open'}: {both[0]}, {both[1]}"
 
 
 def sentence(at: Mapping[str, Estimate]) -> str:
@@ -95,7 +97,7 @@ def _change(results: Results, ours: Method, rival: Method, at: Comparison | Hole
         of = at.differences[metric.name]
         by_seed = ", ".join(number(value * metric.factor, metric.decimals, True) for value in of.by_seed)
         spread = f"by seed {by_seed}" if len(of.by_seed) > 1 else ""
-        cells[metric.name] = Cell(None, favour(of, metric), metric.cell(of, signed=True).text, at.runs, spread)
+        cells[metric.name] = Cell(None, favour(at, metric), metric.cell(of, signed=True).text, at.runs, spread)
     return Row({"method": _name(results, label, len(of.by_seed), *ours.runs, *rival.runs), **cells})
 
 
@@ -111,4 +113,4 @@ def _answer(results: Results, place: str, ours: Method, rival: Method, at: Compa
         return Answer(place, question, "Not known", f"{at.reason}.")
     broken = "; ".join(results.diverged(*ours.runs, *rival.runs))
     told = f" {broken}: evaluated with the weights before." if broken else ""
-    return Answer(place, question, short(at.differences), sentence(at.differences) + told)
+    return Answer(place, question, short(at), sentence(at.differences) + told)

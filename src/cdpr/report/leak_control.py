@@ -78,7 +78,7 @@ def _table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str
             cells = {} if isinstance(pair, Hole) else _cells(pair, results, method, dataset)
             rows.append(Row({"method": method.label, **cells}, pair.reason if isinstance(pair, Hole) else ""))
     notes.append(
-        "Both figures are over the cases in both (N). Intervals: paired bootstrap over cases, seeds averaged per case. "
+        f"Both figures are over the cases in both (N). {frame.PAIRED_INTERVALS} "
         "What is left in a controlled case keeps its price, so costs change only by what the agent does."
     )
     text = (f"Benchmarks and their leak-controlled variants, {decoding} decoding ({tier_mark(results.settings)}). "

@@ -112,7 +112,7 @@ def _paired(results: Results, first: Method, second: Method, decoding: str, titl
 
 
 def _intervals(results: Results, decoding: str) -> Table:
-    """What stands behind each figure: counts, 95% intervals over cases, deviation between seeds."""
+    """What stands behind each figure: counts, 95% intervals over seeds and cases, deviation between seeds."""
     columns = [
         frame.METHOD, frame.DATA_SET, Column("k", "k / N"),
         Column("accuracy", "Acc. [95%]"), Column("accuracy_sd", "seed SD"), Column("aen", "AEN [95%]"),
@@ -140,9 +140,8 @@ def _intervals(results: Results, decoding: str) -> Table:
             }))  # fmt: skip
     notes = (
         "k / N: right diagnoses per seed / cases.",
-        "Intervals are over cases: Wilson for the accuracy of a single run, else the percentile bootstrap "
-        f"({results.settings.evaluation.bootstrap} resamples, seeds averaged per case). Seed SD, the deviation between "
-        "training seeds, is no part of them.",
+        f"Intervals: bootstrap over training seeds and cases ({results.settings.evaluation.bootstrap} resamples); of a "
+        "single run over cases alone, for its accuracy Wilson's. Seed SD: deviation between training seeds.",
         "available: issued requests that gave a new result; N_na: unavailable or unparsable requests; physical: items "
         "of the physical examination (free, not in AEN); median and p90: cost per case in USD.",
     )
@@ -185,9 +184,8 @@ def _caption(settings: Settings, decoding: str) -> str:
         "Acc.: correct diagnoses in %; AEN: examinations requested per case (items of the physical examination apart); "
         "AEC: cost per case in USD; "
         f"Utility: Acc. as a share - {weights.lambda_test:g} tests - {weights.lambda_cost:g} cost / {unit} USD - "
-        f"{weights.lambda_na:g} N_na, on average over data sets. Trained rows are means over the seeds "
-        f"{', '.join(map(str, settings.seeds))}. Best in bold and second underlined among the open-source and "
-        "reinforcement rows that were run."
+        f"{weights.lambda_na:g} N_na, on average over data sets. Trained rows are means over their training seeds. "
+        "Best in bold and second underlined among the open-source and reinforcement rows that were run."
     )
 
 

@@ -1,4 +1,4 @@
-"""One setting swept at a time: accuracy by value, what it does to cost, and how far seeds alone move both."""
+"""One setting swept at a time: accuracy by value, what it does to cost, and how many seeds stand behind each."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from pathlib import Path
 
 import numpy as np
 
-from ..evaluation.metrics import Estimate, Summary
+from ..evaluation.metrics import Comparison, Summary
 from ..files import write_text
 from ..job import Job
-from ..results.frame import Cells, line, long_table
-from ..results.methods import IN_DOMAIN, OURS, Method, trained
+from ..results.frame import ACCURACY, Cells, favour, line, long_table
+from ..results.methods import IN_DOMAIN, LEAST_SEEDS, OURS, Method, trained
 from ..results.results import Hole, Results, results_folder
 from ..results.table import Table, number, to_csv
-from ..settings import Settings, Sweep, job_of, seeds_of, sweeps, value_at
+from ..settings import Settings, Sweep, job_of, sweeps, value_at
 from . import style
 
 # Label of a metric's axis. Below the accuracy stands the cost; for a weight of the utility, what it puts a price on.
 LABELS = {"accuracy": "accuracy (%)", "aec": "AEC (USD)", "aen": "AEN", "n_na": r"$N_{\mathrm{na}}$"}
 _PRICES = {"utility.lambda_test": "aen", "utility.lambda_na": "n_na"}
 _NUMBERS = ("accuracy", "low", "high", "aen", "aec", "n_na", "utility", "difference", "difference_low",
-            "difference_high", "seed_low", "seed_high")  # fmt: skip
-_LIGHT = "#dcdcdc"
+            "difference_high")  # fmt: skip
 COLUMNS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """One value of a sweep. ``method`` holds the runs of the seeds that all points share, ``found`` what they did
-    in-domain with the main decoding."""
+    """One value of a sweep. ``method`` holds its runs, one per seed, ``found`` what they did in-domain with the main
+    decoding."""
 
     value: object
     method: Method
@@ -50,14 +49,11 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A sweep with its points in order. ``default_seeds`` is the default trained with all its seeds: the range of
-    their means is what a difference must exceed to be more than noise between trainings."""
+    """A sweep with its points in order."""
 
     name: str
     sweep: Sweep
-    seeds: tuple[int, ...]
     points: tuple[Point, ...]
-    default_seeds: Summary | Hole
 
     @property
     def measured(self) -> list[Point]:
@@ -70,38 +66,34 @@ class Panel:
         highest = max((point.accuracy or 0.0 for point in self.measured), default=0.0)
         return [point for point in self.measured if point.accuracy == highest]
 
-    def spread(self, metric: str) -> tuple[float, float] | None:
-        """Lowest and highest mean of a metric among the default's seeds; None for fewer than two seeds."""
-        if isinstance(self.default_seeds, Hole) or len(self.default_seeds.runs) < 2:
-            return None
-        means = self.default_seeds.estimates[metric].by_seed
-        return min(means), max(means)
+    @property
+    def default(self) -> Point:
+        """The point that the configuration has."""
+        return next(point for point in self.points if point.default)
+
+    @property
+    def fewest(self) -> str:
+        """Why no peak is told: which point has too few seeds; empty where all have enough."""
+        few = [p for p in self.measured if len(p.method.runs) < LEAST_SEEDS[p.default]]
+        return f"open: too few seeds at {', '.join(point.shown for point in few)}" if few else ""
 
 
-def read_panels(settings: Settings, folder: Path, where: str) -> tuple[Results, list[Panel]]:
-    """The sweeps of a figure, measured in-domain with the main decoding; a missing point holds a Hole. Raises as
-    :class:`Results` does."""
-    planned = []
-    for name, variants in sweeps(settings, where).items():
+def read_panels(settings: Settings, folder: Path, where: str, every: bool = False) -> tuple[Results, list[Panel]]:
+    """The sweeps of a figure, measured in-domain with the main decoding, the chosen points or ``every`` one; a missing
+    point holds a Hole. Raises as :class:`Results` does."""
+    planned = sweeps(settings, where, every)
+    methods = {
+        v: replace(trained(settings, job_of(settings, v)), name=v) for at in planned.values() for v in at.values()
+    }
+    results = Results(settings, folder, list(methods.values()))
+    panels = []
+    for name, variants in planned.items():
         sweep = settings.experiments.sweeps[name]
         own = value_at(settings, sweep.setting)
-        seeds = tuple(s for s in settings.seeds if all(s in seeds_of(settings, v) for v in variants.values()))
-        points = {
-            value: replace(trained(settings, v), runs=tuple(f"{job_of(settings, v)}-seed{seed}" for seed in seeds))
-            for value, v in variants.items()
-        }
-        # The default point with every seed that its job is trained with.
-        planned.append((name, sweep, own, seeds, points, trained(settings, job_of(settings, variants[own]))))
-    results = Results(settings, folder, [m for *_, points, repeated in planned for m in (*points.values(), repeated)])
-
-    def found(method: Method) -> Summary | Hole:
-        return results.summary(method, IN_DOMAIN, settings.evaluation.decodings[0])
-
-    panels = [
-        Panel(name, sweep, seeds, tuple(Point(value, method, value == own, found(method)) for value, method in
-                                        points.items()), found(repeated))
-        for name, sweep, own, seeds, points, repeated in planned
-    ]  # fmt: skip
+        points = [Point(value, methods[variant], value == own,
+                        results.summary(methods[variant], IN_DOMAIN, results.decodings[0]))
+                  for value, variant in variants.items()]  # fmt: skip
+        panels.append(Panel(name, sweep, tuple(points)))
     return results, panels
 
 
@@ -110,19 +102,24 @@ def plot_sensitivity(settings: Settings, job: Job) -> None:
     draw_sweeps(settings, job, "sensitivity")
 
 
+def plot_sensitivity_all(settings: Settings, job: Job) -> None:
+    """The same with every point of the experiments. See :func:`draw_sweeps`."""
+    draw_sweeps(settings, job, "sensitivity", every=True)
+
+
 def plot_further_sensitivity(settings: Settings, job: Job) -> None:
-    """A panel for each setting that the paper leaves open. See :func:`draw_sweeps`."""
-    draw_sweeps(settings, job, "further_sensitivity")
+    """A panel for each setting that the paper leaves open, with every point. See :func:`draw_sweeps`."""
+    draw_sweeps(settings, job, "further_sensitivity", every=True)
 
 
-def draw_sweeps(settings: Settings, job: Job, where: str) -> None:
+def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -> None:
     """A panel per sweep, and its numbers as CSV.
 
-    Accuracy (%) by value with 95% intervals over cases, values evenly spaced; below it the cost (or what the swept
-    weight puts a price on). The default is marked and so is the measured best, wherever it is. Only seeds that all
-    points of a sweep share are compared. Raises as :func:`read_panels`.
+    Accuracy (%) by value with 95% intervals over seeds and cases, values evenly spaced, below each its number of
+    seeds; below it the cost (or what the swept weight puts a price on). The default is marked, and a peak where one
+    is shown. Raises as :func:`read_panels`.
     """
-    results, panels = read_panels(settings, results_folder(settings, job), where)
+    results, panels = read_panels(settings, results_folder(settings, job), where, every)
     rows = max(1, -(-len(panels) // COLUMNS))
     with style.drawing(7.2, 0.75 + 2.3 * rows, job.out) as figure:
         grid = figure.subplots(2 * rows, COLUMNS, height_ratios=[2.1, 1.0] * rows, squeeze=False)
@@ -141,8 +138,7 @@ def draw_sweeps(settings: Settings, job: Job, where: str) -> None:
 
 def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
     """One line per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases and
-    seeds; ``seed_low`` and ``seed_high`` (on the default's line) are the range of the default's seeds. ``status``
-    names the runs behind these figures that diverged."""
+    seeds. ``status`` names the runs behind these figures that diverged."""
     names = ("tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n", *_NUMBERS)
     return long_table([_line(results, panel, point) for panel in panels for point in panel.points], (*names, "status"))
 
@@ -152,48 +148,45 @@ def _line(results: Results, panel: Panel, point: Point) -> Cells:
         "sweep": panel.name, "symbol": panel.sweep.symbol, "value": point.shown, "variant": point.method.name,
         "default": "yes" if point.default else "no",
     }  # fmt: skip
-    spread = panel.spread("accuracy") if point.default else None
-    cells |= dict(zip(("seed_low", "seed_high"), spread, strict=True)) if spread else {}
     if isinstance(point.found, Hole):
         return cells
-    cells |= {"low": cells["accuracy_low"], "high": cells["accuracy_high"],
-              "status": results.status(_behind(panel, point))}  # fmt: skip
-    default = next(p for p in panel.points if p.default)
-    difference = None if point.default else difference_of(results, point, default)
-    if difference is not None:
+    cells |= {"low": cells["accuracy_low"], "high": cells["accuracy_high"]}
+    found = None if point.default else compare(results, point, panel.default)
+    if found is not None:
+        difference = found.differences["accuracy"]
         cells |= {"difference": difference.mean, "difference_low": difference.low, "difference_high": difference.high}
     return cells
 
 
-def _behind(panel: Panel, point: Point) -> Method:
-    """The point with all runs behind its figures: of the default also those that its range is of."""
-    repeated = panel.default_seeds.runs if point.default and panel.spread("accuracy") else ()
-    return replace(point.method, runs=tuple(dict.fromkeys((*point.method.runs, *repeated))))
-
-
-def difference_of(results: Results, first: Point, second: Point) -> Estimate | None:
-    """Accuracy of the first point minus the second's, paired by case and seed; None where one is missing."""
+def compare(results: Results, first: Point, second: Point) -> Comparison | None:
+    """First point minus the second, paired by case and by the seeds that both have; None where one is missing."""
     found = results.compare(first.method, second.method, IN_DOMAIN, results.decodings[0])
-    return None if isinstance(found, Hole) else found.differences["accuracy"]
+    return None if isinstance(found, Hole) else found
 
 
-def verdict(results: Results, panel: Panel) -> str:
-    """Two lines: the measured best value, and how far it is above the default (of the default itself: above the next
-    that is not as good); what is not measured is no part of it."""
+def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
+    """Two lines, the highest value and how far it is above the default (of the default itself: above the next that is
+    not as good), and whether that shows a peak; what is not measured is no part of it."""
     best, measured = panel.best, panel.measured
+    if len(panel.points) == 1:
+        return f"not run in the {results.settings.tier}:\nsnakemake sensitivity_all", False
     if len(measured) < 2:
-        return f"only {measured[0].shown} measured: {_percent(measured[0])}\n" if measured else "nothing measured\n"
+        only = f"only {measured[0].shown} measured: {_percent(measured[0])}\n" if measured else "nothing measured\n"
+        return only, False
     first = next((point for point in best if point.default), best[0])
     of = "" if len(measured) == len(panel.points) else f" of {len(measured)} measured:"
-    text = f"best{of} {' and '.join(point.shown for point in best)}, {_percent(first)}"
-    default = next(point for point in panel.points if point.default)
+    text = f"highest{of} {' and '.join(point.shown for point in best)}, {_percent(first)}"
     others = [point for point in measured if point not in best] or [point for point in measured if point is not first]
-    other = max(others, key=lambda point: point.accuracy or 0.0) if first is default else default
-    difference = difference_of(results, first, other)
-    if difference is None:
-        return f"{text}\ndefault {default.shown}: missing"
-    mean, low, high = (number(100 * at, 1, signed=True) for at in (difference.mean, difference.low, difference.high))
-    return f"{text}\nover {'default' if other.default else 'next best'} {other.shown}: {mean} [{low}, {high}]"
+    other = max(others, key=lambda point: point.accuracy or 0.0) if first is panel.default else panel.default
+    found = compare(results, first, other)
+    if found is None:
+        return f"{text}\ndefault {panel.default.shown}: missing", False
+    if panel.fewest:
+        return f"{text}\n{panel.fewest}", False
+    clear = favour(found, ACCURACY) == "better"
+    over = f"over {'default' if other.default else 'next'} {other.shown}: "
+    over += ACCURACY.cell(found.differences["accuracy"], signed=True).text or ""
+    return f"{text}\n{over}{'' if clear else ', open'}", clear
 
 
 def _percent(point: Point) -> str:
@@ -203,7 +196,8 @@ def _percent(point: Point) -> str:
 def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: Panel) -> None:
     _draw_metric(above, panel, "accuracy", 100.0, style.look_of(results.settings, OURS).colour)
     _draw_metric(below, panel, below_of(panel), 1.0, style.GREY)
-    if len(panel.measured) > 1:
+    words, peak = verdict(results, panel)
+    if peak:
         best = [(place, 100 * point.accuracy) for place, point in enumerate(panel.points) if point in panel.best]
         above.plot(*zip(*best, strict=True), linestyle="", marker="o", markersize=10, markerfacecolor="none",
                    markeredgecolor=style.VERMILION, markeredgewidth=1.2, zorder=4)  # fmt: skip
@@ -212,15 +206,14 @@ def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: P
         axes.set_xticks(range(len(panel.points)))
         axes.grid(False, axis="x")
     above.tick_params(labelbottom=False)
-    below.set_xticklabels([point.shown for point in panel.points])
+    below.set_xticklabels([f"{point.shown}\n×{len(point.method.runs)}" for point in panel.points])
     for label, point in zip(below.get_xticklabels(), panel.points, strict=True):
         label.set_fontweight("bold" if point.default else "normal")
     below.set_xlabel(_as_formula(panel.sweep.symbol), labelpad=1)
     above.set_title(panel.sweep.label, loc="left", fontsize=8, fontweight="bold", pad=20)
-    words = above.text(0.0, 1.03, verdict(results, panel), transform=above.transAxes, fontsize=6.5, va="bottom",
-                       linespacing=1.15)  # fmt: skip
+    text = above.text(0.0, 1.03, words, transform=above.transAxes, fontsize=6.5, va="bottom", linespacing=1.15)
     # The layout keeps room above a panel for its title; words wider than the panel must not make it narrower.
-    words.set_in_layout(False)
+    text.set_in_layout(False)
 
 
 def _as_formula(symbol: str) -> str:
@@ -235,12 +228,6 @@ def below_of(panel: Panel) -> str:
 
 
 def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
-    spread = panel.spread(metric)
-    if spread:
-        low, high = (factor * value for value in spread)
-        axes.axhspan(low, high, color=_LIGHT, linewidth=0, zorder=0.5)
-        # A band of no height is still there to be seen.
-        axes.plot([0, 1], [low, low], color=_LIGHT, linewidth=1, zorder=0.5, transform=axes.get_yaxis_transform())
     table = np.full((3, len(panel.points)), np.nan)
     for place, point in enumerate(panel.points):
         if isinstance(point.found, Hole):
@@ -285,7 +272,6 @@ def _share_scales(pairs: Sequence[tuple[style.Axes, style.Axes]], panels: Sequen
 
 def _legend(settings: Settings, panels: Sequence[Panel]) -> list:
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
     colour = style.look_of(settings, OURS).colour
     ring = {"markersize": 8, "markerfacecolor": "none", "markeredgecolor": style.VERMILION}
@@ -293,10 +279,8 @@ def _legend(settings: Settings, panels: Sequence[Panel]) -> list:
         Line2D([], [], color=colour, linewidth=1.2, marker="o", markersize=4.5, markerfacecolor="white",
                label="CDPR, one setting changed"),
         Line2D([], [], color=colour, linestyle="", marker="D", markersize=5, label="default"),
-        Line2D([], [], linestyle="", marker="o", **ring, label="best measured"),
+        Line2D([], [], linestyle="", marker="o", **ring, label="peak, where one is shown"),
     ]  # fmt: skip
-    if any(panel.spread("accuracy") for panel in panels):
-        handles.append(Patch(color=_LIGHT, label="seeds of the default"))
     if any(len(panel.measured) < len(panel.points) for panel in panels):
         handles.append(Line2D([], [], color=style.BLACK, linestyle="", marker="x", markersize=4, label="missing"))
     return handles
@@ -307,19 +291,11 @@ def _notes(results: Results, panels: Sequence[Panel]) -> list[str]:
     found = [point for panel in panels for point in panel.points]
     lost = [point.method.name for point in found if isinstance(point.found, Hole)]
     cases = max((point.found.cases for point in found if isinstance(point.found, Summary)), default=0)
-    seeds = sorted({panel.seeds for panel in panels})
-    shown = " or ".join(", ".join(map(str, chosen)) for chosen in seeds)
-    repeated = [panel.default_seeds for panel in panels]
-    counts = {len(at.runs) for at in repeated if isinstance(at, Summary)}
-    band = "the default's seeds are missing" if any(isinstance(at, Hole) for at in repeated) else "no band: one seed"
-    if max(counts, default=1) > 1:
-        band = f"grey: lowest to highest of the default's {max(counts)} seeds"
-    behind = [_behind(panel, point) for panel in panels for point in panel.measured]
-    broken = dict.fromkeys(end for method in behind for end in results.diverged(*method.runs))
+    broken = dict.fromkeys(end for panel in panels for p in panel.measured for end in results.diverged(*p.method.runs))
     return [
         style.missing_note(lost),
         *style.folded([f"{'; '.join(broken)}: evaluated with the weights before"] if broken else []),
         f"{settings.evaluation.decodings[0]} decoding, {f'{cases} ' if cases else ''}in-domain test cases; "
-        "bars and brackets: 95% intervals over cases; values evenly spaced",
-        f"points: seed{'s' if ',' in shown else ''} {shown}; {band}",
+        "bars and brackets: 95% intervals over seeds and cases; values evenly spaced",
+        "below a value: × number of training seeds",
     ]

@@ -49,8 +49,8 @@ METHOD, DATA_SET = Column("method", "Method", align="l"), Column("dataset", "Dat
 COUNTS = (Column("seeds", "Seeds"), Column("k", "k / N"))
 SEED_SD = Column("seed_sd", "seed SD of Δ Acc.")
 PAIRED_INTERVALS = (
-    "Intervals: paired bootstrap over cases, seeds averaged per case; they hold for the seeds that were trained and do "
-    "not cover training again."
+    "Intervals: bootstrap over training seeds and cases, both paired; they cover other cases and training again. Of "
+    "one seed there is an interval over cases alone, and nothing is called clear."
 )
 
 
@@ -147,15 +147,18 @@ class Change:
         }
 
     def reading(self, metrics: Sequence[Metric]) -> str:
-        """The differences in words: what their intervals tell, whichever way they fall."""
+        """The differences in words: what their intervals tell, whichever way they fall, or why they tell nothing."""
+        against = f"{self.first.label} against {self.second.label}"
+        if self.found.void:
+            return f"{against}: open; {self.found.void}."
         verdicts: dict[str, list[str]] = {"better": [], "worse": [], "": []}
         for metric in metrics:
             shown = metric.header.partition(" (")[0].rstrip(".")
-            verdicts[favour(self.found.differences[metric.name], metric)].append(shown)
-        heads = {"better": "better on", "worse": "worse on", "": "no difference shown on"}
+            verdicts[favour(self.found, metric)].append(shown)
+        heads = {"better": "better on", "worse": "worse on", "": "open on"}
         parts = [f"{heads[how]} {', '.join(names)}" for how, names in verdicts.items() if names]
         settled = verdicts["better"] or verdicts["worse"]
-        return f"{self.first.label} against {self.second.label}{' is' if settled else ':'} {'; '.join(parts)}."
+        return f"{against}{' is' if settled else ':'} {'; '.join(parts)}."
 
     @property
     def discordant_share(self) -> float:
@@ -187,6 +190,13 @@ def change_rows(
     return rows
 
 
+def change_table(changes: Sequence[Change], metrics: Sequence[Metric], text: str, label: str) -> Table:
+    """Each method minus another on the same cases, and what the differences tell."""
+    columns = [METHOD, Column("cases", "N"), *interval_columns(metrics, "Δ "), SEED_SD]
+    notes = [one.reading(metrics) for one in changes if isinstance(one.found, Comparison)]
+    return Table(columns, change_rows(changes, columns, metrics), text, [*notes, PAIRED_INTERVALS], label)
+
+
 def discordant(comparison: Comparison) -> str:
     """By seed, how many cases only the first and only the second got right: ``12:7, 9:8``."""
     return ", ".join(f"{test.only_first}:{test.only_second}" for test in comparison.mcnemar)
@@ -197,9 +207,10 @@ def mcnemar_columns(discordant: str) -> list[Column]:
     return [Column("discordant", discordant), Column("p", "McNemar p by seed"), Column("p_holm", "after Holm")]
 
 
-def favour(difference: Estimate, metric: Metric) -> str:
-    """What the interval of a difference shows: ``better``, ``worse``, or nothing where it holds zero."""
-    if difference.low <= 0 <= difference.high:
+def favour(comparison: Comparison, metric: Metric) -> str:
+    """What a comparison shows: ``better``, ``worse``, or nothing where it is void or its interval holds zero."""
+    difference = comparison.differences[metric.name]
+    if comparison.void or difference.low <= 0 <= difference.high:
         return ""
     return "better" if (difference.low > 0) == metric.higher_is_better else "worse"
 
@@ -256,8 +267,8 @@ def in_domain_caption(settings: Settings, decoding: str) -> str:
     """What a reader must know before comparing figures of in-domain cases."""
     return (
         f"In-domain test cases, {decoding} decoding ({tier_mark(settings)}; cost_unit_usd = "
-        f"{settings.utility.cost_unit_usd:g}). Trained rows are means over the seeds "
-        f"{', '.join(map(str, settings.seeds))}; intervals are over cases."
+        f"{settings.utility.cost_unit_usd:g}). Trained rows are means over their training seeds; intervals are over "
+        "seeds and cases."
     )
 
 

@@ -26,6 +26,8 @@ GROUPS = {
 }
 CLOSED, OPEN, AGENTS, TRAINED, REFERENCE = GROUPS.values()
 OURS = "cdpr"
+# With fewer seeds of a sweep's default (True), or of another point (False), no peak is told.
+LEAST_SEEDS = {True: 3, False: 2}
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from statistics import fmean
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
+from ..evaluation.statistics import wilson_interval
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import benchmark_of
 from .curves import diverged_at
-from .methods import AVERAGE, AVERAGED, DATASETS, Method, synthetic
+from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, synthetic
 from .provenance import check_prices, check_provenance, check_training
 from .table import Runs
 
+# Fewer examinations per case than this: the policy has stopped ordering them.
+STOPPED = 0.1
 _SEED = re.compile(r".*-seed(\d+)")
 
 
@@ -98,7 +102,9 @@ class Results:
             if hole := next((part for part in parts if isinstance(part, Hole)), None):
                 return hole
             runs = tuple(run for part in parts for run in part.runs)
-            return Comparison(sum(part.cases for part in parts), average(parts), (), runs)
+            compared = [_cut(method, [run for run, _ in runs]) for method in (first, second)]
+            void = self.void(compared, place, decoding)
+            return Comparison(sum(part.cases for part in parts), average(parts), (), runs, void=void)
         sides = [self.evaluations(method, place, decoding) for method in (first, second)]
         for side in sides:
             if isinstance(side, Hole):
@@ -107,7 +113,25 @@ class Results:
         if not pairs:
             return Hole(f"not compared: {first.label} and {second.label} share no seed")
         plan = self.settings.evaluation
-        return compare(*zip(*pairs, strict=True), plan.bootstrap, plan.seed)
+        found = compare(*zip(*pairs, strict=True), plan.bootstrap, plan.seed)
+        compared = [_cut(method, [run for run, _ in found.runs]) for method in (first, second)]
+        return replace(found, void=self.void(compared, place, decoding))
+
+    def void(self, methods: Iterable[Method], place: str, decoding: str) -> str:
+        """Why a comparison of these methods, all measured, supports nothing, whatever its intervals: one was trained
+        with a single seed, one has stopped ordering examinations, or none is above chance. Empty where it may."""
+        datasets = AVERAGED if place == AVERAGE else (place,)
+        above = []
+        for method in methods:
+            at = self.estimates(method, place, decoding)
+            if method.group == TRAINED and len(method.runs) == 1:
+                return f"{method.label} was trained with one seed"
+            if method.group == TRAINED and at["aen"].mean < STOPPED:
+                return f"{method.label} has stopped ordering examinations (AEN {at['aen'].mean:.2f})"
+            parts = [self.summary(method, dataset, decoding) for dataset in datasets]
+            chance, cases = fmean(part.chance for part in parts), sum(part.cases for part in parts)
+            above.append(wilson_interval(round(at["accuracy"].mean * cases), cases)[0] > chance)
+        return "" if any(above) else f"none is above chance ({100 * chance:.0f}%, the most frequent diagnosis)"
 
     # What stands behind them
 
@@ -146,6 +170,11 @@ def results_folder(settings: Settings, job: Job) -> Path:
 def seeds_of_runs(runs: Iterable[str]) -> list[int]:
     """Training seeds of runs such as ``cdpr-seed0``; empty for what is not trained with seeds."""
     return [int(match[1]) for run in runs if (match := _SEED.fullmatch(run))]
+
+
+def _cut(method: Method, runs: Sequence[str]) -> Method:
+    """The method with those of its runs that are among these."""
+    return replace(method, runs=tuple(run for run in method.runs if run in runs))
 
 
 def _paired(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> list[tuple[Evaluation, Evaluation]]:

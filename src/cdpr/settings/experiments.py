@@ -36,7 +36,10 @@ class Sweep(Section):
 class Experiments(Section):
     variants: dict[str, Variant] = key({}, "Variants by name.")
     sweeps: dict[str, Sweep] = key({}, "Sweeps of one setting by name.")
-    points: int | None = key(None, "Most points of a sweep beside the configuration's own; empty: all.", ge=0)
+    swept: list[str] | None = key(
+        None, "Sweeps that `reproduce_paper` trains; empty: all. `sensitivity_all` trains all."
+    )
+    points: int | None = key(None, "Most points of these beside the configuration's own; empty: all.", ge=0)
 
     @field_validator("variants", "sweeps")
     @classmethod

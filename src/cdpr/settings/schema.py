@@ -207,7 +207,9 @@ class Settings(Section):
 
     tier: Literal["demo", "small_gpu", "paper"] = key("demo")
     """Scale of the run; every figure and table is marked with it."""
-    seeds: list[int] = key([0, 1, 2], "Training seeds of the trained rows.", min_length=1)
+    seeds: list[int] = key(
+        [0, 1, 2, 3, 4], "Training seeds; a variant may train with the first few only.", min_length=1
+    )
     paths: Paths = Field(default_factory=Paths, description="Where results go.")
     data: Data = Field(default_factory=Data, description="Where cases and prices come from.")
     governance: Governance = Field(default_factory=Governance, description="What may leave the machine.")

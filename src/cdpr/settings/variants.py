@@ -26,7 +26,7 @@ def variants(settings: Settings) -> dict[str, Variant]:
     """All variants by name: those of the experiments file, then the points of its sweeps."""
     found = dict(settings.experiments.variants)
     for name, sweep in settings.experiments.sweeps.items():
-        for value in points(settings, sweep):
+        for value in _points(settings, sweep):
             point = Variant(label=f"{sweep.symbol} = {value}", change={sweep.setting: value}, seeds=sweep.seeds)
             found.setdefault(point_name(name, value), point)
     return found
@@ -37,11 +37,21 @@ def shown(settings: Settings, where: str) -> dict[str, str]:
     return {name: v.label for name, v in settings.experiments.variants.items() if where in v.feeds}
 
 
-def sweeps(settings: Settings, where: str) -> dict[str, dict[Value, str]]:
-    """Sweeps that feed a figure: of each point the variant that trains it."""
-    chosen = {name: sweep for name, sweep in settings.experiments.sweeps.items() if sweep.feeds == where}
-    return {name: {value: point_name(name, value) for value in points(settings, sweep)}
-            for name, sweep in chosen.items()}  # fmt: skip
+def sweeps(settings: Settings, where: str, every: bool = False) -> dict[str, dict[Value, str]]:
+    """Sweeps that feed a figure: of each point the variant that trains it. Those that `experiments.swept` and
+    `points` choose, the configuration's own always among them; or ``every`` point."""
+    found = {}
+    for name, sweep in settings.experiments.sweeps.items():
+        if sweep.feeds == where:
+            most = None if every else planned_points(settings, name)
+            found[name] = {value: point_name(name, value) for value in _points(settings, sweep, most)}
+    return found
+
+
+def planned_points(settings: Settings, sweep: str) -> int | None:
+    """How many points of a sweep are chosen beside the configuration's own; None: all."""
+    chosen = settings.experiments.swept
+    return settings.experiments.points if chosen is None or sweep in chosen else 0
 
 
 def seeds_of(settings: Settings, name: str) -> list[int]:
@@ -49,10 +59,10 @@ def seeds_of(settings: Settings, name: str) -> list[int]:
     return settings.seeds[: _variant(settings, name).seeds]
 
 
-def points(settings: Settings, sweep: Sweep) -> list[Value]:
-    """The values of a sweep in order, the configuration's own among them."""
+def _points(settings: Settings, sweep: Sweep, most: int | None = None) -> list[Value]:
+    """The values of a sweep in order: the configuration's own and the first ``most`` others."""
     own = value_at(settings, sweep.setting)
-    other = [value for value in sweep.values if value != own][: settings.experiments.points]
+    other = [value for value in sweep.values if value != own][:most]
     both = [own, *other]
     return sorted(both, key=float) if all(isinstance(v, (int, float)) for v in both) else both  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..results.methods import Method, ablation_methods, comparator_methods, dynamic_methods, leak_methods, main_methods
-from ..settings import Settings, project_folder, shown, sweeps
+from ..settings import Settings, job_of, project_folder, shown, sweeps
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
 from .stage import Evidence, Options
 
@@ -49,12 +49,13 @@ def curves(where: str) -> Callable[[Plan], Evidence]:
     return lambda plan: Evidence(training=tuple(plan.trained(*shown(plan.settings, where))))
 
 
-def swept(where: str) -> Callable[[Plan], Evidence]:
-    """The points of sweeps, in-domain, and all seeds of the default: they tell what is noise."""
+def swept(where: str, every: bool = False) -> Callable[[Plan], Evidence]:
+    """The points of sweeps, in-domain, each with all seeds that its job is trained with."""
 
     def found(plan: Plan) -> Evidence:
-        points = [name for of_one in sweeps(plan.settings, where).values() for name in of_one.values()]
-        return Evidence(tuple(plan.evaluations(plan.trained("cdpr", *points), [IN_DOMAIN])))
+        points = [name for of_one in sweeps(plan.settings, where, every).values() for name in of_one.values()]
+        jobs = dict.fromkeys(job_of(plan.settings, name) for name in points)
+        return Evidence(tuple(plan.evaluations(plan.trained(*jobs), [IN_DOMAIN])))
 
     return found
 

@@ -356,8 +356,10 @@ _ALL = (
     _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", evidence.main_runs),
     _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
             evidence.swept("sensitivity"), csv="the numbers"),
+    _figure("sensitivity_all", "Draw the same six panels with every point that the experiments list.",
+            evidence.swept("sensitivity", every=True), "sensitivity", csv="the numbers", on_page=False),
     _figure("further_sensitivity", "Draw sweeps of what the paper leaves open: n_s, lambdas, cost unit, ...",
-            evidence.swept("further_sensitivity"), "sensitivity", csv="the numbers"),
+            evidence.swept("further_sensitivity", every=True), "sensitivity", csv="the numbers", on_page=False),
     _figure("engines", "Draw the learning curves of verl beside the torch trainer's.", evidence.curves("engines"),
             csv="how they agree", on_page=False),
     _shown(
