@@ -28,7 +28,7 @@ class Paths(Section):
 class HospitalSettings(Section):
     seed: int = key(11, "Seed of the synthetic patients; the demo was tuned on those of seed 7.")
     mimic_patients: PositiveInt = key(7300, "Patients behind the MIMIC-format files; some have several admissions.")
-    textbook_cases: PositiveInt = key(6000, "Cases of the textbook that the tiny policy reads before it is trained.")
+    textbook_cases: PositiveInt = key(12000, "Cases of the textbook that the tiny policy reads before it is trained.")
     clinicalbench_cases: PositiveInt = key(600, paper="Datasets: 1,500 real cases")
     """Cases written in ClinicalBench format."""
     private_cases: PositiveInt = key(500, paper="Datasets: 952 inpatient cases")
@@ -97,9 +97,9 @@ class Policy(Section):
 
 
 class Clinician(Section):
-    premature: Share = key(0.35, "Share of the cases worked up by one who diagnoses at once or after one examination.")
-    at_once: Share = key(0.7, "Share of those that are diagnosed at once.")
-    defensive: Share = key(0.35, "Share worked up by one who orders what informs most, whatever its price.")
+    premature: Share = key(0.25, "Share of the cases worked up by one who diagnoses at once or after one examination.")
+    at_once: Share = key(0.6, "Share of those that are diagnosed at once.")
+    defensive: Share = key(0.3, "Share worked up by one who orders what informs most, whatever its price.")
     certainty: Share = key(0.95, "Posterior probability at which the defensive one stops.")
     confidence: Share = key(0.80, "Posterior probability at which the economical one stops, who has all other cases.")
     patience: PositiveInt = key(4, "Examinations after which either diagnoses, sure or not.")
@@ -109,7 +109,7 @@ class WarmStart(Section):
     cases: PositiveInt = key(6000)
     """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the
     others."""
-    textbook_cases: NonNegativeInt = key(6000)
+    textbook_cases: NonNegativeInt = key(12000)
     """Textbook cases read beside them, in the words of all hospitals: out of domain is another hospital, not another
     language."""
     static_share: Share = key(0.03)
@@ -117,11 +117,11 @@ class WarmStart(Section):
     knows."""
     readings: bool = key(True)
     """Whether the likeliest diagnosis is asked for at every state of a workup, not only at its end."""
-    epochs: PositiveInt = key(5, "Passes over the demonstrations.")
+    epochs: PositiveInt = key(2, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
-    batch_size: PositiveInt = key(24, "Demonstrations a step.")
+    batch_size: PositiveInt = key(16, "Demonstrations a step.")
     learning_rate: PositiveFloat = key(0.02, "Peak learning rate of the hidden matrices (Muon, cosine).")
-    adam_learning_rate: PositiveFloat = key(3e-3, "Peak learning rate of everything else (AdamW, cosine).")
+    adam_learning_rate: PositiveFloat = key(5e-3, "Peak learning rate of everything else (AdamW, cosine).")
     seed: int = key(0, "Seed of demonstrations and batches.")
     clinician: Clinician = Field(default_factory=Clinician, description="The demonstrators and their habits.")
 
