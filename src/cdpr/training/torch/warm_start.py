@@ -1,4 +1,4 @@
-"""Supervised start of the tiny policy: it learns grammar and habits of a wasteful clinician.
+"""Supervised start of the tiny policy: it learns the grammar, medicine, and the habits of clinicians.
 
 A policy with random weights never emits a parsable action, so reinforcement learning could not begin.
 The paper starts from an instruction-tuned model; this is the embedded counterpart.
