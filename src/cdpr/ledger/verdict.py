@@ -1,7 +1,7 @@
 """Verdicts, and the rules that all kinds of claims share.
 
-Printed figures are held against results only on the paper's cases, as many as it states, at tier `paper` and with its
-backbone. Elsewhere they are not run, and a direction is at most the same.
+Printed figures are held against results only on the paper's cases, as many as it states, at tier `paper`, with its
+backbone and a language model as judge. Elsewhere they are not run, and a direction is at most the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NOT_RUN, STATED, OTHERWISE = "not run", "as stated", "set otherwise"
 UNDECIDABLE = "undecidable"
 # What claims are counted by, in the order of telling; `as stated` and `set otherwise` are of the configuration.
 COUNTED = {
-    REPRODUCED: "on the data, at the scale and with the backbone of the paper: the printed figure in the interval, or "
+    REPRODUCED: "on the data, at the scale, with the backbone and the kind of judge of the paper: the printed figure in the interval, or "
                 "the claimed direction with an interval that excludes the contrary",
     SAME: "the estimate lies on the claimed side",
     NOT_SUPPORTED: "the estimate does not lie on the claimed side; the interval leaves it open",
