@@ -14,8 +14,8 @@ NOT_RUN, STATED, OTHERWISE = "not run", "as stated", "set otherwise"
 UNDECIDABLE = "undecidable"
 # What claims are counted by, in the order of telling; `as stated` and `set otherwise` are of the configuration.
 COUNTED = {
-    REPRODUCED: "on the data, at the scale, with the backbone and the kind of judge of the paper: the printed figure in the interval, or "
-                "the claimed direction with an interval that excludes the contrary",
+    REPRODUCED: "on the data, at the scale, with the backbone and a judge as in the paper: the printed figure in the "
+                "interval, or the claimed direction with an interval that excludes the contrary",
     SAME: "the estimate lies on the claimed side",
     NOT_SUPPORTED: "the estimate does not lie on the claimed side; the interval leaves it open",
     DEVIATES: "the interval excludes what is claimed or printed",

@@ -101,8 +101,8 @@ class Credit(Section):
     zeros). With `all`, beta is the size of the process part whatever share of the decisions is credited."""
     normalise: Literal["together", "apart"] = key("together", paper="Eq. group-relative advantage of G", decision="D1a")
     """Under `level: trajectory`: whether the score is normalised whole, or outcome and process part each within the
-    group before beta weighs them. `apart` divides either by its own deviation (`training.normalise`): where all outcomes
-    of a group are equal the advantages have the size of beta instead of 1, however small the differences."""
+    group before beta weighs them. `apart` divides either by its own deviation (`training.normalise`): where all
+    outcomes of a group are equal the advantages have the size of beta instead of 1, however small the differences."""
     continuation: Continuation = Field(default_factory=Continuation, description="How continuations are made.")
     cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
     disagreement: Disagreement = Field(default_factory=Disagreement, description="When suffixes differ materially.")
