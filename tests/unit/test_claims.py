@@ -69,6 +69,12 @@ def write_evaluation(folder: Path, run: str, right: int, tests: int, price: floa
         write_rows(folder / "evaluations" / run / f"{dataset}.jsonl", rows)
 
 
+@pytest.fixture(autouse=True)
+def model_judges(monkeypatch):
+    """As the paper's verdicts are: those of tables support no claim."""
+    monkeypatch.setattr("cdpr.ledger.evidence.TABLES_JUDGE", False)
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("results")
@@ -503,3 +509,15 @@ def test_page_holds_every_claim_and_the_same_bytes(results, tmp_path):
     heads = ("## What holds here", "## Headline claims", "## What no result could ever decide", "## Abstract")
     assert sorted(heads, key=page.index) == list(heads)
     assert len(forms[4].decode().splitlines()) == len(ledger["claims"]) + 1
+
+
+def test_while_tables_judge_nothing_is_reproduced_even_on_the_papers_cases(results, monkeypatch):
+    said = {"of": "cdpr", "than": "grpo", "metric": "aec", "on": "mimic_iv", "side": "below", "kind": "compare"}
+    slower = {"of": "cdpr", "than": "grpo", "side": "above", "kind": "training", "by": "seconds"}
+    printed = {"of": "cdpr", "metric": "accuracy", "on": "mimic_iv", "kind": "figure", "printed": ["53.07"]}
+    by_model = judged(PAPER, results, said, slower, printed)
+    monkeypatch.setattr("cdpr.ledger.evidence.TABLES_JUDGE", True)
+    by_tables = judged(PAPER, results, said, slower, printed)
+    assert [entry["verdict"] for entry in by_model] == ["reproduced"] * 3
+    assert [entry["verdict"] for entry in by_tables] == ["same direction", "same direction", "not run"]
+    assert all("tables of names judge" in entry["why"] for entry in by_tables)

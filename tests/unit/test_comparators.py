@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from statistics import pstdev
 
+import numpy as np
 import pytest
 import torch
 from toy import CBC, CT, RIGHT, WRONG, Script, ToyPolicy, exact_value, group, problem
@@ -176,6 +177,48 @@ def test_step_level_and_separate_normalisation_of_cdpr(case):
     for a, quarter, half in zip(plain, apart[0.25], apart[0.5], strict=True):
         for x, y, z in zip(a, quarter, half, strict=True):
             assert z[0] - x[0] == pytest.approx(2 * (y[0] - x[0]))  # beta scales the process part, and nothing else
+
+
+def sizes(credit, groups):
+    """Root mean squares of the parts that step-level credit adds: over the credited decisions, and over all."""
+    plain = decisions(Grpo, context(), groups)
+    scored = credited(Cdpr, context(credit={"level": "step", **credit}), groups)
+    added, is_credited = [], []
+    for without, found in zip(plain, scored, strict=True):
+        for x, y, rewards in zip(without, found.decisions, found.record.process, strict=True):
+            added += [b - a for a, b in zip(x, y, strict=True)]
+            is_credited += [r is not None for r in rewards]
+    parts = np.array(added)
+    return np.sqrt((parts[is_credited] ** 2).mean()), np.sqrt((parts**2).mean()), np.mean(is_credited)
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0])
+def test_step_level_credit_has_the_size_of_beta_in_the_unit_chosen(case, beta):
+    groups = [group(context().environment, ToyPolicy(), case, seed=s) for s in range(6)]
+    asked = {"beta": beta, "max_states": 1}
+    (raw, _, share), (over_credited, _, _), (_, over_all, _) = (
+        sizes(asked | {"step_scale": scale}, groups) for scale in ("none", "credited", "all")
+    )
+    assert share < 0.6 and raw < 0.5 * beta
+    assert over_credited == pytest.approx(beta) and over_all == pytest.approx(beta)
+
+
+def test_apart_gives_either_part_a_deviation_of_its_own(case):
+    """Where outcomes are equal the size is beta, and that of the whole score is 1; smaller prices change neither."""
+    groups = [group(context().environment, ToyPolicy(), case, seed=s) for s in range(12)]
+    for unit in (100.0, 10000.0):
+        found = {
+            rule: credited(Cdpr, context(credit={"normalise": rule, "beta": 0.25, "select_all": True},
+                                         utility={"cost_unit_usd": unit}), groups)
+            for rule in ("together", "apart")
+        }  # fmt: skip
+        deviation = {
+            rule: [np.std([steps[0] for steps in one.decisions], ddof=1) for one in scored if len({*one.outcome}) == 1]
+            for rule, scored in found.items()
+        }
+        assert len(deviation["apart"]) > 2
+        assert deviation["together"] == pytest.approx([1.0] * len(deviation["together"]), rel=1e-3)
+        assert deviation["apart"] == pytest.approx([0.25] * len(deviation["apart"]), rel=1e-3)
 
 
 def test_weighted_correctness_is_the_same_as_smaller_lambdas(case):

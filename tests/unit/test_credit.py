@@ -153,7 +153,7 @@ def test_a_state_whose_only_candidate_was_taken_earns_nothing(case):
 
 
 def test_selecting_nothing_is_grpo_to_the_bit(case):
-    settings, env = problem(credit={"threshold": float("inf"), "cache": {"scope": "off"}})
+    settings, env = problem(credit={"threshold": float("inf"), "select_disagreed": False})
     policy = ToyPolicy()
     groups = [group(env, policy, case, seed=s) for s in range(5)]
     context = Context(settings, env, policy, lambda: policy, lambda: policy, 0)

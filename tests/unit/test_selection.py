@@ -117,3 +117,38 @@ def test_workups_are_summarised_by_what_was_requested(case):
         {"accuracy": 0.5, "aen": 1.5, "aec": 7.77 / 2, "n_na": 1.0, "physical": 0.5, "utility": utility, "forced": 0.0,
          "turns": 3.5}
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("max_states", [None, 1])
+def test_without_cache_the_same_states_are_selected(case, max_states):
+    """Whether continuations are reused decides what an action is worth, not which states are looked at."""
+    for seed in range(3):
+        with_cache, without = (
+            scored(case, seed=seed, threshold=1.0, max_states=max_states, cache={"scope": scope})[1]
+            for scope in ("run", "off")
+        )
+        looked = [
+            [(s.evidence, s.visits, s.entropy, s.reason) for s in found.states] for found in (with_cache, without)
+        ]
+        assert looked[0] == looked[1] and any(reason == "disagreed" for *_, reason in looked[0])
+        assert without.cached == without.suffixes == 0 < with_cache.suffixes
+
+
+def test_trajectories_disagree_also_where_their_states_are_not_merged(case):
+    for seed in range(3):
+        merged, apart = (
+            {
+                visit
+                for state in scored(case, seed=seed, merge=merge, threshold=9.0)[1].states
+                if state.reason == "disagreed"
+                for visit in state.visits
+            }
+            for merge in ("ordered", "none")
+        )
+        assert merged == apart != set()
+
+
+def test_the_entropy_decides_alone_where_disagreement_does_not_select(case):
+    _, report = scored(case, threshold=1.0, select_disagreed=False)
+    assert {state.reason for state in report.states} == {"", "entropy"}
+    assert all(bool(state.reason) == (state.entropy >= 1.0) for state in report.states)

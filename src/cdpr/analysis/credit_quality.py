@@ -7,6 +7,7 @@ import gc
 import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def _rows(settings: Settings, found: Sequence[Replicate], workups: Workups) -> I
             "estimator": estimator,
             "sweep": key,
             "value": value,
-            "default": estimator == "cdpr" and value == getattr(settings.credit, key),
+            "default": estimator == "cdpr" and value == attrgetter(key)(settings.credit),
             **measures(np.array([estimate.values for estimate in estimates]), workups),
             "tokens_per_decision": tokens,
         }

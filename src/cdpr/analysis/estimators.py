@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -22,6 +23,7 @@ SWEEPS = {
     "horizon": (1, 2, 3, 5, 8),
     "candidates": (2, 3, 4, 6),
     "baseline": ("uniform", "policy_weighted", "leave_one_out"),
+    "cache.reuse_group": (False, True),
 }
 VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)
 
@@ -48,10 +50,18 @@ def sweeps(credit: Credit) -> dict[tuple[str, int | str], Credit]:
     """Settings by (key, value): one key at a time differs from ``credit``, whose own value is among those swept."""
     base = every_state(credit)
     return {
-        (key, value): base.model_copy(update={key: value})
+        (key, value): _changed(base, key, value)
         for key, values in SWEEPS.items()
-        for value in sorted({*values, getattr(base, key)})
+        for value in sorted({*values, attrgetter(key)(base)})
     }
+
+
+def _changed(credit: Credit, key: str, value: int | str) -> Credit:
+    """With another value of a key, which may lie in a section."""
+    section, _, last = key.rpartition(".")
+    if not section:
+        return credit.model_copy(update={key: value})
+    return credit.model_copy(update={section: getattr(credit, section).model_copy(update={last: value})})
 
 
 class Remembering:

@@ -17,7 +17,7 @@ from .pools import Entry, Pool, Pools
 from .report import CandidateValue, CreditReport, SampledAction, StateCredit
 from .rollouts import Continuation, Draws, Policy
 from .score import bounded
-from .selection import cache_disagreed, entropy_selected, select_states, worth_probing
+from .selection import disagreed_decisions, entropy_selected, select_states, worth_probing
 from .tree import Node, build_tree, paths
 from .uncertainty import ActionKey, action_of, entropy, frequencies, top_candidates
 
@@ -109,11 +109,8 @@ class GroupCredit:
     async def score(self) -> None:
         """Probe, select, evaluate, reward."""
         credit, nodes = self.credit, self.nodes
-        disagreed = {
-            key
-            for key, node in nodes.items()
-            if credit.cache.scope != "off" and cache_disagreed([(self.group[i], t) for i, t in node.visits], credit)
-        }
+        parted = disagreed_decisions(self.group, credit)
+        disagreed = {key for key, node in nodes.items() if not parted.isdisjoint(node.visits)}
         passed = paths(nodes, len(self.group))
         wanted = worth_probing(passed, disagreed, credit.max_states)
         await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in wanted))
@@ -215,16 +212,19 @@ class GroupCredit:
             self.report.process[i][t] = reward
 
     def _actor(self, key: tuple) -> Draws:
-        return self._stream("actor", self.process.policy, self.iteration, key)
+        """The probes: the same with and without cache, so that both select the same states; states that are not
+        merged either have probes of their own."""
+        own = (key,) if self.credit.cache.scope == "off" and self.credit.merge == "none" else ()
+        return self._stream(("actor", self.iteration, *own), self.process.policy)
 
     def _rollouts(self, key: tuple) -> Draws:
         if self.process.continuation_policy is self.process.policy and self.credit.cache.scope != "off":
             return self._actor(key)
-        return self._stream("continuation", self.process.continuation_policy, self.process.version, key)
+        own = (key,) if self.credit.cache.scope == "off" else ()
+        return self._stream(("continuation", self.process.version, *own), self.process.continuation_policy)
 
-    def _stream(self, name: str, policy: Policy, version: int | None, key: tuple) -> Draws:
-        """The draws of a policy: one set for the whole group, or with the cache off one for each use."""
-        stream = (name, version, key) if self.credit.cache.scope == "off" else (name, version)
+    def _stream(self, stream: tuple, policy: Policy) -> Draws:
+        """The draws of a policy under a name: one set for the whole group, or one for each use."""
         if stream not in self.draws:
             self.draws[stream] = Draws(self.environment, policy, self.process.seed, stream)
         return self.draws[stream]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -20,6 +21,15 @@ def weighted_rewards(process: ProcessRewards, credit: Credit) -> list[float]:
     """beta 1(s_t in S*) R_proc(s_t, a_t), the process part of equation "combined reward", per decision."""
     rewards = [credit.beta * (r or 0.0) for r in process]
     return [bounded(r, credit.clip) for r in rewards] if credit.clip_applies_to == "weighted" else rewards
+
+
+def step_scale(processes: Sequence[ProcessRewards], rule: str) -> float:
+    """What step-level process rewards of a batch are divided by (``credit.step_scale``): 1, or their root mean square
+    over the ``credited`` decisions or over ``all`` of them; 1 also where every reward is zero."""
+    rewards = [r for process in processes for r in process if r is not None or rule == "all"]
+    if rule == "none" or not any(rewards):
+        return 1.0
+    return math.sqrt(fmean((r or 0.0) ** 2 for r in rewards))
 
 
 def process_score(process: ProcessRewards, credit: Credit) -> float:

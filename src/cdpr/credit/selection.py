@@ -7,6 +7,7 @@ from itertools import combinations
 
 from ..environment.state import Trajectory
 from ..settings.credit import Credit, Disagreement
+from .tree import build_tree
 from .uncertainty import action_of
 
 
@@ -30,6 +31,19 @@ def cache_disagreed(visits: Sequence[tuple[Trajectory, int]], credit: Credit) ->
         one != other and materially_differ(here, there, credit.disagreement)
         for (one, here), (other, there) in combinations(taken, 2)
     )
+
+
+def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tuple[int, int]]:
+    """Decisions (trajectory, decision) of a group at cache-disagreed states; none without ``select_disagreed``.
+
+    Trajectories are aligned by what they know, also where their states are evaluated each for itself and nothing is
+    reused: what is selected does not depend on what is shared.
+    """
+    if not credit.select_disagreed:
+        return set()
+    nodes = build_tree(group, "ordered" if credit.merge == "none" else credit.merge).values()
+    aligned = [node.visits for node in nodes if cache_disagreed([(group[i], t) for i, t in node.visits], credit)]
+    return {visit for visits in aligned for visit in visits}
 
 
 def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[tuple]:

@@ -9,7 +9,7 @@ from ..cases import CaseRecord
 from ..seeding import derive_seed
 from .agent import Agent
 from .environment import DiagnosticEnvironment
-from .state import FinalDiagnosis, State, Trajectory
+from .state import FinalDiagnosis, Trajectory
 
 # Cases worked up at the same time: enough to fill batches, few enough to show progress.
 WAVE = 256
@@ -17,23 +17,14 @@ WAVE = 256
 
 async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int) -> Trajectory:
     """Work up a case from its presentation to a diagnosis."""
-    return await continue_episode(environment, agent, environment.initial(case), seed)
-
-
-async def continue_episode(
-    environment: DiagnosticEnvironment, agent: Agent, state: State, seed: int, horizon: int | None = None
-) -> Trajectory:
-    """Work on from a state; after ``horizon`` further decisions a diagnosis is forced."""
-    decisions = 0
+    state = environment.initial(case)
     while True:
-        forced = horizon is not None and decisions >= horizon
-        forced = forced or (not agent.unlimited_turns and environment.must_diagnose(state))
+        forced = not agent.unlimited_turns and environment.must_diagnose(state)
         turn = await agent.act(state, forced, derive_seed(seed, len(state.history)))
         step = await environment.respond(state, turn)
         if forced or isinstance(step.action, FinalDiagnosis):
             return environment.finish(state, step, forced)
         state = state.after(step)
-        decisions += 1
 
 
 async def run_episodes(

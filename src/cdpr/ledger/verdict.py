@@ -1,7 +1,7 @@
 """Verdicts, and the rules that all kinds of claims share.
 
-Printed figures are held against results only on the paper's cases, as many as it states, at tier `paper` and with its
-backbone. Elsewhere they are not run, and a direction is at most the same.
+Printed figures are held against results only on the paper's cases, as many as it states, at tier `paper`, with its
+backbone and a language model as judge. Elsewhere they are not run, and a direction is at most the same.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ MEASURED = (REPRODUCED, SAME, OPEN, DEVIATES)
 UNDECIDABLE = "undecidable"
 # What claims are counted by, in the order of telling; `as stated` and `set otherwise` are of the configuration.
 COUNTED = {
-    REPRODUCED: "on the data, at the scale and with the backbone of the paper: the printed figure in the interval, or "
-                "the claimed direction with an interval that excludes the contrary",
+    REPRODUCED: "on the data, at the scale, with the backbone and a judge as in the paper: the printed figure in the "
+                "interval, or the claimed direction with an interval that excludes the contrary",
     SAME: "the interval excludes the contrary",
     OPEN: "the interval holds both, whichever side the estimate lies on; or the comparison supports nothing: one "
           "seed, no side above chance, a policy that has stopped ordering",

@@ -89,11 +89,13 @@ def handles(settings: Settings, curves: Sequence[Curves]) -> list:
     return lines
 
 
-def curve_foot(figure: style.Figure, settings: Settings, curves: Sequence[Curves], more: str = "") -> None:
+def curve_foot(
+    figure: style.Figure, settings: Settings, curves: Sequence[Curves], more: str = "", band: bool = True
+) -> None:
     """Say below a figure what is missing, what diverged, what lines and bands are, and ``more``."""
     lost = [Path(name).parent.name for curve in curves for name in curve.missing]
     broken = [f"{run} at step {at}" for curve in curves for run, at in curve.diverged.items()]
     ends = f"diverged (x: last validation; line and band go on with the other seeds): {', '.join(broken)}"
-    said = "line: mean over seeds; band: lowest to highest seed"
+    said = "line: mean over seeds" + ("; band: lowest to highest seed" if band else "")
     lines = [style.missing_note(lost), *style.folded([ends] if broken else []), said, more]
     style.foot(figure, settings, lines)

@@ -34,8 +34,9 @@ class Cache(Section):
     """Fresh continuations added whenever a state with K or more is read again, so that an unlucky estimate does not
     stay; 0: the paper's rule."""
     per_state: PositiveInt = key(32, "Most continuations kept of one state.")
-    reuse_group: bool = key(True, paper="the suffixes of these trajectories form a pool of cached continuations")
-    """Whether the group's own suffixes are continuations too."""
+    reuse_group: bool = key(True, paper="the suffixes of these trajectories form a pool", decision="D4a")
+    """Whether the group's own suffixes are continuations too. They are the current policy's, and that of the trajectory
+    which is judged holds its own outcome; `false`: every continuation is drawn from the continuation policy."""
     long_suffixes: Literal["cut", "drop", "keep"] = key("cut", decision="D4")
     """A suffix longer than H is cut there and its diagnosis forced, as in any continuation; or not used (which favours
     early endings); or used whole."""
@@ -62,6 +63,8 @@ class Credit(Section):
     threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
     entropy_base: Literal["e", "2"] = key("e", "Base of the logarithm in the entropy.", decision="D6")
     select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
+    select_disagreed: bool = key(True, paper="Unified State Selection: the union of both sets", decision="D9")
+    """Whether cache-disagreed states are selected; otherwise the entropy decides alone."""
     max_states: int | None = key(
         None, paper="cache-disagreed states preferred when the budget is limited", decision="D9", gt=0
     )
@@ -92,9 +95,14 @@ class Credit(Section):
     )
     """`trajectory`: process rewards enter the trajectory score; `step`: each is added to the advantage of its own
     decision."""
+    step_scale: Literal["none", "credited", "all"] = key("none", paper="r_t = R_out + beta R_proc", decision="D1b")
+    """What R_proc is divided by under `level: step`, where it stands beside an outcome of unit deviation: nothing, or
+    its root mean square over the credited decisions or over all decisions of the batch (those without credit are
+    zeros). With `all`, beta is the size of the process part whatever share of the decisions is credited."""
     normalise: Literal["together", "apart"] = key("together", paper="Eq. group-relative advantage of G", decision="D1a")
-    """Whether the trajectory score is normalised whole, or outcome and process part each within the group before they
-    are added (beta then keeps its meaning in groups of equal outcomes)."""
+    """Under `level: trajectory`: whether the score is normalised whole, or outcome and process part each within the
+    group before beta weighs them. `apart` divides either by its own deviation (`training.normalise`): where all
+    outcomes of a group are equal the advantages have the size of beta instead of 1, however small the differences."""
     continuation: Continuation = Field(default_factory=Continuation, description="How continuations are made.")
     cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
     disagreement: Disagreement = Field(default_factory=Disagreement, description="When suffixes differ materially.")

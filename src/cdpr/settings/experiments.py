@@ -11,7 +11,9 @@ from .section import Section, key
 from .shipped import read_shipped
 
 FILE = "workflow/experiments.yaml"
-Shown = Literal["main_table", "learning_curves", "training_efficiency", "ablations", "comparators", "engines"]
+Shown = Literal[
+    "main_table", "learning_curves", "learning_path", "training_efficiency", "ablations", "comparators", "engines"
+]
 Value = bool | int | float | str | None
 
 

@@ -351,6 +351,8 @@ _ALL = (
             evidence.curves("training_efficiency")),
     _figure("learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration.",
             evidence.curves("learning_curves")),
+    _figure("learning_path", "Draw the way of each method through accuracy and cost, by iteration.",
+            evidence.curves("learning_path")),
     _figure("accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
             evidence.main_runs),
     _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", evidence.main_runs),

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ...credit.process_reward import GroupCredit, ProcessReward
 from ...credit.report import CreditRow, summarise
-from ...credit.score import ProcessRewards, process_score, trajectory_score, weighted_rewards
+from ...credit.score import ProcessRewards, process_score, step_scale, trajectory_score, weighted_rewards
 from ...environment.utility import outcome_reward
 from ...settings import Settings
 from ..algorithm import NORMALISATION, Algorithm, Context, Group, GroupAdvantages, equal_share, every_decision
@@ -19,6 +19,7 @@ from ..algorithm import NORMALISATION, Algorithm, Context, Group, GroupAdvantage
 class _Credited(GroupAdvantages):
     credit: GroupCredit
     outcome: list[float]
+    process: Sequence[ProcessRewards]
 
 
 class Cdpr(Algorithm):
@@ -38,7 +39,7 @@ class Cdpr(Algorithm):
         )
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
-        """One advantage per trajectory; with ``credit.level: step`` the process reward goes to its own decision."""
+        """One advantage per trajectory; with ``credit.level: step`` that of the outcome, until the batch is there."""
         if self.lag and iteration % self.lag == 0 and iteration != self.copied:
             self.context.snapshot()
             self.copied = iteration
@@ -46,8 +47,7 @@ class Cdpr(Algorithm):
         await found.score()
         process, outcome = found.report.process, [outcome_reward(trajectory) for trajectory in group]
         if self.credit.level == "step":
-            scores = outcome
-            decisions = self._step_level(every_decision(self.normalised(outcome), group), process)
+            scores, decisions = outcome, every_decision(self.normalised(outcome), group)
         elif self.credit.normalise == "apart" and self.credit.beta > 0:
             scores, advantages = self._apart(outcome, process)
             decisions = every_decision(advantages, group)
@@ -56,18 +56,19 @@ class Cdpr(Algorithm):
             decisions = every_decision(self.normalised(scores), group)
         correct = [trajectory.correct for trajectory in group]
         row = CreditRow(iteration + 1, group[0].case.note_id, correct, process, found.report.states)
-        return _Credited(decisions=decisions, scores=scores, record=row, credit=found, outcome=outcome)
+        return _Credited(decisions=decisions, scores=scores, record=row, credit=found, outcome=outcome,
+                         process=process)  # fmt: skip
 
-    def _step_level(self, decisions: list[list[float]], process: Sequence[ProcessRewards]) -> list[list[float]]:
-        """A_t = A(R_out) + beta R_proc(s_t, a_t)."""
-        return [
-            [a + w for a, w in zip(steps, weighted_rewards(rewards, self.credit), strict=True)]
-            for steps, rewards in zip(decisions, process, strict=True)
-        ]
+    def _add_step_level(self, batch: Sequence[_Credited]) -> None:
+        """A_t = A(R_out) + beta R_proc(s_t, a_t), R_proc in the unit of ``credit.step_scale``."""
+        scale = step_scale([rewards for group in batch for rewards in group.process], self.credit.step_scale)
+        for group in batch:
+            for steps, rewards in zip(group.decisions, group.process, strict=True):
+                steps[:] = [a + w / scale for a, w in zip(steps, weighted_rewards(rewards, self.credit), strict=True)]
 
     def _apart(self, outcome: list[float], process: Sequence[ProcessRewards]) -> tuple[list[float], list[float]]:
-        """A = A(R_out) + beta A(P), with P the process part before beta: beta keeps its meaning where all outcomes
-        of a group are equal. Returns scores and advantages."""
+        """A = A(R_out) + beta A(P), with P the process part before beta: where all outcomes of a group are equal, the
+        advantages have the size of beta. Returns scores and advantages."""
         beta = self.credit.beta
         part = [process_score(rewards, self.credit) / beta for rewards in process]
         scores = [r + beta * p for r, p in zip(outcome, part, strict=True)]
@@ -75,8 +76,11 @@ class Cdpr(Algorithm):
         return scores, [a + beta * p for a, p in pairs]
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Keep what was drawn in the rollout cache; only now, so that no group depends on which was ready first."""
+        """Keep what was drawn in the rollout cache; only now, so that no group depends on which was ready first. Credit
+        of single decisions is added, in a unit that needs the whole batch."""
         credited = [group for group in batch if isinstance(group, _Credited)]
+        if self.credit.level == "step":
+            self._add_step_level(credited)
         for group in credited:
             group.credit.pools.store()
         metrics = summarise([group.credit.report for group in credited], self.credit) | super().finish(batch)

@@ -1,7 +1,8 @@
 """Utility-GRPO: the costs in the terminal reward and no process reward.
 
-The control that the paper lacks: it tells how much of CDPR's effect comes from the cost terms and how
-much from counterfactual credit.
+The control that the paper lacks. Without estimation error trajectory-level CDPR *is* this rule with the correctness
+weight (1 + beta) / beta (``comparators.correctness_weight``; docs/method.md, "What CDPR is when nothing is estimated"),
+so what the two differ by at that weight is bias or noise of the counterfactual estimates.
 """
 
 from __future__ import annotations
