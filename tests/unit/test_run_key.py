@@ -140,7 +140,7 @@ def test_the_process_reward_does_not_concern_grpo(tmp_path):
         settings, _ = before.settings_of("train_policy", {"run": run})
         codes.append(before.code("train_policy", settings, {"run": run}))
     assert codes[0] != codes[1]
-    assert before.trained("cdpr", "without_process_reward", "grpo")[3:] == ["grpo-seed0", "grpo-seed1", "grpo-seed2"]
+    assert {*before.trained("without_process_reward")} < {*before.trained("grpo")}, "trained once"
 
 
 def test_no_two_jobs_share_a_key(tmp_path):
