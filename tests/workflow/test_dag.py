@@ -74,7 +74,7 @@ def trained_behind(stage: str) -> set[str]:
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("src/cdpr/report/sensitivity.py", {"plot_sensitivity": 1, "plot_further_sensitivity": 1, **LAST}),
+        ("src/cdpr/report/sensitivity.py", {"plot_sensitivity": 1, **LAST}),
         ("src/cdpr/report/templates/style.html", LAST),
         ("workflow/paper/text.csv", {"write_claims": 1, **LAST,
                                      **{stage: 1 for stage in SHOWN if stage.startswith("write_")}}),
