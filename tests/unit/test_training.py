@@ -175,7 +175,7 @@ def test_without_weight_or_without_states_training_is_grpo_to_the_bit(case, tmp_
         return trainer.model.state_dict(), [row["train/utility"] for row in rows], rows[-1]
 
     grpo, utilities, _ = trained(training={"algorithm": "grpo"})
-    nothing = {"threshold": float("inf"), "cache": {"scope": "off"}}
+    nothing = {"threshold": float("inf"), "select_disagreed": False}
     for credit in ({"beta": 0.0, "select_all": True}, nothing):
         cdpr, found, row = trained(credit=credit)
         assert all(torch.equal(grpo[name], cdpr[name]) for name in grpo) and found == utilities

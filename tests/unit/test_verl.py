@@ -32,7 +32,7 @@ from cdpr.training.run import TrainingRun
 from cdpr.training.torch.model import load_model, save_policy
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer, samples_of
-from cdpr.training.torch.warm_start import corpus, encode_workup, imitate
+from cdpr.training.torch.warm_start import Workup, corpus, encode_workup, imitate
 from cdpr.training.verl.hooks.metrics import problem, training_row
 from cdpr.training.verl.hooks.schedule import Schedule
 from cdpr.training.verl.hooks.tokens import tokens_of
@@ -69,7 +69,8 @@ def taught(tmp_path_factory):
     write_records(folder / "cases.jsonl", [*cases, held])
     settings = parse_settings(SMALL)
     environment = DiagnosticEnvironment(settings.environment)
-    workups = [asyncio.run(run_episode(environment, ToyPolicy(), cases[k % 6], k)) for k in range(160)]
+    shown = [asyncio.run(run_episode(environment, ToyPolicy(), cases[k % 6], k)) for k in range(160)]
+    workups = [Workup(trajectory, ()) for trajectory in shown]
     build_tiny_policy(folder / "blank", settings.policy.tiny, corpus(settings, workups, []))
     prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder / "blank"), 2048)
     model = load_model(folder / "blank")

@@ -104,8 +104,10 @@ def test_a_failed_job_shows_the_end_of_its_own_log(folder):
 
 
 def test_an_interrupted_run_ends_with_what_to_do(folder):
+    # A shell may have started these tests in the background, where it has interrupts ignored.
     running = subprocess.Popen(command(), cwd=folder, text=True, start_new_session=True, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT)  # fmt: skip
+                               stderr=subprocess.STDOUT,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
     wait_until((folder / "a.log").exists)
     os.killpg(running.pid, signal.SIGINT)
     said, _ = running.communicate(timeout=60)
