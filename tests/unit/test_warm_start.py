@@ -97,7 +97,7 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
     """Scored beside the workup in one row, they get the log-probabilities of whole forced conversations."""
     settings = habits(defensive=1.0)
     environment, agent = DiagnosticEnvironment(settings.environment), Clinician(settings, "textbook")
-    workups = asyncio.run(warm_start._demonstrate(environment, agent, textbook[:6], True))
+    workups = asyncio.run(warm_start.demonstrate(environment, agent, textbook[:6], True))
     tiny = settings.policy.tiny.model_copy(update={"vocab_size": 900})
     folder = build_tiny_policy(tmp_path / "policy", tiny, warm_start.corpus(settings, workups, []))
     prompts = PromptBuilder(settings.environment.prompt, ChatTokenizer(folder), 2048)

@@ -1,10 +1,9 @@
 """The clinicians whose workups the tiny policy first imitates: they know medicine, and have habits."""
 
-import hashlib
-
 import numpy as np
 
 from ..environment import State
+from ..seeding import derive_seed
 from ..settings import Settings
 from .reference import Price, ValueOfInformation
 
@@ -25,7 +24,7 @@ class Clinician(ValueOfInformation):
 
     def choose(self, state: State, seed: int) -> int | None:
         """An examination, or None when sure enough or out of patience."""
-        habits, drawn = self.settings, _share(state.case.note_id)
+        habits, drawn = self.settings, derive_seed("habit", state.case.note_id) / 2**63
         p, ordered = self.posterior(state), self.requests(state)
         charge, miss = self.charges(state)
         patience, enough = habits.patience, habits.confidence
@@ -38,8 +37,3 @@ class Clinician(ValueOfInformation):
             return None
         gain = np.where(self.asked(state), -np.inf, self.doctor.net_gain(p, charge, miss))
         return int(gain.argmax()) if np.isfinite(gain.max()) else None
-
-
-def _share(name: str) -> float:
-    """A number in [0, 1) that a name always gets."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32

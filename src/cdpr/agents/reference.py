@@ -8,6 +8,7 @@ fall back to the most frequent disease.
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Callable
 
 import numpy as np
@@ -64,9 +65,9 @@ class ReferenceAgent(Agent):
             return Turn(render_action(FinalDiagnosis(self.diagnose(state, seed)), "full"))
         return Turn(render_action(RequestTest(self.doctor.key(self.doctor.exams[pick])), "full"))
 
+    @abstractmethod
     def choose(self, state: State, seed: int) -> int | None:
         """Index of the examination to request, or None to diagnose."""
-        raise NotImplementedError
 
     def diagnose(self, state: State, seed: int) -> str:
         """The likeliest disease."""

@@ -56,14 +56,14 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
     What breaks the structure is an IngestError with number of the case and field; a case that only lacks something,
     or stands twice word for word, is dropped and counted.
     """
-    files = files_at(work.path, ".json")
+    files, dataset = files_at(work.path, ".json"), work.attrition.dataset
     if not files:
-        raise IngestError(work.path, "no *.json file in this folder", "point data.clinicalbench.path at the data set")
-    if source.path is not None:
+        raise IngestError(work.path, "no *.json file in this folder", f"point data.{dataset}.path at the data set")
+    if source.path is not None and dataset == "clinicalbench":  # others may use its format
         work.attrition.warnings.append(NOTICE)
     yield from work.records(_drafts(files, source.language, work.attrition))
     if not work.attrition.read and work.attrition.events:
-        raise IngestError(work.path, f"no case in the language {source.language}", "set data.clinicalbench.language")
+        raise IngestError(work.path, f"no case in the language {source.language}", f"set data.{dataset}.language")
 
 
 def _drafts(files: Sequence[Path], wanted: str, attrition: Attrition) -> Iterator[Draft]:
@@ -121,7 +121,7 @@ def _draft(case: Mapping[str, Any], language: str, attrition: Attrition) -> Draf
         _add_examinations(results, case.get(name), name, language, attrition)
     number = one_line(str(case["id"]))
     return Draft(
-        note_id=f"clinicalbench-{language}-{number}",
+        note_id=f"{attrition.dataset}-{language}-{number}",
         # The Chinese and the English version of a case are one patient.
         subject_key=one_line(str(case.get("clinical_case_uid") or number)),
         history=sections,

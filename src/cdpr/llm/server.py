@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import logging
 import os
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar
 
@@ -56,9 +57,9 @@ class ServedModel(Model):
     def __repr__(self) -> str:
         return f"<{self._called}>"
 
+    @abstractmethod
     def client(self, connection: httpx2.AsyncClient) -> Any:
         """The package's client over ``connection``, which neither tries again nor adds a key of its own."""
-        raise NotImplementedError
 
     async def _all(
         self, samples: Sequence[int], ask: Callable[[Any, int], Awaitable[Any]], read: Callable[[Any], Completion]

@@ -122,7 +122,7 @@ class WarmStart(Section):
     batch_size: PositiveInt = key(16, "Demonstrations a step.")
     learning_rate: PositiveFloat = key(0.02, "Peak learning rate of the hidden matrices (Muon, cosine).")
     adam_learning_rate: PositiveFloat = key(5e-3, "Peak learning rate of everything else (AdamW, cosine).")
-    seed: int = key(0, "Seed of demonstrations and batches.")
+    seed: int = key(0, "Seed of the order of batches.")
     clinician: Clinician = Field(default_factory=Clinician, description="The demonstrators and their habits.")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -68,7 +69,7 @@ class GroupAdvantages:
     record: CreditRow | None = None
 
 
-class Algorithm:
+class Algorithm(ABC):
     """Base class of all algorithms; one object serves a whole run.
 
     ``reads`` names the settings that it reads beside those that every training reads; setting another one for a variant
@@ -81,9 +82,9 @@ class Algorithm:
     def __init__(self, context: Context):
         self.context, self.settings = context, context.settings
 
+    @abstractmethod
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """Advantages of the trajectories of one case. Groups of a batch are scored at the same time, in any order."""
-        raise NotImplementedError
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
         """Do what needs the whole batch, in the order of the schedule: change its advantages in place; returns metrics
@@ -101,6 +102,7 @@ class Algorithm:
 
     def load_state_dict(self, state: Any) -> None:
         """The inverse of :meth:`state_dict`."""
+        return None
 
     @classmethod
     def canonical(cls, settings: Settings) -> Settings:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..agents.build import agent_code, agent_entry
 from ..llm.spec import module_of
-from ..settings import Settings, digest
-from ..settings.algorithms import algorithm_module
-from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS, benchmark_of
-from . import evidence
-from .stage import Evidence, Made, Need, Options, Output, Source, Stage
+from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
+from . import evidence, sources
+from .stage import Evidence, Need, Options, Output, Stage
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -30,128 +27,6 @@ _SHOWING = ("matplotlib.backends.backend_agg", "scipy.stats", "statsmodels.stats
 _DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such as {IN_DOMAIN}_controlled"
 
 
-# Where inputs come from
-
-
-def _of(stage: str, output: str, **options: str) -> Need:
-    """An output of one certain job."""
-    return lambda plan, own: Made(stage, output, options)
-
-
-def _raw(plan: Plan, options: Options) -> Source:
-    return plan.raw_path(options["dataset"]) or Made("make_hospital", options["dataset"])
-
-
-def _fee_schedule(name: str) -> Need:
-    return lambda plan, options: plan.fee_schedules.get(name)
-
-
-def _catalogue(plan: Plan, options: Options) -> Source:
-    return Made("build_catalogue", "catalogue") if plan.fee_schedules else None
-
-
-def _overrides(plan: Plan, options: Options) -> Source:
-    return plan.price_overrides or None
-
-
-def _cases(plan: Plan, options: Options) -> Source:
-    """Priced cases of a benchmark, or of its leak-controlled variant."""
-    benchmark = benchmark_of(options["dataset"])
-    if benchmark == options["dataset"]:
-        return Made("map_costs", "cases", {"dataset": benchmark})
-    return Made("remove_leaks", "controlled", {"dataset": benchmark})
-
-
-def _init_policy(plan: Plan, options: Options) -> Source:
-    return plan.init_policy
-
-
-def _acting_policy(plan: Plan, options: Options) -> Source:
-    return plan.policy_of(options["run"])
-
-
-def _before_training(run: str, dataset: str) -> Need:
-    """The evaluation of an agent that training does not wait for; none where it cannot act."""
-    made = Made("evaluate_agent", "evaluation", {"run": run, "dataset": dataset})
-    return lambda plan, options: made if plan.evaluations([run], [dataset]) else None
-
-
-def _hospital_cases(dataset: str) -> Need:
-    """Priced cases that the synthetic hospital wrote; none of the user's own."""
-    made = Made("map_costs", "cases", {"dataset": dataset})
-    return lambda plan, options: made if plan.raw_path(dataset) is None else None
-
-
-def _real_cases(plan: Plan, options: Options) -> Source:
-    return Made("map_costs", "cases", {"dataset": "agentclinic"}) if "agentclinic" in plan.datasets else None
-
-
-_IN_DOMAIN_CASES = _of("map_costs", "cases", dataset=IN_DOMAIN)
-
-
-# What else decides outputs
-
-
-def _data_sets(plan: Plan, options: Options) -> Mapping[str, Any]:
-    """What reports say of the data sets, as digests."""
-    said = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
-    return {"data_sets": {name: digest({n: getattr(entry, n) for n in said}) for name, entry in DATASETS.items()}}
-
-
-def _data_set(plan: Plan, options: Options) -> Mapping[str, Any]:
-    entry, source = DATASETS[options["dataset"]], plan.settings.data.source(options["dataset"])
-    return {"data_set": {"role": entry.role, "importer": entry.importer, "credentialed": source.credentialed}}
-
-
-def _agent(plan: Plan, options: Options) -> Mapping[str, Any]:
-    """Who acts."""
-    entry = plan.settings.agents.get(options["run"])
-    return {"agent": entry.model_dump(include={"acts", "model", "served_as"}) if entry else {}}
-
-
-def _agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    return [*agent_code(agent_entry(plan.settings, options["run"]))]
-
-
-def _reference_agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    codes = (agent_code(entry) for entry in plan.settings.agents.values() if not entry.why)
-    return sorted({module for code in codes for module in code})
-
-
-def _importers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    model = settings.data.mimic_iv.structurer.model
-    structurer = ["cdpr.ingest.structurer", module_of(model)] if model else []
-    return [DATASETS[options["dataset"]].importer.partition(":")[0], *structurer]
-
-
-def _writers(plan: Plan, options: Options) -> Mapping[str, Any]:
-    return {"writers": {name: [entry.writer, entry.size] for name, entry in DATASETS.items() if entry.writer}}
-
-
-def _writers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    return [entry.writer.partition(":")[0] for entry in DATASETS.values() if entry.writer]
-
-
-def _training_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    """The algorithm, wherever it comes from, and what verl loads by name."""
-    found = ["cdpr.training.algorithm", algorithm_module(settings.training.algorithm), "cdpr.llm.sampler"]
-    if settings.training.engine == "verl":
-        hooks = ("agent_loop", "order", "schedule", "worker")
-        found += [module_of("verl:"), module_of(settings.training.verl.frozen.url or "http:")]
-        found += [f"cdpr.training.verl.hooks.{name}" for name in hooks]
-    return sorted(set(found))
-
-
-def _structurer(plan: Plan, options: Options) -> Mapping[str, str]:
-    model = plan.settings.data.mimic_iv.structurer.model
-    return {"structurer": plan.digests.digest(model)} if model and options["dataset"] == IN_DOMAIN else {}
-
-
-def _engine(settings: Settings) -> str:
-    engine = "verl.run" if settings.training.engine == "verl" else "torch.trainer"
-    return f"cdpr.training.{engine}:train_policy"
-
-
 # Tables and figures
 
 
@@ -162,7 +37,8 @@ def _shown(
 ) -> Stage:  # fmt: skip
     """A stage that shows results of other runs, which it finds below the results folder."""
     return Stage(name, summary, call, reads=_REPORTED, runtime=("training.save_every",), evidence=found, needs=needs,
-                 outputs=outputs, also=_data_sets, outside=outside, on_page=on_page, preload=_SHOWING)  # fmt: skip
+                 outputs=outputs, also=sources.data_sets, outside=outside, on_page=on_page,
+                 preload=_SHOWING)  # fmt: skip
 
 
 def _table(
@@ -206,7 +82,7 @@ _ALL = (
         outputs={name: Output(f"<results>/raw/{name}", f"{entry.label} format", folder=True)
                  for name, entry in DATASETS.items() if entry.writer},
         record="<results>/raw/run.json",
-        also=_writers, more_code=_writers_code,
+        also=sources.writers, more_code=sources.writers_code,
     ),
     Stage(
         "ingest_dataset", "Read a data set's raw files into case records, split by patient.",
@@ -216,20 +92,20 @@ _ALL = (
         runtime=("data.{dataset}.path", "data.mimic_iv.memory_gb", "data.mimic_iv.threads",
                  "data.mimic_iv.structurer.at_once", "governance"),
         options=_DATASET,
-        needs={"raw": _raw}, about={"raw": "folder or file with the raw data"},
+        needs={"raw": sources.raw_data}, about={"raw": "folder or file with the raw data"},
         outputs={
             "records": Output("<results>/records/{dataset}.jsonl", "case records, one JSON object a line"),
             "report": Output("<results>/records/{dataset}.report.json", "how many cases each rule dropped"),
             "findings": Output("<results>/records/{dataset}.findings.csv",
                                "every dropped case and every leak, one a row; as private as the records"),
         },
-        also=_data_set, outside=_structurer, more_code=_importers_code,
+        also=sources.data_set, outside=sources.structurer, more_code=sources.importers_code,
     ),
     Stage(
         "build_catalogue", "Make the price catalogue from your own year or locality of the Medicare fee schedules.",
         "cdpr.costs.build:build_catalogue",
         reads=("data.fee_schedules.locality", "data.fee_schedules.conversion_factor"),
-        needs={name: _fee_schedule(name) for name in ("clfs", "pfs", "opps_cap", "gpci", "opps")},
+        needs={name: sources.fee_schedule(name) for name in ("clfs", "pfs", "opps_cap", "gpci", "opps")},
         about={"clfs": "Clinical Laboratory Fee Schedule (CSV)", "pfs": "relative value file, PPRRVU (CSV)",
                "opps_cap": "imaging caps, OPPSCAP (CSV)", "gpci": "geographic indices, GPCI (CSV)",
                "opps": "OPPS Addendum B (xlsx)"},
@@ -241,7 +117,8 @@ _ALL = (
         "cdpr.costs.price:map_costs",
         reads=("costs",),
         options=_DATASET,
-        needs={"records": "ingest_dataset.records", "catalogue": _catalogue, "overrides": _overrides},
+        needs={"records": "ingest_dataset.records", "catalogue": sources.catalogue,
+               "overrides": sources.price_overrides},
         about={"records": "case records", "catalogue": "folder of `build_catalogue` (default: the shipped catalogue)",
                "overrides": "your own prices (CSV)"},
         outputs={
@@ -268,7 +145,7 @@ _ALL = (
             "png": Output("<results>/cards/{dataset}.png", "the figure", report=_CARD_FIGURE),
             "pdf": Output("<results>/cards/{dataset}.pdf", "the figure for print"),
         },
-        also=_data_sets, preload=("matplotlib.backends.backend_agg",),
+        also=sources.data_sets, preload=("matplotlib.backends.backend_agg",),
     ),
     Stage(
         "remove_leaks", "Make the leak-controlled variant of a benchmark's test cases.",
@@ -285,7 +162,7 @@ _ALL = (
         "warm_start_policy", "Build the tiny policy, and teach it medicine and the habits of clinicians.",
         "cdpr.training.torch.warm_start:warm_start_policy",
         reads=("warm_start", "costs", *_DECISIONS),
-        needs={name: _of("map_costs", "cases", dataset=name) for name in LESSONS},
+        needs={name: sources.output_of("map_costs", "cases", dataset=name) for name in LESSONS},
         about={name: f"priced cases of {DATASETS[name].label} (training split)" for name in LESSONS},
         outputs={
             "policy": Output("<results>/policies/warm_start", "Hugging Face folder", folder=True),
@@ -295,11 +172,11 @@ _ALL = (
     ),
     Stage(
         "train_policy", "Train a policy with one variant (grpo, cdpr, vineppo, gigpo, all_actions, an ablation, ...).",
-        _engine,
+        sources.engine,
         reads=("training", "credit", "comparators", "warm_start.cases", *_DECISIONS),
         runtime=("training.save_every", "governance", *_PLACES),
         options={"run": "VARIANT-seedN, for example cdpr-seed0"},
-        needs={"cases": _IN_DOMAIN_CASES, "init_policy": _init_policy},
+        needs={"cases": sources.IN_DOMAIN_CASES, "init_policy": sources.init_policy},
         about={"cases": "priced cases", "init_policy": "policy to start from"},
         outputs={
             "policy": Output("<results>/training/{run}/policy", "Hugging Face folder", folder=True),
@@ -308,7 +185,7 @@ _ALL = (
                              "what credit assignment found, one JSON object an iteration"),
         },
         record="<results>/training/{run}/run.json",
-        more_code=_training_code, experiment="cdpr/training", tensors=True, live=True,
+        more_code=sources.training_code, experiment="cdpr/training", tensors=True, live=True,
         preload=("cdpr.training.torch.trainer", "transformers.models.qwen3.modeling_qwen3"),
     ),
     Stage(
@@ -317,19 +194,19 @@ _ALL = (
         reads=("tier", "evaluation.decodings", "evaluation.seed", "costs", "training.temperature", *_DECISIONS),
         runtime=("agents", "governance"),
         options={"run": _RUN, "dataset": _DATASET_OR_VARIANT},
-        needs={"cases": _cases, "policy": _acting_policy},
+        needs={"cases": sources.benchmark_cases, "policy": sources.acting_policy},
         about={"cases": "priced cases", "policy": "policy folder (none for reference policies and servers)"},
         outputs={"evaluation": Output("<results>/evaluations/{run}/{dataset}.jsonl", "one line per case and decoding")},
-        also=_agent, more_code=_agents_code, experiment="cdpr/evaluation", tensors=True,
+        also=sources.acting_agent, more_code=sources.agents_code, experiment="cdpr/evaluation", tensors=True,
         preload=("cdpr.evaluation.run", "cdpr.llm.sampler"),
     ),
     Stage(
         "check_headroom", "Measure what the policy leaves to learn, and the smallest difference that can be shown.",
         "cdpr.evaluation.preflight:check_headroom",
         reads=("utility", "tier", "seeds", "evaluation.decodings", "environment"),
-        needs={f"{run}_{dataset}": _before_training(run, dataset) for dataset in BENCHMARKS
+        needs={f"{run}_{dataset}": sources.before_training(run, dataset) for dataset in BENCHMARKS
                for run in ("warm_start", "immediate", "value_of_information", "zero_test")}
-        | {f"cases_{dataset}": _hospital_cases(dataset) for dataset in BENCHMARKS},
+        | {f"cases_{dataset}": sources.hospital_cases(dataset) for dataset in BENCHMARKS},
         outputs={"preflight": Output("<results>/preflight.json", "headrooms, obstacles, and what can be shown")},
     ),
     _table("headroom", "Write the table of headrooms and of the smallest differences that can be shown.",
@@ -342,7 +219,7 @@ _ALL = (
     _table("dynamic_vs_static", "Write Table 3: CDPR against a diagnosis from the whole record at once.",
            evidence.dynamic_vs_static),
     _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
-           evidence.sample_case, cases=_IN_DOMAIN_CASES),
+           evidence.sample_case, cases=sources.IN_DOMAIN_CASES),
     _table("comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
            evidence.comparators, of_the_paper=False),
     _table("leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant.",
@@ -388,7 +265,7 @@ _ALL = (
         "measure_credit_quality", "Measure how well process rewards estimate the true advantage, and at what price.",
         "cdpr.analysis.credit_quality:measure_credit_quality",
         reads=("analysis", "credit", "training.group_size", "training.temperature", *_DECISIONS),
-        needs={"cases": _IN_DOMAIN_CASES, "policy": _init_policy},
+        needs={"cases": sources.IN_DOMAIN_CASES, "policy": sources.init_policy},
         about={"cases": "priced cases (validation split)", "policy": "policy that acts and continues"},
         outputs={"quality": Output("<results>/analysis/credit_quality.json", "one row of measures per setting")},
         more_code=lambda plan, settings, options: [module_of("")],
@@ -400,7 +277,7 @@ _ALL = (
         reads=("tier", "data", "utility.cost_unit_usd"),
         needs={"quality": "measure_credit_quality.quality"}, about={"quality": "measures of `measure_credit_quality`"},
         outputs=_plot("credit_quality"),
-        also=_data_sets,
+        also=sources.data_sets,
     ),
     Stage(
         "try_real_model", "Let a small real language model work up a few real cases; says 'not run: why' without them.",
@@ -408,14 +285,14 @@ _ALL = (
         reads=("smoke_real", "evaluation.decodings", "evaluation.seed", "costs", "data.agentclinic", "agents",
                "training.temperature", *_DECISIONS),
         runtime=("governance",),
-        needs={"cases": _real_cases}, about={"cases": "priced AgentClinic cases"},
+        needs={"cases": sources.real_cases}, about={"cases": "priced AgentClinic cases"},
         outputs={
             "evaluations": Output("<results>/smoke_real/evaluations", "one file per agent", folder=True),
             "summary": Output("<results>/smoke_real/summary.json", "the outcome as JSON"),
             "md": Output("<results>/smoke_real/summary.md", "to read"),
         },
         record="<results>/smoke_real/run.json",
-        outside=evidence.local_model, more_code=_reference_agents_code, tensors=True,
+        outside=evidence.local_model, more_code=sources.reference_agents_code, tensors=True,
     ),
     Stage(
         "init_tracking", "Create the MLflow database and its experiments once, before jobs run side by side.",

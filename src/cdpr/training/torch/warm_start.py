@@ -38,7 +38,7 @@ from ...seeding import derive_seed
 from ...settings import Settings
 from ...settings.datasets import LESSONS
 from ..progress import METRICS, Log
-from .model import Piece, load_checkpoint, load_model, piecewise_logprobs, save_checkpoint, save_policy, token_logprobs
+from .model import Piece, load_checkpoint, load_model, piecewise_logprobs, save_checkpoint, save_policy
 from .tiny import build_tiny_policy
 
 
@@ -66,9 +66,10 @@ class Workup:
 
 
 def warm_start_policy(settings: Settings, job: Job) -> None:
-    """Stage ``warm_start``: build tokenizer and tiny policy, imitate the clinician, save a Hugging Face folder.
+    """Stage ``warm_start``: build tokenizer and tiny policy, imitate clinicians on in-domain and textbook cases, save a
+    Hugging Face folder.
 
-    Resumes after the last finished epoch. One row of metrics per epoch: loss and demonstrator accuracy.
+    Resumes after the last finished epoch. One row of metrics per epoch: loss and demonstrators' accuracy.
     """
     plan = settings.warm_start
     torch.set_num_threads(plan.threads)
@@ -77,7 +78,7 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     for dataset, most in zip(LESSONS, (plan.cases, plan.textbook_cases), strict=True):
         cases = list(itertools.islice(iterate_records(job.inputs[dataset], "train"), most))
         clinician = Clinician(settings, dataset)
-        workups += asyncio.run(_demonstrate(environment, clinician, cases, plan.readings))
+        workups += asyncio.run(demonstrate(environment, clinician, cases, plan.readings))
         static += asyncio.run(_diagnose_statically(environment, clinician, cases, plan.static_share))
     fresh = job.state / "initial"
     build_tiny_policy(fresh, settings.policy.tiny, corpus(settings, workups, static))
@@ -99,7 +100,10 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     shutil.copyfile(metrics.path, job.out["metrics"])
 
 
-async def _demonstrate(environment, clinician, cases, readings: bool) -> list[Workup]:
+async def demonstrate(
+    environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord], readings: bool
+) -> list[Workup]:
+    """The clinician's workup of each case; with ``readings`` also what it would have diagnosed at each state."""
     shown = []
     for case in cases:
         trajectory = await run_episode(environment, clinician, case, 0)
@@ -127,14 +131,16 @@ def corpus(settings: Settings, workups: Sequence[Workup], static) -> list[str]:
     """Every text that the policy will read or write."""
     prompt = settings.environment.prompt
     texts = []
-    for workup in [each.trajectory for each in workups]:
-        texts += [m["content"] for m in opening_messages(prompt, workup.case.case_summary)]
-        for step in workup.steps:
+    for workup in workups:
+        texts += [m["content"] for m in opening_messages(prompt, workup.trajectory.case.case_summary)]
+        for step in workup.trajectory.steps:
             texts += [render_action(step.action, prompt.style), observation_text(prompt, step, False)]
     return texts + [whole_record(prompt, case) for case, _ in static]
 
 
 def encode_workup(prompts: PromptBuilder, workup: Workup) -> Demonstration:
+    """The workup as the policy reads and writes it. Each reading follows the conversation up to its state and begins
+    with the words of a forced diagnosis, which carry no loss."""
     case, style = workup.trajectory.case, prompts.settings.style
     steps = [_restyle(step, style) for step in workup.trajectory.steps]
     positions: list[int] = []
@@ -177,10 +183,9 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
         return min((k + 1) / 50, 0.5 * (1 + math.cos(math.pi * min(1.0, k / total))))
 
     schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, share) for optimizer in optimizers]
-    path, parts, start = (
-        state_dir / "warm_start.pt",
-        {"model": model} | {f"part {k}": x for k, x in enumerate([*optimizers, *schedules])},
-        0,
+    path, start = state_dir / "warm_start.pt", 0
+    parts = dict(
+        zip(("model", "muon", "adam", "muon_rate", "adam_rate"), (model, *optimizers, *schedules), strict=True)
     )
     if saved := load_checkpoint(path):
         start = saved["epoch"]
@@ -190,7 +195,8 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
     for epoch in range(start, plan.epochs):
         losses = []
         for batch in _batches(demonstrations, plan.batch_size, derive_seed(plan.seed, "epoch", epoch)):
-            loss = -_logprobs(model, batch).mean()
+            rows = [[Piece(0, shown.ids, shown.positions), *shown.readings] for shown in batch]
+            loss = -piecewise_logprobs(model, rows).mean()
             model.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -199,12 +205,6 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
             losses.append(float(loss.detach()))
         save_checkpoint(path, {"epoch": epoch + 1} | {name: part.state_dict() for name, part in parts.items()})
         log({"step": epoch + 1, "warm_start/loss": sum(losses) / len(losses), "warm_start/of": plan.epochs})
-
-
-def _logprobs(model, batch: Sequence[Demonstration]) -> torch.Tensor:
-    if any(demonstration.readings for demonstration in batch):
-        return piecewise_logprobs(model, [[Piece(0, d.ids, d.positions), *d.readings] for d in batch])
-    return token_logprobs(model, [d.ids for d in batch], [d.positions for d in batch])
 
 
 def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:

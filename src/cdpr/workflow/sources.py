@@ -1,0 +1,138 @@
+"""Where the inputs of stages come from, and what else decides their outputs: the columns of the table of stages that
+need more than a word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..agents.build import agent_code, agent_entry
+from ..llm.spec import module_of
+from ..settings import Settings, digest
+from ..settings.algorithms import algorithm_module
+from ..settings.datasets import DATASETS, IN_DOMAIN, benchmark_of
+from .stage import Made, Need, Options, Source
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+# Where inputs come from
+
+
+def output_of(stage: str, output: str, **options: str) -> Need:
+    """An output of one certain job."""
+    return lambda plan, own: Made(stage, output, options)
+
+
+def raw_data(plan: Plan, options: Options) -> Source:
+    return plan.raw_path(options["dataset"]) or Made("make_hospital", options["dataset"])
+
+
+def fee_schedule(name: str) -> Need:
+    return lambda plan, options: plan.fee_schedules.get(name)
+
+
+def catalogue(plan: Plan, options: Options) -> Source:
+    return Made("build_catalogue", "catalogue") if plan.fee_schedules else None
+
+
+def price_overrides(plan: Plan, options: Options) -> Source:
+    return plan.price_overrides or None
+
+
+def benchmark_cases(plan: Plan, options: Options) -> Source:
+    """Priced cases of a benchmark, or of its leak-controlled variant."""
+    benchmark = benchmark_of(options["dataset"])
+    if benchmark == options["dataset"]:
+        return Made("map_costs", "cases", {"dataset": benchmark})
+    return Made("remove_leaks", "controlled", {"dataset": benchmark})
+
+
+def init_policy(plan: Plan, options: Options) -> Source:
+    return plan.init_policy
+
+
+def acting_policy(plan: Plan, options: Options) -> Source:
+    return plan.policy_of(options["run"])
+
+
+def before_training(run: str, dataset: str) -> Need:
+    """The evaluation of an agent that training does not wait for; none where it cannot act."""
+    made = Made("evaluate_agent", "evaluation", {"run": run, "dataset": dataset})
+    return lambda plan, options: made if plan.evaluations([run], [dataset]) else None
+
+
+def hospital_cases(dataset: str) -> Need:
+    """Priced cases that the synthetic hospital wrote; none of the user's own."""
+    made = Made("map_costs", "cases", {"dataset": dataset})
+    return lambda plan, options: made if plan.raw_path(dataset) is None else None
+
+
+def real_cases(plan: Plan, options: Options) -> Source:
+    return Made("map_costs", "cases", {"dataset": "agentclinic"}) if "agentclinic" in plan.datasets else None
+
+
+IN_DOMAIN_CASES = output_of("map_costs", "cases", dataset=IN_DOMAIN)
+
+
+# What else decides outputs
+
+
+def data_sets(plan: Plan, options: Options) -> Mapping[str, Any]:
+    """What reports say of the data sets, as digests."""
+    said = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
+    return {"data_sets": {name: digest({n: getattr(entry, n) for n in said}) for name, entry in DATASETS.items()}}
+
+
+def data_set(plan: Plan, options: Options) -> Mapping[str, Any]:
+    entry, source = DATASETS[options["dataset"]], plan.settings.data.source(options["dataset"])
+    return {"data_set": {"role": entry.role, "importer": entry.importer, "credentialed": source.credentialed}}
+
+
+def acting_agent(plan: Plan, options: Options) -> Mapping[str, Any]:
+    """Who acts."""
+    entry = plan.settings.agents.get(options["run"])
+    return {"agent": entry.model_dump(include={"acts", "model", "served_as"}) if entry else {}}
+
+
+def agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+    return [*agent_code(agent_entry(plan.settings, options["run"]))]
+
+
+def reference_agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+    codes = (agent_code(entry) for entry in plan.settings.agents.values() if not entry.why)
+    return sorted({module for code in codes for module in code})
+
+
+def importers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+    model = settings.data.mimic_iv.structurer.model
+    structurer = ["cdpr.ingest.structurer", module_of(model)] if model else []
+    return [DATASETS[options["dataset"]].importer.partition(":")[0], *structurer]
+
+
+def writers(plan: Plan, options: Options) -> Mapping[str, Any]:
+    return {"writers": {name: [entry.writer, entry.size] for name, entry in DATASETS.items() if entry.writer}}
+
+
+def writers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+    return [entry.writer.partition(":")[0] for entry in DATASETS.values() if entry.writer]
+
+
+def training_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+    """The algorithm, wherever it comes from, and what verl loads by name."""
+    found = ["cdpr.training.algorithm", algorithm_module(settings.training.algorithm), "cdpr.llm.sampler"]
+    if settings.training.engine == "verl":
+        hooks = ("agent_loop", "order", "schedule", "worker")
+        found += [module_of("verl:"), module_of(settings.training.verl.frozen.url or "http:")]
+        found += [f"cdpr.training.verl.hooks.{name}" for name in hooks]
+    return sorted(set(found))
+
+
+def structurer(plan: Plan, options: Options) -> Mapping[str, str]:
+    model = plan.settings.data.mimic_iv.structurer.model
+    return {"structurer": plan.digests.digest(model)} if model and options["dataset"] == IN_DOMAIN else {}
+
+
+def engine(settings: Settings) -> str:
+    engine = "verl.run" if settings.training.engine == "verl" else "torch.trainer"
+    return f"cdpr.training.{engine}:train_policy"
