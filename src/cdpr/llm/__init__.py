@@ -3,4 +3,4 @@
 # ruff: noqa: F401
 
 from .spec import ModelSpec, open_model
-from .types import Completion, Messages, Model, ModelFailure, ModelUnavailable, Sampling
+from .types import Completion, Messages, Model, ModelFailure, ModelUnavailable, Sampling, Usage

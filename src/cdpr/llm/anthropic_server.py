@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 
 from .server import ServedModel
-from .types import Completion, Messages, Sampling
+from .types import Completion, Messages, Sampling, Usage
 
 
 class AnthropicServer(ServedModel):
@@ -43,4 +43,6 @@ class AnthropicServer(ServedModel):
 
 def _answer(answer: Any) -> Completion:
     text = "".join(block.text for block in answer.content if block.type == "text")
-    return Completion(text, (), (), "length" if answer.stop_reason == "max_tokens" else "stop")
+    told = getattr(answer, "usage", None)
+    usage = Usage(told.input_tokens, told.output_tokens) if told is not None else None
+    return Completion(text, (), (), "length" if answer.stop_reason == "max_tokens" else "stop", usage)

@@ -10,7 +10,7 @@ import httpx2
 from ..seeding import derive_seed
 from .guard import unix_socket
 from .server import ServedModel
-from .types import Completion, Messages, Sampling
+from .types import Completion, Messages, Sampling, Usage
 
 
 class OpenAIServer(ServedModel):
@@ -69,12 +69,18 @@ class OpenAIServer(ServedModel):
             text = tokenizer.decode(ids)
         else:
             raise TypeError("token ids are no numbers")
-        return Completion(text, tuple(ids), (), "stop" if stopped else "length")
+        return Completion(text, tuple(ids), (), "stop" if stopped else "length", _usage(answer))
 
 
 def _answer(answer: Any) -> Completion:
     choice = answer.choices[0]
-    return Completion(_text(choice.message.content), (), (), "length" if choice.finish_reason == "length" else "stop")
+    finish = "length" if choice.finish_reason == "length" else "stop"
+    return Completion(_text(choice.message.content), (), (), finish, _usage(answer))
+
+
+def _usage(answer: Any) -> Usage | None:
+    told = getattr(answer, "usage", None)
+    return Usage(int(told.prompt_tokens), int(told.completion_tokens)) if told is not None else None
 
 
 def _text(found: Any) -> str:

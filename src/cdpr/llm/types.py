@@ -48,18 +48,28 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """Tokens of one call, as who answered it counts (and charges) them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True)
 class Completion:
     """One assistant turn.
 
     ``token_ids`` ends with the end-of-turn token when ``finish_reason`` is ``stop``, and is empty where a model tells
     only text; ``text`` leaves special tokens out. ``logprobs`` (one per token id, nats; empty where they are not told)
     are taken under the temperature-scaled softmax before top-p and top-k, and at temperature 1 when decoding is greedy.
+    ``usage`` is None where nobody told it.
     """
 
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: Literal["stop", "length"]
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True)
