@@ -20,6 +20,7 @@ from cdpr.settings import parse_settings
 from cdpr.settings.generate import demo_settings
 from cdpr.training.torch import warm_start
 from cdpr.training.torch.model import load_model, piecewise_logprobs, token_logprobs
+from cdpr.training.torch.muon import Muon
 from cdpr.training.torch.tiny import build_tiny_policy
 
 
@@ -116,3 +117,19 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
         beside = piecewise_logprobs(model, [[warm_start.Piece(0, d.ids, ()), *d.readings] for d in demonstrations])
         alone = token_logprobs(model, whole, wanted)
     torch.testing.assert_close(beside, alone, atol=1e-5, rtol=1e-5)
+
+
+def test_muon_takes_the_steps_of_torch_in_single_precision():
+    torch.manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(shape)) for shape in [(24, 24), (8, 24), (48, 24), (24, 48), (8, 24)]]
+    theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
+    optimizers = Muon(ours, lr=0.02, weight_decay=0.1), torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1)
+    for _ in range(4):
+        before = [p.detach().clone() for p in theirs]
+        for p, q in zip(ours, theirs, strict=True):
+            p.grad = torch.randn_like(p)
+            q.grad = p.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+        for p, q, was in zip(ours, theirs, before, strict=True):
+            assert (p - q).norm() < 0.05 * (q - was).norm()  # bfloat16 keeps two digits of a step

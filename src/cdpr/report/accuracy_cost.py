@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..job import Job
-from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, main_methods
+from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, pictured_methods
 from ..results.results import Hole, Results, results_folder
 from ..results.sources import notices
 from ..settings import Settings
@@ -24,7 +24,7 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
     reaches for at most that cost. Costs are linear up to 10 USD and logarithmic beyond. Agents without evaluations
     are named as missing. Raises as :class:`Results` does.
     """
-    methods = [method for method in main_methods(settings) if method.runs]
+    methods = [method for method in pictured_methods(settings) if method.runs]
     results = Results(settings, results_folder(settings, job), methods)
     decoding = settings.evaluation.decodings[0]
     with style.drawing(7.2, 5.0, job.out) as figure:

@@ -68,6 +68,11 @@ def main_methods(settings: Settings) -> list[Method]:
     return rows
 
 
+def pictured_methods(settings: Settings) -> list[Method]:
+    """The rows of the main table, and further variants that are held against them in the plane of accuracy and cost."""
+    return [*main_methods(settings), *(trained(settings, name) for name in shown(settings, "accuracy_cost"))]
+
+
 def ablation_methods(settings: Settings) -> list[Method]:
     """Ours, then its ablations in the order of the experiments."""
     return [trained(settings, name) for name in dict.fromkeys([OURS, *shown(settings, "ablations")])]

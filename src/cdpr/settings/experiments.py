@@ -12,7 +12,14 @@ from .shipped import read_shipped
 
 FILE = "workflow/experiments.yaml"
 Shown = Literal[
-    "main_table", "learning_curves", "learning_path", "training_efficiency", "ablations", "comparators", "engines"
+    "main_table",
+    "accuracy_cost",
+    "learning_curves",
+    "learning_path",
+    "training_efficiency",
+    "ablations",
+    "comparators",
+    "engines",
 ]
 Value = bool | int | float | str | None
 

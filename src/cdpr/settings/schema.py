@@ -78,7 +78,7 @@ class TinyModel(Section):
     heads: PositiveInt = key(4, "Query heads.")
     kv_heads: PositiveInt = key(1, "Key-value heads.")
     intermediate_size: PositiveInt = key(384, "Width of the feed-forward layer.")
-    vocab_size: int = key(1600, "Tokens of the byte-level BPE trained on the corpus.", gt=300)
+    vocab_size: int = key(2400, "Tokens of the byte-level BPE trained on the corpus.", gt=300)
     seed: int = key(0, "Seed of the initial weights.")
 
 

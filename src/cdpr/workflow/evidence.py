@@ -6,7 +6,15 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..results.methods import Method, ablation_methods, comparator_methods, dynamic_methods, leak_methods, main_methods
+from ..results.methods import (
+    Method,
+    ablation_methods,
+    comparator_methods,
+    dynamic_methods,
+    leak_methods,
+    main_methods,
+    pictured_methods,
+)
 from ..settings import Settings, job_of, project_folder, shown, sweeps
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
 from .stage import Evidence, Options
@@ -28,6 +36,7 @@ def of(rows: Callable[[Settings], Sequence[Method]], datasets: Sequence[str]) ->
 
 
 main_runs = of(main_methods, BENCHMARKS)
+pictured = of(pictured_methods, BENCHMARKS)
 sample_case = of(main_methods, [IN_DOMAIN])
 ablations = of(ablation_methods, [IN_DOMAIN])
 dynamic_vs_static = of(dynamic_methods, [IN_DOMAIN])

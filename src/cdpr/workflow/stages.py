@@ -231,7 +231,7 @@ _ALL = (
     _figure("learning_path", "Draw the way of each method through accuracy and cost, by iteration.",
             evidence.curves("learning_path")),
     _figure("accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
-            evidence.main_runs),
+            evidence.pictured),
     _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", evidence.main_runs),
     _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
             evidence.swept("sensitivity"), csv="the numbers"),

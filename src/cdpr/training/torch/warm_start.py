@@ -39,6 +39,7 @@ from ...settings import Settings
 from ...settings.datasets import LESSONS
 from ..progress import METRICS, Log
 from .model import Piece, load_checkpoint, load_model, piecewise_logprobs, save_checkpoint, save_policy
+from .muon import Muon
 from .tiny import build_tiny_policy
 
 
@@ -173,7 +174,7 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
     hidden = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name and "head" not in name]
     rest = [p for p in model.parameters() if all(p is not matrix for matrix in hidden)]
     optimizers = [
-        torch.optim.Muon(hidden, lr=plan.learning_rate, weight_decay=0.01),
+        Muon(hidden, lr=plan.learning_rate, weight_decay=0.01),
         torch.optim.AdamW(rest, lr=plan.adam_learning_rate, weight_decay=0.01, fused=True),
     ]
     per_epoch = math.ceil(len(demonstrations) / plan.batch_size)
