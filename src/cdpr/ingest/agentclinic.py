@@ -20,7 +20,7 @@ from .attrition import Attrition
 from .draft import Draft, Import
 from .error import IngestError
 from .flat_files import examination_name, files_at, filled_lines, is_absent, parse_json
-from .names import panels, physical_key
+from .names import examination_of, physical_key
 from .phrases import phrases
 from .summary import one_line
 
@@ -157,7 +157,7 @@ def _key(name: str, content: Any, heading: str) -> tuple[str, str]:
     if heading and not isinstance(content, Mapping):
         if _HEADING_WORDS.issuperset(normalise(name).split()):
             return readable(heading), ""
-        panel = _analytes().get(_analyte_words(name))
+        panel = examination_of(name)
         if panel is not None:
             return panel, "" if _words(panel) >= _words(name) else name
     term = _term(name)
@@ -187,25 +187,6 @@ def _spellings(name: str) -> tuple[str, ...]:
         usual = f"{placed[1]} {placed[2]}"
     head = _AT.split(name, maxsplit=1)[0]
     return name, usual[:1].upper() + usual[1:], _TRAILING.sub("", usual), _TRAILING.sub("", head)
-
-
-@functools.cache
-def _analytes() -> dict[frozenset[str], str]:
-    """The examination that reports each analyte of blood, by the words that name it."""
-    found: dict[frozenset[str], str] = {}
-    for examination, label, fluid, _, _ in panels():
-        aside = re.fullmatch(r"(.+?)\s*\(([^)]+)\)", label)
-        for name in (label, *(aside.groups() if aside else ())):
-            if fluid == "Blood":
-                found.setdefault(_analyte_words(name), examination)
-    return found
-
-
-def _analyte_words(name: str) -> frozenset[str]:
-    words = [word.rstrip("+") for word in normalise(name).split()]
-    words = [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words]
-    plain = " ".join(word for word in words if word not in _WORDS["filling"])
-    return frozenset(_WORDS["short"].get(plain, plain).split())
 
 
 def _words(name: str) -> set[str]:
