@@ -76,6 +76,6 @@ rule smoke:
         plan.smoke(),
 
 
-rule smoke_real:
+rule open_cases:
     input:
-        of("try_real_model"),
+        lambda wildcards: plan.open_cases(),

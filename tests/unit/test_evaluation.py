@@ -16,7 +16,6 @@ from cdpr.cases import write_records
 from cdpr.evaluation import run as evaluation
 from cdpr.evaluation.row import EvaluationRow, read_rows
 from cdpr.evaluation.run import Benchmark, evaluate, evaluate_agent
-from cdpr.evaluation.smoke_real import try_real_model
 from cdpr.job import Job
 from cdpr.llm.guard import GovernanceError
 from cdpr.settings import Settings, SettingsError, load_settings, parse_settings
@@ -220,21 +219,3 @@ def test_a_row_is_written_as_it_was_read():
 def test_a_row_is_closed_and_typed(field, value):
     with pytest.raises(ValidationError, match=field):
         EvaluationRow.model_validate_json(json.dumps(json.loads(LINE) | {field: value}))
-
-
-def test_the_smoke_of_a_real_model_tells_all_rows(policy, cases, tmp_path):
-    """The model of a folder beside the reference policies, under the paper's prompt; and why none of them ran."""
-    settings = parse_settings({
-        "smoke_real": {"model": str(policy), "cases": 2, "max_turn_tokens": 4}, "environment": {"max_turns": 2},
-        "policy": {"max_prompt_tokens": 1024},
-    })  # fmt: skip
-
-    def smoke(name: str, inputs: dict[str, Path]) -> dict:
-        out = {part: tmp_path / f"{name}.{part}" for part in ("evaluations", "summary", "md")}
-        try_real_model(settings, Job("smoke_real", "k", inputs, out, None, tmp_path / "state"))
-        assert out["md"].read_text().count("\n") == 8
-        return json.loads(out["summary"].read_text())
-
-    told = smoke("some", {"cases": cases})
-    assert told["zero_shot"]["cases"] == 2 and told["all_tests"]["cases"] == 8 and len(told) == 6
-    assert all("agentclinic" in row["not_run"] for row in smoke("none", {}).values())
