@@ -19,9 +19,10 @@ from .attrition import Attrition
 from .draft import Draft, Import
 from .error import IngestError
 from .flat_files import examination_name, files_at, filled_lines, parse_json
-from .names import add_text, exam_key, physical_key
+from .names import add_text, physical_key
 from .phrases import phrases
 from .sentences import spans
+from .spellings import spellings, term_of
 from .summary import one_line
 
 _SAID = phrases("agentclinic_nejm")
@@ -102,7 +103,8 @@ def _sorted(sentences: list[str], attrition: Attrition) -> tuple[str, dict[str, 
             attrition.count("tests whose result only the image shows")
             continue
         elif _TEST.search(name):
-            place = exam_key(examination_name(name[0].upper() + name[1:]))
+            term = term_of(name)
+            place = term.name if term else examination_name(spellings(name)[1])
         if place is None:
             history.append(sentence)
         else:

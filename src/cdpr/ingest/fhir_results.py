@@ -13,8 +13,9 @@ from ..cases import PHYSICAL_SUFFIX, Analyte, examinations, format_analytes
 from .attrition import Attrition
 from .fhir_resources import Element, Resource, concept_text, of_kind
 from .flat_files import examination_name, is_absent, result_part
-from .names import exam_key, examination_of, physical_key
+from .names import examination_of, physical_key
 from .radiology import report_text
+from .spellings import covers, term_of
 from .summary import one_line, says_something
 
 FINAL = {"final", "amended", "corrected", "appended", "preliminary", "partial", "completed"}
@@ -173,7 +174,12 @@ def _usual(name: str) -> str:
     shorter = [name]
     for pattern in _FURTHER:
         shorter.append(pattern.sub("", shorter[-1]))
-    return next((exam_key(one) for one in shorter if examinations().find(one)), exam_key(name))
+    return next((term.name for term in map(term_of, shorter) if term), name)
+
+
+def _labelled(text: str, name: str, key: str) -> str:
+    """A report below the key of its examination, with its own name where that says more: a side, a place."""
+    return text if covers(key, name) else f"{name}: {text}"
 
 
 def _analytes(content: Element, within: str = "") -> Iterable[Analyte]:
@@ -257,7 +263,8 @@ def _add_report(resource: Resource, exams: dict[str, _Examination], attrition: A
         if not content.many("result"):
             attrition.count("reports without a name" if text else "reports without a result")
         return
-    exams.setdefault(_usual(name), _Examination()).reports[text] = None
+    key = _usual(name)
+    exams.setdefault(key, _Examination()).reports[_labelled(text, name, key)] = None
 
 
 def _add_procedure(resource: Resource, exams: dict[str, _Examination], attrition: Attrition) -> None:
@@ -271,4 +278,5 @@ def _add_procedure(resource: Resource, exams: dict[str, _Examination], attrition
     if not text or not says_something(name):
         attrition.count("procedures without a result")
         return
-    exams.setdefault(_usual(name), _Examination()).reports[text] = None
+    key = _usual(name)
+    exams.setdefault(key, _Examination()).reports[_labelled(text, name, key)] = None
