@@ -78,4 +78,4 @@ rule smoke:
 
 rule open_cases:
     input:
-        lambda wildcards: plan.open_cases(),
+        of("write_open_cases"),

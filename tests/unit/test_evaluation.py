@@ -18,7 +18,7 @@ from cdpr.evaluation.row import EvaluationRow, read_rows
 from cdpr.evaluation.run import Benchmark, evaluate, evaluate_agent
 from cdpr.job import Job
 from cdpr.llm.guard import GovernanceError
-from cdpr.settings import Settings, SettingsError, load_settings, parse_settings
+from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy
 
@@ -219,3 +219,20 @@ def test_a_row_is_written_as_it_was_read():
 def test_a_row_is_closed_and_typed(field, value):
     with pytest.raises(ValidationError, match=field):
         EvaluationRow.model_validate_json(json.dumps(json.loads(LINE) | {field: value}))
+
+
+def test_of_open_cases_as_many_are_taken_as_asked_for(policy, cases, tmp_path):
+    """By a model of a folder, under the paper's prompt; of a benchmark all cases count whatever is asked for."""
+    line = f'mine: {{label: Mine, group: open, model: "{policy}"}}'
+    more = {"environment": {"prompt": {"style": "full"}, "max_turns": 2}, "policy": {"max_turn_tokens": 4}}
+
+    def shown(dataset: str, asked: int | None) -> list[str]:
+        settings = parse_settings(merge(with_lines(tmp_path, line).model_dump(), {
+            **more, "evaluation": {"decodings": ["greedy"], "open_cases": {"cases": asked}}}))  # fmt: skip
+        out = tmp_path / "rows.jsonl"
+        evaluate_agent(settings, Job("evaluate_agent", "k", {"cases": cases}, {"evaluation": out}, None,
+                                     tmp_path / "state", {"run": "mine", "dataset": dataset}))  # fmt: skip
+        return [row.note_id for row in read_rows(out)]
+
+    assert shown("agentclinic", 2) == ["T-0", "T-1"]
+    assert len(shown("agentclinic", None)) == len(shown("mimic_iv", 2)) == 8

@@ -76,7 +76,9 @@ def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label
     for metric in COMPARED if results.averaged else SHOWN:
         for place in groups if metric in SHOWN else (AVERAGE,):
             key = f"{place}.{metric.name}"
-            values = {m: cells[m][key].value for m in methods if m.learned}
+            values = {m: cells[m][key].value for m in methods if m.learned and cells[m][key].value is not None}
+            if len(values) == 1 and not results.averaged:  # one alone is the best of nothing
+                continue
             for method, mark in marks(values, DECIMALS, higher_is_better=metric.higher_is_better).items():
                 cells[method][key] = replace(cells[method][key], mark=mark)
     rows: list[Row | Heading] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..job import Job
-from ..results.methods import NO_OPEN_CASES, open_datasets, open_methods
+from ..results.methods import open_datasets, open_methods
 from ..results.results import Results, results_folder
 from ..results.table import Sheet
 from ..settings import Settings, SettingsError
@@ -27,7 +27,8 @@ def open_sheet(settings: Settings, folder: Path) -> Sheet:
     name no such cases, and as :class:`Results` does."""
     datasets = open_datasets(settings)
     if not datasets:
-        raise SettingsError(NO_OPEN_CASES)
+        raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "
+                            "(docs/how-to/real-data.md names the other files)")  # fmt: skip
     results = Results(settings, folder, open_methods(settings), datasets)
     asked = settings.evaluation.open_cases.cases
     mark = f"tier: {settings.tier} — {'all cases' if asked is None else f'up to {asked} cases'} of each data set"

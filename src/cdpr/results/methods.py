@@ -26,10 +26,6 @@ GROUPS = {
 }
 CLOSED, OPEN, AGENTS, TRAINED, REFERENCE = GROUPS.values()
 OURS = "cdpr"
-NO_OPEN_CASES = (
-    "there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl (docs/how-to/real-data.md names the "
-    "other files)"
-)
 # With fewer seeds of a sweep's default (True), or of another point (False), no peak is told.
 LEAST_SEEDS = {True: 3, False: 2}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from cachetools import cachedmethod
 
-from ..results.methods import NO_OPEN_CASES, open_datasets, unfit
+from ..results.methods import open_datasets, unfit
 from ..run_key import DigestCache, code_digest, run_key
 from ..settings import Settings, SettingsError, digest, job_of, parse_settings, resolve_variant, seeds_of, variants
 from ..settings.data import missing_paths
@@ -72,12 +72,6 @@ class Plan:
     def datasets(self) -> list[str]:
         """All data sets that are at hand: the benchmarks, and further ones that have a path."""
         return [name for name in DATASETS if name in BENCHMARKS or self.raw_path(name) is not None]
-
-    def open_cases(self) -> list[str]:
-        """The table of open cases. Raises SettingsError where the settings name no such cases."""
-        if not open_datasets(self.settings):
-            raise SettingsError(NO_OPEN_CASES)
-        return self.outputs(OPEN_CASES)
 
     def smoke(self) -> list[str]:
         """In-domain evaluations of a few agents that together use every stage: untrained, reference, trained."""
