@@ -547,10 +547,10 @@ def test_all_real_agentclinic_cases_are_accounted_for():
 
 
 NEJM = (
-    "A previously healthy 40-year-old farm worker, a 40-year-old man, presented with cough and blood in his sputum. He "
-    "had lost weight. On physical examination, crackles were heard. His blood pressure was 90/50 mm Hg. Laboratory "
-    "testing (left) was notable for eosinophilia. A chest radiograph was obtained. A CT scan of the chest showed a "
-    "cyst (arrow). The wall of it was thick. Tests for fungi were negative. What is the most likely diagnosis?"
+    "A 40-year-old man with low blood counts was admitted with cough and blood in his sputum. He had lost weight. On "
+    "physical examination, crackles were heard. His blood pressure was 90/50 mm Hg. Laboratory testing (left) was "
+    "notable for eosinophilia. A chest radiograph was obtained. A CT scan of the chest showed a cyst (arrow). The wall "
+    "of it was thick. Tests for fungi were negative. What is the most likely diagnosis?"
 )
 
 
@@ -569,8 +569,8 @@ def test_image_challenges_are_sorted_sentence_by_sentence(tmp_path):
     (record,), attrition = ingest("agentclinic_nejm", Settings(), tmp_path)
     assert record.case_summary.splitlines() == [
         "- Patient Information: 40-year-old man",
-        "- History of Present Illness: A previously healthy 40-year-old farm worker, a 40-year-old man, presented with "
-        "cough and blood in his sputum. He had lost weight."]  # fmt: skip
+        "- History of Present Illness: A 40-year-old man with low blood counts was admitted with cough and blood in "
+        "his sputum. He had lost weight."]  # fmt: skip
     assert record.key_pertinent_results_dict == {
         "General Appearance (Physical Examination)":
             "On physical examination, crackles were heard. His blood pressure was 90/50 mm Hg.",

@@ -225,6 +225,32 @@ def test_which_diagnosis_is_primary_and_which_case_is_dropped(tmp_path):
     assert kept(encounter, condition("Ulcer", "c1"), other)[0] == ["Ulcer"]
 
 
+def test_conclusions_and_names_of_the_diagnosis_take_the_common_path_of_leaks(tmp_path):
+    report = {"resourceType": "DiagnosticReport", "status": "final", "encounter": {"reference": "Encounter/e"},
+              "code": concept("X-ray of the left hand"), "presentedForm": [attachment("Soft tissue intact.")],
+              "conclusion": "No fracture."}  # fmt: skip
+    named = observation("Lipase", "compatible with acute appendicitis")
+    folder = write(tmp_path, [*basis(), report, named])
+    (record,), _ = read(folder)
+    assert record.key_pertinent_results_dict["Hand X-ray"] == (
+        "X-ray of the left hand: Soft tissue intact. Impression: No fracture.")  # fmt: skip
+    (record,), attrition = read(folder, {"impression": "drop", "diagnosis_in_results": "drop"})
+    assert record.key_pertinent_results_dict["Hand X-ray"] == "X-ray of the left hand: Soft tissue intact."
+    assert "Lipase" not in record.key_pertinent_results_dict
+    assert {(leak.leak, leak.action) for leak in attrition.leaks()} == {
+        ("impression of a report", "removed"), ("diagnosis named by a result", "removed")}  # fmt: skip
+
+
+def test_equal_numbers_in_two_bundles_are_two_patients(tmp_path):
+    write(tmp_path / "b", [*basis(), observation("Amylase", 9)])
+    write(tmp_path, [*basis(), observation("Lipase", 30)]).joinpath("bundle.json").rename(tmp_path / "Jane_Doe.json")
+    (tmp_path / "b" / "bundle.json").rename(tmp_path / "John_Doe.json")
+    records, _ = read(tmp_path)
+    assert len({record.note_id for record in records}) == len({record.subject_key for record in records}) == 2
+    assert {key for record in records for key in record.key_pertinent_results_dict} >= {"Lipase", "Amylase"}
+    assert not any("Doe" in record.model_dump_json() for record in records), "a file may bear the patient's name"
+
+
 def test_results_belong_to_the_encounter_in_whose_time_they_fall(tmp_path):
     second = {"resourceType": "Encounter", "id": "f", "status": "finished", "subject": {"reference": "Patient/p"},
               "period": {"start": "2024-06-01", "end": "2024-06-02"},
