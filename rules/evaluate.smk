@@ -42,4 +42,3 @@ rule check_headroom:
         **params("check_headroom"),
     shell:
         COMMAND
-
