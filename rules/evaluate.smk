@@ -2,8 +2,7 @@
 
 Reads  `<results>/cases/<data set>.jsonl` (test split) and what the agent needs: a policy folder, a server, or nothing.
 Writes `<results>/evaluations/<run>/<data set>.jsonl`: one line per case and decoding,
-       `<results>/preflight.json` (can the experiment answer its question?)
-       and `<results>/smoke_real/` (real cases, real model).
+       and `<results>/preflight.json` (can the experiment answer its question?).
 """
 
 
@@ -41,24 +40,5 @@ rule check_headroom:
         runtime=10,
     params:
         **params("check_headroom"),
-    shell:
-        COMMAND
-
-
-rule try_real_model:
-    input:
-        **inputs("try_real_model"),
-    output:
-        **outputs("try_real_model"),
-    log:
-        "<logs>/try_real_model.log",
-    conda:
-        "../envs/cdpr.yaml"
-    threads: 2
-    resources:
-        mem_mb=6000,
-        runtime=120,
-    params:
-        **params("try_real_model"),
     shell:
         COMMAND

@@ -76,6 +76,6 @@ rule smoke:
         plan.smoke(),
 
 
-rule smoke_real:
+rule open_cases:
     input:
-        of("try_real_model"),
+        of("write_open_cases"),

@@ -27,7 +27,7 @@ def test_a_path_brings_the_licence_along_and_only_a_word_takes_it_away(base, dat
         assert again.data.credentialed == settings.data.source(dataset).credentialed
         return settings.data.source(dataset).credentialed
 
-    under_agreement = dataset in ("mimic_iv", "private")
+    under_agreement = dataset in ("mimic_iv", "private", "fhir")
     assert credentialed() is False and credentialed(path="mine") is under_agreement
     assert credentialed(path="mine", credentialed=None) is under_agreement
     assert credentialed(path="mine", credentialed=False) is False and credentialed(credentialed=True) is True

@@ -16,10 +16,9 @@ from cdpr.cases import write_records
 from cdpr.evaluation import run as evaluation
 from cdpr.evaluation.row import EvaluationRow, read_rows
 from cdpr.evaluation.run import Benchmark, evaluate, evaluate_agent
-from cdpr.evaluation.smoke_real import try_real_model
 from cdpr.job import Job
 from cdpr.llm.guard import GovernanceError
-from cdpr.settings import Settings, SettingsError, load_settings, parse_settings
+from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy
 
@@ -222,19 +221,18 @@ def test_a_row_is_closed_and_typed(field, value):
         EvaluationRow.model_validate_json(json.dumps(json.loads(LINE) | {field: value}))
 
 
-def test_the_smoke_of_a_real_model_tells_all_rows(policy, cases, tmp_path):
-    """The model of a folder beside the reference policies, under the paper's prompt; and why none of them ran."""
-    settings = parse_settings({
-        "smoke_real": {"model": str(policy), "cases": 2, "max_turn_tokens": 4}, "environment": {"max_turns": 2},
-        "policy": {"max_prompt_tokens": 1024},
-    })  # fmt: skip
+def test_of_open_cases_as_many_are_taken_as_asked_for(policy, cases, tmp_path):
+    """By a model of a folder, under the paper's prompt; of a benchmark all cases count whatever is asked for."""
+    line = f'mine: {{label: Mine, group: open, model: "{policy}"}}'
+    more = {"environment": {"prompt": {"style": "full"}, "max_turns": 2}, "policy": {"max_turn_tokens": 4}}
 
-    def smoke(name: str, inputs: dict[str, Path]) -> dict:
-        out = {part: tmp_path / f"{name}.{part}" for part in ("evaluations", "summary", "md")}
-        try_real_model(settings, Job("smoke_real", "k", inputs, out, None, tmp_path / "state"))
-        assert out["md"].read_text().count("\n") == 8
-        return json.loads(out["summary"].read_text())
+    def shown(dataset: str, asked: int | None) -> list[str]:
+        settings = parse_settings(merge(with_lines(tmp_path, line).model_dump(), {
+            **more, "evaluation": {"decodings": ["greedy"], "open_cases": {"cases": asked}}}))  # fmt: skip
+        out = tmp_path / "rows.jsonl"
+        evaluate_agent(settings, Job("evaluate_agent", "k", {"cases": cases}, {"evaluation": out}, None,
+                                     tmp_path / "state", {"run": "mine", "dataset": dataset}))  # fmt: skip
+        return [row.note_id for row in read_rows(out)]
 
-    told = smoke("some", {"cases": cases})
-    assert told["zero_shot"]["cases"] == 2 and told["all_tests"]["cases"] == 8 and len(told) == 6
-    assert all("agentclinic" in row["not_run"] for row in smoke("none", {}).values())
+    assert shown("agentclinic", 2) == ["T-0", "T-1"]
+    assert len(shown("agentclinic", None)) == len(shown("mimic_iv", 2)) == 8

@@ -546,8 +546,53 @@ def test_all_real_agentclinic_cases_are_accounted_for():
     assert sum(load_catalogue().find(key) is not None for key in keys) / len(keys) > 0.85
 
 
+NEJM = (
+    "A 40-year-old man with low blood counts was admitted with cough and blood in his sputum. He had lost weight. On "
+    "physical examination, crackles were heard. His blood pressure was 90/50 mm Hg. Laboratory testing (left) was "
+    "notable for eosinophilia. A chest radiograph was obtained. A CT scan of the chest showed a cyst (arrow). The wall "
+    "of it was thick. Tests for fungi were negative. What is the most likely diagnosis?"
+)
+
+
+def challenge(question: str = NEJM, right: str = "Cystic echinococcosis") -> dict:
+    answers = [{"text": "Gout", "correct": False}, {"text": right, "correct": True}]
+    return {"question": question, "answers": answers, "patient_info": "You have a cyst.", "type": ["CT scan"]}
+
+
+def test_image_challenges_are_sorted_sentence_by_sentence(tmp_path):
+    """What only the image shows is no result, and a question about something else no case."""
+    file = tmp_path / "cases.jsonl"
+    other = NEJM.replace("diagnosis", "vector")
+    blind = "A 9-year-old girl had a rash. A biopsy was performed. What is the diagnosis?"
+    cases = (challenge(), challenge(), challenge(other), challenge(blind), challenge(right="Cough"))
+    file.write_text("\n".join(map(json.dumps, cases)))
+    (record,), attrition = ingest("agentclinic_nejm", Settings(), tmp_path)
+    assert record.case_summary.splitlines() == [
+        "- Patient Information: 40-year-old man",
+        "- History of Present Illness: A 40-year-old man with low blood counts was admitted with cough and blood in "
+        "his sputum. He had lost weight."]  # fmt: skip
+    assert record.key_pertinent_results_dict == {
+        "General Appearance (Physical Examination)":
+            "On physical examination, crackles were heard. His blood pressure was 90/50 mm Hg.",
+        "Laboratory testing": "Laboratory testing (left) was notable for eosinophilia.",
+        "CT Chest": "A CT scan of the chest showed a cyst (arrow). The wall of it was thick.",
+        "Tests for fungi": "Tests for fungi were negative."}  # fmt: skip
+    assert record.diagnosis_results == "Cystic echinococcosis" and not record.credentialed
+    assert {rule: len(ids) for rule, ids in attrition.dropped.items()} == {
+        "same case twice": 1, "question about something else than the diagnosis": 1, "no examination": 1,
+        "diagnosis stated in the summary": 1}  # fmt: skip
+    assert attrition.events["tests whose result only the image shows"] == 5
+    for broken, field in (({"answers": []}, "question"), ({"question": "x", "answers": [{"text": "a"}]}, "answers")):
+        file.write_text(json.dumps(challenge()) + "\n" + json.dumps(broken))
+        with pytest.raises(IngestError) as error:
+            ingest("agentclinic_nejm", Settings(), file)
+        assert (error.value.line, error.value.field) == (2, field)
+
+
 @FUZZ
-@given(seed=st.integers(0, 10**9), dataset=st.sampled_from(["clinicalbench", "private", "agentclinic"]))
+@given(
+    seed=st.integers(0, 10**9), dataset=st.sampled_from(["clinicalbench", "private", "agentclinic", "agentclinic_nejm"])
+)
 def test_damaged_files_are_an_error_or_fully_accounted_for(tmp_path, seed, dataset):
     rng = random.Random(seed)
     for old in tmp_path.iterdir():
@@ -556,6 +601,7 @@ def test_damaged_files_are_an_error_or_fully_accounted_for(tmp_path, seed, datas
         "clinicalbench": {"a.json": json.dumps([bench(id=n) for n in range(3)])},
         "private": PRIVATE,
         "agentclinic": {"a.jsonl": "\n".join(json.dumps(osce(Correct_Diagnosis=f"D{n}")) for n in range(3))},
+        "agentclinic_nejm": {"a.jsonl": "\n".join(json.dumps(challenge(right=f"D{n}")) for n in range(3))},
     }[dataset]
     for name, text in texts.items():
         data = bytearray(text.encode())

@@ -434,6 +434,7 @@ def test_an_agent_of_the_registry_is_a_row_without_more_ado(results, tmp_path):
 def test_a_fourth_benchmark_is_no_part_of_the_average(results, tmp_path, monkeypatch):
     before = lines_of(write(results, tmp_path / "a")[".csv"])
     monkeypatch.setitem(methods.DATASETS, "agentclinic", "AgentClinic")
+    monkeypatch.setattr(methods.datasets, "FURTHER", ())
     for run in RUNS:
         rows = [row(i, decoding, True, 9, 50.0) for decoding in ("greedy", "sampled") for i in range(8)]
         write_rows(results / "evaluations" / run / "agentclinic.jsonl", rows)

@@ -20,7 +20,7 @@ from cdpr.job import Job
 from cdpr.report import report_page
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.headline import headline
-from cdpr.report.report_page import CHAPTERS, all_methods, banner, write_report
+from cdpr.report.report_page import all_methods, banner, chapters, write_report
 from cdpr.results.methods import DATASETS, main_methods
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
@@ -288,8 +288,8 @@ def test_the_answer_says_what_the_intervals_show(results, right, cost, said, ver
 def test_what_is_missing_is_a_labelled_hole(tmp_path):
     text = write(tmp_path / "nothing", tmp_path)
     holes = re.findall(r'<p class="hole">(.*?)</p>', text)
-    shown = [f"figures/{name}.png" for s in CHAPTERS for name in s.figures]
-    shown += [f"tables/{s.table}.md" for s in CHAPTERS if s.table] + ["claims.json", "cards/private.json"]
+    shown = [f"figures/{name}.png" for s in chapters(SETTINGS) for name in s.figures]
+    shown += [f"tables/{s.table}.md" for s in chapters(SETTINGS) if s.table] + ["claims.json", "cards/private.json"]
     for path in shown:
         assert any(hole.startswith(f"missing: {path}") and f"cores all results/{path}" in hole for hole in holes), path
     assert text.count("Not known") == 4 and "missing: evaluations/cdpr-seed0/mimic_iv.jsonl" in text

@@ -147,7 +147,7 @@ def test_no_two_jobs_share_a_key(tmp_path):
     of = plan(tmp_path)
     runs = of.trained(*variants(of.settings))
     pairs = {*of.evaluations({*of.agents, *runs}), *of.evidence("write_leak_control").evaluations}
-    others = ("warm_start_policy", "try_real_model", *of.datasets)
+    others = ("warm_start_policy", *of.datasets)
     assert len(of.current_keys()) == len(others) + len(runs) + len(pairs)
 
 

@@ -25,6 +25,7 @@ from ..environment.utility import count_tests, utility
 from ..files import replacing
 from ..job import Job
 from ..settings import Settings
+from ..settings.datasets import FURTHER
 from .row import EvaluationRow
 
 _COUNTS = ("issued", "available", "unavailable", "invalid", "repeated", "physical")  # of an effort, as rows hold them
@@ -33,7 +34,8 @@ _COUNTS = ("issued", "available", "unavailable", "invalid", "repeated", "physica
 def evaluate_agent(settings: Settings, job: Job) -> None:
     """Stage ``evaluate_agent``: one agent on one benchmark. ``run.json`` tells where credentialed text was sent."""
     run, policy = job.options["run"], job.inputs.get("policy")
-    benchmark = Benchmark.read(job.inputs["cases"])
+    limit = settings.evaluation.open_cases.cases if job.options["dataset"] in FURTHER else None
+    benchmark = Benchmark.read(job.inputs["cases"], limit)
     spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=benchmark.credentialed)
     disclosure = spec and spec.check(benchmark.dataset)
     metrics = evaluate(settings, run, benchmark, job.out["evaluation"], job.state, policy)

@@ -5,7 +5,6 @@ examinations. A quantity that stands alone under a heading belongs to the examin
 hemoglobin to the blood count. Names are brought to the vocabulary's; sides and places go into the result.
 """
 
-import functools
 import hashlib
 import json
 import re
@@ -14,25 +13,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..cases import CaseRecord, Term, examinations, normalise
+from ..cases import CaseRecord, normalise
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
 from .error import IngestError
 from .flat_files import examination_name, files_at, filled_lines, is_absent, parse_json
-from .names import panels, physical_key
+from .names import examination_of, physical_key
 from .phrases import phrases
+from .spellings import covers, spellings, term_of
 from .summary import one_line
 
 _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
 _PROPOSED = re.compile(r"(?:optional|expected to)\b", re.IGNORECASE)
-_SIDE = re.compile(r"\b(?:left|right|bilateral)\s+", re.IGNORECASE)
-_TRAILING = re.compile(r"\s+(?:levels?|tests?|testing|results?|reports?|stud(?:y|ies)|screen(?:ing)?)$", re.IGNORECASE)
-_AT = re.compile(r"\s+(?:of|at|in|on)\s+|\s+(?=(?:left|right|bilateral)\s)", re.IGNORECASE)
-_XRAY = re.compile(r"\bx[\s-]?rays?\b", re.IGNORECASE)
-_PART_FIRST = re.compile(r"(X-ray|(?:Doppler )?Ultrasound)\s+(?:of\s+)?(?:the\s+)?(.+)", re.IGNORECASE)
-_PART_LAST = re.compile(r"(MRI|CT)(?:\s+scan)?\s+(?:of\s+)?(?:the\s+)?(.+)", re.IGNORECASE)
 _FIELDS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results", "Correct_Diagnosis")
 _AS_PUBLISHED = "use the data set as published"
 
@@ -137,7 +131,7 @@ def _examinations(tests: Mapping[str, Any] | None, heading: str = "") -> Iterato
         elif _is_heading(name, content):
             yield from _examinations(content, heading=name)
         else:
-            apart = {n: part for n, part in content.items() if isinstance(part, Mapping) and _term(readable(n))}
+            apart = {n: part for n, part in content.items() if isinstance(part, Mapping) and term_of(readable(n))}
             if len(apart) < len(content):
                 yield name, {n: part for n, part in content.items() if n not in apart}, ""
             yield from _examinations(apart)
@@ -157,61 +151,15 @@ def _key(name: str, content: Any, heading: str) -> tuple[str, str]:
     if heading and not isinstance(content, Mapping):
         if _HEADING_WORDS.issuperset(normalise(name).split()):
             return readable(heading), ""
-        panel = _analytes().get(_analyte_words(name))
+        panel = examination_of(name)
         if panel is not None:
-            return panel, "" if _words(panel) >= _words(name) else name
-    term = _term(name)
+            return panel, "" if covers(panel, name) else name
+    term = term_of(name)
     if term is None:
-        key = _spellings(name)[1]
-        return key, "" if _words(key) >= _words(name) else name
+        key = spellings(name)[1]
+        return key, "" if covers(key, name) else name
     laboratory = isinstance(content, Mapping) and term.kind in ("laboratory", "microbiology")
-    return term.name, "" if laboratory or _words(term.name) >= _words(name) else name
-
-
-def _term(name: str) -> Term | None:
-    """The examination that a name means in any of its spellings; of the physical ones only vital signs."""
-    for spelling in _spellings(name):
-        term = examinations().find(spelling)
-        if term is not None and (term.kind != "physical" or term.name == "Vital Signs"):
-            return term
-    return None
-
-
-@functools.lru_cache(maxsize=4096)
-def _spellings(name: str) -> tuple[str, ...]:
-    """A name as it is, in the usual order of words without a side, and in shorter forms."""
-    usual = _SIDE.sub("", _XRAY.sub("X-ray", name))
-    if placed := _PART_FIRST.fullmatch(usual):
-        usual = f"{placed[2]} {placed[1]}"
-    elif placed := _PART_LAST.fullmatch(usual):
-        usual = f"{placed[1]} {placed[2]}"
-    head = _AT.split(name, maxsplit=1)[0]
-    return name, usual[:1].upper() + usual[1:], _TRAILING.sub("", usual), _TRAILING.sub("", head)
-
-
-@functools.cache
-def _analytes() -> dict[frozenset[str], str]:
-    """The examination that reports each analyte of blood, by the words that name it."""
-    found: dict[frozenset[str], str] = {}
-    for examination, label, fluid, _, _ in panels():
-        aside = re.fullmatch(r"(.+?)\s*\(([^)]+)\)", label)
-        for name in (label, *(aside.groups() if aside else ())):
-            if fluid == "Blood":
-                found.setdefault(_analyte_words(name), examination)
-    return found
-
-
-def _analyte_words(name: str) -> frozenset[str]:
-    words = [word.rstrip("+") for word in normalise(name).split()]
-    words = [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words]
-    plain = " ".join(word for word in words if word not in _WORDS["filling"])
-    return frozenset(_WORDS["short"].get(plain, plain).split())
-
-
-def _words(name: str) -> set[str]:
-    """What a name says, whatever the order and number of its words."""
-    words = set(normalise(_XRAY.sub("X-ray", name)).split()) - {"of", "the", "scan"}
-    return {word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words}
+    return term.name, "" if laboratory or covers(term.name, name) else name
 
 
 def _text(content: Any) -> str:

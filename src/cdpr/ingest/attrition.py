@@ -13,6 +13,7 @@ RULES = (
     "note of no known admission",
     "admission without a time",
     "another note of the same admission",
+    "question about something else than the diagnosis",
     "no headed sections in the case summary",
     "no diagnosis",
     "no physical examination",

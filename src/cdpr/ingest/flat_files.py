@@ -68,6 +68,11 @@ def quoted(value: str) -> str:
     return f"'{text if len(text) <= 40 else text[:39] + '…'}'"
 
 
+def result_part(text: str) -> str:
+    """A text that keeps to its place in the layout of a laboratory result, where "; " ends it."""
+    return one_line(text).replace("; ", ", ")
+
+
 def is_absent(text: str) -> bool:
     """Whether a text says that there is no result ("Not available.", "Pending", "暂无。"), or nothing at all."""
     return _ABSENT.fullmatch(text) is not None

@@ -1,12 +1,15 @@
 """Examination keys of records, from the names that a source uses, and which analytes make up which examination."""
 
 import functools
+import re
 from collections.abc import Iterable
 
-from ..cases import PHYSICAL_SUFFIX, examinations
+from ..cases import PHYSICAL_SUFFIX, examinations, normalise
 from ..files import shipped_table
+from .phrases import phrases
 from .summary import one_line
 
+_WORDS = phrases("names")
 ANY_LABEL = "*"
 
 
@@ -36,6 +39,28 @@ def _shortened(name: str) -> Iterable[str]:
 def add_text(results: dict[str, str], key: str, text: str) -> None:
     """Add a result; texts under one key follow one another."""
     results[key] = f"{results[key]} {text}" if key in results else text
+
+
+def examination_of(analyte: str, fluid: str = "Blood") -> str | None:
+    """The examination that reports an analyte of a fluid, whatever the order and number of the words that name it."""
+    return _analytes().get((fluid, _analyte_words(analyte)))
+
+
+@functools.cache
+def _analytes() -> dict[tuple[str, frozenset[str]], str]:
+    found: dict[tuple[str, frozenset[str]], str] = {}
+    for examination, label, fluid, _, _ in panels():
+        aside = re.fullmatch(r"(.+?)\s*\(([^)]+)\)", label)
+        for name in (label, *(aside.groups() if aside else ())):
+            found.setdefault((fluid, _analyte_words(name)), examination)
+    return found
+
+
+def _analyte_words(name: str) -> frozenset[str]:
+    words = [word.rstrip("+") for word in normalise(name).split()]
+    words = [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words]
+    plain = " ".join(word for word in words if word not in _WORDS["filling"])
+    return frozenset(_WORDS["short"].get(plain, plain).split())
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
 from .error import IngestError
-from .flat_files import LONGEST_NAME, RawRow, collected, csv_rows, filled_lines, parse_json, quoted
+from .flat_files import LONGEST_NAME, RawRow, collected, csv_rows, filled_lines, parse_json, quoted, result_part
 from .summary import CHINESE, one_line, patient_information, says_something
 
 _HISTORY = {
@@ -270,19 +270,14 @@ def _analyte(row: RawRow) -> Analyte:
     if (low is None) != (high is None):
         remarks.append(f"reference at least {low:g}" if high is None else f"reference at most {high:g}")
     return Analyte(
-        label=_part(row["item"]) or _part(row["examination"]),
-        value=_plain(_part(row["value"])),
-        units=_part(row["unit"]) or None,
+        label=result_part(row["item"]) or result_part(row["examination"]),
+        value=_plain(result_part(row["value"])),
+        units=result_part(row["unit"]) or None,
         low=low,
         high=high,
         flag=flag or None,
         comments=", ".join(filter(None, remarks)) or None,
     )
-
-
-def _part(text: str) -> str:
-    """A text that keeps to its place in the layout of a laboratory result, where "; " ends it."""
-    return one_line(text).replace("; ", ", ")
 
 
 def _plain(value: str) -> str:

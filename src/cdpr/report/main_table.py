@@ -38,40 +38,47 @@ def main_sheet(settings: Settings, folder: Path) -> Sheet:
     for decoding in results.decodings:
         main = decoding == results.decodings[0]
         heading = f"{decoding.capitalize()} decoding{' (main)' if main else ''}"
-        parts.append((heading, _wide(results, decoding, absent=main)))
+        text = main_caption(settings, decoding)
+        parts.append((heading, wide(results, decoding, text, legend(results), "main_results", absent=main)))
         for first, second in PAIRS:
             title = f"{results.method(first).label} against {results.method(second).label}"
             paired = _paired(results, results.method(first), results.method(second), decoding, title)
             parts.append((f"{title}, {decoding} decoding", paired))
-    parts += [(f"Counts, seeds and intervals, {d} decoding", _intervals(results, d)) for d in results.decodings]
+    parts += [(f"Counts, seeds and intervals, {d} decoding", intervals(results, d, tier_mark(settings)))
+              for d in results.decodings]  # fmt: skip
     parts.append(_printed(settings, results.methods))
-    return Sheet(f"Main results ({tier_mark(settings)})", parts, _long(results))
+    return Sheet(f"Main results ({tier_mark(settings)})", parts, long(results))
 
 
-def places() -> dict[str, str]:
-    """Groups of columns: every benchmark, and the average."""
-    return {d: f"{label} ({domain(d)})" for d, label in DATASETS.items()} | {AVERAGE: "Average"}
+def places(results: Results) -> dict[str, str]:
+    """Groups of columns: every data set and, of benchmarks, the average."""
+    if not results.averaged:
+        return dict(results.datasets)
+    return {d: f"{label} ({domain(d)})" for d, label in results.datasets.items()} | {AVERAGE: "Average"}
 
 
-def _columns(metrics: Mapping[str, str]) -> list[Column]:
+def _columns(places: Mapping[str, str], metrics: Mapping[str, str]) -> list[Column]:
     return [Column(f"{place}.{name}", header, group, DECIMALS)
-            for place, group in places().items() for name, header in metrics.items()]  # fmt: skip
+            for place, group in places.items() for name, header in metrics.items()]  # fmt: skip
 
 
-def _wide(results: Results, decoding: str, absent: bool) -> Table:
+def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label: str, absent: bool) -> Table:
     """The paper's layout: a row per method, Acc/AEN/AEC per data set and on average, utility on average. ``absent``
     shows the rows that cannot be run here too."""
-    methods = [method for method in results.methods if method.runs or absent]
+    methods, groups = [method for method in results.methods if method.runs or absent], places(results)
     columns = [
         frame.METHOD, Column("seeds", "Seeds", decimals=None),
-        *_columns({metric.name: metric.header for metric in SHOWN}),
-        Column(f"{AVERAGE}.utility", frame.UTILITY.header, places()[AVERAGE], DECIMALS),
+        *_columns(groups, {metric.name: metric.header for metric in SHOWN}),
     ]  # fmt: skip
+    if results.averaged:
+        columns.append(Column(f"{AVERAGE}.utility", frame.UTILITY.header, groups[AVERAGE], DECIMALS))
     cells = {method: _wide_cells(results, method, decoding) for method in methods}
-    for metric in COMPARED:
-        for place in places() if metric in SHOWN else (AVERAGE,):
+    for metric in COMPARED if results.averaged else SHOWN:
+        for place in groups if metric in SHOWN else (AVERAGE,):
             key = f"{place}.{metric.name}"
-            values = {m: cells[m][key].value for m in methods if m.learned}
+            values = {m: cells[m][key].value for m in methods if m.learned and cells[m][key].value is not None}
+            if len(values) == 1 and not results.averaged:  # one alone is the best of nothing
+                continue
             for method, mark in marks(values, DECIMALS, higher_is_better=metric.higher_is_better).items():
                 cells[method][key] = replace(cells[method][key], mark=mark)
     rows: list[Row | Heading] = []
@@ -79,16 +86,23 @@ def _wide(results: Results, decoding: str, absent: bool) -> Table:
     for group in dict.fromkeys(method.group for method in methods):
         rows.append(Heading(group))
         for method in (m for m in methods if m.group == group):
-            rows.append(Row({"method": method.label, **cells[method]}, method.why))
-            holes = (results.summary(method, dataset, decoding) for dataset in DATASETS)
+            hole = method.why or _nowhere(results, method, decoding)
+            rows.append(Row({"method": method.label, **cells[method]}, hole))
+            holes = (results.summary(method, dataset, decoding) for dataset in results.datasets)
             missing += [f"{method.label}, missing: {h.missing}" for h in holes if isinstance(h, Hole) and h.missing]
-    return Table(columns, rows, _caption(results.settings, decoding), [*missing, *_legend(results)],
-                 f"tab:main_results_{decoding}")  # fmt: skip
+    return Table(columns, rows, text, [*missing, *notes], f"tab:{label}_{decoding}")
+
+
+def _nowhere(results: Results, method: Method, decoding: str) -> str:
+    """Why a method is not run on any of the data sets, on purpose; empty where it is run, or a result is missing."""
+    found = [results.summary(method, dataset, decoding) for dataset in results.datasets]
+    holes = [one for one in found if isinstance(one, Hole) and not one.missing]
+    return holes[0].reason if len(holes) == len(found) else ""
 
 
 def _wide_cells(results: Results, method: Method, decoding: str) -> dict[str, Cell]:
     cells = {"seeds": Cell(len(method.runs) if method.learned else None)}
-    for place in places():
+    for place in places(results):
         found, runs = results.estimates(method, place, decoding), results.behind(place, method)
         for metric in COMPARED if place == AVERAGE else SHOWN:
             if isinstance(found, Hole):
@@ -103,15 +117,16 @@ def _paired(results: Results, first: Method, second: Method, decoding: str, titl
     """First minus second per data set. Holm's family: the McNemar tests of this table (data sets and seeds)."""
     columns = [frame.DATA_SET, Column("cases", "N"), *frame.interval_columns(COMPARED, "Δ "), frame.SEED_SD,
                *frame.mcnemar_columns("only first : only second right")]  # fmt: skip
-    found = frame.changes(results, [(first, second, dataset) for dataset in DATASETS], decoding)
-    notes = [f"{DATASETS[one.place]}: {one.reading(COMPARED)}" for one in found if isinstance(one.found, Comparison)]
+    found = frame.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
+    labels, told = results.datasets, [one for one in found if isinstance(one.found, Comparison)]
+    notes = [f"{labels[one.place]}: {one.reading(COMPARED)}" for one in told]
     notes.append(f"{frame.PAIRED_INTERVALS} McNemar: exact, seed by seed.")
     text = f"{title}, {decoding} decoding: first minus second on the same cases ({tier_mark(results.settings)})."
     rows = frame.change_rows(found, columns, COMPARED)
     return Table(columns, rows, text, notes, f"tab:paired_{first.name}_{second.name}_{decoding}")
 
 
-def _intervals(results: Results, decoding: str) -> Table:
+def intervals(results: Results, decoding: str, mark: str, label: str = "main_results") -> Table:
     """What stands behind each figure: counts, 95% intervals over seeds and cases, deviation between seeds."""
     columns = [
         frame.METHOD, frame.DATA_SET, Column("k", "k / N"),
@@ -122,10 +137,10 @@ def _intervals(results: Results, decoding: str) -> Table:
     ]  # fmt: skip
     rows: list[Row | Heading] = []
     for method in (m for m in results.methods if m.runs):
-        for dataset, label in DATASETS.items():
+        for dataset, name in results.datasets.items():
             found = results.summary(method, dataset, decoding)
             if isinstance(found, Hole):
-                rows.append(Row({"method": f"{method.label}, {label}"}, found.reason))
+                rows.append(Row({"method": f"{method.label}, {name}"}, found.reason))
                 continue
             at, runs = found.estimates, results.behind(dataset, method)
             spread = at["accuracy"].seed_sd
@@ -134,7 +149,7 @@ def _intervals(results: Results, decoding: str) -> Table:
                      "forced": 100 * at["forced"].mean,
                      **{name: at[name].mean for name in ("n_na", "aen_available", "physical")}}  # fmt: skip
             rows.append(Row({
-                "method": method.label, "dataset": label,
+                "method": method.label, "dataset": name,
                 **{metric.name: metric.cell(at[metric.name], runs) for metric in COMPARED},
                 **{name: Cell(value, runs=runs) for name, value in plain.items()},
             }))  # fmt: skip
@@ -145,16 +160,16 @@ def _intervals(results: Results, decoding: str) -> Table:
         "available: issued requests that gave a new result; N_na: unavailable or unparsable requests; physical: items "
         "of the physical examination (free, not in AEN); median and p90: cost per case in USD.",
     )
-    text = f"Behind the main results, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table(columns, rows, text, notes, f"tab:main_results_intervals_{decoding}")
+    text = f"Behind the results, {decoding} decoding ({mark})."
+    return Table(columns, rows, text, notes, f"tab:{label}_intervals_{decoding}")
 
 
-def _long(results: Results) -> Table:
+def long(results: Results) -> Table:
     """One line per method, place and decoding; ``paper_*`` holds what the paper prints."""
     paper = {(row["method"], row["dataset"]): printed for row, printed in frame.paper_numbers(_FILE, _PRINTED)}
     lines = []
     for decoding, method in itertools.product(results.decodings, results.methods):
-        for place in places() if decoding == results.decodings[0] or method.learned else ():
+        for place in places(results) if decoding == results.decodings[0] or method.learned else ():
             head = {"paper_method": method.paper} if method.paper else {}
             lines.append(frame.line(results, method, place, decoding) | head | paper.get((method.paper, place), {}))
     names = ("tier", "cost_unit_usd", "decoding", "group", "method", "label", "dataset", "status", "seeds", "k", "n")
@@ -172,29 +187,35 @@ def _printed(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]
             cells = {f"{line['dataset']}.{name}": line[name] for line in lines for name in _PRINTED}
             rows.append(Row({"method": method, "ours": ours.get(method), **cells}))
     headers = {metric.name: metric.header for metric in SHOWN}
-    columns = [column for column in _columns({name: headers[metric] for name, metric in _PRINTED.items()})
-               if column.key.partition(".")[0] in (*AVERAGED, AVERAGE)]  # fmt: skip
+    groups = {name: f"{label} ({domain(name)})" for name, label in DATASETS.items() if name in AVERAGED}
+    columns = _columns(groups | {AVERAGE: "Average"}, {name: headers[metric] for name, metric in _PRINTED.items()})
     return frame.paper_table(settings, columns, rows, "main_results", wide=True)
 
 
-def _caption(settings: Settings, decoding: str) -> str:
+MEASURED = (
+    "Acc.: correct diagnoses in %; AEN: examinations requested per case (items of the physical examination apart); "
+    "AEC: cost per case in USD"
+)
+
+
+def main_caption(settings: Settings, decoding: str) -> str:
+    """What a reader of the main table must know."""
     weights, unit = settings.utility, f"{settings.utility.cost_unit_usd:g}"
     return (
-        f"Main results, {decoding} decoding. T{tier_mark(settings)[1:]}; cost_unit_usd = {unit}. "
-        "Acc.: correct diagnoses in %; AEN: examinations requested per case (items of the physical examination apart); "
-        "AEC: cost per case in USD; "
+        f"Main results, {decoding} decoding. T{tier_mark(settings)[1:]}; cost_unit_usd = {unit}. {MEASURED}; "
         f"Utility: Acc. as a share - {weights.lambda_test:g} tests - {weights.lambda_cost:g} cost / {unit} USD - "
         f"{weights.lambda_na:g} N_na, on average over data sets. Trained rows are means over their training seeds. "
         "Best in bold and second underlined among the open-source and reinforcement rows that were run."
     )
 
 
-def _legend(results: Results) -> list[str]:
+def legend(results: Results) -> list[str]:
+    """What stands below the main table."""
     notes = []
     if any(method.knows_hospital for method in results.methods):
         notes.append("Reference policies do not decode: their figures are the same for every decoding. They are told "
                      "the disease model that made the cases, which no learned row is.")  # fmt: skip
     notes.append("Average: unweighted mean of the three data sets, as in the paper.")
-    if others := [label for dataset, label in DATASETS.items() if dataset not in AVERAGED]:
+    if others := [label for dataset, label in results.datasets.items() if dataset not in AVERAGED]:
         notes.append(f"No part of the average: {', '.join(others)}.")
     return [*results.divergences(), *notes, *notices(results.settings)]

@@ -21,7 +21,7 @@ from ..files import write_text
 from ..job import Job
 from ..ledger.record import read_ledger
 from ..ledger.verdict import COUNTED, NOT_RUN
-from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, synthetic, tier_mark, trained
+from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, open_datasets, synthetic, tier_mark, trained
 from ..results.results import Results, results_folder
 from ..results.sources import notices
 from ..results.table import Block, Column, Sheet, Table
@@ -33,6 +33,7 @@ from .dynamic_vs_static import dynamic_sheet
 from .headline import headline
 from .headroom import headroom_sheet
 from .main_table import main_sheet
+from .open_cases import open_sheet
 from .page_runs import Links, Made, Records
 from .sample_case import CREDENTIALED, sample_sheet
 
@@ -77,6 +78,7 @@ CHAPTERS = [
 _SHEETS: dict[str, Callable[[Settings, Path], Sheet]] = {
     "headroom": headroom_sheet,
     "main_results": main_sheet,
+    "open_cases": open_sheet,
     "ablations": ablations_sheet,
     "dynamic_vs_static": dynamic_sheet,
     "sample_case": lambda settings, folder: sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl"),
@@ -106,13 +108,18 @@ def write_report(settings: Settings, job: Job) -> None:
         "head": head,
         "links": Links(behind),
         "notices": notices(settings),
-        "chapters": [_filled(settings, chapter, images) for chapter in (*CHAPTERS, *further(job.on_page))],
+        "chapters": [_filled(settings, chapter, images) for chapter in (*chapters(settings), *further(job.on_page))],
         "claims": (read_ledger(settings, folder / "claims.json"), records.made("claims.json")),
-        "cards": [_card(name, label, images) for name, label in DATASETS.items()],
+        "cards": [_card(name, label, images) for name, label in (DATASETS | open_datasets(settings)).items()],
         "behind": behind,
         "shared": shared_runs(methods),
     }
     write_text(job.out["html"], _environment().get_template("report.html").render(page))
+
+
+def chapters(settings: Settings) -> list[Chapter]:
+    """The chapters of the page; that of open cases where there are some."""
+    return [chapter for chapter in CHAPTERS if chapter.name != "open_cases" or open_datasets(settings)]
 
 
 def further(on_page: Iterable[str]) -> list[Chapter]:

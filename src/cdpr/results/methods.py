@@ -73,6 +73,33 @@ def pictured_methods(settings: Settings) -> list[Method]:
     return [*main_methods(settings), *(trained(settings, name) for name in shown(settings, "accuracy_cost"))]
 
 
+def open_methods(settings: Settings) -> list[Method]:
+    """The rows of the table of open cases: those of the main table without the reference policies, and without the
+    trained ones unless they are asked for."""
+    rows = [method for method in main_methods(settings) if method.group != REFERENCE]
+    if settings.evaluation.open_cases.trained:
+        return rows
+    return [method for method in rows if method.name not in variants(settings)]
+
+
+def open_datasets(settings: Settings) -> dict[str, str]:
+    """The columns of the table of open cases: data sets beside the benchmarks that have a path, and their labels."""
+    return {name: datasets.DATASETS[name].column for name in datasets.FURTHER if not synthetic(settings, name)}
+
+
+def unfit(settings: Settings, run: str, dataset: str) -> str:
+    """Why a run does not work up the cases of a data set; empty where it does. Reference policies need the model that
+    made the cases. The tiny policy knows no word that it was not trained on: on open cases it would say nothing of
+    the method."""
+    entry = settings.agents.get(run)
+    if entry is not None and entry.knows_hospital:
+        return "" if synthetic(settings, dataset) else "not run: real cases have no known model"
+    tiny = settings.policy.model == "tiny" and (entry is None or entry.own_policy)
+    if tiny and dataset in datasets.FURTHER:
+        return "not run: the tiny policy reads only the words that it was trained on; set policy.model"
+    return ""
+
+
 def ablation_methods(settings: Settings) -> list[Method]:
     """Ours, then its ablations in the order of the experiments."""
     return [trained(settings, name) for name in dict.fromkeys([OURS, *shown(settings, "ablations")])]

@@ -13,9 +13,8 @@ from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, aver
 from ..evaluation.statistics import wilson_interval
 from ..job import Job
 from ..settings import Settings
-from ..settings.datasets import benchmark_of
 from .curves import diverged_at
-from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, synthetic
+from .methods import AVERAGE, AVERAGED, DATASETS, TRAINED, Method, unfit
 from .provenance import check_prices, check_provenance, check_training
 from .table import Runs
 
@@ -34,19 +33,29 @@ class Hole:
 
 
 class Results:
-    """Evaluations under a results folder. ``methods`` are the rows that a table or figure shows; a place is a data set
-    or ``average``. Raises ProvenanceError when they are of another tier, utility or set of cases than the settings or
-    each other; methods raise EvaluationError for a broken evaluation, CurveError for a broken metrics file."""
+    """Evaluations under a results folder. ``methods`` are the rows that a table or figure shows, ``datasets`` its
+    columns and their labels (left out: the benchmarks); a place is a data set or ``average``. Raises ProvenanceError
+    when they are of another tier, utility or set of cases than the settings or each other; methods raise
+    EvaluationError for a broken evaluation, CurveError for a broken metrics file."""
 
-    def __init__(self, settings: Settings, results: str | Path, methods: Sequence[Method]):
+    def __init__(
+        self, settings: Settings, results: str | Path, methods: Sequence[Method],
+        datasets: Mapping[str, str] | None = None,
+    ):  # fmt: skip
         self.settings, self.folder, self.methods = settings, Path(results), list(methods)
-        paths = [self.path(run, d) for m in self.methods for run in m.runs for d in DATASETS]
+        self.datasets = DATASETS if datasets is None else datasets
+        paths = [self.path(run, d) for m in self.methods for run in m.runs for d in self.datasets]
         check_provenance(settings, sorted({path for path in paths if path.exists()}))
         check_training(settings, self.folder, dict.fromkeys(run for m in self.methods for run in m.runs))
-        check_prices(self.folder, DATASETS)
+        check_prices(self.folder, self.datasets)
         self._read = cache(read_evaluation)
         self._diverged_at = cache(partial(diverged_at, self.folder))
         self.summary = cache(self._summary)
+
+    @property
+    def averaged(self) -> bool:
+        """Whether the paper's average is a place: all its data sets are among the columns."""
+        return set(AVERAGED) <= set(self.datasets)
 
     @property
     def decodings(self) -> list[str]:
@@ -63,8 +72,8 @@ class Results:
         """One evaluation per seed, or why they cannot all be had: a mean over some of the seeds is no substitute."""
         if not method.runs:
             return Hole(method.why)
-        if method.knows_hospital and not synthetic(self.settings, benchmark_of(dataset)):
-            return Hole("not run: real cases have no known model")
+        if reason := next(filter(None, (unfit(self.settings, run, dataset) for run in method.runs)), ""):
+            return Hole(reason)
         found, missing = [], []
         wanted = "greedy" if method.knows_hospital else decoding
         for run in method.runs:

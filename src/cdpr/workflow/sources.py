@@ -10,7 +10,7 @@ from ..agents.build import agent_code, agent_entry
 from ..llm.spec import module_of
 from ..settings import Settings, digest
 from ..settings.algorithms import algorithm_module
-from ..settings.datasets import DATASETS, IN_DOMAIN, benchmark_of
+from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from .stage import Made, Need, Options, Source
 
 if TYPE_CHECKING:
@@ -68,10 +68,6 @@ def hospital_cases(dataset: str) -> Need:
     return lambda plan, options: made if plan.raw_path(dataset) is None else None
 
 
-def real_cases(plan: Plan, options: Options) -> Source:
-    return Made("map_costs", "cases", {"dataset": "agentclinic"}) if "agentclinic" in plan.datasets else None
-
-
 IN_DOMAIN_CASES = output_of("map_costs", "cases", dataset=IN_DOMAIN)
 
 
@@ -90,18 +86,14 @@ def data_set(plan: Plan, options: Options) -> Mapping[str, Any]:
 
 
 def acting_agent(plan: Plan, options: Options) -> Mapping[str, Any]:
-    """Who acts."""
+    """Who acts, and on how many of the open cases."""
     entry = plan.settings.agents.get(options["run"])
-    return {"agent": entry.model_dump(include={"acts", "model", "served_as"}) if entry else {}}
+    cases = {"cases": plan.settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
+    return {"agent": entry.model_dump(include={"acts", "model", "served_as"}) if entry else {}, **cases}
 
 
 def agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
     return [*agent_code(agent_entry(plan.settings, options["run"]))]
-
-
-def reference_agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    codes = (agent_code(entry) for entry in plan.settings.agents.values() if not entry.why)
-    return sorted({module for code in codes for module in code})
 
 
 def importers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:

@@ -192,7 +192,7 @@ _ALL = (
         "evaluate_agent", "Let an agent work up the test cases of a data set and judge it.",
         "cdpr.evaluation.run:evaluate_agent",
         reads=("tier", "evaluation.decodings", "evaluation.seed", "costs", "training.temperature", *_DECISIONS),
-        runtime=("agents", "governance"),
+        runtime=("agents", "governance", "evaluation.open_cases"),
         options={"run": _RUN, "dataset": _DATASET_OR_VARIANT},
         needs={"cases": sources.benchmark_cases, "policy": sources.acting_policy},
         about={"cases": "priced cases", "policy": "policy folder (none for reference policies and servers)"},
@@ -215,6 +215,8 @@ _ALL = (
             evidence.nothing, preflight="check_headroom.preflight"),
     _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", evidence.main_runs,
            file="main_results"),
+    _table("open_cases", "Write the table of open cases: every agent on AgentClinic's, and on your own in FHIR.",
+           evidence.open_cases),
     _table("ablations", "Write Table 2: CDPR without one of its parts.", evidence.ablations),
     _table("dynamic_vs_static", "Write Table 3: CDPR against a diagnosis from the whole record at once.",
            evidence.dynamic_vs_static),
@@ -280,21 +282,6 @@ _ALL = (
         also=sources.data_sets,
     ),
     Stage(
-        "try_real_model", "Let a small real language model work up a few real cases; says 'not run: why' without them.",
-        "cdpr.evaluation.smoke_real:try_real_model",
-        reads=("smoke_real", "evaluation.decodings", "evaluation.seed", "costs", "data.agentclinic", "agents",
-               "training.temperature", *_DECISIONS),
-        runtime=("governance",),
-        needs={"cases": sources.real_cases}, about={"cases": "priced AgentClinic cases"},
-        outputs={
-            "evaluations": Output("<results>/smoke_real/evaluations", "one file per agent", folder=True),
-            "summary": Output("<results>/smoke_real/summary.json", "the outcome as JSON"),
-            "md": Output("<results>/smoke_real/summary.md", "to read"),
-        },
-        record="<results>/smoke_real/run.json",
-        outside=evidence.local_model, more_code=sources.reference_agents_code, tensors=True,
-    ),
-    Stage(
         "init_tracking", "Create the MLflow database and its experiments once, before jobs run side by side.",
         "cdpr.tracking.mlflow_index:init_tracking",
         outputs={"ready": Output("<results>/tracking.ready", "marker")},
@@ -302,6 +289,7 @@ _ALL = (
     ),
 )  # fmt: skip
 
+OPEN_CASES = "write_open_cases"  # on the page, and so in `reproduce_paper`, only where there are such cases
 STAGES: dict[str, Stage] = {stage.name: stage for stage in _ALL}
 TABLES = tuple(name for name, stage in STAGES.items() if "tex" in stage.outputs)
 FIGURES = tuple(name for name, stage in STAGES.items() if "png" in stage.outputs and stage.evidence)

@@ -1,0 +1,282 @@
+"""Observations, reports and procedures of FHIR R4 -> results by examination.
+
+Observations that a laboratory report or a panel lists are one examination under its name; any other belongs to the
+examination that reports such a quantity, as in MIMIC-IV. Of a repeated quantity the first counts.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ..cases import PHYSICAL_SUFFIX, Analyte, examinations, format_analytes
+from .attrition import Attrition
+from .fhir_resources import Element, Resource, concept_text, of_kind
+from .flat_files import examination_name, is_absent, result_part
+from .names import examination_of, physical_key
+from .radiology import report_text
+from .spellings import covers, term_of
+from .summary import one_line, says_something
+
+FINAL = {"final", "amended", "corrected", "appended", "preliminary", "partial", "completed"}
+_VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"
+_NO_EXAMINATION = {"survey", "activity", "therapy"}
+_ABNORMAL = {"A", "AA", "H", "HH", "HU", "HX", "L", "LL", "LU", "LX", "E"}
+_SAYS = {"POS": "positive", "NEG": "negative", "IND": "indeterminate", "DET": "detected", "ND": "not detected",
+         "R": "resistant", "S": "susceptible", "I": "intermediate"}  # fmt: skip
+_LONG = 80  # characters of a value that is a report rather than a quantity
+# "Sodium [Moles/volume] in Serum or Plasma by ...": quantity, measure, system.
+_MEASURE = re.compile(r"\s*\[[^\]]*\]")
+_SYSTEM = re.compile(
+    r"\s+(?:in|of)\s+(?=(?:[\w.]+ ){0,2}?(?:Blood|Serum|Plasma|Urine|CSF|Cerebral|Cerebrospinal)\b)(.+)", re.IGNORECASE
+)
+_FURTHER = (re.compile(r"\s+-\s+.*$"), re.compile(r"\s*\([^)]*\)"), re.compile(r"\s+panel\b.*$", re.IGNORECASE))
+_METHOD = re.compile(r"\s+by\s+.+", re.IGNORECASE)
+_IMAGING = {"RAD", "imaging", "LP29684-5", "CT", "NMR", "CUS", "RUS", "VUS", "XRC", "OUS", "EC", "NMS", "RX"}
+
+
+@dataclass
+class Found:
+    """What the resources of a case tell: results by examination, items of the physical examination and social history,
+    in the order of their times."""
+
+    results: dict[str, str] = field(default_factory=dict)
+    physical: dict[str, str] = field(default_factory=dict)
+    social: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Examination:
+    analytes: dict[str, Analyte] = field(default_factory=dict)
+    reports: dict[str, None] = field(default_factory=dict)
+
+    def text(self) -> str:
+        return "; ".join(filter(None, [format_analytes(self.analytes.values()), *self.reports]))
+
+
+def time_of(resource: Resource) -> datetime | None:
+    """When the result was true of the patient; else when it was told."""
+    content = resource.content
+    period = content.one("effectivePeriod") or content.one("performedPeriod")
+    moments = (content.moment("effectiveDateTime"), content.moment("effectiveInstant"), period.moment("start"),
+               content.moment("performedDateTime"), content.moment("issued"))  # fmt: skip
+    return next(filter(None, moments), None)
+
+
+def find_results(resources: Sequence[Resource], attrition: Attrition) -> Found:
+    """Results of the resources of one case, which stand in the order of their times. What cannot be used is counted."""
+    exams: dict[str, _Examination] = {}
+    found = Found()
+    listed, panels = _panels(resources, attrition)
+    for resource in resources:
+        if resource.kind == "Observation" and id(resource.content.value) not in panels:
+            _add_observation(resource, listed.get(id(resource.content.value), ""), exams, found, attrition)
+        elif resource.kind == "DiagnosticReport":
+            _add_report(resource, exams, attrition)
+        elif resource.kind == "Procedure":
+            _add_procedure(resource, exams, attrition)
+    for key, exam in exams.items():
+        place = found.physical if key.endswith(PHYSICAL_SUFFIX) else found.results
+        if text := exam.text():
+            place[key] = text
+    return found
+
+
+def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[int, str], set[int]]:
+    """The name of the report or panel that lists an observation, and the observations that only list others. Of a
+    panel within a report the report's name counts, where the vocabulary knows it, else the panel's."""
+    listed: dict[int, str] = {}
+    panels: set[int] = set()
+    for resource in of_kind(list(resources), "Observation", "DiagnosticReport"):
+        content, members = resource.content, "hasMember" if resource.kind == "Observation" else "result"
+        name = _name(content, "code")
+        for reference in content.many(members):
+            member = resource.find(reference)
+            if member is None:
+                attrition.count("references that lead nowhere")
+                continue
+            known = listed.setdefault(id(member.content.value), name)
+            if examinations().find(known) is None and examinations().find(name) is not None:
+                listed[id(member.content.value)] = name
+            if members == "hasMember" and not _value(content):
+                panels.add(id(content.value))
+    return listed, panels
+
+
+def _add_observation(
+    resource: Resource, listed: str, exams: dict[str, _Examination], found: Found, attrition: Attrition
+) -> None:
+    content, categories = resource.content, resource.content.codes("category")
+    attrition.count("observations")
+    if not _usable(content, attrition, "observations") or categories & _NO_EXAMINATION:
+        if categories & _NO_EXAMINATION:
+            attrition.count("observations that are no examination")
+        return
+    analytes = list(_analytes(content))
+    if not analytes:
+        attrition.count("observations without a result")
+        return
+    if _SOCIAL in categories:
+        found.social += [f"{one.label}: {one.value}" for one in analytes]
+        return
+    fluid = _fluid(resource)
+    for analyte in analytes:
+        key = _key(content, analyte, listed, categories, fluid)
+        if key is None:
+            attrition.count("observations without a name")
+            continue
+        exam = exams.setdefault(key, _Examination())
+        if analyte.value and len(analyte.value) > _LONG and not analyte.units:
+            exam.reports[f"{analyte.label}: {analyte.value}"] = None
+        elif exam.analytes.setdefault(analyte.label, analyte) is not analyte:
+            attrition.count("repeated items")
+
+
+def _usable(content: Element, attrition: Attrition, what: str) -> bool:
+    status = content.text("status")
+    if status and status not in FINAL:
+        attrition.count(f"{what} that are not final or withdrawn")
+    return not status or status in FINAL
+
+
+def _name(content: Element, name: str) -> str:
+    return examination_name(_METHOD.sub("", _MEASURE.sub("", content.concept(name))))
+
+
+def _fluid(resource: Resource) -> str:
+    """What was examined, as the specimen or the name of the observation says; Blood where neither does."""
+    specimen = resource.find(resource.content.one("specimen")) if resource.content.one("specimen") else None
+    named = _SYSTEM.search(resource.content.concept("code"))
+    said = " ".join(filter(None, [specimen.content.concept("type") if specimen else "", named[1] if named else ""]))
+    for word, fluid in (("urine", "Urine"), ("csf", "Cerebrospinal Fluid"), ("cerebr", "Cerebrospinal Fluid")):
+        if word in said.casefold():
+            return fluid
+    return "" if said and not re.search("blood|serum|plasma|venous|arterial", said, re.IGNORECASE) else "Blood"
+
+
+def _key(content: Element, analyte: Analyte, listed: str, categories: set[str], fluid: str) -> str | None:
+    """Key of the examination that a quantity belongs to; None for one without a name."""
+    if _VITAL in categories:
+        return physical_key("Vital Signs")
+    own = _SYSTEM.sub("", _name(content, "code"))
+    if _BODY in categories:
+        return physical_key(own) if says_something(own) else None
+    if says_something(listed):
+        return _usual(listed)
+    reported = examination_of(analyte.label, fluid) or examination_of(own, fluid)
+    if reported is None and fluid not in ("", "Blood"):
+        own = f"{own} ({fluid})"
+    return reported or (_usual(own) if says_something(own) else None)
+
+
+def _usual(name: str) -> str:
+    """The vocabulary's name where it knows the name in a shorter form ("... panel - Blood", "... (hemogram)")."""
+    shorter = [name]
+    for pattern in _FURTHER:
+        shorter.append(pattern.sub("", shorter[-1]))
+    return next((term.name for term in map(term_of, shorter) if term), name)
+
+
+def _labelled(text: str, name: str, key: str) -> str:
+    """A report below the key of its examination, with its own name where that says more: a side, a place."""
+    return text if covers(key, name) else f"{name}: {text}"
+
+
+def _analytes(content: Element, within: str = "") -> Iterable[Analyte]:
+    """What an observation and its components measured."""
+    said, flags = _value(content), content.codes("interpretation")
+    words = [_SAYS[flag] for flag in sorted(flags & _SAYS.keys())]
+    notes = [note.text("text") for note in content.many("note")]
+    value, unit = said if said else (words.pop(0) if words else "", "")
+    label = result_part(_SYSTEM.sub("", _name(content, "code"))) or within
+    low, high, told = _range(content)
+    if says_something(value) and label:
+        remarks = [*words, told, *(one_line(note) for note in notes)]
+        yield Analyte(
+            label=label, value=result_part(value), units=result_part(unit) or None, low=low, high=high,
+            flag="abnormal" if flags & _ABNORMAL else None,
+            comments=", ".join(filter(None, remarks)) or None,
+        )  # fmt: skip
+    elif label and any(map(says_something, notes)):
+        yield Analyte(label=label, value=result_part(" ".join(notes)))
+    for component in content.many("component"):
+        yield from _analytes(component, label)
+
+
+def _value(content: Element) -> tuple[str, str] | None:
+    """What ``value[x]`` says, and its unit; None for an observation without a value, or with one that is no text."""
+    if content.one("dataAbsentReason"):
+        return None
+    if quantity := content.one("valueQuantity"):
+        number = quantity.number("value")
+        unit = quantity.text("unit") or quantity.text("code")
+        return (quantity.text("comparator") + number, "" if unit == "1" else unit) if number else None
+    if ratio := content.one("valueRatio"):
+        parts = [ratio.one(name).number("value") for name in ("numerator", "denominator")]
+        return (":".join(parts), "") if all(parts) else None
+    if span := content.one("valueRange"):
+        parts = [span.one(name).number("value") for name in ("low", "high")]
+        return ("-".join(filter(None, parts)), span.one("low").text("unit")) if any(parts) else None
+    if (flag := content.value.get("valueBoolean")) is not None:
+        if not isinstance(flag, bool):
+            raise content.wrong("valueBoolean", f"expected true or false, found {type(flag).__name__}")
+        return ("yes" if flag else "no", "")
+    text = concept_text(content.one("valueCodeableConcept")) or content.text("valueString")
+    text = text or content.number("valueInteger") or content.text("valueDateTime") or content.text("valueTime")
+    return None if is_absent(text) else (text, "")
+
+
+def _range(content: Element) -> tuple[float | None, float | None, str]:
+    """Bounds of the first reference range, and what it says otherwise."""
+    first = next(iter(content.many("referenceRange")), None)
+    if first is None:
+        return None, None, ""
+    low, high = (first.one(name).number("value") for name in ("low", "high"))
+    if low and high:
+        return float(low), float(high), ""
+    if low or high:
+        told = f"reference at least {low}" if low else f"reference at most {high}"
+        return float(low) if low else None, float(high) if high else None, told
+    text = one_line(first.text("text"))
+    return None, None, f"reference {text}" if says_something(text) else ""
+
+
+def _add_report(resource: Resource, exams: dict[str, _Examination], attrition: Attrition) -> None:
+    """Add the text of a report: what is attached, then the conclusion as its impression."""
+    content = resource.content
+    attrition.count("reports")
+    if not _usable(content, attrition, "reports"):
+        return
+    name = _SYSTEM.sub("", _name(content, "code"))
+    parts = []
+    for attachment in content.many("presentedForm"):
+        text = resource.attached(attachment)
+        if text is None:
+            attrition.count("attachments that are no text or lie elsewhere")
+        else:
+            parts.append(report_text(text) if content.codes("category") & _IMAGING else one_line(text))
+    concluded = one_line(content.text("conclusion")) or ", ".join(map(concept_text, content.many("conclusionCode")))
+    if says_something(concluded) and not any(concluded in part for part in parts):
+        parts.append(f"Impression: {concluded}")
+    text = " ".join(filter(says_something, parts))
+    if not text or not says_something(name):
+        if not content.many("result"):
+            attrition.count("reports without a name" if text else "reports without a result")
+        return
+    key = _usual(name)
+    exams.setdefault(key, _Examination()).reports[_labelled(text, name, key)] = None
+
+
+def _add_procedure(resource: Resource, exams: dict[str, _Examination], attrition: Attrition) -> None:
+    """Add what a procedure found; most are treatments that found nothing."""
+    content = resource.content
+    attrition.count("procedures")
+    if not _usable(content, attrition, "procedures"):
+        return
+    told = [content.concept("outcome"), *(note.text("text") for note in content.many("note"))]
+    text, name = " ".join(filter(says_something, map(one_line, told))), _name(content, "code")
+    if not text or not says_something(name):
+        attrition.count("procedures without a result")
+        return
+    key = _usual(name)
+    exams.setdefault(key, _Examination()).reports[_labelled(text, name, key)] = None

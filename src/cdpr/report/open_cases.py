@@ -1,0 +1,48 @@
+"""The table of open cases: every agent on real cases that anyone may have, and on those of one's own in FHIR.
+
+Table 1's layout without its average: these cases are none of the paper's benchmarks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..job import Job
+from ..results.methods import open_datasets, open_methods
+from ..results.results import Results, results_folder
+from ..results.table import Sheet
+from ..settings import Settings, SettingsError
+from .main_table import MEASURED, intervals, long, wide
+
+_LABEL = "open_cases"
+
+
+def write_open_cases(settings: Settings, job: Job) -> None:
+    """Write the table; missing evaluations become labelled holes. Raises as :func:`open_sheet`."""
+    open_sheet(settings, results_folder(settings, job)).write(job.out)
+
+
+def open_sheet(settings: Settings, folder: Path) -> Sheet:
+    """Per decoding the agents in Table 1's layout; then counts and intervals. Raises SettingsError where the settings
+    name no such cases, and as :class:`Results` does."""
+    datasets = open_datasets(settings)
+    if not datasets:
+        raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "
+                            "(docs/how-to/real-data.md names the other files)")  # fmt: skip
+    results = Results(settings, folder, open_methods(settings), datasets)
+    asked = settings.evaluation.open_cases.cases
+    mark = f"tier: {settings.tier} — {'all cases' if asked is None else f'up to {asked} cases'} of each data set"
+    notes = [
+        "No part of the main table or of its average. Best in bold and second underlined among the rows that were run.",
+        "Reference policies are left out: these cases have no known model.",
+        *results.divergences(),
+    ]
+    parts = []
+    for decoding in results.decodings:
+        main = decoding == results.decodings[0]
+        heading = f"{decoding.capitalize()} decoding{' (main)' if main else ''}"
+        text = f"Open cases, {decoding} decoding ({mark}). {MEASURED}."
+        parts.append((heading, wide(results, decoding, text, notes, _LABEL, absent=main)))
+    parts += [(f"Counts, seeds and intervals, {d} decoding", intervals(results, d, mark, _LABEL))
+              for d in results.decodings]  # fmt: skip
+    return Sheet(f"Open cases ({mark})", parts, long(results))

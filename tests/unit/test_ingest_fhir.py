@@ -1,0 +1,330 @@
+"""Exports in FHIR R4: bundles and NDJSON files, written here, in the hospital's own words."""
+
+import base64
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cdpr.cases import parse_analytes
+from cdpr.ingest import IngestError, ingest
+from cdpr.settings import parse_settings
+
+FREE = {"path": "mine", "credentialed": False}
+NOTE = """Chief Complaint: Belly pain
+History of Present Illness:
+Two days of pain around the navel, moving to the right. No fever.
+Physical Exam:
+Abdomen: Tender in the right lower quadrant.
+Brief Hospital Course:
+Appendicitis was seen on the ultrasound and operated on.
+Discharge Diagnosis:
+Acute appendicitis"""
+HTML = "<div><b>History of Present Illness:</b><p>Pain since <i>noon</i>.</p><p>No fever.</p></div>"
+
+
+def concept(text: str, code: str = "", system: str = "http://loinc.org") -> dict:
+    return {"text": text, **({"coding": [{"system": system, "code": code}]} if code else {})}
+
+
+def attachment(text: str, kind: str = "text/plain; charset=utf-8") -> dict:
+    return {"contentType": kind, "data": base64.b64encode(text.encode()).decode()}
+
+
+def observation(name: str, value, category: str = "laboratory", **more) -> dict:
+    if isinstance(value, (int, float)):
+        said = {"valueQuantity": {"value": value, "unit": more.pop("unit", "mmol/L")}}
+    else:
+        said = {"valueString": value} if value is not None else {}
+    return {"resourceType": "Observation", "status": "final", "code": concept(name),
+            "category": [{"coding": [{"code": category}]}], "subject": {"reference": "Patient/p"},
+            "encounter": {"reference": "Encounter/e"}, "effectiveDateTime": "2024-03-02T10:00:00Z", **said,
+            **more}  # fmt: skip
+
+
+def condition(name: str, number: str, category: str = "encounter-diagnosis", **more) -> dict:
+    return {"resourceType": "Condition", "id": number, "code": concept(name), "subject": {"reference": "Patient/p"},
+            "category": [{"coding": [{"code": category}]}], **more}  # fmt: skip
+
+
+def basis(**encounter) -> list[dict]:
+    """A patient with one encounter, diagnosed and with a note."""
+    return [
+        {"resourceType": "Patient", "id": "p", "birthDate": "1980-03-03", "gender": "female"},
+        {"resourceType": "Encounter", "id": "e", "status": "finished", "subject": {"reference": "Patient/p"},
+         "period": {"start": "2024-03-02T08:00:00Z", "end": "2024-03-05"},
+         "diagnosis": [
+             {"condition": {"reference": "Condition/c2"}, "use": concept("", "CM"), "rank": 1},
+             {"condition": {"reference": "Condition/c1"}, "use": concept("", "DD"), "rank": 1}], **encounter},
+        condition("Acute appendicitis", "c1"), condition("Hypothyroidism", "c2"),
+        {"resourceType": "DocumentReference", "status": "current", "subject": {"reference": "Patient/p"},
+         "context": {"encounter": [{"reference": "Encounter/e"}]}, "content": [{"attachment": attachment(NOTE)}]},
+    ]  # fmt: skip
+
+
+def write(folder: Path, resources: list[dict]) -> Path:
+    """A bundle."""
+    folder.mkdir(parents=True, exist_ok=True)
+    bundle = {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": one} for one in resources]}
+    (folder / "bundle.json").write_text(json.dumps(bundle))
+    return folder
+
+
+def read(path: Path, leaks: dict | None = None, **source):
+    return ingest("fhir", parse_settings({"data": {"fhir": FREE | source, "leaks": leaks or {}}}), path)
+
+
+def only(path: Path, **source):
+    (record,), attrition = read(path, **source)
+    return record, attrition
+
+
+def test_an_encounter_becomes_a_case(tmp_path):
+    """Panels, units, ranges, flags, components, reports, specimens; the diagnosis by role; the note by its headings."""
+    listed = [observation("Haemoglobin", 7.2, unit="g/dL", id="o1", referenceRange=[{"low": {"value": 12}, "high": {
+        "value": 16.5}}], interpretation=[concept("", "L")]), observation("Sodium", 140, id="o2")]  # fmt: skip
+    report = {"resourceType": "DiagnosticReport", "status": "final", "encounter": {"reference": "Encounter/e"}}
+    ultrasound = report | {
+        "code": concept("Abdominal ultrasound"), "category": [concept("", "RAD")],
+        "presentedForm": [attachment("INDICATION: pain?\nFINDINGS: Thick wall.\nIMPRESSION: Inflamed appendix.")],
+    }  # fmt: skip
+    panel = report | {"code": concept("Ward panel"), "category": [concept("", "LAB")],
+                      "result": [{"reference": "Observation/o1"}, {"reference": "Observation/o9"}]}  # fmt: skip
+    others = [
+        observation("Sodium [Moles/volume] in Serum or Plasma by Automated", 141),  # a repeated quantity
+        observation("Glucose [Presence] in Urine by Test strip", "negative"),
+        observation("Blood pressure", None, "vital-signs", component=[
+            {"code": concept("Systolic"), "valueQuantity": {"value": 120, "unit": "mmHg"}},
+            {"code": concept("Diastolic"), "valueQuantity": {"value": 80, "unit": "mmHg"}}]),
+        observation("Tobacco", "never smoked", "social-history"), observation("Mood", "3", "survey"),
+        observation("Lipase", 30, status="entered-in-error"), observation("Lactate", None),
+        {"resourceType": "Procedure", "status": "completed", "encounter": {"reference": "Encounter/e"},
+         "code": concept("Colonoscopy"), "outcome": concept("Normal mucosa to the caecum")},
+        {"resourceType": "Procedure", "status": "completed", "encounter": {"reference": "Encounter/e"},
+         "code": concept("Appendectomy")},
+        {"resourceType": "Medication", "id": "m"},
+    ]  # fmt: skip
+    record, attrition = only(write(tmp_path, [*basis(), *listed, panel, ultrasound, *others]))
+    results = record.key_pertinent_results_dict
+    assert list(results) == ["Abdomen (Physical Examination)", "Vital Signs (Physical Examination)", "Ward panel",
+                             "Comprehensive Metabolic Panel", "Urine Analysis", "Abdominal Ultrasound",
+                             "Colonoscopy"]  # fmt: skip
+    assert results["Ward panel"] == ("Haemoglobin: Value: 7.2; Units: g/dL; Reference Range: 12.0--16.5; "
+                                     "Flag: abnormal")  # fmt: skip
+    assert parse_analytes(results["Ward panel"])[0].level == "low"
+    assert results["Comprehensive Metabolic Panel"] == "Sodium: Value: 140; Units: mmol/L"
+    assert results["Urine Analysis"] == "Glucose: Value: negative"
+    assert results["Vital Signs (Physical Examination)"] == (
+        "Systolic: Value: 120; Units: mmHg; Diastolic: Value: 80; Units: mmHg")  # fmt: skip
+    assert results["Abdominal Ultrasound"] == "Thick wall. Impression: Inflamed appendix."
+    assert results["Colonoscopy"] == "Normal mucosa to the caecum"
+    assert record.case_summary.splitlines() == [
+        "- Patient Information: 43 year old female", "- Chief Complaint: Belly pain",
+        "- History of Present Illness: Two days of pain around the navel, moving to the right. No fever.",
+        "- Personal History: Tobacco: never smoked"]  # fmt: skip
+    assert (record.note_id[-2:], record.diagnosis_results, record.split) == ("-e", "Acute appendicitis", "test")
+    assert attrition.events == {
+        "observations": 9, "reports": 2, "procedures": 2, "procedures without a result": 1, "repeated items": 1,
+        "observations that are not final or withdrawn": 1, "observations that are no examination": 1,
+        "observations without a result": 1, "references that lead nowhere": 1,
+        "resources that are not read: Medication": 1}  # fmt: skip
+
+
+def test_a_bulk_export_and_a_bundle_of_addresses_are_the_same_cases(tmp_path):
+    """NDJSON files, compressed, in any order; a bundle whose references are addresses; contained observations."""
+    contained = {"resourceType": "DiagnosticReport", "status": "final", "encounter": {"reference": "Encounter/e"},
+                 "code": concept("Basic metabolic panel - Blood"), "result": [{"reference": "#k"}],
+                 "contained": [{"resourceType": "Observation", "id": "k", "status": "final",
+                                "code": concept("Potassium"), "valueQuantity": {"value": 4.1}}]}  # fmt: skip
+    resources = [*basis(), observation("Lipase", 30), contained]
+    bulk = tmp_path / "bulk"
+    bulk.mkdir()
+    for number, one in enumerate(reversed(resources)):
+        file = bulk / f"{number}.{one['resourceType']}.ndjson.gz"
+        file.write_bytes(gzip.compress((json.dumps(one) + "\n").encode()))
+    text = json.dumps({"resourceType": "Bundle", "entry": [
+        {"fullUrl": f"urn:uuid:{one['resourceType']}-{one.get('id', n)}", "resource": one}
+        for n, one in enumerate(resources)]})  # fmt: skip
+    for kind, number in (("Patient", "p"), ("Encounter", "e"), ("Condition", "c1"), ("Condition", "c2")):
+        text = text.replace(f'"{kind}/{number}"', f'"urn:uuid:{kind}-{number}"')
+    (tmp_path / "bundle.json").write_text(text)
+    (tmp_path / "lines.jsonl").write_text(text + "\n")
+    first = only(bulk)[0]
+    assert first.note_id == "e" and list(first.key_pertinent_results_dict) == [
+        "Abdomen (Physical Examination)", "Lipase", "Basic Metabolic Panel"]  # fmt: skip
+    for path in (tmp_path / "bundle.json", tmp_path / "lines.jsonl"):
+        other = only(path)[0]
+        assert other.note_id != "e" and other.note_id.endswith("-e")
+        assert other.model_copy(update={"note_id": "e", "subject_key": "p"}) == first
+
+
+def test_where_the_history_is_told(tmp_path):
+    """Compositions, questionnaires, impressions, HTML, notes as reports, problems known before; the first tells."""
+    about = {"status": "final", "encounter": {"reference": "Encounter/e"}, "subject": {"reference": "Patient/p"}}
+    patient, encounter, *conditions, _ = basis(reasonCode=[concept("Abdominal pain")])
+
+    def history(*told, **changes) -> list[str]:
+        record, _ = only(write(tmp_path, [patient, encounter | changes, *conditions, observation("Lipase", 30), *told]))
+        return record.case_summary.splitlines()[1:]
+
+    composition = {"resourceType": "Composition", **about, "section": [
+        {"title": "Presenting problem", "code": concept("", "10164-2"), "text": {"div": HTML}},
+        {"title": "Background", "section": [{"title": "Past Medical History", "text": {"div": "<p>Asthma</p>"}}]},
+        {"title": "Assessment", "text": {"div": "<p>Appendicitis</p>"}}]}  # fmt: skip
+    assert history(composition) == ["- Chief Complaint: Abdominal pain",
+        "- History of Present Illness: Pain since noon. No fever.", "- Past Medical History: Asthma"]  # fmt: skip
+    answers = {"resourceType": "QuestionnaireResponse", **about, "status": "completed", "item": [
+        {"text": "Chief complaint?", "answer": [{"valueString": "Sore belly"}]},
+        {"text": "Smoker", "answer": [{"valueCoding": {"display": "no"}}]}]}  # fmt: skip
+    assert history(answers) == ["- Chief Complaint: Sore belly"]
+    impression = {"resourceType": "ClinicalImpression", **about, "description": "Pain for two days",
+                  "summary": "Appendicitis"}  # fmt: skip
+    assert history(impression)[1:] == ["- History of Present Illness: Pain for two days"]
+    note = {"resourceType": "DiagnosticReport", **about, "code": concept("H&P", "34117-2"), "presentedForm": [
+        attachment(HTML, "text/html"), {"contentType": "application/pdf", "data": "JVBERg=="}]}  # fmt: skip
+    assert history(note)[1:] == ["- History of Present Illness: Pain since noon. No fever."]
+    elsewhere = {"resourceType": "DocumentReference", "status": "current", "subject": {"reference": "Patient/p"},
+                 "content": [{"attachment": {"contentType": "text/plain", "url": "Binary/b"}}]}  # fmt: skip
+    binary = {"resourceType": "Binary", "id": "b", **attachment("Chief Complaint: Cramps")}
+    assert history(elsewhere, binary) == ["- Chief Complaint: Cramps"]
+    known = [condition("Gout", "k1", "problem-list-item", onsetDateTime="2011"),
+             condition("Ileus", "k2", "problem-list-item", onsetDateTime="2024-03-04"),
+             {"resourceType": "AllergyIntolerance", "patient": about["subject"], "code": concept("Penicillin")},
+             {"resourceType": "FamilyMemberHistory", "patient": about["subject"], "status": "completed",
+              "relationship": concept("Mother"), "condition": [{"code": concept("Migraine")}]}]  # fmt: skip
+    assert history(*known)[1:] == ["- Past Medical History: Gout", "- Family History: Mother: Migraine",
+                                   "- Allergy History: Penicillin"]  # fmt: skip
+
+
+def test_which_diagnosis_is_primary_and_which_case_is_dropped(tmp_path):
+    patient, encounter, _, other, note = basis()
+    lipase = observation("Lipase", 30)
+
+    def kept(*told) -> tuple[list[str], dict[str, int]]:
+        try:
+            records, attrition = read(write(tmp_path, [patient, note, lipase, *told]))
+        except IngestError as error:
+            return [], str(error)
+        return [record.diagnosis_results for record in records], attrition.events
+
+    bare = {name: value for name, value in encounter.items() if name != "diagnosis"}
+    of = {"encounter": {"reference": "Encounter/e"}}
+    found, events = kept(bare, condition("Gastritis", "a", **of), condition("Ulcer", "b", **of))
+    told = "encounters with several diagnoses of the same rank, of which the first was taken"
+    assert found == ["Gastritis"] and events[told] == 1
+    refuted = {"verificationStatus": concept("", "refuted")}
+    assert kept(bare, condition("Gastritis", "a", **of, **refuted), condition("Ulcer", "b", **of))[0] == ["Ulcer"]
+    assert "1 (no diagnosis)" in kept(encounter, other)[1], "a comorbidity is none"
+    assert "no usable case among 1" in kept(encounter | {"status": "cancelled"}, other)[1], "the patient's own is left"
+    complaint = condition("Belly pain", "c1")
+    assert "1 (diagnosis stated in the summary)" in kept(encounter, complaint, other)[1], "leaks take the common path"
+    assert kept(encounter, condition("Ulcer", "c1"), other)[0] == ["Ulcer"]
+
+
+def test_conclusions_and_names_of_the_diagnosis_take_the_common_path_of_leaks(tmp_path):
+    report = {"resourceType": "DiagnosticReport", "status": "final", "encounter": {"reference": "Encounter/e"},
+              "code": concept("X-ray of the left hand"), "presentedForm": [attachment("Soft tissue intact.")],
+              "conclusion": "No fracture."}  # fmt: skip
+    named = observation("Lipase", "compatible with acute appendicitis")
+    folder = write(tmp_path, [*basis(), report, named])
+    (record,), _ = read(folder)
+    assert record.key_pertinent_results_dict["Hand X-ray"] == (
+        "X-ray of the left hand: Soft tissue intact. Impression: No fracture.")  # fmt: skip
+    (record,), attrition = read(folder, {"impression": "drop", "diagnosis_in_results": "drop"})
+    assert record.key_pertinent_results_dict["Hand X-ray"] == "X-ray of the left hand: Soft tissue intact."
+    assert "Lipase" not in record.key_pertinent_results_dict
+    assert {(leak.leak, leak.action) for leak in attrition.leaks()} == {
+        ("impression of a report", "removed"), ("diagnosis named by a result", "removed")}  # fmt: skip
+
+
+def test_equal_numbers_in_two_bundles_are_two_patients(tmp_path):
+    write(tmp_path / "b", [*basis(), observation("Amylase", 9)])
+    write(tmp_path, [*basis(), observation("Lipase", 30)]).joinpath("bundle.json").rename(tmp_path / "Jane_Doe.json")
+    (tmp_path / "b" / "bundle.json").rename(tmp_path / "John_Doe.json")
+    records, _ = read(tmp_path)
+    assert len({record.note_id for record in records}) == len({record.subject_key for record in records}) == 2
+    assert {key for record in records for key in record.key_pertinent_results_dict} >= {"Lipase", "Amylase"}
+    assert not any("Doe" in record.model_dump_json() for record in records), "a file may bear the patient's name"
+
+
+def test_results_belong_to_the_encounter_in_whose_time_they_fall(tmp_path):
+    second = {"resourceType": "Encounter", "id": "f", "status": "finished", "subject": {"reference": "Patient/p"},
+              "period": {"start": "2024-06-01", "end": "2024-06-02"},
+              "diagnosis": [{"condition": {"reference": "Condition/c2"}}],
+              "reasonCode": [concept("Tiredness")]}  # fmt: skip
+
+    def at(name: str, time: str) -> dict:
+        return {k: v for k, v in observation(name, 3, effectiveDateTime=time).items() if k != "encounter"}
+
+    told = [at("Lipase", "2024-03-02T09:00:00+00:00"), at("Amylase", "2024-03-04"), at("TSH", "2024-06-01T12:00:00Z"),
+            at("Lactate", "2023-01-01")]  # fmt: skip
+    folder = write(tmp_path, [*basis(), second, *told])
+    (first, other), attrition = read(folder)
+    labs = [[k for k in record.key_pertinent_results_dict if "Physical" not in k] for record in (first, other)]
+    assert labs == [["Lipase", "Amylase"], ["Thyroid Function Tests"]]
+    assert attrition.events["results and notes of no encounter"] == 1
+    (first, _), attrition = read(folder, hours_after_start=24)
+    assert [k for k in first.key_pertinent_results_dict if "Physical" not in k] == ["Lipase"]
+    assert attrition.events["results after the initial workup"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "problem"),
+    [
+        ({"valueQuantity": {"value": "high SECRET"}}, "entry[5].resource.valueQuantity.value", "expected a number"),
+        ({"code": "SECRET"}, "entry[5].resource.code", "expected an object"),
+        ({"component": ["SECRET"]}, "entry[5].resource.component[0]", "expected an object"),
+        ({"effectiveDateTime": "SECRET"}, "entry[5].resource.effectiveDateTime", "is no date or time"),
+        ({"resourceType": 7}, "entry[5].resource.resourceType", "expected text"),
+        ({"resourceType": "SECRET!"}, "entry[5].resource.resourceType", "is no kind of resource"),
+        ({"id": "c1", "resourceType": "Condition"}, "entry[5].resource.id", "stands twice with different contents"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_place_and_without_text(tmp_path, change, field, problem):
+    write(tmp_path, [*basis(), observation("Lipase", 30) | change])
+    with pytest.raises(IngestError, match=problem) as error:
+        read(tmp_path, credentialed=True)
+    assert error.value.field == field and "bundle.json" in str(error.value) and "SECRET" not in str(error.value)
+
+
+def test_a_file_that_is_no_export(tmp_path):
+    with pytest.raises(IngestError, match=r"no file \*\.json, "):
+        read(tmp_path)
+    file = tmp_path / "Patient.ndjson"
+    file.write_text(json.dumps(basis()[0]) + "\n[1]\n")
+    with pytest.raises(IngestError, match=r"Patient\.ndjson:2: expected a resource"):
+        read(file)
+    file.write_text(json.dumps(basis()[0]) + '\n{"resourceType"')
+    with pytest.raises(IngestError, match=r"Patient\.ndjson:2: not JSON"):
+        read(file)
+    note = basis()[-1] | {"content": [{"attachment": {"contentType": "text/plain", "data": "SECRET!"}}]}
+    with pytest.raises(IngestError, match=r"attachment\.data': no base64"):
+        read(write(tmp_path / "b", [*basis()[:-1], note]))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**9))
+def test_damaged_values_are_an_error_or_fully_accounted_for(tmp_path, seed):
+    """Any element replaced by anything else: never a traceback, and the same cases twice."""
+    rng = random.Random(seed)
+    resources = [*basis(), observation("Lipase", 30, note=[{"text": "Haemolysed"}], interpretation=[concept("", "H")])]
+
+    def damaged(value):
+        if rng.random() < 0.02:
+            return rng.choice([None, 7, -1.5, True, "", "x\x00\n", [], {}, [[]], [{}], {"reference": "#x"}, 1e300])
+        if isinstance(value, dict):
+            return {name: damaged(inner) for name, inner in value.items()}
+        return [damaged(inner) for inner in value] if isinstance(value, list) else value
+
+    folder = write(tmp_path, [damaged(resource) for resource in resources])
+    try:
+        records, attrition = read(folder)
+    except IngestError as error:
+        assert len(str(error)) < 2000
+        return
+    assert attrition.read == len(records) + sum(map(len, attrition.dropped.values()))
+    assert read(folder)[0] == records
