@@ -15,8 +15,8 @@ from .model import replacing_folder
 PAD, USER, ASSISTANT, END = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>"
 CONTROL = (PAD, USER, ASSISTANT, END)
 SCAFFOLD = ("REQUEST_TEST:", "FINAL_DIAGNOSIS:")
-# Numbers, and what stands between punctuation marks with the mark behind it: tokens may span words, so that a finding or
-# an examination takes one or two, and not five. Every token costs the tiny model a decoding step.
+# Numbers, and what stands between punctuation marks with the mark behind it: tokens may span words, so that a finding
+# or an examination takes one or two, and not five. Every token costs the tiny model a decoding step.
 _PHRASES = r"\d+|[^\d,.|:;()%\n]*[,.|:;()%\n]+\s*|[^\d,.|:;()%\n]+"
 MAX_POSITIONS = 8192  # the paper's 2,048 prompt and 4,096 response tokens, with room
 
