@@ -15,6 +15,7 @@ rule make_hospital:
         "<logs>/make_hospital.log",
     conda:
         "../envs/cdpr.yaml"
+    threads: 2
     resources:
         mem_mb=2000,
         runtime=10,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import pkgutil
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from ..job import Job
@@ -18,12 +21,18 @@ Writer = Callable[[Hospital, Path, int, int], None]
 
 
 def make_hospital(settings: Settings, job: Job) -> None:
-    """Write the raw files of each data set that is asked for, in its native format."""
+    """Write the raw files of each data set that is asked for, in its native format, on all cores of the job."""
+    writing = functools.partial(_write_one, settings.hospital)
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(writing, job.out.values(), job.out))
     for dataset, folder in job.out.items():
-        write_hospital(settings.hospital, folder.parent, [dataset])
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         job.metrics[f"bytes/{dataset}"] = size
         print(f"{dataset}: {size / 1e6:.1f} MB of raw files")
+
+
+def _write_one(settings: HospitalSettings, folder: Path, dataset: str) -> None:
+    write_hospital(settings, folder.parent, [dataset])
 
 
 def write_hospital(settings: HospitalSettings, out_dir: str | Path, datasets: Iterable[str] = WRITTEN) -> None:
