@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import json
 import logging
 import os
 import sys
@@ -35,6 +36,7 @@ examples:
   cdpr check_export my_data                         what is wrong with an export of your own hospital
   cdpr config --write                               config.yaml, its schema and config/README.md anew
   cdpr plan_training --settings config.yaml config/paper.yaml   what verl is told, and whether it fits
+  cdpr systems                                      what every row of the main table lacks to be run
   cdpr why results/tables/main_results.run.json     what has changed since a result was made
 """
 
@@ -242,6 +244,13 @@ def _clean_state(args: argparse.Namespace) -> None:
     print(f"removed {len(removed)} state folders of other configurations, kept {len(kept)}")
 
 
+def _systems(args: argparse.Namespace) -> None:
+    from .workflow.systems import render, systems
+
+    found = systems(_plan(args))
+    print(json.dumps([system.told() for system in found], indent=2) if args.json else render(found))
+
+
 def _why(args: argparse.Namespace) -> None:
     from .workflow.housekeeping import differences
 
@@ -265,6 +274,8 @@ _COMMANDS = {
                          [_SETTINGS]),
     "clean_state": (_clean_state, "Remove checkpoints and caches that belong to no job of this configuration.",
                     [_SETTINGS]),
+    "systems": (_systems, "List every row of the main table, what it takes, and what it lacks to be run here.",
+                [(("--json",), {"action": "store_true", "help": "for programs"}), _SETTINGS]),
     "why": (_why, "Say which part of a result's run key has changed since it was made.",
             [(("record",), {"metavar": "RUN_JSON", "help": "a run.json"}), _SETTINGS]),
     "config": (_config, "Generate or check config.yaml, its JSON schema and config/README.md.",

@@ -162,6 +162,20 @@ def test_a_change_of_an_agent_concerns_its_own_evaluations_and_what_shows_agents
     assert ("mine", "private") in before.evidence("write_main_table").evaluations
 
 
+def test_how_a_model_is_asked_decides_its_evaluations_and_where_it_stands_does_not(tmp_path):
+    def keys(**entry):
+        found = plan(tmp_path, agents={"mine": {"label": "Mine", "model": "one"}}, models={"one": {"id": "m"} | entry})
+        return found.key("evaluate_agent", run="mine", dataset="private"), found.key("write_effort")
+
+    answers, table = keys(at="http://127.0.0.1:8000/v1")
+    assert keys(at="http://127.0.0.1:9000/v1")[0] == answers
+    priced = keys(at="http://127.0.0.1:8000/v1", prices={"input": 1.0, "output": 2.0})
+    assert priced[0] == answers and priced[1] != table
+    for change in ({"id": "n"}, {"answer": ["x"]}, {"sampling": {"temperature": 0.5}}, {"extra": {"a": 1}},
+                   {"system": "fold"}):  # fmt: skip
+        assert keys(at="http://127.0.0.1:8000/v1", **change)[0] != answers
+
+
 def test_an_algorithm_from_outside_counts_by_its_file(tmp_path, monkeypatch):
     rule = tmp_path / "outside" / "rule.py"
     rule.parent.mkdir()

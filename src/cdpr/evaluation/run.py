@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -20,10 +20,12 @@ from tqdm import tqdm
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.billing import charge
-from ..environment import WAVE, Agent, DiagnosticEnvironment, Effort, Trajectory, run_episodes
+from ..environment import WAVE, Agent, DiagnosticEnvironment, Effort, Trajectory, run_episode
 from ..environment.utility import count_tests, utility
 from ..files import replacing
 from ..job import Job
+from ..llm.meter import Meter, metering
+from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.datasets import FURTHER
 from .row import EvaluationRow
@@ -97,8 +99,8 @@ def evaluate(
                             settings, run, policy, temperature, benchmark.dataset, credentialed=benchmark.credentialed
                         )
                         agent.refresh()
-                        workups = asyncio.run(run_episodes(environment, agent, wave, settings.evaluation.seed))
-                        done = [evaluation_row(settings, agent, workup, decoding) for workup in workups]
+                        workups = asyncio.run(work_up(environment, agent, wave, settings.evaluation.seed))
+                        done = [evaluation_row(settings, agent, one, decoding, asked) for one, asked in workups]
                         rows.write("".join(row.line() for row in done).encode())
                         rows.flush()
                         os.fsync(rows.fileno())  # safe from a kill and from a power cut
@@ -111,7 +113,20 @@ def evaluate(
     return accuracy | {"cases": benchmark.cases, "seconds": time.perf_counter() - started}
 
 
-def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decoding: str) -> EvaluationRow:
+async def work_up(
+    environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int
+) -> list[tuple[Trajectory, Meter]]:
+    """One workup per case, all at the same time, and what it asked of the agent's model."""
+
+    async def one(case: CaseRecord) -> tuple[Trajectory, Meter]:
+        with metering() as meter:
+            workup = await run_episode(environment, agent, case, derive_seed(seed, "case", case.note_id))
+        return workup, meter
+
+    return await asyncio.gather(*map(one, cases))
+
+
+def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decoding: str, asked: Meter) -> EvaluationRow:
     """What is kept of one workup; of credentialed cases texts only as digests."""
     case, tests = workup.case, settings.environment.tests
     effort = whole_record_effort(case) if agent.whole_record else workup.effort()
@@ -128,6 +143,7 @@ def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decodin
         cost_usd=round(effort.cost_usd, 6),
         utility=round(utility(workup.correct, effort, settings.utility, tests), 9),
         forced=workup.forced,
+        **asdict(asked),
         obtained=None if case.credentialed or agent.whole_record else workup.states[-1].obtained,
     )
 

@@ -31,6 +31,7 @@ class AnthropicServer(ServedModel):
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         system = "\n\n".join(m["content"] for m in messages if m["role"] == "system")
         told: dict[str, Any] = {"system": system} if system else {}
+        told |= {"extra_body": self.spec.entry.extra} if self.spec.entry and self.spec.entry.extra else {}
         turns = [dict(m) for m in messages if m["role"] != "system"]
         return await self._all(
             samples,

@@ -30,7 +30,8 @@ _UNLIMITED = httpx2.Limits()  # how many requests are open at a time is for the 
 class ServedModel(Model):
     """A model behind ``spec.address``, asked through the package ``package``.
 
-    A key is read from the first of ``key_names`` that the environment sets, when a request is sent, and kept nowhere.
+    A key is read from the first of ``keys`` that the environment sets, when a request is sent, and kept nowhere; those
+    are the names that the model's entry gives, so that no provider sees another's, or ``key_names``.
     Time-outs, lost connections, 429 and 5xx are tried again. Redirects are not followed. Proxies of the environment
     serve only open cases on other machines.
     """
@@ -43,6 +44,7 @@ class ServedModel(Model):
         assert spec.address is not None
         self.tokenizer = tokenizer if self.takes_tokens else None
         self.spec, self.address = spec, spec.address
+        self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._called = f"model {spec.name!r} at {host_of(self.address)}"
         self._loop: asyncio.AbstractEventLoop | None = None
         try:
@@ -109,9 +111,7 @@ class ServedModel(Model):
             return ModelFailure(f"{self._called}: status {status}, the server does not accept the request")
         if status == 429 or status >= 500:
             return f"status {status}"
-        return ModelUnavailable(
-            f"{self._called}: status {status}; check address, model name and key ({self.key_names[0]})"
-        )
+        return ModelUnavailable(f"{self._called}: status {status}; check address, model name and key ({self.keys[0]})")
 
     def _connected(self) -> tuple[Any, asyncio.Semaphore]:
         """One connection pool for all requests of an event loop: a pool for each would cost more than the request."""
@@ -132,7 +132,7 @@ class ServedModel(Model):
 
     def _with_key(self, request: httpx2.Request) -> httpx2.Request:
         request.headers.pop("Authorization", None)  # the package's own idea of a key
-        key = next((os.environ[name] for name in self.key_names if os.environ.get(name)), None)
+        key = next((os.environ[name] for name in self.keys if os.environ.get(name)), None)
         if key:
             request.headers["Authorization"] = f"Bearer {key}"
         return request

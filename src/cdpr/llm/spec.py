@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..settings import Settings, SettingsError
-from ..settings.agents import AgentEntry
+from ..settings import ModelEntry, Settings, SettingsError
 from ..settings.data import Governance
 from ..settings.datasets import Structurer
 from ..settings.schema import Policy
@@ -24,6 +23,7 @@ _KINDS = {
     "anthropic": "cdpr.llm.anthropic_server:AnthropicServer",
     "verl": "cdpr.llm.rollout_server:RolloutServer",
 }
+_REGISTERED, _METERED = "cdpr.llm.registered", "cdpr.llm.meter"
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
 _LONG_ANSWER = 600.0  # seconds for an agent that may think aloud
 _PATIENCE = 8  # further tries for it: two minutes in which a server that is overrun may recover
@@ -39,6 +39,11 @@ def module_of(where: str) -> str:
     return _KINDS[kind_of(where)].partition(":")[0]
 
 
+def modules_of(entry: ModelEntry | None) -> tuple[str, ...]:
+    """Roots of the code of a job in which an agent asks a model of the registry, or (None) the policy."""
+    return (module_of(""), _METERED) if entry is None else (module_of(entry.where or "http:"), _METERED, _REGISTERED)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """A model and the terms on which it is asked.
@@ -48,7 +53,8 @@ class ModelSpec:
     ``name`` is what a server calls the model. ``credentialed`` says whether it is asked about text under a data use
     agreement; it has no default, so that no caller forgets it. A server has ``timeout`` seconds for a whole answer,
     is tried again ``retries`` times after ``pause`` seconds, twice that, and so on up to 30, and is asked ``at_once``
-    questions at a time. ``device`` is where a folder's model computes (``cpu``, ``cuda``).
+    questions at a time. ``device`` is where a folder's model computes (``cpu``, ``cuda``). ``entry`` says how a model
+    of the registry is asked, ``metered`` whether its calls are counted (:mod:`.meter`).
     """
 
     where: str
@@ -60,6 +66,8 @@ class ModelSpec:
     pause: float = 1.0
     at_once: int = 256
     device: str = "cpu"
+    entry: ModelEntry | None = None
+    metered: bool = False
 
     @property
     def kind(self) -> str:
@@ -86,22 +94,26 @@ class ModelSpec:
             return None
         if not self.name:
             raise SettingsError(
-                "a server is set as model, but not which model of it: set the key beside it that names it (`name` of a "
-                "structurer, `served_as` of an agent)"
+                "a server is set as model, but not which model of it: set the key beside it that names it (`id` of a "
+                "model, `served_as` of an agent, `name` of a structurer)"
             )
         from .guard import allow
 
         return allow(self.address, self.credentialed, self.governance, dataset)
 
     @classmethod
-    def of_agent(cls, entry: AgentEntry, settings: Settings, *, credentialed: bool) -> ModelSpec:
-        """The model of an entry of ``workflow/agents.yaml`` that names a folder or an address."""
-        where = str(entry.model)
-        if kind_of(where) == "folder":
-            return cls.of_folder(where, settings.policy.model_copy(update={"model": where}))
+    def of_entry(cls, entry: ModelEntry, settings: Settings, *, credentialed: bool) -> ModelSpec:
+        """A model of the registry, as an agent asks it. Raises SettingsError where nobody has said where it is."""
+        if entry.where is None:
+            raise SettingsError(
+                f"model {entry.label or entry.id!r}: set `at` to its address or folder; see `cdpr systems`"
+            )
+        if entry.folder:
+            spec = cls.of_folder(entry.folder, settings.policy.model_copy(update={"model": entry.folder}))
+            return replace(spec, entry=entry, metered=True)
         return cls(
-            where=where, name=entry.served_as or "", credentialed=credentialed, governance=settings.governance,
-            timeout=_LONG_ANSWER, retries=_PATIENCE,
+            where=entry.where, name=entry.id, credentialed=credentialed, governance=settings.governance,
+            timeout=_LONG_ANSWER, retries=_PATIENCE, entry=entry, metered=True,
         )  # fmt: skip
 
     @classmethod
@@ -147,5 +159,12 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
     and its ``tokenizer``. Raises SettingsError and GovernanceError as :meth:`ModelSpec.check`.
     """
     spec.check()
-    module, _, name = _KINDS[spec.kind].partition(":")
-    return getattr(importlib.import_module(module), name)(spec, **parts)
+    model = _named(_KINDS[spec.kind])(spec, **parts)
+    if spec.metered:
+        model = _named(f"{_METERED}:MeteredModel")(model)
+    return _named(f"{_REGISTERED}:RegisteredModel")(model, spec.entry) if spec.entry else model
+
+
+def _named(kind: str) -> Any:
+    module, _, name = kind.partition(":")
+    return getattr(importlib.import_module(module), name)
