@@ -116,7 +116,9 @@ def tell(message, **details):
 
 
 onstart:
-    evaluations = (j for j in workflow.dag.needrun_jobs() if j.rule.name == "evaluate_agent")
+    evaluations = (
+        j for j in workflow.dag.needrun_jobs() if j.rule.name == "evaluate_agent"
+    )
     plan.begin(dict.fromkeys(job.wildcards.run for job in evaluations))
     # Jobs of the tiny policy are short; those of others may use a GPU, which does not survive a fork.
     if (
