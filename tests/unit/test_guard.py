@@ -73,7 +73,7 @@ async def complete(request: Request):
     if kind == "nested":
         return Response("[" * 100_000, media_type="application/json")
     if kind == "shapeless":
-        return {"choices": [{"message": {"content": None, "refusal": asked}}], "content": asked}
+        return {"choices": [{"message": {"content": None}}], "content": asked}
     if kind == "redirect":
         return RedirectResponse(f"http://{request.headers['host']}/v1/elsewhere", 307)
     if kind == "drips":

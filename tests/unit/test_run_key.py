@@ -93,7 +93,7 @@ def test_outside_files_are_read_again_only_when_touched(tmp_path, monkeypatch):
     first = cache.digest(raw)
     (raw / "a.csv").touch()
     assert DigestCache(tmp_path / "state" / "digests.json").digest(raw) == first
-    monkeypatch.setattr("cdpr.run_key.path_digest", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr("cdpr.digests.path_digest", lambda path: pytest.fail("read again"))
     assert DigestCache(tmp_path / "state" / "digests.json").digest(raw) == first
     assert cache.digest(tmp_path / "nothing") == "absent"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import shutil
 import time
@@ -24,6 +23,7 @@ from ..environment import WAVE, Agent, DiagnosticEnvironment, Effort, Trajectory
 from ..environment.utility import count_tests, utility
 from ..files import replacing
 from ..job import Job
+from ..llm.asking import SYSTEM
 from ..llm.meter import Meter, metering
 from ..seeding import derive_seed
 from ..settings import Settings
@@ -85,6 +85,7 @@ def evaluate(
     environment = DiagnosticEnvironment(settings.environment)
     once = agent_class(agent_entry(settings, run)).one_decoding
     correct: dict[str, int] = {}
+    SYSTEM.set(run)
     state.mkdir(parents=True, exist_ok=True)
     with (state / "evaluation.jsonl").open("a+b") as rows:
         rows.seek(0)
@@ -93,7 +94,7 @@ def evaluate(
             temperature = 0.0 if decoding == "greedy" else settings.training.temperature
             with tqdm(total=benchmark.cases, desc=f"{run} on {benchmark.dataset}, {decoding}", mininterval=5) as bar:
                 for wave in benchmark.waves():
-                    done = _recall(rows, [(_shown(case, case.note_id), decoding) for case in wave])
+                    done = _recall(rows, [(case.shown(case.note_id), decoding) for case in wave])
                     if not done:
                         agent = agent or build_agent(
                             settings, run, policy, temperature, benchmark.dataset, credentialed=benchmark.credentialed
@@ -116,14 +117,19 @@ def evaluate(
 async def work_up(
     environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int
 ) -> list[tuple[Trajectory, Meter]]:
-    """One workup per case, all at the same time, and what it asked of the agent's model."""
+    """One workup per case, all at the same time, and what it asked of the agent's model. Where one fails, its error is
+    raised after the others have come to their end: what they have asked is paid for, and shall be answered and kept."""
 
     async def one(case: CaseRecord) -> tuple[Trajectory, Meter]:
         with metering() as meter:
             workup = await run_episode(environment, agent, case, derive_seed(seed, "case", case.note_id))
         return workup, meter
 
-    return await asyncio.gather(*map(one, cases))
+    ended = await asyncio.gather(*map(one, cases), return_exceptions=True)
+    for workup in ended:
+        if isinstance(workup, BaseException):
+            raise workup
+    return ended  # type: ignore[return-value]
 
 
 def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decoding: str, asked: Meter) -> EvaluationRow:
@@ -131,11 +137,11 @@ def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decodin
     case, tests = workup.case, settings.environment.tests
     effort = whole_record_effort(case) if agent.whole_record else workup.effort()
     return EvaluationRow(
-        note_id=_shown(case, case.note_id),
+        note_id=case.shown(case.note_id),
         decoding=decoding,
         correct=workup.correct,
-        diagnosis=_shown(case, workup.diagnosis or ""),
-        gold=_shown(case, case.diagnosis_results),
+        diagnosis=case.shown(workup.diagnosis or ""),
+        gold=case.shown(case.diagnosis_results),
         turns=len(workup.steps),
         **{f"n_{name}": getattr(effort, name) for name in _COUNTS},
         n_tests=count_tests(effort, tests),
@@ -154,10 +160,6 @@ def whole_record_effort(case: CaseRecord) -> Effort:
     cost = sum(charge(case, keys[:i], key) for i, key in enumerate(keys))
     physical = sum(map(is_physical, keys))
     return Effort(len(keys) - physical, len(keys) - physical, physical=physical, cost_usd=cost)
-
-
-def _shown(case: CaseRecord, text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16] if case.credentialed else text
 
 
 def _recall(rows: BinaryIO, expected: Sequence[tuple[str, str]]) -> list[EvaluationRow]:

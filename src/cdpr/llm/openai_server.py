@@ -11,6 +11,7 @@ from ..seeding import derive_seed
 from ..settings.models import PROVIDERS
 from .guard import unix_socket
 from .server import ServedModel
+from .spending import worst_case
 from .types import Completion, Messages, Sampling, Usage
 
 
@@ -44,7 +45,7 @@ class OpenAIServer(ServedModel):
                 model=self.spec.name, prompt=list(prompt_ids), max_tokens=sampling.max_tokens,
                 temperature=sampling.temperature, top_p=sampling.top_p, seed=derive_seed(seed, k), extra_body=extra,
             ),
-            self._continuation,
+            self._continuation, (len(prompt_ids), sampling.max_tokens),
         )  # fmt: skip
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
@@ -55,7 +56,7 @@ class OpenAIServer(ServedModel):
                 model=self.spec.name, messages=[dict(m) for m in messages], **asked,
                 **({"seed": derive_seed(seed, k)} if seeded else {}),
             ),
-            _answer,
+            _answer, (worst_case(messages), sampling.max_tokens),
         )  # fmt: skip
 
     def _asked(self, sampling: Sampling) -> tuple[dict[str, Any], bool]:
@@ -83,8 +84,11 @@ class OpenAIServer(ServedModel):
 
 def _answer(answer: Any) -> Completion:
     choice = answer.choices[0]
-    finish = "length" if choice.finish_reason == "length" else "stop"
-    return Completion(_text(choice.message.content), (), (), finish, _usage(answer))
+    said, refused = choice.message.content, getattr(choice.message, "refusal", None)
+    told = _usage(answer), getattr(answer, "model", None)
+    if refused or choice.finish_reason == "content_filter":
+        return Completion(_text(said or refused or ""), (), (), "refusal", *told)
+    return Completion(_text(said), (), (), "length" if choice.finish_reason == "length" else "stop", *told)
 
 
 def _usage(answer: Any) -> Usage | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..settings import ModelEntry, Settings, SettingsError
+from ..settings.calls import Calls
 from ..settings.data import Governance
 from ..settings.datasets import Structurer
 from ..settings.schema import Policy
@@ -23,7 +24,7 @@ _KINDS = {
     "anthropic": "cdpr.llm.anthropic_server:AnthropicServer",
     "verl": "cdpr.llm.rollout_server:RolloutServer",
 }
-_REGISTERED, _METERED = "cdpr.llm.registered", "cdpr.llm.meter"
+_REGISTERED, _METERED, _RECORDING = "cdpr.llm.registered", "cdpr.llm.meter", "cdpr.llm.recording"
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
 _LONG_ANSWER = 600.0  # seconds for an agent that may think aloud
 _PATIENCE = 8  # further tries for it: two minutes in which a server that is overrun may recover
@@ -41,7 +42,9 @@ def module_of(where: str) -> str:
 
 def modules_of(entry: ModelEntry | None) -> tuple[str, ...]:
     """Roots of the code of a job in which an agent asks a model of the registry, or (None) the policy."""
-    return (module_of(""), _METERED) if entry is None else (module_of(entry.where or "http:"), _METERED, _REGISTERED)
+    if entry is None:
+        return module_of(""), _METERED
+    return module_of(entry.where or "http:"), _METERED, _REGISTERED, _RECORDING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +56,11 @@ class ModelSpec:
     ``name`` is what a server calls the model. ``credentialed`` says whether it is asked about text under a data use
     agreement; it has no default, so that no caller forgets it. A server has ``timeout`` seconds for a whole answer,
     is tried again ``retries`` times after ``pause`` seconds, twice that, and so on up to 30, and is asked ``at_once``
-    questions at a time. ``device`` is where a folder's model computes (``cpu``, ``cuda``). ``entry`` says how a model
-    of the registry is asked, ``metered`` whether its calls are counted (:mod:`.meter`).
+    questions at a time. ``device`` is where a folder's model computes (``cpu``, ``cuda``).
+
+    ``entry`` says how a model of the registry is asked, ``metered`` whether its calls are counted (:mod:`.meter`);
+    ``calls`` what becomes of its answers to messages, which are kept below ``state``, and what they may cost together
+    (None: nothing is kept or capped).
     """
 
     where: str
@@ -68,6 +74,8 @@ class ModelSpec:
     device: str = "cpu"
     entry: ModelEntry | None = None
     metered: bool = False
+    calls: Calls | None = None
+    state: str = "state"
 
     @property
     def kind(self) -> str:
@@ -81,6 +89,11 @@ class ModelSpec:
             return self.where.partition(":")[2] or "https://api.anthropic.com"
         return self.where if self.kind == "openai" else None
 
+    @property
+    def replayed(self) -> bool:
+        """Whether nobody is asked: all answers are recorded ones."""
+        return self.calls is not None and self.calls.mode == "replay"
+
     def check(self, dataset: str = "") -> Disclosure | None:
         """Ask before any work is done: what ``run.json`` shall tell where credentialed text is sent to another machine,
         None where it stays here. Raises SettingsError for a model that cannot be opened, and GovernanceError, which
@@ -90,7 +103,7 @@ class ModelSpec:
                 f"{self.where}: no Hugging Face folder (config.json is missing); name the folder of an instruct model, "
                 "or a server as http://HOST:PORT/v1"
             )
-        if self.address is None:
+        if self.address is None or self.replayed:
             return None
         if not self.name:
             raise SettingsError(
@@ -110,11 +123,11 @@ class ModelSpec:
             )
         if entry.folder:
             spec = cls.of_folder(entry.folder, settings.policy.model_copy(update={"model": entry.folder}))
-            return replace(spec, entry=entry, metered=True)
-        return cls(
-            where=entry.where, name=entry.id, credentialed=credentialed, governance=settings.governance,
-            timeout=_LONG_ANSWER, retries=_PATIENCE, entry=entry, metered=True,
-        )  # fmt: skip
+        else:
+            spec = cls(where=entry.where, name=entry.id, credentialed=credentialed, governance=settings.governance,
+                       timeout=_LONG_ANSWER, retries=_PATIENCE)  # fmt: skip
+        return replace(spec, credentialed=credentialed, entry=entry, metered=True, calls=settings.calls,
+                       state=settings.paths.state)  # fmt: skip
 
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> ModelSpec:
@@ -156,10 +169,15 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
     """The model of ``spec``, opened: a folder's weights are read, a server is asked nothing yet.
 
     ``parts``: the ``tokenizer`` with which a server that answers token prompts (vLLM) takes them, or verl's ``client``
-    and its ``tokenizer``. Raises SettingsError and GovernanceError as :meth:`ModelSpec.check`.
+    and its ``tokenizer``. With ``spec.calls`` its answers are recorded, or replayed (:mod:`.recording`). Raises
+    SettingsError and GovernanceError as :meth:`ModelSpec.check`.
     """
     spec.check()
-    model = _named(_KINDS[spec.kind])(spec, **parts)
+    model: Model
+    if spec.calls is None or spec.calls.mode == "live":
+        model = _named(_KINDS[spec.kind])(spec, **parts)
+    else:
+        model = _named(f"{_RECORDING}:recorded")(spec, lambda: _named(_KINDS[spec.kind])(spec, **parts))
     if spec.metered:
         model = _named(f"{_METERED}:MeteredModel")(model)
     return _named(f"{_REGISTERED}:RegisteredModel")(model, spec.entry) if spec.entry else model

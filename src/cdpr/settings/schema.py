@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, Po
 
 from .agents import AGENTS_FILE, AgentEntry, shipped_agents
 from .algorithms import check_algorithm
+from .calls import Calls
 from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
@@ -232,5 +233,6 @@ class Settings(Section):
     """Who is compared beside what is trained."""
     models: dict[str, ModelEntry] = Field(default_factory=shipped_models, json_schema_extra={"file": MODELS_FILE})
     """Language models that agents act by."""
+    calls: Calls = Field(default_factory=Calls, description="Calls of language models that are not trained here.")
     analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")

@@ -193,7 +193,7 @@ _ALL = (
         "cdpr.evaluation.run:evaluate_agent",
         reads=("tier", "evaluation.decodings", "evaluation.seed", "evaluation.max_turn_tokens", "costs",
                "training.temperature", *_DECISIONS),
-        runtime=("agents", "models", "governance", "evaluation.open_cases"),
+        runtime=("agents", "models", "governance", "calls", "evaluation.open_cases"),
         options={"run": _RUN, "dataset": _DATASET_OR_VARIANT},
         needs={"cases": sources.benchmark_cases, "policy": sources.acting_policy},
         about={"cases": "priced cases", "policy": "policy folder (none for reference policies and servers)"},
