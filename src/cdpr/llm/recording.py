@@ -130,8 +130,8 @@ def recorded(spec: ModelSpec, open_inner: Callable[[], Model]) -> RecordedModel:
 
 
 def identity(spec: ModelSpec) -> dict[str, Any]:
-    """What tells a model and the terms of its requests apart, whoever serves it. (How its entry draws and folds shows in
-    the question itself; how an answer is cut out of a reply is done with what was recorded.)"""
+    """What tells a model and the terms of its requests apart, whoever serves it. (How its entry draws and folds shows
+    in the question itself; how an answer is cut out of a reply is done with what was recorded.)"""
     told: dict[str, Any] = {"kind": spec.kind}
     if spec.kind == "folder":
         told["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(spec.where)
@@ -145,7 +145,11 @@ def asked_for(
 ) -> dict[str, Any]:
     """A question: all that decides the answer."""
     told = {**model, "messages": [dict(message) for message in messages], "sample": sample}
-    told["sampling"] = dataclasses.asdict(sampling)
+    told["sampling"] = {  # only what is set: a field that comes later leaves old recordings as they are
+        field.name: value
+        for field in dataclasses.fields(sampling)
+        if (value := getattr(sampling, field.name)) != field.default or field.name == "temperature"
+    }
     return told if sampling.temperature == 0 else told | {"seed": seed}
 
 

@@ -72,8 +72,9 @@ class Spending:
             return cls(spec, called)
         if spec.calls and spec.calls.budget_usd is not None and not is_local(spec.address or ""):
             raise SettingsError(
-                f"{called}: calls.budget_usd is set, but not what a call of this model costs; name `prices` in its entry "
-                "of workflow/models.yaml ({input: 0, output: 0} where calls are free), or set calls.budget_usd to null"
+                f"{called}: calls.budget_usd is set, but not what a call of this model costs; name `prices` in its "
+                "entry of workflow/models.yaml ({input: 0, output: 0} where calls are free), or set calls.budget_usd "
+                "to null"
             )
         return None
 

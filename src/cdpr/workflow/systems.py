@@ -72,6 +72,8 @@ def missing(plan: Plan, name: str, environment: Mapping[str, str] = os.environ) 
         return (f"{key}: the address of a server (http://HOST:PORT/v1), or a folder with its weights",)
     if model.folder:
         return _folder(key, model.folder)
+    if settings.calls.mode == "replay":  # nobody is asked
+        return ()
     return (*_permission(agent.model, model, environment), *_governance(settings, key, model.where))
 
 
