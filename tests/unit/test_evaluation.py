@@ -84,7 +84,9 @@ def with_lines(tmp_path: Path, *lines: str, models: tuple[str, ...] = ()) -> Set
     """The shipped settings with further lines in the registries of agents and models."""
     overlay = tmp_path / "mine.yaml"
     registries = {"agents": lines, "models": models}
-    overlay.write_text("".join(f"{name}:\n" + "".join(f"  {x}\n" for x in xs) for name, xs in registries.items() if xs))
+    kept = f"paths: {{state: {tmp_path / 'kept'}}}\n"
+    lines_of = (f"{name}:\n" + "".join(f"  {x}\n" for x in xs) for name, xs in registries.items() if xs)
+    overlay.write_text(kept + "".join(lines_of))
     return load_settings(overlay)
 
 

@@ -63,8 +63,7 @@ def export_recordings(state: str | Path, file: str | Path, systems: Sequence[str
         if not count:
             raise ArchiveError(
                 f"nothing to export: {', '.join(systems) or 'nobody'} asked anything about open cases that is kept in "
-                f"{state}/recordings"
-                + ("; answers about credentialed cases never leave it" if asked else "")
+                f"{state}/recordings" + ("; answers about credentialed cases never leave it" if asked else "")
             )
     return count
 

@@ -20,12 +20,16 @@ Change = Callable[[sqlite3.Connection], T]
 _BUSY = 60.0  # seconds for other processes to end their transactions, which take milliseconds
 
 
+class JournalError(RuntimeError):
+    """A file that is no journal, or one that cannot be written."""
+
+
 class Journal:
     """The file ``path``, made with the tables of ``schema`` where it is not there, in a folder of the mode ``mode``.
 
     :meth:`write` returns when its change is on the disk. Changes that wait for the disk at the same time share one
     transaction, so that a hundred answers a second need not a hundred waits. Write-ahead logging lets others read
-    meanwhile; it works for the processes of one machine.
+    meanwhile; it works for the processes of one machine. Raises JournalError for a file that is something else.
     """
 
     def __init__(self, path: Path, schema: str, mode: int = 0o777) -> None:
@@ -33,9 +37,12 @@ class Journal:
         self.path = path
         with path.with_name(path.name + ".lock").open("w") as lock:  # SQLite waits for nobody on the way to this mode
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self._writer, self._reader = self._connect(), self._connect()
-            self._writer.execute("PRAGMA journal_mode=WAL")
-            self._writer.executescript(schema)
+            try:
+                self._writer, self._reader = self._connect(), self._connect()
+                self._writer.execute("PRAGMA journal_mode=WAL")
+                self._writer.executescript(schema)
+            except sqlite3.DatabaseError as error:
+                raise JournalError(f"{path}: cannot be used ({error}); free its disk, or move it away") from error
         self._reading = threading.Lock()
         self._waiting: deque[tuple[Change, Future]] = deque()
         self._thread = ThreadPoolExecutor(1, "journal")
@@ -73,7 +80,9 @@ class Journal:
             self._writer.execute("BEGIN IMMEDIATE")
             found = [change(self._writer) for change, _ in batch]
             self._writer.execute("COMMIT")
-        except BaseException as error:
+        except BaseException as problem:
+            full = isinstance(problem, sqlite3.OperationalError)  # or locked for very long
+            error = JournalError(f"{self.path}: cannot be written ({problem})") if full else problem
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             for _, done in batch:

@@ -267,10 +267,14 @@ def _assumptions(settings: Settings, texts: Mapping[str, Texts], found: Sequence
             f"{', '.join(settings.evaluation.decodings)})"]  # fmt: skip
     for dataset, text in texts.items():
         how = f"measured on {text.measured} cases" if text.measured else "assumed: its cases are not there yet"
-        said.append(f"{DATASETS[benchmark_of(dataset)].label}: {text.cases:,} cases; {text.opening:,.0f} tokens "
-                    f"before the first reply, {text.result:,.0f} in a result ({how}; {_BYTES:g} bytes a token)")
-    said.append(f"turns of a workup: the paper's examinations of the row and one more, {_TURNS:g} where it prints "
-                f"none; at most environment.max_turns, {settings.environment.max_turns}; every turn reads all before")
+        said.append(
+            f"{DATASETS[benchmark_of(dataset)].label}: {text.cases:,} cases; {text.opening:,.0f} tokens "
+            f"before the first reply, {text.result:,.0f} in a result ({how}; {_BYTES:g} bytes a token)"
+        )
+    said.append(
+        f"turns of a workup: the paper's examinations of the row and one more, {_TURNS:g} where it prints "
+        f"none; at most environment.max_turns, {settings.environment.max_turns}; every turn reads all before"
+    )
     said.append(f"an answer: {_REPLY} tokens, {_THOUGHT:,} where the model thinks first; at least {_SHORTEST}, at most "
                 "what is asked for")  # fmt: skip
     acting = {settings.agents[asked.system].acts.rpartition(":")[2] for asked in found}
