@@ -18,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 
-app, seen = FastAPI(), collections.Counter()
+app, seen, times = FastAPI(), collections.Counter(), collections.defaultdict(list)
 
 def answer(text, finish="stop", refusal=None):
     # In the form of both protocols: each client reads its own part.
@@ -56,12 +56,17 @@ async def tally(request: Request, call_next):
 def count(name: str):
     return seen[name]
 
+@app.get("/times/{name}")
+def when(name: str):
+    return times[name]
+
 @app.post("/v1/messages")
 @app.post("/v1/chat/completions")
 async def complete(request: Request):
     body = await request.json()
     kind, asked = body["model"], body["messages"][-1]["content"]
     seen[kind] += 1
+    times[kind].append(time.time())
     if kind.startswith("doctor"):
         if kind == "doctor_dies" and seen[kind] > 5:
             await asyncio.sleep(0.3)
@@ -151,6 +156,10 @@ class Server:
 
     def seen(self, kind: str) -> int:
         return self.client.get(f"/seen/{kind}").json()
+
+    def times(self, kind: str) -> list[float]:
+        """When requests came, in seconds."""
+        return self.client.get(f"/times/{kind}").json()
 
     def __enter__(self):
         return self
