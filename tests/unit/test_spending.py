@@ -178,7 +178,7 @@ def test_a_call_waits_for_those_under_way(tmp_path):
         second = asyncio.create_task(bill.reserve(1000, 100))
         await asyncio.sleep(0.4)
         assert not second.done()
-        await bill.book(first, Usage(500, 10))  # it took less than was put aside
+        bill.book(first, Usage(500, 10))  # it took less than was put aside
         await asyncio.wait_for(second, 5)
         return time.monotonic() - started
 

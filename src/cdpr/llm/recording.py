@@ -188,8 +188,10 @@ def _is_empty(answer: Completion) -> bool:
 
 
 def _keep(database: sqlite3.Connection, row: tuple[str, ...], system: str) -> str:
-    database.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
+    new = database.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row).rowcount
     _note(database, system, row[0])
+    if new:
+        return row[3]
     ((kept,),) = database.execute("SELECT answer FROM answers WHERE question = ?", row[:1])
     return kept
 

@@ -104,7 +104,7 @@ class ServedModel(Model):
                 bill = await self._spending.reserve(*most) if self._spending else None
                 found, outcome = await self._try(client, ask, read)
                 if self._spending and bill is not None:
-                    await self._spending.book(bill, outcome)
+                    self._spending.book(bill, outcome)
                 if isinstance(found, Completion):
                     return found
                 if isinstance(found, ModelFailure):

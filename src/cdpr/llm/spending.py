@@ -83,7 +83,7 @@ class Spending:
         raises ModelUnavailable where the budget has no room for it."""
         needed, system = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get()
         while True:
-            found = await self._journal.write(lambda database: self._reserve(database, system, needed))
+            found = self._journal.write_now(lambda database: self._reserve(database, system, needed))
             if isinstance(found, int):
                 return found
             spent, reserved = found
@@ -110,11 +110,11 @@ class Spending:
         assert number is not None
         return number
 
-    async def book(self, number: int, outcome: Outcome) -> None:
+    def book(self, number: int, outcome: Outcome) -> None:
         """What became of a call: its usage, or that it was not billed (``free``), or that nobody knows (``unknown``)
         and its worst case counts as spent."""
         usd = None if isinstance(outcome, str) else self.prices.usd(outcome.prompt_tokens, outcome.completion_tokens)
-        await self._journal.write(lambda database: _book(database, number, outcome, usd))
+        self._journal.write_now(lambda database: _book(database, number, outcome, usd))
 
 
 def worst_case(messages: Messages) -> int:
