@@ -1,10 +1,11 @@
 """What recording, the cap and the meter take of a model call: against a plain loop, in a replay, and per episode step.
 
-A local server answers after a second, as quick models do. A plain asyncio loop over the official
-client and an agent's model with everything on (recorded, priced, capped, metered) take turns at it with 32 requests in
-flight: the ratio of their throughputs is the figure, and beside it what each takes of the processor. Then 10,000 recorded answers are replayed, and made-up cases are
-worked up with a model that answers at once, first recorded, then replayed: what a step takes is all our own. Writes
-flat keys to results/benchmarks/recording.json.
+A local server answers after a second, as quick models do. A plain asyncio loop over the official client and an agent's
+model with everything on (recorded, priced, capped, metered) take turns at it with 32 requests in flight: the ratio of
+their throughputs is the figure, and beside it what each takes of the processor, which is what counts where answers come
+much sooner. Then 10,000 recorded answers are replayed, and made-up cases are worked up with a model that answers at
+once, first recorded, then replayed: what a step takes is all our own. Writes flat keys to
+results/benchmarks/recording.json.
 """
 
 from __future__ import annotations
