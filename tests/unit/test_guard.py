@@ -22,6 +22,7 @@ CLOSED, AGREED = Governance(), Governance(remote_agreement="DUA 17")
 SECRET = "zqsecret complaint"
 ASK = [{"role": "user", "content": SECRET}]
 
+
 @pytest.fixture(scope="module", params=["openai", "anthropic"])
 def server(request, tmp_path_factory):
     """The server, asked by one of the protocols (``where``)."""
