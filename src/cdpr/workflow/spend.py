@@ -18,7 +18,7 @@ from ..llm.recording import Recordings
 from ..llm.spending import Spent, spent
 from ..results.paper import PaperFacts, read_paper
 from ..settings import AgentEntry, ModelEntry, Settings, SettingsError, model_of
-from ..settings.datasets import DATASETS, IN_DOMAIN, benchmark_of
+from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from .plan import Plan
 from .stages import STAGES
 
@@ -114,7 +114,7 @@ def plan_spending(plan: Plan, target: str) -> tuple[list[Asked], list[str]]:
             continue
         parts = [_one(settings, entry, model, texts[d], _turns(facts, entry, d)) for r, d in pairs if r == run]
         calls, prompt, completion = (sum(column, Range()) for column in zip(*parts, strict=True))
-        left = max(0.0, 1 - recorded.get(run, 0) / calls.expected)
+        left = max(0.0, 1 - recorded.get(run, 0) / max(calls.expected, 1))
         usd = _usd(model, prompt, completion)
         found.append(Asked(
             run, model.id or model.label, sum(texts[d].cases for r, d in pairs if r == run), calls, prompt.times(left),
@@ -222,7 +222,7 @@ def _texts(plan: Plan, dataset: str, facts: PaperFacts) -> Texts:
     prompt = plan.settings.environment.prompt.model_copy(update={"style": "full"})
     path = Path(plan.resolved(plan.output("map_costs", "cases", dataset=benchmark_of(dataset))))
     if path.exists():
-        cases = list(iterate_records(path, "test"))
+        cases = list(itertools.islice(iterate_records(path, "test"), _limit(plan.settings, dataset)))
         builder, shown = PromptBuilder(prompt, None, plan.settings.policy.max_prompt_tokens), cases[:_SAMPLE]
         results = [_results(case, prompt.max_observation_chars) for case in shown]
         return Texts(
@@ -246,9 +246,16 @@ def _size(settings: Settings, dataset: str, facts: PaperFacts) -> int:
     name = benchmark_of(dataset)
     if name == IN_DOMAIN:
         return settings.data.test_cases
+    if name in FURTHER:
+        return _limit(settings, name) or 0
     if settings.data.source(name).path is None and DATASETS[name].size:
         return getattr(settings.hospital, DATASETS[name].size)
     return facts.cases(name) if f"text:cases.{name}" in facts.numbers else 0
+
+
+def _limit(settings: Settings, dataset: str) -> int | None:
+    """How many of a data set's cases are taken; None: all."""
+    return settings.evaluation.open_cases.cases if benchmark_of(dataset) in FURTHER else None
 
 
 def _recorded(state: str) -> dict[str, int]:
