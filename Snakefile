@@ -12,6 +12,7 @@ min_version("9.20")
 
 configfile: "workflow/experiments.yaml"
 configfile: "workflow/agents.yaml"
+configfile: "workflow/models.yaml"
 configfile: "config.yaml"
 
 

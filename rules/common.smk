@@ -1,6 +1,6 @@
 """Common ground: settings are checked and written once, every job gets its run key.
 
-Reads  `config` (config.yaml, workflow/experiments.yaml, workflow/agents.yaml, and overlays).
+Reads  `config` (config.yaml, workflow/{experiments,agents,models}.yaml, and overlays).
 Writes `<state>/resolved-<digest>.json`, which every job reads.
 Offers `plan` (jobs, files and keys, see src/cdpr/workflow) and what rules are made of.
 
@@ -116,7 +116,10 @@ def tell(message, **details):
 
 
 onstart:
-    plan.begin()
+    evaluations = (
+        j for j in workflow.dag.needrun_jobs() if j.rule.name == "evaluate_agent"
+    )
+    plan.begin(dict.fromkeys(job.wildcards.run for job in evaluations))
     # Jobs of the tiny policy are short; those of others may use a GPU, which does not survive a fork.
     if (
         plan.settings.policy.model == "tiny"

@@ -3,7 +3,7 @@
 
 rule main_table:
     input:
-        of("write_main_table", "check_headroom"),
+        of("write_main_table", "write_effort", "check_headroom"),
 
 
 rule headroom:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import json
 import logging
 import os
 import sys
@@ -35,6 +36,9 @@ examples:
   cdpr check_export my_data                         what is wrong with an export of your own hospital
   cdpr config --write                               config.yaml, its schema and config/README.md anew
   cdpr plan_training --settings config.yaml config/paper.yaml   what verl is told, and whether it fits
+  cdpr spend --plan main_table --configfile config/paper.yaml   what the paper's Table 1 would cost
+  cdpr recordings export table1.zip                 the answers behind a table, so that others redo it for nothing
+  cdpr systems                                      what every row of the main table lacks to be run
   cdpr why results/tables/main_results.run.json     what has changed since a result was made
 """
 
@@ -242,6 +246,33 @@ def _clean_state(args: argparse.Namespace) -> None:
     print(f"removed {len(removed)} state folders of other configurations, kept {len(kept)}")
 
 
+def _systems(args: argparse.Namespace) -> None:
+    from .workflow.systems import render, systems
+
+    found = systems(_plan(args))
+    print(json.dumps([system.told() for system in found], indent=2) if args.json else render(found))
+
+
+def _recordings(args: argparse.Namespace) -> None:
+    from .settings import load_settings
+    from .workflow import recordings
+
+    settings = load_settings(*args.settings)
+    if args.action == "export":
+        print(recordings.export(settings, args.file, args.system))
+    else:
+        print(recordings.import_(settings, args.file))
+
+
+def _spend(args: argparse.Namespace) -> None:
+    from .workflow.spend import plan_spending, render_plan, render_spent
+
+    args.settings += args.configfile
+    plan = _plan(args)
+    budget = plan.settings.calls.budget_usd
+    print(render_plan(*plan_spending(plan, args.plan), budget) if args.plan else render_spent(plan.state, budget))
+
+
 def _why(args: argparse.Namespace) -> None:
     from .workflow.housekeeping import differences
 
@@ -265,6 +296,19 @@ _COMMANDS = {
                          [_SETTINGS]),
     "clean_state": (_clean_state, "Remove checkpoints and caches that belong to no job of this configuration.",
                     [_SETTINGS]),
+    "recordings": (_recordings, "Hand recorded answers about open cases to others, or take theirs.", [
+        (("action",), {"choices": ["export", "import"], "help": "write the archive, or read it"}),
+        (("file",), {"metavar": "FILE", "help": "the archive (.zip)"}),
+        (("--system",), {"action": "append", "default": [], "metavar": "NAME",
+                         "help": "export what this agent asks, and no other (may be repeated)"}),
+        _SETTINGS]),
+    "spend": (_spend, "Tell what was spent on language models, or what a target would cost.", [
+        (("--plan",), {"metavar": "TARGET", "help": "a table or figure, such as main_table: tell what it would cost"}),
+        (("--configfile",), {"nargs": "+", "default": [], "metavar": "FILE",
+                             "help": "settings over those of --settings, as for snakemake"}),
+        _SETTINGS]),
+    "systems": (_systems, "List every row of the main table, what it takes, and what it lacks to be run here.",
+                [(("--json",), {"action": "store_true", "help": "for programs"}), _SETTINGS]),
     "why": (_why, "Say which part of a result's run key has changed since it was made.",
             [(("record",), {"metavar": "RUN_JSON", "help": "a run.json"}), _SETTINGS]),
     "config": (_config, "Generate or check config.yaml, its JSON schema and config/README.md.",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from toy import ASKED
 
 from cdpr.job import Job
 from cdpr.ledger.claims import ClaimsError, read_claims
@@ -65,6 +66,7 @@ def write_evaluation(folder: Path, run: str, right: int, tests: int, price: floa
             "note_id": f"c{i:03d}", "decoding": "greedy", "correct": i % 20 < right, "diagnosis": "a", "gold": f"b{i}",
             "turns": 1, "n_issued": tests, "n_available": tests, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0,
             "n_physical": 0, "n_tests": tests, "n_na": 0, "cost_usd": tests * price, "utility": 0.0, "forced": False,
+            **ASKED,
         } for i in range(count)]  # fmt: skip
         write_rows(folder / "evaluations" / run / f"{dataset}.jsonl", rows)
 
@@ -221,7 +223,7 @@ def test_synthetic_cases_reproduce_nothing_and_no_figure_is_compared(synthetic):
     assert all(c["verdict"] == "not run" and c["measured"] is None for c in figures)
     by_id = {c["id"]: c for c in synthetic["claims"]}
     assert "synthetic cases; the figure is of MIMIC-IV" in by_id["table_1.CDPR-4B.mimic_iv.acc"]["why"]
-    assert by_id["table_1.GPT-5.4.private.aec"]["why"] == "needs an API key"
+    assert by_id["table_1.GPT-5.4.private.aec"]["why"].startswith("costs money (models.gpt_5_4.enabled")
     better = by_id["abstract.accuracy.mimic_iv"]
     assert (better["verdict"], better["k"]) == ("same direction", "417+417 : 380+380")
     assert (better["measured"], better["n"], better["seeds"]) == (pytest.approx(37 / 7.5), 750, (0, 1))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from toy import ASKED
 
 from cdpr.cases import CaseRecord, iterate_records, write_records
 from cdpr.costs import charge
@@ -202,7 +203,15 @@ def test_benchmark_and_variant_are_compared_on_the_cases_in_both(tmp_path):
         counts = dict.fromkeys(
             ("turns", "n_issued", "n_available", "n_unavailable", "n_invalid", "n_repeated", "n_physical", "n_tests",
              "n_na"), 0)  # fmt: skip
-        common = {"decoding": "greedy", "diagnosis": "a", "gold": "b", "cost_usd": 2.0, "utility": 0.0, "forced": False}
+        common = {
+            "decoding": "greedy",
+            "diagnosis": "a",
+            "gold": "b",
+            "cost_usd": 2.0,
+            "utility": 0.0,
+            "forced": False,
+            **ASKED,
+        }
         lines = [{"note_id": f"c{n}", "correct": correct, **common, **counts} for n, correct in right.items()]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 

@@ -13,14 +13,19 @@ import pytest
 from pydantic import ValidationError
 
 from cdpr.cases import write_records
+from cdpr.environment.prompt import opening_messages
 from cdpr.evaluation import run as evaluation
 from cdpr.evaluation.row import EvaluationRow, read_rows
 from cdpr.evaluation.run import Benchmark, evaluate, evaluate_agent
 from cdpr.job import Job
 from cdpr.llm.guard import GovernanceError
+from cdpr.llm.meter import metering, running
+from cdpr.llm.tokenizer import ChatTokenizer
+from cdpr.llm.types import Completion, Usage
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.workflow.stages import STAGES
 
 FORCED = "Give your final diagnosis now."
 TINY = TinyModel(hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=48, vocab_size=320)
@@ -50,12 +55,15 @@ def server():
 
     async def answer(request):
         body = await request.json()
-        server.asked.append(body)
+        server.asked.append(body | {"key": request.headers.get("authorization")})
         said = body["messages"][-1]["content"]
         text = "ACTION: REQUEST_TEST\nTest needed: CT Abdomen and Pelvis"
         if "appendix" in said or FORCED in said:
             text = f"ACTION: FINAL_DIAGNOSIS\nDiagnosis: {'Acute appendicitis' if 'appendix' in said else 'Sepsis'}"
-        return JSONResponse({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]})
+        if body["model"] == "thinker":
+            text = f"<think>ACTION: FINAL_DIAGNOSIS\nDiagnosis: Gout</think>{text}"
+        usage = {} if body["model"] == "taciturn" else {"usage": {"prompt_tokens": 100, "completion_tokens": 7}}
+        return JSONResponse({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]} | usage)
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -72,10 +80,13 @@ def server():
     thread.join()
 
 
-def with_lines(tmp_path: Path, *lines: str) -> Settings:
-    """The shipped settings with further lines in the registry of agents."""
+def with_lines(tmp_path: Path, *lines: str, models: tuple[str, ...] = ()) -> Settings:
+    """The shipped settings with further lines in the registries of agents and models."""
     overlay = tmp_path / "mine.yaml"
-    overlay.write_text("agents:\n" + "".join(f"  {line}\n" for line in lines))
+    registries = {"agents": lines, "models": models}
+    kept = f"paths: {{state: {tmp_path / 'kept'}}}\n"
+    lines_of = (f"{name}:\n" + "".join(f"  {x}\n" for x in xs) for name, xs in registries.items() if xs)
+    overlay.write_text(kept + "".join(lines_of))
     return load_settings(overlay)
 
 
@@ -85,7 +96,7 @@ def evaluated(settings: Settings, run: str, cases: Path, policy: Path | None = N
     inputs = {"cases": cases} | ({"policy": policy} if policy else {})
     job = Job("evaluate", "k", inputs, {"evaluation": out}, None, cases.parent / "state",
               {"run": run, "dataset": "mimic_iv"})  # fmt: skip
-    evaluate_agent(settings, job)
+    evaluate_agent(STAGES["evaluate_agent"].view(settings, job.options), job)
     assert job.metrics["cases"] == 8 and not list(job.state.iterdir())
     return list(read_rows(out))
 
@@ -110,14 +121,93 @@ def test_a_server_in_one_shot(server, cases, tmp_path, acts, correct, cost, obta
 
 
 def test_a_folder_is_one_line(policy, cases, tmp_path):
-    settings = with_lines(tmp_path, f'mine: {{label: Mine, group: open, model: "{policy}"}}')
+    """It reads messages, the full prompt and all, as if it stood behind a server."""
+    line = f'mine: {{label: Mine, group: open, model: "{policy}"}}'
+    settings = with_lines(tmp_path, line, models=())
+    settings = settings.model_copy(update={
+        "evaluation": settings.evaluation.model_copy(update={"max_turn_tokens": 5}),
+        "environment": settings.environment.model_copy(update={"max_turns": 2}),
+    })  # fmt: skip
     rows = evaluated(settings, "mine", cases)
-    assert rows == evaluated(settings, "warm_start", cases, policy) == evaluated(settings, "cdpr-seed0", cases, policy)
+    assert {(row.calls, row.completion_tokens <= 10) for row in rows} == {(2, True)}
+    full = opening_messages(settings.environment.prompt.model_copy(update={"style": "full"}), "")
+    assert min(row.prompt_tokens for row in rows) > 2 * len(ChatTokenizer(policy).opening(full))
+
+
+def test_a_trained_policy_is_evaluated_as_it_was_trained(policy, cases, tmp_path):
+    settings = load_settings()
+    rows = evaluated(settings, "warm_start", cases, policy)
+    assert rows == evaluated(settings, "cdpr-seed0", cases, policy)
+    assert all(row.calls == row.turns and row.completion_tokens <= 16 * row.turns for row in rows)
+
+
+THINKER = 'thinker: {id: thinker, at: "URL", answer: ["</think>"], system: fold, sampling: {max_tokens: 900}}'
+
+
+def test_a_model_of_the_registry_is_asked_as_its_entry_says(server, cases, tmp_path, monkeypatch):
+    """The thought would have been a diagnosis; the answer behind it is none."""
+    monkeypatch.setenv("OPENAI_API_KEY", "zqkey-openai")
+    monkeypatch.delenv("CDPR_API_KEY", raising=False)
+    entry, bare = THINKER.replace("URL", server.url), THINKER.replace("URL", server.url).replace("thinker:", "bare:", 1)
+    bare = bare.replace('answer: ["</think>"]', 'answer: ["## Final Response"]')
+    lines = "thinks: {group: open, model: thinker}", "bare: {group: open, model: bare}"
+    settings = with_lines(tmp_path, *lines, models=(entry, bare))
+    rows = evaluated(settings, "thinks", cases)
+    assert {(row.correct, row.calls, row.prompt_tokens, row.completion_tokens, row.unmarked) for row in rows} == {
+        (True, 2, 200, 14, 0)}  # fmt: skip
+    asked = server.asked[-1]
+    assert (asked["max_tokens"], asked["messages"][0]["role"], asked["key"]) == (900, "user", None)
+    assert asked["messages"][0]["content"].startswith("You are a medical AI assistant") and "seed" in asked
+    assert {row.unmarked for row in evaluated(settings, "bare", cases)} == {2}
+
+
+@pytest.mark.parametrize(
+    ("entry", "sent", "not_sent"),
+    [
+        ("provider: openai, extra: {reasoning_effort: none}",
+         {"max_completion_tokens": 512, "reasoning_effort": "none", "key": "Bearer zqkey-openai"},
+         {"seed", "max_tokens"}),
+        ("provider: gemini", {"max_tokens": 512, "key": "Bearer zqkey-gemini"}, {"seed", "top_k", "top_p"}),
+        ("provider: deepseek, keys: [MY_KEY], extra: {thinking: {type: disabled}}",
+         {"thinking": {"type": "disabled"}, "key": "Bearer zqkey-mine"}, {"seed"}),
+        ("sampling: {temperature: 0.6, top_p: 0.9, top_k: 20}",
+         {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "key": "Bearer zqkey-own"}, set()),
+    ],
+)  # fmt: skip
+def test_every_provider_is_asked_in_its_own_words_and_told_its_own_key(
+    server, cases, tmp_path, monkeypatch, entry, sent, not_sent
+):
+    keys = {"OPENAI": "openai", "GEMINI": "gemini", "CDPR": "own"}
+    for name, value in keys.items():
+        monkeypatch.setenv(f"{name}_API_KEY", f"zqkey-{value}")
+    monkeypatch.setenv("MY_KEY", "zqkey-mine")
+    model = f'some: {{id: m, at: "{server.url}", enabled: true, {entry}}}'
+    evaluated(with_lines(tmp_path, "some: {label: Some, model: some}", models=(model,)), "some", cases)
+    asked = server.asked[-1]
+    assert {name: asked.get(name) for name in sent} == sent and not not_sent & asked.keys()
+
+
+def test_tokens_that_nobody_told_are_not_made_up(server, cases, tmp_path):
+    line = f'quiet: {{label: Quiet, model: "{server.url}", served_as: taciturn}}'
+    rows = evaluated(with_lines(tmp_path, line), "quiet", cases)
+    assert {(row.calls, row.prompt_tokens, row.completion_tokens) for row in rows} == {(2, None, None)}
+
+
+def test_who_judges_by_a_model_is_not_charged_to_the_agent():
+    said = Completion("x", (), (), "stop", Usage(10, 2))
+    with metering() as agent:
+        running().count([said])
+        with metering() as judge:
+            running().count([said, said, said])
+        running().count([said])
+    running().count([said])
+    assert (agent.calls, agent.prompt_tokens, judge.calls, judge.completion_tokens) == (2, 20, 3, 6)
 
 
 def test_an_agent_without_a_model_has_one_decoding(cases, tmp_path):
     rows = evaluated(load_settings(), "zero_test", cases)
     assert [row.decoding for row in rows] == ["greedy"] * 8
+    assert {(row.calls, row.prompt_tokens) for row in rows} == {(0, 0)}
 
 
 def test_credentialed_cases_reach_no_other_machine(case, cases, tmp_path):
@@ -150,7 +240,7 @@ def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, case
     works up only the others and ends in the same bytes."""
     settings, benchmark = parse_settings({"environment": {"max_turns": 3}}), Benchmark.read(cases)
     monkeypatch.setattr(evaluation, "WAVE", 3)
-    work, done = evaluation.run_episodes, []
+    work, done = evaluation.work_up, []
 
     def evaluate_to(name: str, state: str) -> bytes:
         evaluate(settings, "warm_start", benchmark, tmp_path / name, tmp_path / state, policy)
@@ -162,7 +252,7 @@ def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, case
         done.append(1)
         return await work(*given)
 
-    monkeypatch.setattr(evaluation, "run_episodes", counted)
+    monkeypatch.setattr(evaluation, "work_up", counted)
     killed_after = -1
     undisturbed = evaluate_to("whole.jsonl", "other")
     assert len(done) == 6 and len(undisturbed.splitlines()) == 16
@@ -202,7 +292,8 @@ def test_what_cannot_be_evaluated_says_why(policy, case, cases, tmp_path):
 LINE = (
     '{"note_id": "T-é", "decoding": "greedy", "correct": true, "diagnosis": "Sepsis", "gold": "Sepsis", "turns": 2, '
     '"n_issued": 1, "n_available": 1, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0, "n_physical": 0, '
-    '"n_tests": 1, "n_na": 0, "cost_usd": 7.77, "utility": 0.912345678, "forced": false, '
+    '"n_tests": 1, "n_na": 0, "cost_usd": 7.77, "utility": 0.912345678, "forced": false, "calls": 3, '
+    '"prompt_tokens": 1200, "completion_tokens": null, "unmarked": 1, '
     '"obtained": ["CBC"]}\n'
 )
 

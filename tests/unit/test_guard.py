@@ -5,16 +5,12 @@ import inspect
 import logging
 import os
 import signal
-import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from served import Server
 
 from cdpr.cli import explain
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
@@ -25,107 +21,6 @@ from cdpr.settings.data import Governance
 CLOSED, AGREED = Governance(), Governance(remote_agreement="DUA 17")
 SECRET = "zqsecret complaint"
 ASK = [{"role": "user", "content": SECRET}]
-
-# A server of the protocol whose behaviour is the name of the model; it runs as a process of its own.
-SERVER = """
-import asyncio, collections, os, sys
-import uvicorn
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
-
-app, seen = FastAPI(), collections.Counter()
-
-def answer(text):
-    # In the form of both protocols: each client reads its own part.
-    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
-            "type": "message", "content": [{"type": "text", "text": text}], "stop_reason": "end_turn"}
-
-async def drip():
-    while True:
-        yield b" "
-        await asyncio.sleep(0.05)
-
-@app.middleware("http")
-async def tally(request: Request, call_next):
-    seen["requests"] += request.method == "POST"
-    return await call_next(request)
-
-@app.get("/seen/{name}")
-def count(name: str):
-    return seen[name]
-
-@app.post("/v1/messages")
-@app.post("/v1/chat/completions")
-async def complete(request: Request):
-    body = await request.json()
-    kind, asked = body["model"], body["messages"][-1]["content"]
-    seen[kind] += 1
-    if kind == "echo":
-        return answer(f"{asked}|{body['max_tokens']}|{body.get('temperature')}|{body.get('seed')}")
-    if kind == "key":
-        return answer(request.headers.get("authorization", "none"))
-    if kind in ("status500", "status503", "status429", "status400", "status404"):
-        return JSONResponse({"error": f"cannot answer {asked}"}, int(kind[-3:]))
-    if kind == "recovers":
-        return answer("well again") if seen[kind] > 2 else JSONResponse({"error": asked}, 500)
-    if kind == "garbage":
-        return Response(asked + " { not json", media_type="application/json")
-    if kind == "nested":
-        return Response("[" * 100_000, media_type="application/json")
-    if kind == "shapeless":
-        return {"choices": [{"message": {"content": None, "refusal": asked}}], "content": asked}
-    if kind == "redirect":
-        return RedirectResponse(f"http://{request.headers['host']}/v1/elsewhere", 307)
-    if kind == "drips":
-        return StreamingResponse(drip(), media_type="application/json")
-    if kind == "dies":
-        os._exit(1)
-    await asyncio.sleep(3600)
-
-@app.post("/v1/elsewhere")
-def elsewhere():
-    seen["elsewhere"] += 1
-    return answer("you should not be here")
-
-uvicorn.run(app, log_level="error", **({"uds": sys.argv[1]} if "/" in sys.argv[1] else
-                                       {"host": "127.0.0.1", "port": int(sys.argv[1])}))
-"""
-
-
-class Server:
-    """The process of :data:`SERVER` at a free port, or at a Unix socket."""
-
-    def __init__(self, folder: Path, unix: bool = False):
-        if unix:
-            place, self.url = str(folder / "s"), f"unix:{folder / 's'}"
-        else:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                place = str(free.getsockname()[1])
-            self.url = f"http://127.0.0.1:{place}/v1"
-        (folder / "server.py").write_text(SERVER)
-        self.process = subprocess.Popen([sys.executable, str(folder / "server.py"), place])
-        transport = httpx2.HTTPTransport(uds=place) if unix else None
-        self.client = httpx2.Client(base_url="http://localhost" if unix else self.url[:-3], trust_env=False,
-                                   transport=transport)  # fmt: skip
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                self.seen("nothing")
-                return
-            except httpx2.TransportError:
-                time.sleep(0.05)
-        raise RuntimeError("the test's server did not start")
-
-    def seen(self, kind: str) -> int:
-        return self.client.get(f"/seen/{kind}").json()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture(scope="module", params=["openai", "anthropic"])

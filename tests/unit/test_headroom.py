@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toy import ASKED
 
 from cdpr.agents.reference import ReferenceAgent, ValueOfInformation, ZeroTest
 from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, format_analytes, write_records
@@ -29,6 +30,7 @@ from cdpr.hospital.mimic_notes import physical_text
 from cdpr.hospital.model import load_hospital
 from cdpr.hospital.sample import sample_patient, write_analytes, write_presentation, write_report
 from cdpr.job import Job
+from cdpr.llm.meter import Meter
 from cdpr.report.headroom import plot_headroom, write_headroom
 from cdpr.settings import parse_settings
 from cdpr.settings.datasets import BENCHMARKS
@@ -70,7 +72,7 @@ def references(cases) -> tuple[list[EvaluationRow], list[EvaluationRow]]:
 
 def workups(agent: ReferenceAgent, cases: list[CaseRecord]) -> list[EvaluationRow]:
     done = asyncio.run(run_episodes(DiagnosticEnvironment(SETTINGS.environment), agent, cases, 0))
-    return [evaluation_row(SETTINGS, agent, workup, "greedy") for workup in done]
+    return [evaluation_row(SETTINGS, agent, workup, "greedy", Meter()) for workup in done]
 
 
 def rows(right: list[int], *, decoding: str = "greedy", cost: float = 0.0, tests: int = 0) -> list[EvaluationRow]:
@@ -79,7 +81,7 @@ def rows(right: list[int], *, decoding: str = "greedy", cost: float = 0.0, tests
         EvaluationRow(
             note_id=f"T-{k}", decoding=decoding, correct=bool(one), diagnosis="", gold=f"disease {k}", turns=1 + tests,
             n_issued=tests, n_available=tests, n_unavailable=0, n_invalid=0, n_repeated=0, n_physical=0, n_tests=tests,
-            n_na=0, cost_usd=cost, utility=one - 0.05 * tests - cost / 350, forced=False,
+            n_na=0, cost_usd=cost, utility=one - 0.05 * tests - cost / 350, forced=False, **ASKED,
         )
         for k, one in enumerate(right)
     ]  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 from cdpr.agents.build import agent_code, agent_entry, model_spec
 from cdpr.llm import ModelFailure, ModelSpec, Sampling, open_model
-from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings
+from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings, why_not_run
 from cdpr.settings.data import Governance
 from cdpr.settings.datasets import Structurer
 from cdpr.settings.schema import TinyModel
@@ -96,18 +96,19 @@ def test_settings_name_models(folder):
 
 
 def test_every_runnable_agent_of_the_registry_resolves_to_its_own_code(folder):
-    settings = load_settings()
+    settings, policy = load_settings(), ("cdpr.agents.policy", "cdpr.llm.sampler", "cdpr.llm.meter")
     for name, entry in settings.agents.items():
-        if entry.why:
+        if why_not_run(settings, name):
             continue
         spec = model_spec(settings, agent_entry(settings, name), folder)
         assert (spec is None) == entry.knows_hospital
-        assert agent_code(entry) == (
-            ("cdpr.agents.reference",) if spec is None else ("cdpr.agents.policy", "cdpr.llm.sampler")
-        )
-    assert agent_code(agent_entry(settings, "cdpr-seed0")) == ("cdpr.agents.policy", "cdpr.llm.sampler")
+        assert agent_code(settings, entry) == (("cdpr.agents.reference",) if spec is None else policy)
+    assert agent_code(settings, agent_entry(settings, "cdpr-seed0")) == policy
     served = AgentEntry(label="x", model=SERVER, served_as="m", look=None)
-    assert agent_code(served) == ("cdpr.agents.policy", "cdpr.llm.openai_server")
+    asked = ("cdpr.llm.meter", "cdpr.llm.registered", "cdpr.llm.recording")
+    assert agent_code(settings, served) == ("cdpr.agents.policy", "cdpr.llm.openai_server", *asked)
+    claude = agent_code(settings, settings.agents["claude_sonnet_4_6"])
+    assert claude == ("cdpr.agents.policy", "cdpr.llm.anthropic_server", *asked)
     with pytest.raises(SettingsError, match="neither trained"):
         agent_entry(settings, "nobody")
     with pytest.raises(SettingsError, match="--policy"):

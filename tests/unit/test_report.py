@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toy import ASKED
 
 from cdpr.evaluation import metrics
 from cdpr.evaluation.metrics import EvaluationError, read_evaluation
@@ -48,7 +49,7 @@ def row(number: int, decoding: str, correct: bool, tests: int, price: float) -> 
         "note_id": f"c{number:03d}", "decoding": decoding, "correct": correct, "diagnosis": "a", "gold": f"b{number}",
         "turns": tests + 1, "n_issued": tests, "n_available": tests, "n_unavailable": 0, "n_invalid": 0,
         "n_repeated": 0, "n_physical": 0, "n_tests": tests, "n_na": 0, "cost_usd": tests * price,
-        "utility": correct - 0.05 * tests - 0.002 * tests * price, "forced": False,
+        "utility": correct - 0.05 * tests - 0.002 * tests * price, "forced": False, **ASKED,
     }  # fmt: skip
 
 
@@ -151,7 +152,8 @@ def test_paper_figures_stand_apart(made):
     rows = lines_of(made[".csv"])
     assert rows["cdpr", "mimic_iv", "greedy"]["paper_acc"] == "53.07"
     absent = rows["GPT-5.4", "private", "greedy"]
-    assert (absent["accuracy"], absent["status"], absent["paper_aec"]) == ("", "not run: needs an API key", "67.39")
+    assert (absent["accuracy"], absent["paper_aec"]) == ("", "67.39")
+    assert absent["status"] == "not run: costs money (models.gpt_5_4.enabled, OPENAI_API_KEY)"
     ours, printed = made[".md"].split("## As printed in the paper")
     assert "53.07" in printed and "53.07" not in ours
     assert "not comparable with the synthetic tier" in printed
@@ -500,6 +502,7 @@ def test_table_forms_agree():
 def test_only_the_declared_settings_are_read(pristine, tmp_path):
     read = [
         "agents",
+        "models",
         "experiments",
         "tier",
         "seeds",

@@ -93,7 +93,7 @@ def test_outside_files_are_read_again_only_when_touched(tmp_path, monkeypatch):
     first = cache.digest(raw)
     (raw / "a.csv").touch()
     assert DigestCache(tmp_path / "state" / "digests.json").digest(raw) == first
-    monkeypatch.setattr("cdpr.run_key.path_digest", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr("cdpr.digests.path_digest", lambda path: pytest.fail("read again"))
     assert DigestCache(tmp_path / "state" / "digests.json").digest(raw) == first
     assert cache.digest(tmp_path / "nothing") == "absent"
 
@@ -160,6 +160,20 @@ def test_a_change_of_an_agent_concerns_its_own_evaluations_and_what_shows_agents
     assert before.key("evaluate_agent", run="static", **one) == after.key("evaluate_agent", run="static", **one)
     assert before.key("write_main_table") != after.key("write_main_table")
     assert ("mine", "private") in before.evidence("write_main_table").evaluations
+
+
+def test_how_a_model_is_asked_decides_its_evaluations_and_where_it_stands_does_not(tmp_path):
+    def keys(**entry):
+        found = plan(tmp_path, agents={"mine": {"label": "Mine", "model": "one"}}, models={"one": {"id": "m"} | entry})
+        return found.key("evaluate_agent", run="mine", dataset="private"), found.key("write_effort")
+
+    answers, table = keys(at="http://127.0.0.1:8000/v1")
+    assert keys(at="http://127.0.0.1:9000/v1")[0] == answers
+    priced = keys(at="http://127.0.0.1:8000/v1", prices={"input": 1.0, "output": 2.0})
+    assert priced[0] == answers and priced[1] != table
+    for change in ({"id": "n"}, {"answer": ["x"]}, {"sampling": {"temperature": 0.5}}, {"extra": {"a": 1}},
+                   {"system": "fold"}):  # fmt: skip
+        assert keys(at="http://127.0.0.1:8000/v1", **change)[0] != answers
 
 
 def test_an_algorithm_from_outside_counts_by_its_file(tmp_path, monkeypatch):

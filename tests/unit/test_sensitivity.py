@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.text import Text
+from toy import ASKED
 
 from cdpr.job import Job
 from cdpr.report import style
@@ -44,7 +45,7 @@ def write_run(results: Path, run: str, dataset: str, right: float, cost: float) 
                 "note_id": f"c{i:03d}", "decoding": "greedy", "correct": correct, "diagnosis": "a", "gold": f"b{i}",
                 "turns": tests + 1, "n_issued": tests, "n_available": tests, "n_unavailable": na, "n_invalid": 0,
                 "n_repeated": 0, "n_physical": 0, "n_tests": tests, "n_na": na, "cost_usd": spent,
-                "utility": correct - 0.05 * tests - 0.002 * spent, "forced": False,
+                "utility": correct - 0.05 * tests - 0.002 * spent, "forced": False, **ASKED,
             }  # fmt: skip
             out.write(json.dumps(row) + "\n")
     return path
@@ -173,8 +174,8 @@ def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp
     done = job(results, tmp_path / "a")
     plot_sensitivity(SETTINGS, done)
     first = {kind: path.read_bytes() for kind, path in done.out.items()}
-    read = ["agents", "experiments", "tier", "seeds", "evaluation", "data", "costs", "training", "credit", "utility",
-            "policy", "environment", "comparators"]  # fmt: skip
+    read = ["agents", "models", "experiments", "tier", "seeds", "evaluation", "data", "costs", "training", "credit",
+            "utility", "policy", "environment", "comparators"]  # fmt: skip
     for plot in (plot_sensitivity, plot_cost_distribution):
         again = job(results, tmp_path / plot.__name__)
         plot(restrict(SETTINGS, read), again)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..environment import Agent
 from ..llm import ModelSpec
-from ..llm.spec import module_of
-from ..settings import AgentEntry, Settings, SettingsError
+from ..llm.spec import modules_of
+from ..settings import AgentEntry, Settings, SettingsError, model_of
 
 _TRAINED = re.compile(r".+-seed\d+")
 
@@ -42,24 +43,24 @@ def agent_class(entry: AgentEntry) -> Any:
         raise SettingsError(f"agents: acts: {entry.acts!r} names no class; write module:Class") from None
 
 
-def agent_code(entry: AgentEntry) -> tuple[str, ...]:
-    """Roots of the code of an agent: the module that acts, and the one that opens its model."""
+def agent_code(settings: Settings, entry: AgentEntry) -> tuple[str, ...]:
+    """Roots of the code of an agent: the module that acts, and those that ask its model."""
     acts = entry.acts.partition(":")[0]
-    return (acts,) if entry.model is None else (acts, module_of("" if entry.own_policy else entry.model))
+    return (acts,) if entry.model is None else (acts, *modules_of(model_of(settings, entry)))
 
 
 def model_spec(
     settings: Settings, entry: AgentEntry, policy: Path | None, *, credentialed: bool = True
 ) -> ModelSpec | None:
-    """The model behind an agent: ``policy``, the folder of the run's own policy, or what the entry names; None for an
-    agent without one. Raises SettingsError where the folder is needed and not given."""
+    """The model behind an agent, its calls counted: ``policy``, the folder of the run's own policy, or what the entry
+    names; None for an agent without one. Raises SettingsError where the folder is needed and not given."""
     if entry.model is None:
         return None
-    if not entry.own_policy:
-        return ModelSpec.of_agent(entry, settings, credentialed=credentialed)
+    if (model := model_of(settings, entry)) is not None:
+        return ModelSpec.of_entry(model, settings, credentialed=credentialed)
     if policy is None:
         raise SettingsError("this run acts by a policy of its own: name its folder (--policy)")
-    return ModelSpec.of_folder(policy, settings.policy)
+    return replace(ModelSpec.of_folder(policy, settings.policy), metered=True)
 
 
 def build_agent(

@@ -13,8 +13,9 @@ from ..settings.schema import Policy as PolicySettings
 class PolicyAgent(Policy):
     """pi_theta: samples one reply at a state, or several to probe its action distribution.
 
-    It is shown token prompts where the model has a tokenizer, messages where it has none. ``temperature`` 0 decodes
-    greedily.
+    It is shown token prompts where the model has a tokenizer, messages where it has none. A model of the registry was
+    trained on none of our prompts: it takes messages, always the paper's full prompt, and has room for long turns.
+    ``temperature`` 0 decodes greedily.
     """
 
     def __init__(self, model: Model, prompts: PromptBuilder, settings: PolicySettings, temperature: float):
@@ -28,8 +29,11 @@ class PolicyAgent(Policy):
                 f"{cls.__name__} acts by a language model: name its `model` (policy, a folder, a server)"
             )
         model = open_model(spec)
-        prompts = PromptBuilder(settings.environment.prompt, model.tokenizer, settings.policy.max_prompt_tokens)
-        return cls(model, prompts, settings.policy, temperature)
+        shown, policy = settings.environment.prompt, settings.policy
+        if spec.entry is not None:
+            shown = shown.model_copy(update={"style": "full"})
+            policy = policy.model_copy(update={"max_turn_tokens": settings.evaluation.max_turn_tokens})
+        return cls(model, PromptBuilder(shown, model.tokenizer, policy.max_prompt_tokens), policy, temperature)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         return (await self.sample(state, (0,), forced, seed))[0]

@@ -1,5 +1,6 @@
 """The unified record (paper, appendix "Unified data format") that every room below reads."""
 
+import hashlib
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -45,6 +46,10 @@ class CaseRecord(BaseModel):
     language: Literal["en", "zh"] = "en"
     subject_key: str = Field(min_length=1)
     credentialed: bool
+
+    def shown(self, text: str) -> str:
+        """A text of this case as errors and rows may tell it: of a credentialed case as a digest."""
+        return hashlib.sha256(text.encode()).hexdigest()[:16] if self.credentialed else text
 
     @field_validator("exam_cost_map")
     @classmethod

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ..cases import CaseRecord
+from ..llm.asking import CASE
 from ..seeding import derive_seed
 from .agent import Agent
 from .environment import DiagnosticEnvironment
@@ -17,6 +18,7 @@ WAVE = 256
 
 async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int) -> Trajectory:
     """Work up a case from its presentation to a diagnosis."""
+    CASE.set(case.shown(case.note_id))
     state = environment.initial(case)
     while True:
         forced = not agent.unlimited_turns and environment.must_diagnose(state)

@@ -19,6 +19,9 @@ METRICS: Mapping[str, str] = {
     "n_na": "n_na", "physical": "n_physical", "forced": "forced", "turns": "turns",
 }  # fmt: skip
 
+# What is told of the replies beside it (no number where nobody counted): no metric of the paper, without intervals.
+REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "n_invalid")
+
 _EXPECTED = {  # of the types of pydantic's errors
     "bool_type": "expected bool", "string_type": "expected str", "int_type": "expected an integer",
     "float_type": "expected a finite number", "finite_number": "expected a finite number",
@@ -194,7 +197,8 @@ def _estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Estimate]:
 
 def _evaluation(path: Path, decoding: str, cases: Mapping[str, EvaluationRow]) -> Evaluation:
     note_ids = tuple(sorted(cases))
-    columns = {name: np.array([getattr(cases[i], name) for i in note_ids], dtype=float) for name in METRICS.values()}
+    fields = (*METRICS.values(), *REPLIES)
+    columns = {name: np.array([getattr(cases[i], name) for i in note_ids], dtype=float) for name in fields}
     (_, most), *_ = Counter(row.gold for row in cases.values()).most_common(1)
     return Evaluation(path.parent.name, path.stem, decoding, note_ids, columns, most / len(cases))
 

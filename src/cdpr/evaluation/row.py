@@ -18,6 +18,9 @@ class EvaluationRow(BaseModel):
     ``cost_usd`` is in US dollars; ``forced`` tells that the diagnosis had to be forced. ``obtained`` names the
     examinations whose results were read, in order; None of credentialed cases, whose records may name what few have,
     and of an agent that sees the whole record.
+
+    ``calls`` of the acting model were answered, with ``prompt_tokens`` and ``completion_tokens`` together (None: not
+    told), ``unmarked`` of them without the mark of an answer; an agent without a model has none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -39,6 +42,10 @@ class EvaluationRow(BaseModel):
     cost_usd: NonNegativeFloat
     utility: float
     forced: bool
+    calls: NonNegativeInt
+    prompt_tokens: NonNegativeInt | None
+    completion_tokens: NonNegativeInt | None
+    unmarked: NonNegativeInt
     obtained: tuple[str, ...] | None = None
 
     @field_validator("n_na")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -20,10 +19,13 @@ from tqdm import tqdm
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.billing import charge
-from ..environment import WAVE, Agent, DiagnosticEnvironment, Effort, Trajectory, run_episodes
+from ..environment import WAVE, Agent, DiagnosticEnvironment, Effort, Trajectory, run_episode
 from ..environment.utility import count_tests, utility
 from ..files import replacing
 from ..job import Job
+from ..llm.asking import SYSTEM
+from ..llm.meter import Meter, metering
+from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.datasets import FURTHER
 from .row import EvaluationRow
@@ -83,6 +85,7 @@ def evaluate(
     environment = DiagnosticEnvironment(settings.environment)
     once = agent_class(agent_entry(settings, run)).one_decoding
     correct: dict[str, int] = {}
+    SYSTEM.set(run)
     state.mkdir(parents=True, exist_ok=True)
     with (state / "evaluation.jsonl").open("a+b") as rows:
         rows.seek(0)
@@ -91,14 +94,14 @@ def evaluate(
             temperature = 0.0 if decoding == "greedy" else settings.training.temperature
             with tqdm(total=benchmark.cases, desc=f"{run} on {benchmark.dataset}, {decoding}", mininterval=5) as bar:
                 for wave in benchmark.waves():
-                    done = _recall(rows, [(_shown(case, case.note_id), decoding) for case in wave])
+                    done = _recall(rows, [(case.shown(case.note_id), decoding) for case in wave])
                     if not done:
                         agent = agent or build_agent(
                             settings, run, policy, temperature, benchmark.dataset, credentialed=benchmark.credentialed
                         )
                         agent.refresh()
-                        workups = asyncio.run(run_episodes(environment, agent, wave, settings.evaluation.seed))
-                        done = [evaluation_row(settings, agent, workup, decoding) for workup in workups]
+                        workups = asyncio.run(work_up(environment, agent, wave, settings.evaluation.seed))
+                        done = [evaluation_row(settings, agent, one, decoding, asked) for one, asked in workups]
                         rows.write("".join(row.line() for row in done).encode())
                         rows.flush()
                         os.fsync(rows.fileno())  # safe from a kill and from a power cut
@@ -111,16 +114,34 @@ def evaluate(
     return accuracy | {"cases": benchmark.cases, "seconds": time.perf_counter() - started}
 
 
-def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decoding: str) -> EvaluationRow:
+async def work_up(
+    environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int
+) -> list[tuple[Trajectory, Meter]]:
+    """One workup per case, all at the same time, and what it asked of the agent's model. Where one fails, its error is
+    raised after the others have come to their end: what they have asked is paid for, and shall be answered and kept."""
+
+    async def one(case: CaseRecord) -> tuple[Trajectory, Meter]:
+        with metering() as meter:
+            workup = await run_episode(environment, agent, case, derive_seed(seed, "case", case.note_id))
+        return workup, meter
+
+    ended = await asyncio.gather(*map(one, cases), return_exceptions=True)
+    for workup in ended:
+        if isinstance(workup, BaseException):
+            raise workup
+    return ended  # type: ignore[return-value]
+
+
+def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decoding: str, asked: Meter) -> EvaluationRow:
     """What is kept of one workup; of credentialed cases texts only as digests."""
     case, tests = workup.case, settings.environment.tests
     effort = whole_record_effort(case) if agent.whole_record else workup.effort()
     return EvaluationRow(
-        note_id=_shown(case, case.note_id),
+        note_id=case.shown(case.note_id),
         decoding=decoding,
         correct=workup.correct,
-        diagnosis=_shown(case, workup.diagnosis or ""),
-        gold=_shown(case, case.diagnosis_results),
+        diagnosis=case.shown(workup.diagnosis or ""),
+        gold=case.shown(case.diagnosis_results),
         turns=len(workup.steps),
         **{f"n_{name}": getattr(effort, name) for name in _COUNTS},
         n_tests=count_tests(effort, tests),
@@ -128,6 +149,7 @@ def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decodin
         cost_usd=round(effort.cost_usd, 6),
         utility=round(utility(workup.correct, effort, settings.utility, tests), 9),
         forced=workup.forced,
+        **asdict(asked),
         obtained=None if case.credentialed or agent.whole_record else workup.states[-1].obtained,
     )
 
@@ -138,10 +160,6 @@ def whole_record_effort(case: CaseRecord) -> Effort:
     cost = sum(charge(case, keys[:i], key) for i, key in enumerate(keys))
     physical = sum(map(is_physical, keys))
     return Effort(len(keys) - physical, len(keys) - physical, physical=physical, cost_usd=cost)
-
-
-def _shown(case: CaseRecord, text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16] if case.credentialed else text
 
 
 def _recall(rows: BinaryIO, expected: Sequence[tuple[str, str]]) -> list[EvaluationRow]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 
 from .server import ServedModel
+from .spending import worst_case
 from .types import Completion, Messages, Sampling, Usage
+
+_FINISH: dict[str | None, Literal["stop", "length", "refusal"]] = {"max_tokens": "length", "refusal": "refusal"}
 
 
 class AnthropicServer(ServedModel):
@@ -31,6 +34,7 @@ class AnthropicServer(ServedModel):
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         system = "\n\n".join(m["content"] for m in messages if m["role"] == "system")
         told: dict[str, Any] = {"system": system} if system else {}
+        told |= {"extra_body": self.spec.entry.extra} if self.spec.entry and self.spec.entry.extra else {}
         turns = [dict(m) for m in messages if m["role"] != "system"]
         return await self._all(
             samples,
@@ -38,6 +42,7 @@ class AnthropicServer(ServedModel):
                 model=self.spec.name, messages=turns, max_tokens=sampling.max_tokens, **told
             ),
             _answer,
+            (worst_case(messages), sampling.max_tokens),
         )
 
 
@@ -45,4 +50,4 @@ def _answer(answer: Any) -> Completion:
     text = "".join(block.text for block in answer.content if block.type == "text")
     told = getattr(answer, "usage", None)
     usage = Usage(told.input_tokens, told.output_tokens) if told is not None else None
-    return Completion(text, (), (), "length" if answer.stop_reason == "max_tokens" else "stop", usage)
+    return Completion(text, (), (), _FINISH.get(answer.stop_reason, "stop"), usage, getattr(answer, "model", None))

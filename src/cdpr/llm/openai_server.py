@@ -8,8 +8,10 @@ from typing import Any
 import httpx2
 
 from ..seeding import derive_seed
+from ..settings.models import PROVIDERS
 from .guard import unix_socket
 from .server import ServedModel
+from .spending import worst_case
 from .types import Completion, Messages, Sampling, Usage
 
 
@@ -43,20 +45,28 @@ class OpenAIServer(ServedModel):
                 model=self.spec.name, prompt=list(prompt_ids), max_tokens=sampling.max_tokens,
                 temperature=sampling.temperature, top_p=sampling.top_p, seed=derive_seed(seed, k), extra_body=extra,
             ),
-            self._continuation,
+            self._continuation, (len(prompt_ids), sampling.max_tokens),
         )  # fmt: skip
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        cuts: dict[str, Any] = {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
-        cuts |= {"extra_body": {"top_k": sampling.top_k}} if sampling.top_k else {}
+        asked, seeded = self._asked(sampling)
         return await self._all(
             samples,
             lambda client, k: client.chat.completions.create(
-                model=self.spec.name, messages=[dict(m) for m in messages], max_tokens=sampling.max_tokens,
-                temperature=sampling.temperature, seed=derive_seed(seed, k), **cuts,
+                model=self.spec.name, messages=[dict(m) for m in messages], **asked,
+                **({"seed": derive_seed(seed, k)} if seeded else {}),
             ),
-            _answer,
+            _answer, (worst_case(messages), sampling.max_tokens),
         )  # fmt: skip
+
+    def _asked(self, sampling: Sampling) -> tuple[dict[str, Any], bool]:
+        """The fields of a request beside its messages, in the provider's words, and whether it may name a seed."""
+        entry, extra = self.spec.entry, {"top_k": sampling.top_k} if sampling.top_k else {}
+        provider = PROVIDERS[entry.provider if entry else "own"]
+        extra |= entry.extra if entry else {}
+        asked = {provider.limit: sampling.max_tokens, "temperature": sampling.temperature}
+        asked |= {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
+        return asked | ({"extra_body": extra} if extra else {}), provider.seeds
 
     def _continuation(self, answer: Any) -> Completion:
         choice, tokenizer = answer.choices[0], self.tokenizer
@@ -74,13 +84,20 @@ class OpenAIServer(ServedModel):
 
 def _answer(answer: Any) -> Completion:
     choice = answer.choices[0]
-    finish = "length" if choice.finish_reason == "length" else "stop"
-    return Completion(_text(choice.message.content), (), (), finish, _usage(answer))
+    said, refused = choice.message.content, getattr(choice.message, "refusal", None)
+    told = _usage(answer), getattr(answer, "model", None)
+    if refused or choice.finish_reason == "content_filter":
+        return Completion(_text(said or refused or ""), (), (), "refusal", *told)
+    return Completion(_text(said), (), (), "length" if choice.finish_reason == "length" else "stop", *told)
 
 
 def _usage(answer: Any) -> Usage | None:
+    """What was counted. Google leaves thoughts, which it charges, out of the completion's tokens, not of the sum."""
     told = getattr(answer, "usage", None)
-    return Usage(int(told.prompt_tokens), int(told.completion_tokens)) if told is not None else None
+    if told is None:
+        return None
+    prompt, completion = int(told.prompt_tokens), int(told.completion_tokens)
+    return Usage(prompt, max(completion, int(getattr(told, "total_tokens", None) or 0) - prompt))
 
 
 def _text(found: Any) -> str:

@@ -11,7 +11,7 @@ from uuid import uuid4
 from ..seeding import derive_seed
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
-from .types import Completion, Model, ModelFailure, Sampling
+from .types import Completion, Model, ModelFailure, Sampling, Usage
 
 CONVERSATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("conversation", default=None)
 """Requests of one name go to one server, whose prefix cache then serves them all."""
@@ -62,5 +62,6 @@ class RolloutServer(Model):
             self.versions.add(version)
         stopped = ids[-1] in self.tokenizer.eos_ids
         return Completion(
-            self.tokenizer.decode(ids), ids, tuple(output.log_probs or ()), "stop" if stopped else "length"
-        )
+            self.tokenizer.decode(ids), ids, tuple(output.log_probs or ()), "stop" if stopped else "length",
+            Usage(len(prompt_ids), len(ids)),
+        )  # fmt: skip

@@ -8,19 +8,20 @@ order in which coroutines asked does not matter, and every draw uses uniforms of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..settings import SettingsError
 from .decoding import Decoder, Drawn, Wave
 from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .transformer import Transformer
-from .types import Completion, Messages, Model, ModelFailure, Request, Sampling
+from .types import Completion, Messages, Model, ModelFailure, Request, Sampling, Usage
 
 _QUIET_TURNS = 16  # turns of the event loop without a new request after which a wave starts
 
@@ -58,10 +59,16 @@ class InProcessSampler(Model):
 
     @classmethod
     def from_folder(
-        cls, folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None, **options: Any
+        cls,
+        folder: str | Path,
+        *,
+        device: str = "cpu",
+        dtype: torch.dtype | None = None,
+        template: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> InProcessSampler:
-        """Weights and tokenizer of a Hugging Face folder."""
-        return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder), **options)
+        """Weights and tokenizer of a Hugging Face folder; ``template``: further arguments of its chat template."""
+        return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder, template), **options)
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: ChatTokenizer, **options: Any) -> InProcessSampler:
@@ -106,7 +113,8 @@ class InProcessSampler(Model):
             wave, owners = _wave(requests)
             with torch.inference_mode():
                 drawn = self._decoder.run(wave)
-            for owner, completion in zip(owners, self._completions(drawn), strict=True):
+            lengths = [len(requests[owner].prompt) for owner in owners]
+            for owner, completion in zip(owners, self._completions(drawn, lengths), strict=True):
                 results[owner].append(completion)
         if not self._keep_prefixes:
             self._prefixes.clear()
@@ -114,15 +122,22 @@ class InProcessSampler(Model):
         self.counters.waves += 1
         return results
 
-    def _completions(self, drawn: Drawn) -> list[Completion]:
+    def _completions(self, drawn: Drawn, prompts: Sequence[int]) -> list[Completion]:
+        """What was drawn, behind prompts of so many tokens."""
         tokens, logprobs = drawn.tokens.tolist(), drawn.logprobs.tolist()
         ids = [tuple(row[:n]) for row, n in zip(tokens, drawn.count.tolist(), strict=True)]
         distinct = list(dict.fromkeys(ids))
         texts = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
         ends = self.tokenizer.eos_ids
         return [
-            Completion(texts[row], row, tuple(chances[: len(row)]), "stop" if row[-1] in ends else "length")
-            for row, chances in zip(ids, logprobs, strict=True)
+            Completion(
+                texts[row],
+                row,
+                tuple(chances[: len(row)]),
+                "stop" if row[-1] in ends else "length",
+                Usage(prompt, len(row)),
+            )
+            for row, chances, prompt in zip(ids, logprobs, prompts, strict=True)
         ]
 
     def _wait_for_quiet(self, loop: asyncio.AbstractEventLoop, known: int, quiet: int) -> None:
@@ -165,8 +180,16 @@ class InProcessSampler(Model):
 
 
 def open_folder(spec: ModelSpec) -> InProcessSampler:
-    """The model of a Hugging Face folder, in the number format that is stored."""
-    return InProcessSampler.from_folder(spec.where, device=spec.device)
+    """The model of a Hugging Face folder, in the number format that is stored. Raises SettingsError where its entry
+    asks for more than a chat template understands."""
+    extra = dict(spec.entry.extra) if spec.entry else {}
+    template = extra.pop("chat_template_kwargs", None)
+    if further := sorted(name for name, value in extra.items() if value is not None):
+        raise SettingsError(
+            f"{spec.where}: a model in this process cannot be told {', '.join(further)} (`extra` of its entry in "
+            "workflow/models.yaml); set them to null, or name a server in `at`"
+        )
+    return InProcessSampler.from_folder(spec.where, device=spec.device, template=template)
 
 
 def _wave(requests: Sequence[Request]) -> tuple[Wave, np.ndarray]:

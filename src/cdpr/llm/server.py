@@ -7,11 +7,15 @@ credentialed text goes straight to the host that was asked about, or nowhere.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import os
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar
 
 import httpx2
@@ -19,20 +23,32 @@ import httpx2
 from ..settings import SettingsError
 from .guard import host_of, is_local, unix_socket
 from .spec import ModelSpec
+from .spending import Outcome, Spending
 from .tokenizer import ChatTokenizer
 from .types import Completion, Model, ModelFailure, ModelUnavailable
 
 _THIS_REQUEST = (400, 413, 422)  # what a server answers to a request that it cannot serve; others it may
 _LONGEST_PAUSE = 30.0  # seconds
+_LONGEST_WAIT = 120.0  # seconds that a server may ask for (Retry-After)
 _UNLIMITED = httpx2.Limits()  # how many requests are open at a time is for the spec to say
+
+
+@dataclass(frozen=True)
+class _Trouble:
+    """What may pass, and how many seconds the server asks to wait for that."""
+
+    what: str
+    wait: float | None = None
 
 
 class ServedModel(Model):
     """A model behind ``spec.address``, asked through the package ``package``.
 
-    A key is read from the first of ``key_names`` that the environment sets, when a request is sent, and kept nowhere.
-    Time-outs, lost connections, 429 and 5xx are tried again. Redirects are not followed. Proxies of the environment
-    serve only open cases on other machines.
+    A key is read from the first of ``keys`` that the environment sets, when a request is sent, and kept nowhere; those
+    are the names that the model's entry gives, so that no provider sees another's, or ``key_names``.
+    Time-outs, lost connections, empty answers, 429 and 5xx are tried again, after the time that the server asks for
+    (``Retry-After``) where it does. What attempts cost is told to :mod:`.spending`. Redirects are not followed. Proxies
+    of the environment serve only open cases on other machines.
     """
 
     package: ClassVar[str]
@@ -43,6 +59,7 @@ class ServedModel(Model):
         assert spec.address is not None
         self.tokenizer = tokenizer if self.takes_tokens else None
         self.spec, self.address = spec, spec.address
+        self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._called = f"model {spec.name!r} at {host_of(self.address)}"
         self._loop: asyncio.AbstractEventLoop | None = None
         try:
@@ -51,6 +68,7 @@ class ServedModel(Model):
             raise SettingsError(
                 f"{self._called}: the package `{self.package}` is not installed: pip install {self.package}"
             ) from None
+        self._spending = Spending.of(spec, self._called)
         # In detail its logger would quote questions, whatever the environment asks it to log.
         logging.getLogger(self.package).setLevel(logging.WARNING)
 
@@ -62,56 +80,87 @@ class ServedModel(Model):
         """The package's client over ``connection``, which neither tries again nor adds a key of its own."""
 
     async def _all(
-        self, samples: Sequence[int], ask: Callable[[Any, int], Awaitable[Any]], read: Callable[[Any], Completion]
+        self,
+        samples: Sequence[int],
+        ask: Callable[[Any, int], Awaitable[Any]],
+        read: Callable[[Any], Completion],
+        most: tuple[int, int],
     ) -> list[Completion]:
-        """The answers to ``ask(client, k)`` for every sample k, as ``read`` understands them."""
-        return list(await asyncio.gather(*(self._one(lambda client, k=k: ask(client, k), read) for k in samples)))
+        """The answers to ``ask(client, k)`` for every sample k, as ``read`` understands them. ``most``: tokens of the
+        prompt and of an answer, from above."""
+        asked = (self._one(lambda client, k=k: ask(client, k), read, most) for k in samples)
+        return list(await asyncio.gather(*asked))
 
-    async def _one(self, ask: Callable[[Any], Awaitable[Any]], read: Callable[[Any], Completion]) -> Completion:
+    async def _one(
+        self, ask: Callable[[Any], Awaitable[Any]], read: Callable[[Any], Completion], most: tuple[int, int]
+    ) -> Completion:
         self.spec.check()
         client, gate = self._connected()
+        trouble = _Trouble("not asked")
         async with gate:
             for attempt in range(self.spec.retries + 1):
                 if attempt:
-                    await asyncio.sleep(min(self.spec.pause * 2 ** (attempt - 1), _LONGEST_PAUSE))
-                found = await self._try(client, ask, read)
+                    await asyncio.sleep(self._pause(attempt, trouble))
+                bill = await self._spending.reserve(*most) if self._spending else None
+                found, outcome = await self._try(client, ask, read)
+                if self._spending and bill is not None:
+                    self._spending.book(bill, outcome)
                 if isinstance(found, Completion):
                     return found
                 if isinstance(found, ModelFailure):
                     raise found
+                trouble = found
         raise ModelUnavailable(
-            f"{self._called}: {found}, {self.spec.retries + 1} times; see whether the server is well"
+            f"{self._called}: {trouble.what}, {self.spec.retries + 1} times; see whether the server is well"
         )
+
+    def _pause(self, attempt: int, trouble: _Trouble) -> float:
+        """Seconds before the next attempt: what the server asks for, or twice as long every time. Raises
+        ModelUnavailable where it asks for longer than is worth waiting."""
+        if trouble.wait is None:
+            return min(self.spec.pause * 2 ** (attempt - 1), _LONGEST_PAUSE)
+        if trouble.wait > _LONGEST_WAIT:
+            raise ModelUnavailable(
+                f"{self._called}: {trouble.what}, and the server asks to wait {trouble.wait:.0f} seconds; start again "
+                "then: what was answered is kept"
+            )
+        return max(trouble.wait, self.spec.pause)
 
     async def _try(
         self, client: Any, ask: Callable[[Any], Awaitable[Any]], read: Callable[[Any], Completion]
-    ) -> Completion | ModelFailure | str:
-        """The answer, or why there is none: an error to raise, or a problem that may pass. What is raised here would
-        drag along the package's error, which holds what the server said, and that may quote the question."""
+    ) -> tuple[Completion | ModelFailure | _Trouble, Outcome]:
+        """The answer, or why there is none: an error to raise, or trouble that may pass; and what is known of the
+        bill. What is raised here would drag along the package's error, which holds what the server said, and that may
+        quote the question."""
         sdk = self._sdk
         try:
             async with asyncio.timeout(self.spec.timeout):  # of all of it: a server may also drip
                 answer = await ask(client)
         except TimeoutError:
-            return f"no answer within {self.spec.timeout:g} seconds"
+            return _Trouble(f"no answer within {self.spec.timeout:g} seconds"), "unknown"
         except sdk.APIConnectionError as error:
-            return f"no connection ({type(error.__cause__).__name__})"
+            cause = error.__cause__
+            sent = not isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout))
+            return _Trouble(f"no connection ({type(cause).__name__})"), "unknown" if sent else "free"
         except sdk.APIStatusError as error:
-            status = error.status_code
+            status, wait = error.status_code, _retry_after(error.response)
         except (sdk.APIError, ValueError, RecursionError):  # of what is no JSON
-            return ModelFailure(f"{self._called}: what came back is no JSON")
+            return ModelFailure(f"{self._called}: what came back is no JSON"), "unknown"
         else:
             try:
-                return read(answer)
+                found = read(answer)
             except (AttributeError, LookupError, TypeError):
-                return ModelFailure(f"{self._called}: what came back has not the form of an answer")
+                return ModelFailure(f"{self._called}: what came back has not the form of an answer"), "unknown"
+            if found.finish_reason == "stop" and not found.text.strip():
+                return _Trouble("an empty answer"), found.usage or "unknown"
+            return found, found.usage or "unknown"
         if status in _THIS_REQUEST:
-            return ModelFailure(f"{self._called}: status {status}, the server does not accept the request")
+            return ModelFailure(f"{self._called}: status {status}, the server does not accept the request"), "free"
         if status == 429 or status >= 500:
-            return f"status {status}"
+            return _Trouble(f"status {status}", wait), "free"
         return ModelUnavailable(
-            f"{self._called}: status {status}; check address, model name and key ({self.key_names[0]})"
-        )
+            f"{self._called}: status {status}; check address, model name and key ({self.keys[0]})"
+        ), "free"
 
     def _connected(self) -> tuple[Any, asyncio.Semaphore]:
         """One connection pool for all requests of an event loop: a pool for each would cost more than the request."""
@@ -132,7 +181,18 @@ class ServedModel(Model):
 
     def _with_key(self, request: httpx2.Request) -> httpx2.Request:
         request.headers.pop("Authorization", None)  # the package's own idea of a key
-        key = next((os.environ[name] for name in self.key_names if os.environ.get(name)), None)
+        key = next((os.environ[name] for name in self.keys if os.environ.get(name)), None)
         if key:
             request.headers["Authorization"] = f"Bearer {key}"
         return request
+
+
+def _retry_after(response: httpx2.Response) -> float | None:
+    """Seconds that a server asks to wait; None where it asks for none, or in no form that is known."""
+    told = response.headers.get("retry-after", "").strip()
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(told))
+    with contextlib.suppress(ValueError, TypeError):
+        then = parsedate_to_datetime(told)
+        return max(0.0, (then - datetime.now(then.tzinfo or UTC)).total_seconds())
+    return None

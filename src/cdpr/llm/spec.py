@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..settings import Settings, SettingsError
-from ..settings.agents import AgentEntry
+from ..settings import ModelEntry, Settings, SettingsError
+from ..settings.calls import Calls
 from ..settings.data import Governance
 from ..settings.datasets import Structurer
 from ..settings.schema import Policy
@@ -24,6 +24,7 @@ _KINDS = {
     "anthropic": "cdpr.llm.anthropic_server:AnthropicServer",
     "verl": "cdpr.llm.rollout_server:RolloutServer",
 }
+_REGISTERED, _METERED, _RECORDING = "cdpr.llm.registered", "cdpr.llm.meter", "cdpr.llm.recording"
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
 _LONG_ANSWER = 600.0  # seconds for an agent that may think aloud
 _PATIENCE = 8  # further tries for it: two minutes in which a server that is overrun may recover
@@ -39,6 +40,13 @@ def module_of(where: str) -> str:
     return _KINDS[kind_of(where)].partition(":")[0]
 
 
+def modules_of(entry: ModelEntry | None) -> tuple[str, ...]:
+    """Roots of the code of a job in which an agent asks a model of the registry, or (None) the policy."""
+    if entry is None:
+        return module_of(""), _METERED
+    return module_of(entry.where or "http:"), _METERED, _REGISTERED, _RECORDING
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """A model and the terms on which it is asked.
@@ -49,6 +57,10 @@ class ModelSpec:
     agreement; it has no default, so that no caller forgets it. A server has ``timeout`` seconds for a whole answer,
     is tried again ``retries`` times after ``pause`` seconds, twice that, and so on up to 30, and is asked ``at_once``
     questions at a time. ``device`` is where a folder's model computes (``cpu``, ``cuda``).
+
+    ``entry`` says how a model of the registry is asked, ``metered`` whether its calls are counted (:mod:`.meter`);
+    ``calls`` what becomes of its answers to messages, which are kept below ``state``, and what they may cost together
+    (None: nothing is kept or capped).
     """
 
     where: str
@@ -60,6 +72,10 @@ class ModelSpec:
     pause: float = 1.0
     at_once: int = 256
     device: str = "cpu"
+    entry: ModelEntry | None = None
+    metered: bool = False
+    calls: Calls | None = None
+    state: str = "state"
 
     @property
     def kind(self) -> str:
@@ -73,6 +89,11 @@ class ModelSpec:
             return self.where.partition(":")[2] or "https://api.anthropic.com"
         return self.where if self.kind == "openai" else None
 
+    @property
+    def replayed(self) -> bool:
+        """Whether nobody is asked: all answers are recorded ones."""
+        return self.calls is not None and self.calls.mode == "replay"
+
     def check(self, dataset: str = "") -> Disclosure | None:
         """Ask before any work is done: what ``run.json`` shall tell where credentialed text is sent to another machine,
         None where it stays here. Raises SettingsError for a model that cannot be opened, and GovernanceError, which
@@ -82,27 +103,31 @@ class ModelSpec:
                 f"{self.where}: no Hugging Face folder (config.json is missing); name the folder of an instruct model, "
                 "or a server as http://HOST:PORT/v1"
             )
-        if self.address is None:
+        if self.address is None or self.replayed:
             return None
         if not self.name:
             raise SettingsError(
-                "a server is set as model, but not which model of it: set the key beside it that names it (`name` of a "
-                "structurer, `served_as` of an agent)"
+                "a server is set as model, but not which model of it: set the key beside it that names it (`id` of a "
+                "model, `served_as` of an agent, `name` of a structurer)"
             )
         from .guard import allow
 
         return allow(self.address, self.credentialed, self.governance, dataset)
 
     @classmethod
-    def of_agent(cls, entry: AgentEntry, settings: Settings, *, credentialed: bool) -> ModelSpec:
-        """The model of an entry of ``workflow/agents.yaml`` that names a folder or an address."""
-        where = str(entry.model)
-        if kind_of(where) == "folder":
-            return cls.of_folder(where, settings.policy.model_copy(update={"model": where}))
-        return cls(
-            where=where, name=entry.served_as or "", credentialed=credentialed, governance=settings.governance,
-            timeout=_LONG_ANSWER, retries=_PATIENCE,
-        )  # fmt: skip
+    def of_entry(cls, entry: ModelEntry, settings: Settings, *, credentialed: bool) -> ModelSpec:
+        """A model of the registry, as an agent asks it. Raises SettingsError where nobody has said where it is."""
+        if entry.where is None:
+            raise SettingsError(
+                f"model {entry.label or entry.id!r}: set `at` to its address or folder; see `cdpr systems`"
+            )
+        if entry.folder:
+            spec = cls.of_folder(entry.folder, settings.policy.model_copy(update={"model": entry.folder}))
+        else:
+            spec = cls(where=entry.where, name=entry.id, credentialed=credentialed, governance=settings.governance,
+                       timeout=_LONG_ANSWER, retries=_PATIENCE)  # fmt: skip
+        return replace(spec, credentialed=credentialed, entry=entry, metered=True, calls=settings.calls,
+                       state=settings.paths.state)  # fmt: skip
 
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> ModelSpec:
@@ -144,8 +169,20 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
     """The model of ``spec``, opened: a folder's weights are read, a server is asked nothing yet.
 
     ``parts``: the ``tokenizer`` with which a server that answers token prompts (vLLM) takes them, or verl's ``client``
-    and its ``tokenizer``. Raises SettingsError and GovernanceError as :meth:`ModelSpec.check`.
+    and its ``tokenizer``. With ``spec.calls`` its answers are recorded, or replayed (:mod:`.recording`). Raises
+    SettingsError and GovernanceError as :meth:`ModelSpec.check`.
     """
     spec.check()
-    module, _, name = _KINDS[spec.kind].partition(":")
-    return getattr(importlib.import_module(module), name)(spec, **parts)
+    model: Model
+    if spec.calls is None or spec.calls.mode == "live":
+        model = _named(_KINDS[spec.kind])(spec, **parts)
+    else:
+        model = _named(f"{_RECORDING}:recorded")(spec, lambda: _named(_KINDS[spec.kind])(spec, **parts))
+    if spec.metered:
+        model = _named(f"{_METERED}:MeteredModel")(model)
+    return _named(f"{_REGISTERED}:RegisteredModel")(model, spec.entry) if spec.entry else model
+
+
+def _named(kind: str) -> Any:
+    module, _, name = kind.partition(":")
+    return getattr(importlib.import_module(module), name)

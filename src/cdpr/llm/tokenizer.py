@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,21 @@ from jinja2.exceptions import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+TODAY = date(2026, 1, 1)
 _MARKER = "QZJXKVW"  # rendered as an assistant turn; the template is cut behind it
 
 
 class ChatTokenizer:
-    """Tokenizer and chat template of ``folder``.
+    """Tokenizer and chat template of ``folder``; ``template`` holds further arguments of the template, such as
+    ``enable_thinking``. Templates that tell today's date are told :data:`TODAY`: the same conversation is the same
+    prompt on every day.
 
     Raises :class:`FileNotFoundError` when ``tokenizer.json`` is absent and :class:`ValueError` when the folder
     has no chat template or one in which an assistant turn cannot be located.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Path, template: Mapping[str, Any] | None = None) -> None:
+        self.folder, self._arguments = Path(folder), dict(template or {})
         path = self.folder / "tokenizer.json"
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing: a policy folder needs tokenizer.json, config.json and weights")
@@ -72,7 +75,8 @@ class ChatTokenizer:
         Raises ValueError when the template refuses it."""
         try:
             told = [dict(message) for message in messages]
-            return self._template.render(messages=told, add_generation_prompt=True, **self._specials)
+            arguments = self._specials | self._arguments
+            return self._template.render(messages=told, add_generation_prompt=True, **arguments)
         except TemplateError as error:
             raise ValueError(f"{self.folder}: the chat template refuses the conversation: {error}") from error
 
@@ -139,7 +143,7 @@ def _compile(template: str, folder: Path):
     )
     environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
     environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = lambda layout: datetime.now().strftime(layout)
+    environment.globals["strftime_now"] = TODAY.strftime
     try:
         return environment.from_string(template)
     except TemplateError as error:

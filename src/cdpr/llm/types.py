@@ -62,14 +62,16 @@ class Completion:
     ``token_ids`` ends with the end-of-turn token when ``finish_reason`` is ``stop``, and is empty where a model tells
     only text; ``text`` leaves special tokens out. ``logprobs`` (one per token id, nats; empty where they are not told)
     are taken under the temperature-scaled softmax before top-p and top-k, and at temperature 1 when decoding is greedy.
-    ``usage`` is None where nobody told it.
+    ``refusal`` is the end of an answer that the model, or a filter before it, would not give. ``usage`` and ``model``,
+    what a server calls the model that answered, are None where nobody told it.
     """
 
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "refusal"]
     usage: Usage | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True)

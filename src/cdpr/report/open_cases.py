@@ -12,6 +12,7 @@ from ..results.methods import open_datasets, open_methods
 from ..results.results import Results, results_folder
 from ..results.table import Sheet
 from ..settings import Settings, SettingsError
+from .effort import effort_table
 from .main_table import MEASURED, intervals, long, wide
 
 _LABEL = "open_cases"
@@ -23,8 +24,8 @@ def write_open_cases(settings: Settings, job: Job) -> None:
 
 
 def open_sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding the agents in Table 1's layout; then counts and intervals. Raises SettingsError where the settings
-    name no such cases, and as :class:`Results` does."""
+    """Per decoding the agents in Table 1's layout; then counts and intervals, and what was asked of models. Raises
+    SettingsError where the settings name no such cases, and as :class:`Results` does."""
     datasets = open_datasets(settings)
     if not datasets:
         raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "
@@ -45,4 +46,5 @@ def open_sheet(settings: Settings, folder: Path) -> Sheet:
         parts.append((heading, wide(results, decoding, text, notes, _LABEL, absent=main)))
     parts += [(f"Counts, seeds and intervals, {d} decoding", intervals(results, d, mark, _LABEL))
               for d in results.decodings]  # fmt: skip
+    parts += [(f"Effort, {d} decoding", effort_table(results, d, mark, f"{_LABEL}_effort")) for d in results.decodings]
     return Sheet(f"Open cases ({mark})", parts, long(results))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..settings import Settings, datasets, job_of, seeds_of, shown, variants
+from ..settings import AgentEntry, Settings, datasets, job_of, model_of, seeds_of, shown, variants, why_not_run
 
 DATASETS = {name: datasets.DATASETS[name].column for name in datasets.BENCHMARKS}
 IN_DOMAIN = datasets.IN_DOMAIN
@@ -133,10 +133,17 @@ def agent(settings: Settings, name: str) -> Method:
     """An agent of the registry: one run of its name, or the reason why it is not run; such a row goes by the paper's
     name."""
     entry = settings.agents[name]
-    label = entry.label or backbone(settings)
-    if entry.why:
-        return Method(entry.paper or name, label, GROUPS[entry.group], (), entry.paper, entry.why)
+    label = entry.label or _called(settings, entry)
+    if why := why_not_run(settings, name):
+        return Method(entry.paper or name, label, GROUPS[entry.group], (), entry.paper, why)
     return Method(name, label, GROUPS[entry.group], (name,), entry.paper)
+
+
+def _called(settings: Settings, entry: AgentEntry) -> str:
+    """What a row without a label of its own is called: as its model is, with the paper's name where that differs."""
+    model = model_of(settings, entry)
+    label = backbone(settings) if model is None else model.label or model.id or Path(str(model.folder)).name
+    return f"{label} (paper: {entry.paper})" if model and entry.paper not in ("", label) else label
 
 
 def backbone(settings: Settings) -> str:

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from .datasets import ADDRESSES
 from .section import Section, key
 from .shipped import read_shipped
 
@@ -25,20 +24,24 @@ class Look(Section):
 class AgentEntry(Section):
     """A row of the main table that is not trained here."""
 
-    label: str = key("", "What tables and figures call it; empty for the policy before training, which names itself.")
+    label: str = key("", "What tables and figures call it; empty: as its model is called.")
     group: Literal["closed", "open", "medical", "trained", "reference"] = key("open", "Section of the main table.")
     paper: str = key("", "Row of the paper's Table 1 that it stands for.")
     acts: str = key("cdpr.agents.policy:PolicyAgent", "The agent, `module:Class`.")
     model: str | None = key(None)
-    """`policy` (the one that training starts from), a Hugging Face folder, or the address of a server."""
-    served_as: str | None = key(None, "Name of the model on the server.")
-    why: str = key("", "What a row that cannot be run lacks; empty: it is run.")
+    """The acting model: `policy` (the one that training starts from), an entry of `workflow/models.yaml`, a Hugging
+    Face folder, or the address of a server."""
+    served_as: str | None = key(None, "Name of the model on a server whose address stands here.")
+    why: str = key("", "Why a row cannot be run, whatever the settings; what its model lacks is found out.")
     look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
 
     @model_validator(mode="after")
     def _runs_with_something(self) -> AgentEntry:
         if not self.why and self.model is None and not self.knows_hospital:
-            raise ValueError("name its `model` (policy, a folder or an address), or say `why` it is not run")
+            raise ValueError(
+                "name its `model` (policy, an entry of workflow/models.yaml, a folder or an address), or say `why` it "
+                "is not run"
+            )
         return self
 
     @property
@@ -46,11 +49,6 @@ class AgentEntry(Section):
         """Reference policies read cases by the synthetic hospital's model: real cases have none. They are
         deterministic: one figure whatever the decoding."""
         return self.group == "reference"
-
-    @property
-    def folder(self) -> str | None:
-        """Hugging Face folder of the acting model, where it is one of its own."""
-        return self.model if self.model and not self.own_policy and not self.model.startswith(ADDRESSES) else None
 
     @property
     def own_policy(self) -> bool:

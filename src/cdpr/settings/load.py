@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from .agents import shipped_agents
 from .experiments import shipped_experiments
+from .models import shipped_models
 from .schema import Settings
 from .section import SettingsError
 from .shipped import parse_yaml
@@ -21,7 +22,7 @@ from .shipped import parse_yaml
 
 def load_settings(*paths: str | Path) -> Settings:
     """Settings from YAML files, later files overriding earlier ones key by key, all of them over the project's
-    files of experiments and agents; a resolved file (``.json``) stands alone. Raises SettingsError."""
+    files of experiments, agents and models; a resolved file (``.json``) stands alone. Raises SettingsError."""
     import yaml
 
     merged: dict[str, Any] = {}
@@ -34,8 +35,12 @@ def load_settings(*paths: str | Path) -> Settings:
             raise SettingsError(f"{path}: expected keys and values, found {type(data).__name__}")
         merged = merge(merged, data)
     if not paths or Path(paths[0]).suffix != ".json":
-        agents = {name: entry.model_dump() for name, entry in shipped_agents().items()}
-        merged = merge({"agents": agents, "experiments": shipped_experiments().model_dump()}, merged)
+        agents, models = (
+            {name: entry.model_dump() for name, entry in registry.items()}
+            for registry in (shipped_agents(), shipped_models())
+        )
+        shipped = {"agents": agents, "models": models, "experiments": shipped_experiments().model_dump()}
+        merged = merge(shipped, merged)
     return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
 
 

@@ -13,9 +13,11 @@ from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, Po
 
 from .agents import AGENTS_FILE, AgentEntry, shipped_agents
 from .algorithms import check_algorithm
+from .calls import Calls
 from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
+from .models import MODELS_FILE, ModelEntry, shipped_models
 from .section import Section, Share, key
 from .verl import Verl
 
@@ -181,6 +183,9 @@ class OpenCases(Section):
 class Evaluation(Section):
     decodings: list[Literal["greedy", "sampled"]] = key(["greedy", "sampled"], decision="D16", min_length=1)
     """Decodings that are evaluated; the main table shows the first."""
+    max_turn_tokens: PositiveInt = key(512)
+    """Tokens of one turn of a model of `workflow/models.yaml`, which may ask for more; of policies it is
+    `policy.max_turn_tokens`."""
     partial: bool = key(False)
     """Tables and figures are made of what is there now; what is missing becomes a labelled hole. Otherwise they wait
     for all of it."""
@@ -226,5 +231,8 @@ class Settings(Section):
     """What is trained, with which seeds, and the table or figure that shows it."""
     agents: dict[str, AgentEntry] = Field(default_factory=shipped_agents, json_schema_extra={"file": AGENTS_FILE})
     """Who is compared beside what is trained."""
+    models: dict[str, ModelEntry] = Field(default_factory=shipped_models, json_schema_extra={"file": MODELS_FILE})
+    """Language models that agents act by."""
+    calls: Calls = Field(default_factory=Calls, description="Calls of language models that are not trained here.")
     analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")

@@ -15,12 +15,24 @@ from cachetools import cachedmethod
 
 from ..results.methods import open_datasets, unfit
 from ..run_key import DigestCache, code_digest, run_key
-from ..settings import Settings, SettingsError, digest, job_of, parse_settings, resolve_variant, seeds_of, variants
+from ..settings import (
+    Settings,
+    SettingsError,
+    digest,
+    job_of,
+    model_of,
+    parse_settings,
+    resolve_variant,
+    seeds_of,
+    variants,
+    why_not_run,
+)
 from ..settings.data import missing_paths
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
 from .machines import evaluation_machine, training_machine
 from .stage import Evidence, Made, Options, Source, Stage
 from .stages import OPEN_CASES, STAGES
+from .systems import refuse_what_lacks
 
 _TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
 # Tensors of megabytes come and go in every training step: glibc shall keep their memory, and not give it back to the
@@ -51,7 +63,7 @@ class Plan:
     @property
     def agents(self) -> list[str]:
         """Agents of the main table that are run and not trained here."""
-        return [name for name, entry in self.settings.agents.items() if not entry.why]
+        return [name for name in self.settings.agents if not why_not_run(self.settings, name)]
 
     def evaluations(self, runs: Iterable[str], datasets: Iterable[str] = BENCHMARKS) -> list[tuple[str, str]]:
         """(run, data set) pairs, without those whose agent cannot work up such cases."""
@@ -171,7 +183,8 @@ class Plan:
         entry = self.settings.agents.get(run)
         if entry is None:
             return Made("train_policy", "policy", {"run": run})
-        return self.init_policy if entry.own_policy else entry.folder
+        model = model_of(self.settings, entry)
+        return self.init_policy if entry.own_policy else model and model.folder
 
     def write_settings(self) -> None:
         """Write the resolved settings to where jobs read them (:attr:`resolved_settings`)."""
@@ -187,16 +200,17 @@ class Plan:
         """File of the resolved settings; its name is their digest."""
         return str(Path(self.state) / f"resolved-{digest(self.settings)}.json")
 
-    def begin(self) -> None:
-        """Before the first job of a run: refuse paths that lead nowhere, keep others out, write the settings."""
-        models = {"policy.model": self.init_policy} if isinstance(self.init_policy, str) else {}
-        models |= {f"agents.{name}.model": self.settings.agents[name].folder for name in self.agents}
+    def begin(self, runs: Iterable[str] = ()) -> None:
+        """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
+        others out, write the settings."""
         missing = missing_paths(self.settings)
-        missing += [(key, path) for key, path in models.items() if path and not Path(path).exists()]
+        if isinstance(self.init_policy, str) and not Path(self.init_policy).exists():
+            missing.append(("policy.model", self.init_policy))
         if missing:
             told = "\n".join(f"  {key}: {path}" for key, path in missing)
             raise SettingsError(f"these paths of the configuration do not exist:\n{told}\n"
                                 "Correct them, or set a key to null to do without.")  # fmt: skip
+        refuse_what_lacks(self, runs)
         self._lock_results()
         self.write_settings()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agents.build import agent_code, agent_entry
 from ..llm.spec import module_of
-from ..settings import Settings, digest
+from ..settings import Settings, digest, model_of
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from .stage import Made, Need, Options, Source
@@ -86,14 +86,19 @@ def data_set(plan: Plan, options: Options) -> Mapping[str, Any]:
 
 
 def acting_agent(plan: Plan, options: Options) -> Mapping[str, Any]:
-    """Who acts, and on how many of the open cases."""
+    """Who acts, on how many of the open cases, and how its model is asked. A model of the registry is what its entry
+    calls it, wherever it stands; one that a row names itself is known by nothing but its address."""
     entry = plan.settings.agents.get(options["run"])
     cases = {"cases": plan.settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
-    return {"agent": entry.model_dump(include={"acts", "model", "served_as"}) if entry else {}, **cases}
+    if entry is None:
+        return {"agent": {}, **cases}
+    model, registered = model_of(plan.settings, entry), entry.model in plan.settings.models
+    named = None if registered else entry.model
+    return {"agent": {"acts": entry.acts, "model": named, "asked": model and model.asked()}, **cases}
 
 
 def agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    return [*agent_code(agent_entry(plan.settings, options["run"]))]
+    return [*agent_code(plan.settings, agent_entry(plan.settings, options["run"]))]
 
 
 def importers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:

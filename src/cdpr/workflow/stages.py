@@ -20,7 +20,7 @@ _PLACES = tuple(f"training.verl.{name}" for name in (
     "timeout_s", "max_failed", "frozen",
 ))  # fmt: skip
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
-             "experiments", "agents", *_DECISIONS)  # fmt: skip
+             "experiments", "agents", "models", *_DECISIONS)  # fmt: skip
 _RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
 _SHOWING = ("matplotlib.backends.backend_agg", "scipy.stats", "statsmodels.stats.multitest")
@@ -191,8 +191,9 @@ _ALL = (
     Stage(
         "evaluate_agent", "Let an agent work up the test cases of a data set and judge it.",
         "cdpr.evaluation.run:evaluate_agent",
-        reads=("tier", "evaluation.decodings", "evaluation.seed", "costs", "training.temperature", *_DECISIONS),
-        runtime=("agents", "governance", "evaluation.open_cases"),
+        reads=("tier", "evaluation.decodings", "evaluation.seed", "evaluation.max_turn_tokens", "costs",
+               "training.temperature", *_DECISIONS),
+        runtime=("agents", "models", "governance", "calls", "evaluation.open_cases"),
         options={"run": _RUN, "dataset": _DATASET_OR_VARIANT},
         needs={"cases": sources.benchmark_cases, "policy": sources.acting_policy},
         about={"cases": "priced cases", "policy": "policy folder (none for reference policies and servers)"},
@@ -217,6 +218,8 @@ _ALL = (
            file="main_results"),
     _table("open_cases", "Write the table of open cases: every agent on AgentClinic's, and on your own in FHIR.",
            evidence.open_cases),
+    _table("effort", "Write the table of calls, tokens and dollars of every agent, and of its bad replies.",
+           evidence.main_runs, of_the_paper=False),
     _table("ablations", "Write Table 2: CDPR without one of its parts.", evidence.ablations),
     _table("dynamic_vs_static", "Write Table 3: CDPR against a diagnosis from the whole record at once.",
            evidence.dynamic_vs_static),

@@ -1,0 +1,204 @@
+"""Every answer is paid for once: it is on the disk before it is used, and found there when its question comes again.
+
+A question is what decides the answer: the model, its digest where its weights lie here, the messages, how they are
+sampled, and which sample is meant. The seed belongs to it at temperatures above 0, so that another
+``evaluation.seed`` draws anew, also from servers that take no seeds; greedy answers do not depend on it. Address and
+key of a server are no part: a recording serves whoever has the same question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..digests import DigestCache
+from .asking import CASE, SYSTEM
+from .journal import Journal, open_journal
+from .spec import ModelSpec
+from .types import Completion, Messages, Model, ModelUnavailable, Sampling, Usage
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS answers (
+    question TEXT PRIMARY KEY, model TEXT NOT NULL, asked TEXT NOT NULL, answer TEXT NOT NULL, date TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS uses (system TEXT, question TEXT, PRIMARY KEY (system, question)) WITHOUT ROWID;
+"""
+
+
+class AnswerMissing(ModelUnavailable):
+    """A replay came to a question that was not recorded."""
+
+
+class Recordings:
+    """The answers below ``<state>/recordings``; those to questions about credentialed cases lie apart, in a folder that
+    its owner alone may enter."""
+
+    def __init__(self, state: str | Path, credentialed: bool) -> None:
+        self.folder = Path(state) / "recordings" / ("credentialed" if credentialed else "open")
+        self.journal: Journal = open_journal(
+            self.folder / "answers.sqlite", _SCHEMA, mode=0o700 if credentialed else 0o777
+        )
+
+    @staticmethod
+    def exist(state: str | Path, credentialed: bool) -> bool:
+        """Whether any answer was ever kept there."""
+        return (Path(state) / "recordings" / ("credentialed" if credentialed else "open") / "answers.sqlite").exists()
+
+    def find(self, question: str, system: str) -> tuple[Completion, bool] | None:
+        """The answer to a question, and whether it is known that ``system`` asks it."""
+        rows = self.journal.read(
+            "SELECT answer, EXISTS (SELECT 1 FROM uses WHERE system = ? AND uses.question = answers.question) "
+            "FROM answers WHERE question = ?", system, question,
+        )  # fmt: skip
+        return (read_answer(rows[0][0]), bool(rows[0][1])) if rows else None
+
+    async def keep(self, model: str, asked: str, answer: Completion, system: str) -> Completion:
+        """Keep an answer; returns the kept one, which is another process's where that was faster."""
+        row = (question_of(asked), model, asked, write_answer(answer), _now())
+        kept = await self.journal.write(lambda database: _keep(database, row, system))
+        return read_answer(kept)
+
+    async def note_use(self, question: str, system: str) -> None:
+        """Keep that ``system`` asks a question."""
+        await self.journal.write(lambda database: _note(database, system, question))
+
+
+class RecordedModel(Model):
+    """``inner``, asked what no recording answers; None: nobody is asked. It takes messages: answers to prompts of
+    tokens are those of models in this process, which cost nothing and repeat themselves."""
+
+    def __init__(self, spec: ModelSpec, inner: Model | None) -> None:
+        self.inner = inner
+        self.recordings = Recordings(spec.state, spec.credentialed)
+        self._called, self._identity = spec.name or Path(spec.where).name, identity(spec)
+        self._under_way: dict[str, asyncio.Task[Completion]] = {}
+
+    def __repr__(self) -> str:
+        return f"<recorded {self.inner!r}>"
+
+    async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
+        return list(await asyncio.gather(*(self._one(messages, k, sampling, seed) for k in samples)))
+
+    def refresh(self) -> None:
+        if self.inner:
+            self.inner.refresh()
+
+    async def _one(self, messages: Messages, sample: int, sampling: Sampling, seed: int) -> Completion:
+        asked = canonical(asked_for(self._identity, messages, sample, sampling, seed))
+        question, system = question_of(asked), SYSTEM.get()
+        if found := self.recordings.find(question, system):
+            answer, noted = found
+            if self.inner and not noted:
+                await self.recordings.note_use(question, system)
+            return answer
+        if self.inner is None:
+            raise AnswerMissing(
+                f"{system or 'a model'}: no recorded answer of {self._called} for case {CASE.get() or 'unknown'} "
+                f"(question {question[:16]}) in {self.recordings.folder}; import an archive that holds it (`cdpr "
+                "recordings import FILE`; it must have been recorded under these settings and prompts), or set "
+                "calls.mode to record, which asks the model"
+            )
+        if question not in self._under_way:  # one that is asked twice at the same time is paid for once
+            task = asyncio.ensure_future(self._ask(asked, messages, sample, sampling, seed, system))
+            self._under_way[question] = task
+            task.add_done_callback(lambda _: self._under_way.pop(question))
+        return await asyncio.shield(self._under_way[question])
+
+    async def _ask(
+        self, asked: str, messages: Messages, sample: int, sampling: Sampling, seed: int, system: str
+    ) -> Completion:
+        assert self.inner is not None
+        [answer] = await self.inner.chat(messages, (sample,), sampling, seed)
+        if _is_empty(answer):  # what may have been a hiccup shall not last
+            return answer
+        return await self.recordings.keep(self._called, asked, answer, system)
+
+
+def recorded(spec: ModelSpec, open_inner: Callable[[], Model]) -> RecordedModel:
+    """The model of ``spec`` with its recordings; in a replay it is not opened, so that neither its package nor its key,
+    its server or its memory is needed."""
+    return RecordedModel(spec, None if spec.replayed else open_inner())
+
+
+# What a question is
+
+
+def identity(spec: ModelSpec) -> dict[str, Any]:
+    """What tells a model and the terms of its requests apart, whoever serves it. (How its entry draws and folds shows
+    in the question itself; how an answer is cut out of a reply is done with what was recorded.)"""
+    told: dict[str, Any] = {"kind": spec.kind}
+    if spec.kind == "folder":
+        told["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(spec.where)
+    else:
+        told["model"] = spec.name
+    return told | ({"extra": spec.entry.extra} if spec.entry and spec.entry.extra else {})
+
+
+def asked_for(
+    model: Mapping[str, Any], messages: Messages, sample: int, sampling: Sampling, seed: int
+) -> dict[str, Any]:
+    """A question: all that decides the answer."""
+    told = {**model, "messages": [dict(message) for message in messages], "sample": sample}
+    told["sampling"] = {  # only what is set: a field that comes later leaves old recordings as they are
+        field.name: value
+        for field in dataclasses.fields(sampling)
+        if (value := getattr(sampling, field.name)) != field.default or field.name == "temperature"
+    }
+    return told if sampling.temperature == 0 else told | {"seed": seed}
+
+
+def canonical(asked: Mapping[str, Any]) -> str:
+    """A question as one text, the same however it came about."""
+    return json.dumps(asked, sort_keys=True, separators=(",", ":"))
+
+
+def question_of(asked: str) -> str:
+    """The key of a question: the SHA-256 of its text."""
+    return hashlib.sha256(asked.encode()).hexdigest()
+
+
+# What an answer is
+
+
+def write_answer(answer: Completion) -> str:
+    """An answer as it is kept."""
+    told = {"text": answer.text, "finish_reason": answer.finish_reason, "model": answer.model,
+            "usage": dataclasses.asdict(answer.usage) if answer.usage else None}  # fmt: skip
+    return canonical(told)
+
+
+def read_answer(text: str) -> Completion:
+    """A kept answer. Raises ValueError, TypeError or LookupError for what is none."""
+    told = json.loads(text)
+    if not isinstance(told["text"], str) or told["finish_reason"] not in ("stop", "length", "refusal"):
+        raise ValueError("no answer")
+    usage = Usage(**told["usage"]) if told["usage"] else None
+    return Completion(told["text"], (), (), told["finish_reason"], usage, told["model"])
+
+
+def _is_empty(answer: Completion) -> bool:
+    """Whether nothing was said, and for no reason that was told."""
+    return answer.finish_reason == "stop" and not answer.text.strip()
+
+
+def _keep(database: sqlite3.Connection, row: tuple[str, ...], system: str) -> str:
+    new = database.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row).rowcount
+    _note(database, system, row[0])
+    if new:
+        return row[3]
+    ((kept,),) = database.execute("SELECT answer FROM answers WHERE question = ?", row[:1])
+    return kept
+
+
+def _note(database: sqlite3.Connection, system: str, question: str) -> None:
+    database.execute("INSERT INTO uses VALUES (?, ?) ON CONFLICT DO NOTHING", (system, question))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

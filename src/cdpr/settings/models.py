@@ -1,0 +1,162 @@
+"""Which language models agents act by, and on what terms each is asked: ``workflow/models.yaml``, typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator
+
+from .datasets import ADDRESSES
+from .section import Section, key
+from .shipped import read_shipped
+
+if TYPE_CHECKING:
+    from .agents import AgentEntry
+    from .schema import Settings
+
+MODELS_FILE = "workflow/models.yaml"
+
+
+@dataclass(frozen=True)
+class Provider:
+    """Who answers: its address, the environment variables that may hold its key, and what its requests look like.
+
+    ``limit`` is what it calls the limit of an answer's tokens; ``seeds``: whether requests may name a seed. One that is
+    ``paid`` is asked only where an entry says so and a key is there.
+    """
+
+    label: str
+    at: str | None
+    keys: tuple[str, ...]
+    paid: bool = True
+    limit: str = "max_tokens"
+    seeds: bool = False
+
+
+# A key is sent to its own provider alone. Newer models of OpenAI refuse `max_tokens`; Google refuses every field that
+# it does not know, seeds among them.
+PROVIDERS: Mapping[str, Provider] = {
+    "openai": Provider("OpenAI", "https://api.openai.com/v1", ("OPENAI_API_KEY",), limit="max_completion_tokens"),
+    "anthropic": Provider("Anthropic", "anthropic", ("ANTHROPIC_API_KEY",)),
+    "gemini": Provider("Google", "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY",)),
+    "deepseek": Provider("DeepSeek", "https://api.deepseek.com", ("DEEPSEEK_API_KEY",)),
+    "own": Provider("your own", None, ("CDPR_API_KEY",), paid=False, seeds=True),
+}
+
+
+class Prices(Section):
+    """US dollars per million tokens, without discounts (batches, input that the provider remembers): an upper bound."""
+
+    input: NonNegativeFloat = key(0.0, "Of a question.")
+    output: NonNegativeFloat = key(0.0, "Of an answer, its thinking included.")
+    date: str = key("", "When the price was read.")
+    source: str = key("", "Where.")
+
+    def usd(self, prompt_tokens: float, completion_tokens: float) -> float:
+        """US dollars of so many tokens."""
+        return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
+
+
+class ModelSampling(Section):
+    """How answers are drawn; empty: as the evaluation draws (temperature 0 where it is greedy)."""
+
+    temperature: NonNegativeFloat | None = key(None, "For models that must not decode greedily.")
+    top_p: float | None = key(None, "Share of probability that is drawn from.", gt=0, le=1)
+    top_k: PositiveInt | None = key(None, "Tokens that are drawn from.")
+    max_tokens: PositiveInt | None = key(None, "Least room for an answer, thinking included; empty: as is asked.")
+
+
+class ModelEntry(Section):
+    """A language model, and how it is asked."""
+
+    label: str = key("", "What tables call it.")
+    id: str = key("", "What the server calls it; on the hub, who released it.")
+    provider: Literal["openai", "anthropic", "gemini", "deepseek", "own"] = key("own")
+    """Who answers; `own`: a server of one's own that speaks the OpenAI protocol (vLLM, SGLang, llama.cpp), or weights
+    in a folder."""
+    at: str | None = key(None)
+    """Address (`http://HOST:PORT/v1`) or Hugging Face folder; empty: the provider's own address."""
+    keys: list[str] | None = key(None, "Environment variables that may hold its key; empty: those of the provider.")
+    enabled: bool = key(False, "Whether a provider may be asked. It costs money: a key alone is no permission.")
+    sampling: ModelSampling = Field(default_factory=ModelSampling, description="How answers are drawn.")
+    extra: dict[str, Any] = key({}, "Further fields of a request; a folder understands `chat_template_kwargs`.")
+    system: Literal["keep", "fold"] = key("keep")
+    """`fold`: the system message becomes the beginning of the first user turn, for templates without such a role."""
+    answer: list[str] = key([])
+    """Regular expressions, the first that is found counts: the answer is what stands behind its last match, or its
+    group. Empty, or none is found: the whole text."""
+    prices: Prices | None = Field(default=None, description="What a provider charges.")
+    licence: str = key("", "Licence of the weights, or terms of the service.")
+    needs: str = key("", "What it takes to run, in words.")
+    serve: list[str] = key([], "Flags with which vLLM serves it.")
+
+    @field_validator("answer")
+    @classmethod
+    def _are_expressions(cls, answer: list[str]) -> list[str]:
+        for expression in answer:
+            try:
+                re.compile(expression)
+            except re.error as error:
+                raise ValueError(f"{expression!r} is no regular expression: {error}") from None
+        return answer
+
+    @property
+    def where(self) -> str | None:
+        """The address or folder; None where nobody has named one."""
+        return self.at or PROVIDERS[self.provider].at
+
+    @property
+    def folder(self) -> str | None:
+        """The Hugging Face folder, where it acts in the process of its evaluation."""
+        return None if self.where is None or self.where.startswith(ADDRESSES) else self.where
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """Environment variables that may hold its key."""
+        return PROVIDERS[self.provider].keys if self.keys is None else tuple(self.keys)
+
+    @property
+    def paid(self) -> bool:
+        """Whether every answer costs money."""
+        return PROVIDERS[self.provider].paid
+
+    def asked(self) -> dict[str, Any]:
+        """What of it decides the answers: it enters the key of an evaluation. Where a server stands does not, nor what
+        it costs."""
+        return self.model_dump(include={"id", "provider", "sampling", "extra", "system", "answer"})
+
+
+def shipped_models() -> dict[str, ModelEntry]:
+    """The models of the project's own file."""
+    return {name: ModelEntry.model_validate(entry) for name, entry in read_shipped(MODELS_FILE)["models"].items()}
+
+
+def model_of(settings: Settings, agent: AgentEntry) -> ModelEntry | None:
+    """The model behind an agent: an entry of ``workflow/models.yaml``, or the folder or address that the agent names
+    itself, which it may ask without further permission. None for the policy, and where the agent has none."""
+    if agent.model is None or agent.own_policy:
+        return None
+    if agent.model in settings.models:
+        return settings.models[agent.model]
+    provider: Literal["anthropic", "own"] = "anthropic" if agent.model.startswith("anthropic") else "own"
+    return ModelEntry(id=agent.served_as or "", provider=provider, at=agent.model, enabled=True)
+
+
+def why_not_run(settings: Settings, name: str) -> str:
+    """What the settings lack to run an agent, as tables say it; empty: it is run.
+
+    It asks the settings alone, not the environment: the same settings make the same table. A key that is missing is
+    told before the first job (:mod:`cdpr.workflow.systems`).
+    """
+    agent = settings.agents[name]
+    model = model_of(settings, agent)
+    if agent.why or model is None:
+        return agent.why
+    if model.where is None:
+        return f"not run: needs a server or a folder with its weights (models.{agent.model}.at)"
+    if model.paid and not model.enabled:
+        return f"not run: costs money (models.{agent.model}.enabled, {model.key_names[0]})"
+    return ""

@@ -1,0 +1,150 @@
+"""Every row of the main table, what it takes to run it, and what of that is missing here (``cdpr systems``)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..llm.spec import kind_of
+from ..results import methods
+from ..settings import ModelEntry, Settings, SettingsError, model_of
+from ..settings.datasets import BENCHMARKS
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of the main table: ``row`` names it in ``agents.yaml`` (or as a variant), ``label`` in tables, ``paper`` in
+    print. ``asks`` is what it acts by: an entry of ``models.yaml``, a folder, an address, the policy, or nothing;
+    ``model`` how that is asked. ``missing`` says what there has to be, and is not, before it can be run."""
+
+    row: str
+    label: str
+    group: str
+    paper: str
+    asks: str
+    model: ModelEntry | None
+    missing: tuple[str, ...]
+
+    def told(self) -> dict[str, Any]:
+        """The row as JSON."""
+        model = self.model.model_dump(include={"id", "provider", "prices", "licence", "needs"}) if self.model else None
+        where = self.model.where if self.model else None
+        return {
+            "row": self.row, "label": self.label, "group": self.group, "paper": self.paper, "asks": self.asks,
+            "model": model, "where": where, "ready": not self.missing, "missing": list(self.missing),
+        }  # fmt: skip
+
+
+def systems(plan: Plan, environment: Mapping[str, str] = os.environ) -> list[System]:
+    """All rows in the table's order."""
+    settings, found = plan.settings, []
+    rows = {methods.agent(settings, name).name: name for name in settings.agents}
+    for method in methods.main_methods(settings):
+        shown = method.label, method.group, method.paper
+        if (name := rows.get(method.name)) is None:
+            found.append(System(method.name, *shown, "policy, trained here", None, _policy(plan)))
+            continue
+        agent = settings.agents[name]
+        lacks = missing(plan, name, environment)
+        found.append(System(name, *shown, agent.model or "", model_of(settings, agent), lacks))
+    return found
+
+
+def missing(plan: Plan, name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """What an agent lacks to be run, each with how to supply it."""
+    settings = plan.settings
+    agent = settings.agents[name]
+    if agent.why:
+        return (agent.why,)
+    if all(unfit := [methods.unfit(settings, name, dataset) for dataset in BENCHMARKS]):
+        return tuple(dict.fromkeys(unfit))
+    if (model := model_of(settings, agent)) is None:
+        return _policy(plan) if agent.own_policy else ()
+    key = f"models.{agent.model}.at" if agent.model in settings.models else f"agents.{name}.model"
+    if model.where is None:
+        return (f"{key}: the address of a server (http://HOST:PORT/v1), or a folder with its weights",)
+    if model.folder:
+        return _folder(key, model.folder)
+    if settings.calls.mode == "replay":  # nobody is asked
+        return ()
+    return (*_permission(agent.model, model, environment), *_governance(settings, key, model.where))
+
+
+def refuse_what_lacks(plan: Plan, runs: Iterable[str]) -> None:
+    """Raise SettingsError naming everything that these runs lack: told before hours of other work, not after them."""
+    lacks = {run: missing(plan, run) for run in runs if run in plan.settings.agents}
+    told = [f"  {run}: {text}" for run, texts in lacks.items() for text in texts]
+    if told:
+        raise SettingsError("these agents are to be run, and cannot:\n" + "\n".join(told))
+
+
+def render(found: Sequence[System]) -> str:
+    """For people: two lines or more per row, group by group."""
+    width = max(len(system.row) for system in found)
+    lines: list[str] = []
+    for group in dict.fromkeys(system.group for system in found):
+        lines += [group]
+        for system in (s for s in found if s.group == group):
+            state = "not yet" if system.missing else "ready"
+            lines.append(f"  {state:<7}  {system.row:<{width}}  {system.label}")
+            about = _about(system)
+            lines += [f"{'':{width + 13}}{text}" for text in [*([about] if about else []), *system.missing]]
+        lines.append("")
+    ready = sum(not system.missing for system in found)
+    return "\n".join(
+        [*lines, f"{ready} of {len(found)} rows can be run now. Prices are US dollars per million tokens."]
+    )
+
+
+def _about(system: System) -> str:
+    """The model in a line."""
+    model = system.model
+    if model is None:
+        return ""
+    prices = model.prices
+    price = f"{prices.input:g} in, {prices.output:g} out ({prices.date})" if prices else ""
+    return "; ".join(part for part in (model.id, model.where or "", price, model.licence, model.needs) if part)
+
+
+def _policy(plan: Plan) -> tuple[str, ...]:
+    initial = plan.init_policy
+    absent = isinstance(initial, str) and not Path(initial).exists()
+    return (f"policy.model: there is no folder {initial}",) if absent else ()
+
+
+def _folder(key: str, folder: str) -> tuple[str, ...]:
+    if (Path(folder) / "config.json").is_file():
+        return ()
+    return (f"{key}: {folder} is neither an entry of workflow/models.yaml nor a Hugging Face folder (no config.json)",)
+
+
+def _permission(name: str | None, model: ModelEntry, environment: Mapping[str, str]) -> list[str]:
+    """Leave to spend money, a key, and the package that asks."""
+    package = kind_of(str(model.where))
+    found = [] if importlib.util.find_spec(package) else [f"the package `{package}`: pip install {package}"]
+    if model.paid and not any(environment.get(key) for key in model.key_names):
+        found.append(f"a key: export {' or '.join(model.key_names)}=...")
+    if model.paid and not model.enabled:
+        found.append(f"models.{name}.enabled: true, since every answer costs money")
+    return found
+
+
+def _governance(settings: Settings, key: str, where: str) -> list[str]:
+    """What keeps the text of credentialed cases on this machine."""
+    from ..llm.guard import GovernanceError, is_local  # here, for its client would slow every reading of the workflow
+
+    try:
+        local = kind_of(where) == "openai" and is_local(where)
+    except GovernanceError as error:
+        return [f"{key}: {error}"]
+    credentialed = [name for name in BENCHMARKS if settings.data.source(name).credentialed]
+    if local or not credentialed or (settings.governance.remote_agreement or "").strip():
+        return []
+    return [f"governance.remote_agreement: the text of {', '.join(credentialed)} would go to another machine"]

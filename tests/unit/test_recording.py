@@ -1,0 +1,389 @@
+"""Every answer is paid for once: what a question is, what is kept and when, replay, archives, and faults on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from served import Server
+
+from cdpr.cases import write_records
+from cdpr.cli import explain, main
+from cdpr.evaluation.row import read_rows
+from cdpr.evaluation.run import Benchmark, evaluate
+from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
+from cdpr.llm.archive import ArchiveError, export_recordings, import_recordings
+from cdpr.llm.journal import JournalError
+from cdpr.llm.recording import AnswerMissing, Recordings, asked_for, canonical, identity, question_of
+from cdpr.settings import ModelEntry, Settings, parse_settings
+from cdpr.settings.calls import Calls
+
+ASK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "zqsecret complaint"}]
+GREEDY, WARM = Sampling(64, 0.0), Sampling(64, 0.7)
+NOWHERE = "http://127.0.0.1:9/v1"
+KEY = "zqkey-1f9d"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+def spec_of(state: Path, url: str, kind: str = "counts", mode: str = "record", **more) -> ModelSpec:
+    more = {"timeout": 0.5, "retries": 1, "pause": 0.01, "credentialed": False} | more
+    entry = more.pop("entry", ModelEntry(id=kind, at=url))
+    return ModelSpec(where=url, name=kind, entry=entry, state=str(state), calls=Calls(mode=mode), **more)
+
+
+def ask(spec: ModelSpec, messages=ASK, samples=(0,), sampling=GREEDY, seed=0) -> list[str]:
+    return [a.text for a in asyncio.run(open_model(spec).chat(messages, samples, sampling, seed))]
+
+
+def question(spec: ModelSpec, messages=ASK, sample=0, sampling=WARM, seed=0) -> str:
+    return question_of(canonical(asked_for(identity(spec), messages, sample, sampling, seed)))
+
+
+# What a question is
+
+
+def test_whatever_decides_an_answer_makes_another_question(tmp_path):
+    spec = spec_of(tmp_path, NOWHERE, "m")
+    thinking = ModelEntry(id="m", at=NOWHERE, extra={"chat_template_kwargs": {"enable_thinking": True}})
+    others = [
+        question(spec), question(replace(spec, name="m2")), question(replace(spec, entry=thinking)),
+        question(replace(spec, where="anthropic")), question(spec, ASK[1:]), question(spec, ASK[::-1]),
+        question(spec, sample=1), question(spec, seed=1), question(spec, sampling=Sampling(65, 0.7)),
+        question(spec, sampling=Sampling(64, 0.6)), question(spec, sampling=Sampling(64, 0.7, top_p=0.9)),
+        question(spec, sampling=Sampling(64, 0.7, top_k=5)), question(spec, sampling=GREEDY),
+    ]  # fmt: skip
+    assert len(set(others)) == len(others)
+    assert question(spec, sampling=GREEDY, seed=1) == question(spec, sampling=GREEDY), "greedy answers know no seed"
+
+
+def test_circumstances_make_no_other_question(tmp_path, monkeypatch):
+    spec = spec_of(tmp_path, NOWHERE, "m")
+    elsewhere = replace(
+        spec, where="https://api.example.org/v1", timeout=9.0, retries=7, at_once=3, state=str(tmp_path / "b"),
+        credentialed=True, entry=ModelEntry(id="m", answer=["</think>"], prices={"input": 1, "output": 2}),
+    )  # fmt: skip
+    monkeypatch.setenv("CDPR_API_KEY", KEY)
+    assert question(spec) == question(elsewhere)
+
+
+def test_weights_of_a_folder_count_and_are_read_once(tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("config.json", "weights.bin"):
+        (folder / name).write_text(name)
+    spec = spec_of(tmp_path / "state", str(folder), "", entry=None)
+    first = question(spec)
+    assert first == question(replace(spec, device="cuda"))
+    with monkeypatch.context() as patched:
+        patched.setattr("cdpr.digests.path_digest", lambda path: pytest.fail("read again"))
+        assert question(spec) == first
+    (folder / "weights.bin").write_text("other weights")
+    assert question(spec) != first
+
+
+# What is kept
+
+
+def test_a_question_is_asked_once_also_at_the_same_time(server, tmp_path):
+    spec, before = spec_of(tmp_path, server.url, "slow", timeout=20), server.seen("slow")
+
+    async def twice() -> list[str]:
+        model = open_model(spec)
+        found = await asyncio.gather(*(model.chat(ASK, (0, 1), GREEDY, 0) for _ in range(3)))
+        return [answer.text for answers in found for answer in answers]
+
+    first = asyncio.run(twice())
+    assert len(set(first)) == 2 and server.seen("slow") == before + 2
+    assert ask(spec, samples=(0, 1)) == first[:2] and server.seen("slow") == before + 2
+    assert ask(replace(spec, calls=Calls(mode="live"))) != first[:1] and server.seen("slow") == before + 3
+
+
+def test_what_is_kept_can_be_read_and_holds_no_address_or_key(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("CDPR_API_KEY", KEY)
+    ask(spec_of(tmp_path, server.url, "echo"))
+    [(model, asked, answer, date)] = Recordings(tmp_path, False).journal.read(
+        "SELECT model, asked, answer, date FROM answers"
+    )
+    assert model == "echo" and json.loads(asked)["messages"] == ASK and date.startswith("20")
+    told = json.loads(answer)
+    assert told["text"].startswith("zqsecret") and told["model"] == "told-by-server"
+    assert told["usage"] == {"prompt_tokens": 100, "completion_tokens": 50}
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert KEY.encode() not in stored and server.url.removesuffix("/v1").partition("//")[2].encode() not in stored
+
+
+@pytest.mark.parametrize("kind", ["status500", "status429", "status400", "status404", "hangs", "garbage", "shapeless",
+                                  "empty", "cut_off", "tomorrow"])  # fmt: skip
+def test_errors_and_empty_answers_are_not_kept(server, tmp_path, kind):
+    with pytest.raises(ModelFailure) as caught:
+        ask(spec_of(tmp_path, server.url, kind))
+    assert "zqsecret" not in explain(caught.value) and kind in explain(caught.value)
+    assert Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers") == [(0,)]
+
+
+@pytest.mark.parametrize(("kind", "text"), [("refuses", "I cannot help with that."), ("filtered", ""),
+                                            ("thought_long", "")])  # fmt: skip
+def test_a_refusal_is_an_answer_and_is_kept(server, tmp_path, kind, text):
+    spec, before = spec_of(tmp_path, server.url, kind), server.seen(kind)
+    assert ask(spec) == ask(spec) == [text] and server.seen(kind) == before + 1
+
+
+def test_credentialed_answers_lie_apart(server, tmp_path):
+    ask(spec_of(tmp_path, server.url, credentialed=True))
+    [folder] = (tmp_path / "recordings").iterdir()
+    assert folder.name == "credentialed" and folder.stat().st_mode & 0o777 == 0o700
+    ask(spec_of(tmp_path, server.url, credentialed=False))
+    assert Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers") == [(1,)]
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from test_recording import ASK, spec_of
+from cdpr.llm import Sampling, open_model
+
+async def main(state, url, kind, numbers, at_once):
+    model, gate = open_model(spec_of(Path(state), url, kind, timeout=30)), asyncio.Semaphore(at_once)
+    async def one(number):
+        async with gate:
+            said = [*ASK, {"role": "assistant", "content": str(number)}, {"role": "user", "content": "And?"}]
+            [answer] = await model.chat(said, (0,), Sampling(8, 0.0), 0)
+        print(number, answer.text, sep="\\t", flush=True)
+    await asyncio.gather(*map(one, numbers))
+
+state, url, kind, start, stop, at_once = sys.argv[1:]
+asyncio.run(main(state, url, kind, range(int(start), int(stop)), int(at_once)))
+"""
+
+
+def writer(state: Path, server: Server, kind: str, start: int, stop: int, at_once: int = 32) -> subprocess.Popen:
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command = [sys.executable, "-c", WRITER, str(state), server.url, kind, str(start), str(stop), str(at_once)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
+
+
+def test_many_processes_write_at_once(server, tmp_path):
+    """Where two had the same question at the same time, both go on with the same answer."""
+    writers = [writer(tmp_path, server, "counts", start, start + 60) for start in (0, 30, 60, 0)]
+    told = [line.split("\t") for process in writers for line in process.communicate(timeout=60)[0].splitlines()]
+    assert len(told) == 240 and len(dict(told)) == 120 and len({tuple(pair) for pair in told}) == 120
+    assert Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers") == [(120,)]
+
+
+def test_a_kill_loses_no_answer_that_was_used(server, tmp_path):
+    process, before = writer(tmp_path, server, "doctor_slow", 0, 400, at_once=4), server.seen("doctor_slow")
+    assert process.stdout is not None
+    used = [process.stdout.readline() for _ in range(30)]
+    process.send_signal(signal.SIGKILL)
+    used += process.communicate()[0].splitlines()
+    whole = [line for line in used if line.count("\t") == 1]
+    [(kept,)] = Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers")
+    asked = server.seen("doctor_slow") - before
+    assert len(whole) <= kept and asked - kept <= 8, "at most what was on its way, and those asked in its place"
+    assert writer(tmp_path, server, "doctor_slow", 0, 60).wait(60) == 0
+    assert server.seen("doctor_slow") - before <= max(60, asked) + 8
+
+
+# Replay
+
+
+@pytest.fixture
+def cases(case, tmp_path) -> Path:
+    made = [case.model_copy(update={"note_id": f"T-{k}", "split": "test", "case_summary": f"Case {k}"})
+            for k in range(8)]  # fmt: skip
+    write_records(tmp_path / "cases.jsonl", made)
+    return tmp_path / "cases.jsonl"
+
+
+def settings_of(tmp_path: Path, url: str, kind: str = "doctor", mode: str = "record", **calls) -> Settings:
+    return parse_settings({
+        "paths": {"state": str(tmp_path / "state")}, "calls": {"mode": mode, **calls},
+        "agents": {"doctor": {"label": "Doctor", "model": "doctor_model"}},
+        "models": {"doctor_model": {"id": kind, "at": url, "prices": {"input": 1, "output": 10}}},
+    })  # fmt: skip
+
+
+def evaluated(settings: Settings, cases: Path, name: str, state: str = "job") -> bytes:
+    out = cases.with_name(name)
+    evaluate(settings, "doctor", Benchmark.read(cases), out, cases.with_name(state))
+    return out.read_bytes()
+
+
+def test_a_table_is_rebuilt_offline_byte_for_byte(server, cases, tmp_path, monkeypatch):
+    before = server.seen("doctor")
+    live = evaluated(settings_of(tmp_path, server.url), cases, "live.jsonl")
+    asked = server.seen("doctor") - before
+    assert asked == 2 * 8 * 2, "two decodings of two turns"
+    assert evaluated(settings_of(tmp_path, server.url), cases, "again.jsonl") == live
+    monkeypatch.setitem(sys.modules, "openai", None)  # not even the package is needed
+    assert evaluated(settings_of(tmp_path, NOWHERE, mode="replay"), cases, "replay.jsonl") == live
+    assert server.seen("doctor") - before == asked
+    assert all(row.calls == 2 and row.prompt_tokens == 200 for row in read_rows(tmp_path / "replay.jsonl"))
+
+
+def test_what_a_replay_lacks_is_told(server, case, cases, tmp_path):
+    with pytest.raises(AnswerMissing) as caught:
+        evaluated(settings_of(tmp_path, NOWHERE, mode="replay"), cases, "replay.jsonl")
+    message = explain(caught.value)
+    for part in ("doctor", "T-0", "recordings import", "calls.mode"):
+        assert part in message
+    write_records(cases, [case.model_copy(update={"split": "test", "credentialed": True})])
+    with pytest.raises(AnswerMissing) as caught:
+        evaluated(settings_of(tmp_path, "https://api.example.org/v1", mode="replay"), cases, "replay.jsonl", "job2")
+    message = explain(caught.value)
+    assert "T-1" not in message and "Abdominal" not in message and "credentialed" in message
+
+
+# Faults on the way
+
+
+def test_a_server_that_dies_costs_no_answer(server, cases, tmp_path):
+    """The evaluation goes on where it was: nothing is asked again, no case is lost or counted twice."""
+    whole = evaluated(settings_of(tmp_path / "other", server.url), cases, "whole.jsonl", "other_job")
+    for _life in range(20):
+        with Server(tmp_path) as dying:
+            try:
+                found = _impatient(settings_of(tmp_path, dying.url, "doctor_dies"), cases)
+                break
+            except ModelUnavailable as error:
+                assert "see whether the server is well" in explain(error)
+    assert found == whole and _life == 6, "each life gives five of 32 answers"
+    assert Recordings(tmp_path / "state", False).journal.read("SELECT COUNT(*) FROM answers") == [(32,)]
+
+
+def _impatient(settings: Settings, cases: Path) -> bytes:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("cdpr.llm.spec._PATIENCE", 0)
+        return evaluated(settings, cases, "e.jsonl")
+
+
+def test_one_case_that_fails_does_not_cost_the_others_their_answers(server, cases, tmp_path):
+    with pytest.raises(ModelFailure, match="status 400"):
+        evaluated(settings_of(tmp_path, server.url, "doctor_fails"), cases, "e.jsonl")
+    asked = server.seen("doctor_fails")
+    [(kept,)] = Recordings(tmp_path / "state", False).journal.read("SELECT COUNT(*) FROM answers")
+    assert kept == asked - 1 == 14, "seven cases came to their end"
+    evaluated(settings_of(tmp_path, server.url, "doctor_fails"), cases, "e.jsonl")
+    assert len(list(read_rows(tmp_path / "e.jsonl"))) == 16 and server.seen("doctor_fails") == 32 + 1
+
+
+def test_a_missing_key_says_what_to_do_and_a_key_is_shown_nowhere(server, tmp_path, monkeypatch, caplog):
+    spec = spec_of(tmp_path, server.url, "wants_key")
+    monkeypatch.delenv("CDPR_API_KEY", raising=False)
+    with pytest.raises(ModelUnavailable, match=r"status 401; check address, model name and key \(CDPR_API_KEY\)"):
+        ask(spec)
+    monkeypatch.setenv("CDPR_API_KEY", KEY)
+    with caplog.at_level("DEBUG"):
+        with pytest.raises(ModelFailure):
+            ask(replace(spec, name="status500", entry=ModelEntry(id="status500", at=server.url)))
+        ask(spec_of(tmp_path, server.url, "counts"))
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert KEY not in caplog.text and KEY.encode() not in stored
+
+
+# Archives
+
+
+@pytest.fixture
+def recorded(server, tmp_path, cases) -> Path:
+    settings = settings_of(tmp_path, server.url)
+    evaluated(settings, cases, "live.jsonl")
+    return tmp_path / "state"
+
+
+def test_an_archive_redoes_a_table_elsewhere(recorded, cases, tmp_path):
+    assert export_recordings(recorded, tmp_path / "a.zip") == export_recordings(recorded, tmp_path / "b.zip") == 32
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    there = tmp_path / "there"
+    found = import_recordings(there / "state", tmp_path / "a.zip")
+    assert (found.new, found.known, found.conflicting, found.systems) == (32, 0, 0, ("doctor",))
+    replayed = evaluated(settings_of(there, NOWHERE, mode="replay"), cases, "there.jsonl")
+    assert replayed == (tmp_path / "live.jsonl").read_bytes()
+    export_recordings(there / "state", tmp_path / "c.zip")
+    assert (tmp_path / "c.zip").read_bytes() == (tmp_path / "a.zip").read_bytes()
+    assert export_recordings(recorded, tmp_path / "d.zip", ["doctor"]) == 32
+    with pytest.raises(ArchiveError, match="nothing to export: nurse"):
+        export_recordings(recorded, tmp_path / "e.zip", ["nurse"])
+    assert not (tmp_path / "e.zip").exists()
+
+
+def test_an_import_counts_what_it_knows_and_what_contradicts_it(recorded, tmp_path):
+    export_recordings(recorded, tmp_path / "a.zip")
+    journal = Recordings(recorded, False).journal
+    journal.write_now(lambda database: database.execute(
+        "UPDATE answers SET answer = replace(answer, 'CT Abdomen', 'MRI Abdomen') WHERE rowid = 1"))  # fmt: skip
+    changed = journal.read("SELECT answer FROM answers WHERE answer LIKE '%MRI%'")
+    journal.write_now(lambda database: database.execute("DELETE FROM answers WHERE rowid = 2"))
+    found = import_recordings(recorded, tmp_path / "a.zip")
+    assert (found.new, found.known, found.conflicting) == (1, 31 - len(changed), len(changed)) and len(changed) == 1
+    assert journal.read("SELECT answer FROM answers WHERE answer LIKE '%MRI%'") == changed, "what was here stays"
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda line: line | {"asked": line["asked"] | {"model": "a dearer one"}},
+    lambda line: line | {"answer": {"text": 7}}, lambda line: {"question": line["question"]}, lambda line: [],
+])  # fmt: skip
+def test_a_spoilt_archive_is_refused(recorded, tmp_path, spoil):
+    export_recordings(recorded, tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        lines = archive.read("answers.jsonl").splitlines()
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+        archive.writestr("answers.jsonl", json.dumps(spoil(json.loads(lines[0]))) + "\n")
+    with pytest.raises(ArchiveError, match="line 1: the answer does not belong"):
+        import_recordings(tmp_path / "there", tmp_path / "bad.zip")
+    (tmp_path / "no.zip").write_bytes(b"PK no archive")
+    with pytest.raises(ArchiveError, match="no archive of recordings"):
+        import_recordings(tmp_path / "there", tmp_path / "no.zip")
+
+
+def test_credentialed_answers_are_not_exported(server, recorded, tmp_path):
+    spec = spec_of(recorded, server.url, "doctor", credentialed=True)
+    ask(spec)
+    assert export_recordings(recorded, tmp_path / "a.zip") == 32, "those of open cases alone"
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert b"zqsecret" not in archive.read("answers.jsonl")
+    private = tmp_path / "private"
+    ask(replace(spec, state=str(private)))
+    with pytest.raises(ArchiveError, match="never leave"):
+        export_recordings(private, tmp_path / "b.zip")
+    ask(replace(spec, state=str(private), credentialed=False))  # the same case under another mark
+    with pytest.raises(ArchiveError, match="credentialed case"):
+        export_recordings(private, tmp_path / "b.zip")
+    assert not (tmp_path / "b.zip").exists()
+
+
+def test_the_command_tells_how_to_replay(recorded, tmp_path, capsys):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        f"paths: {{state: {recorded}}}\n"
+        "agents: {doctor: {label: Doctor, model: doctor_model}}\nmodels: {doctor_model: {id: doctor}}\n"
+    )
+    archive = str(tmp_path / "a.zip")
+    assert main(["recordings", "export", archive, "--settings", str(mine)]) == 0
+    assert main(["recordings", "import", archive, "--settings", str(mine)]) == 0
+    told = capsys.readouterr().out
+    assert "32 answers about open cases" in told and "0 new answers, 32 known ones, 0 conflicting" in told
+    assert "calls: {mode: replay}" in told and 'doctor_model: {at: "http://127.0.0.1/v1"}' in told
+    assert main(["recordings", "export", archive, "--system", "nurse", "--settings", str(mine)]) == 2
+    assert "nurse" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_database_is_told_apart(tmp_path):
+    folder = tmp_path / "recordings" / "open"
+    folder.mkdir(parents=True)
+    (folder / "answers.sqlite").write_bytes(b"no database at all, but long enough to be read as one " * 20)
+    with pytest.raises(JournalError, match=r"answers\.sqlite.*move it away"):
+        Recordings(tmp_path, False)

@@ -1,0 +1,278 @@
+"""What calls cost, the cap that holds across processes and kills, and the price of a target before anything is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from served import Server
+from test_recording import ASK, GREEDY, NOWHERE, ask, spec_of
+
+from cdpr.cases import write_records
+from cdpr.cli import explain, main
+from cdpr.llm import ModelFailure, ModelUnavailable, Usage, open_model
+from cdpr.llm.asking import SYSTEM
+from cdpr.llm.journal import open_journal
+from cdpr.llm.spending import Spending, spent, worst_case
+from cdpr.settings import ModelEntry, SettingsError, load_settings
+from cdpr.settings.calls import Calls
+from cdpr.workflow.plan import Plan
+from cdpr.workflow.spend import plan_spending, render_plan
+
+PRICES = {"input": 1.0, "output": 10.0}  # the server counts 100 and 50 tokens
+CALL = 0.0006
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+def priced(state: Path, url: str, kind: str, budget: float | None = None, mode: str = "live", **more):
+    spec = spec_of(state, url, kind, entry=ModelEntry(id=kind, at=url, prices=PRICES), **more)
+    return replace(spec, calls=Calls(mode=mode, budget_usd=budget))
+
+
+# What a call cost
+
+
+def test_an_answer_costs_what_was_told_and_a_recorded_one_nothing(server, tmp_path):
+    spec = priced(tmp_path, server.url, "counts", mode="record")
+    token = SYSTEM.set("doctor")
+    ask(spec, samples=(0, 1))
+    ask(spec, samples=(0, 1))
+    SYSTEM.reset(token)
+    [found] = spent(tmp_path)
+    assert (found.system, found.model, found.calls) == ("doctor", "counts", 2)
+    assert (found.prompt_tokens, found.completion_tokens) == (200, 100)
+    assert found.usd == pytest.approx(2 * CALL) and found.unknown_calls == found.reserved_usd == 0
+
+
+@pytest.mark.parametrize(("kind", "attempts"), [("hangs", 2), ("drips", 2), ("cut_off", 1), ("garbage", 1),
+                                                ("shapeless", 1)])  # fmt: skip
+def test_what_may_have_been_billed_counts_in_its_worst_case(server, tmp_path, kind, attempts):
+    with pytest.raises(ModelFailure):
+        ask(priced(tmp_path, server.url, kind))
+    [found] = spent(tmp_path)
+    seen = server.seen(kind)
+    worst = (worst_case(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
+    assert found.calls == 0 and found.unknown_calls == attempts <= seen
+    assert found.usd == found.unknown_usd == pytest.approx(attempts * worst)
+
+
+@pytest.mark.parametrize("kind", ["status500", "status429", "status404", "status400", "tomorrow", "nobody"])
+def test_what_was_refused_costs_nothing(server, tmp_path, kind):
+    with pytest.raises(ModelFailure):
+        ask(priced(tmp_path, NOWHERE if kind == "nobody" else server.url, kind))
+    assert spent(tmp_path) == []
+
+
+def test_an_empty_answer_is_billed_though_not_kept(server, tmp_path):
+    with pytest.raises(ModelUnavailable, match="an empty answer, 2 times"):
+        ask(priced(tmp_path, server.url, "empty"))
+    [found] = spent(tmp_path)
+    assert found.calls == 2 and found.usd == pytest.approx(2 * CALL)
+
+
+def test_no_prompt_has_more_tokens_than_its_worst_case(tmp_path):
+    """A tokeniser without a single merge, which makes a token of every byte."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {letter: n for n, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+    bytewise = Tokenizer(models.BPE(vocabulary, []))
+    bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    for text in ("fever", "Fieber über 39 °C", "发热三天", "\N{GRINNING FACE}" * 9, " " * 40):
+        tokens = len(bytewise.encode(text).ids)
+        assert tokens >= len(text) and worst_case([{"role": "user", "content": text}]) >= tokens
+
+
+# The cap
+
+
+def test_a_used_up_budget_sends_nothing(server, tmp_path):
+    spec, before = priced(tmp_path, server.url, "counts", 0.0015), server.seen("counts")
+    ask(spec)
+    with pytest.raises(ModelUnavailable) as caught:
+        for _ in range(5):
+            ask(spec)
+    message, used = explain(caught.value), server.seen("counts") - before
+    assert used * CALL <= 0.0015 and sum(s.usd for s in spent(tmp_path)) == pytest.approx(used * CALL)
+    for part in ("are spent", "reserved", "may cost", "calls.budget_usd is 0.0015", "raise it", "cdpr spend"):
+        assert part in message
+    assert ask(replace(spec, calls=Calls(mode="live", budget_usd=1.0))), "a raised budget goes on"
+
+
+SPENDER = """
+import asyncio, sys
+from pathlib import Path
+from test_recording import ASK
+from test_spending import priced
+from cdpr.llm import ModelUnavailable, Sampling, open_model
+
+async def main(state, url, kind, calls, budget):
+    model = open_model(priced(Path(state), url, kind, float(budget), timeout=30))
+    print("ready", flush=True)
+    async def one(number):
+        try:
+            await model.chat([*ASK, {"role": "user", "content": number}], (0,), Sampling(64, 0.0), 0)
+            print("answered", flush=True)
+        except ModelUnavailable as error:
+            assert "budget" in str(error), error
+            print("refused", flush=True)
+    await asyncio.gather(*(one(str(n)) for n in range(int(calls))))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def spender(state: Path, server: Server, kind: str, calls: int, budget: float) -> subprocess.Popen:
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command = [sys.executable, "-c", SPENDER, str(state), server.url, kind, str(calls), str(budget)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
+
+
+def test_the_cap_holds_across_processes(server, tmp_path):
+    """Side by side they use nearly all of it, and never more: who finds no room waits for those under way."""
+    budget, before = 0.0301, server.seen("doctor_slow")
+    spenders = [spender(tmp_path, server, "doctor_slow", 30, budget) for _ in range(3)]
+    told = [line for process in spenders for line in process.communicate(timeout=90)[0].split()]
+    answered, used = told.count("answered"), server.seen("doctor_slow") - before
+    assert answered == used and answered + told.count("refused") == 90
+    assert 48 <= answered <= 50, "50 calls cost 0.03 USD; the worst case of one more is 0.0008"
+    assert sum(s.usd for s in spent(tmp_path)) == pytest.approx(answered * CALL)
+
+
+def test_what_a_killed_process_had_under_way_stays_spent(server, tmp_path):
+    process = spender(tmp_path, server, "hangs", 3, 1.0)
+    deadline = time.monotonic() + 30
+    while sum(s.reserved_usd > 0 for s in spent(tmp_path)) == 0 or server.seen("hangs") < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    [found] = spent(tmp_path)
+    assert found.reserved_usd > 0 and found.usd == 0
+    # Long after any call has timed out nobody can be at work on it.
+    journal = open_journal(tmp_path / "recordings" / "spending.sqlite", "")
+    journal.write_now(lambda database: database.execute("UPDATE reserved SET until = 0"))
+    [left] = spent(tmp_path)
+    assert (left.usd, left.unknown_usd) == (pytest.approx(found.reserved_usd),) * 2
+    assert left.unknown_calls == 3 and left.reserved_usd == 0
+    with pytest.raises(ModelUnavailable, match="budget"):
+        ask(priced(tmp_path, server.url, "counts", budget=left.usd))
+
+
+def test_a_call_waits_for_those_under_way(tmp_path):
+    bill = Spending(priced(tmp_path, NOWHERE, "m", 0.003), "model")
+
+    async def work() -> float:
+        first, started = await bill.reserve(1000, 100), time.monotonic()
+        second = asyncio.create_task(bill.reserve(1000, 100))
+        await asyncio.sleep(0.4)
+        assert not second.done()
+        bill.book(first, Usage(500, 10))  # it took less than was put aside
+        await asyncio.wait_for(second, 5)
+        return time.monotonic() - started
+
+    assert asyncio.run(work()) >= 0.4
+
+
+def test_a_budget_needs_prices(tmp_path):
+    remote = spec_of(tmp_path, "https://api.example.org/v1", "m")
+    budgeted = replace(remote, calls=Calls(budget_usd=5.0))
+    with pytest.raises(SettingsError, match=r"model 'm' at api\.example\.org: .*prices.*workflow/models\.yaml"):
+        open_model(budgeted)
+    for free in (remote, replace(budgeted, where=NOWHERE), priced(tmp_path, "https://api.example.org/v1", "m", 5.0)):
+        open_model(free)
+
+
+# Waiting as the server asks
+
+
+@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
+def test_retry_after_is_honoured(protocol, tmp_path):
+    with Server(tmp_path) as server:
+        url = server.url if protocol == "openai" else "anthropic:" + server.url.removesuffix("/v1")
+        assert ask(spec_of(tmp_path, url, "retry_after", retries=2, timeout=30)) == ["well again"]
+        first, second, third = server.times("retry_after")
+        assert second - first >= 0.3 and third - second >= 0.9, "until a date: whole seconds"
+
+
+def test_nobody_waits_until_tomorrow(server, tmp_path):
+    before, started = server.seen("tomorrow"), time.monotonic()
+    with pytest.raises(ModelUnavailable, match="status 429, and the server asks to wait 86400 seconds; start again"):
+        ask(spec_of(tmp_path, server.url, "tomorrow", retries=5))
+    assert server.seen("tomorrow") == before + 1 and time.monotonic() - started < 5
+
+
+# What it would cost
+
+
+@pytest.fixture
+def overlay(tmp_path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"paths: {{results: {tmp_path / 'results'}, state: {tmp_path / 'state'}}}\n")
+    return path
+
+
+def test_the_papers_table_is_priced_without_data_or_keys(overlay):
+    settings = load_settings("config.yaml", "config/paper.yaml", overlay)
+    found, assumed = plan_spending(Plan(settings), "main_table")
+    by_name = {asked.system: asked for asked in found}
+    gpt = by_name["gpt_5_4"]
+    assert gpt.cases == 750 + 1500 + 952 and gpt.usd is not None
+    turns = (3.20 * 750 + 2.59 * 1500 + 2.17 * 952) * len(settings.evaluation.decodings)
+    assert gpt.calls.expected == pytest.approx(turns), "the paper's examinations, and the diagnosis"
+    assert gpt.calls.least == 3202 * 2 and gpt.calls.most == 3202 * 2 * settings.environment.max_turns
+    assert gpt.usd.expected == pytest.approx((gpt.prompt.expected * 2.5 + gpt.completion.expected * 15) / 1e6)
+    assert gpt.usd.least < gpt.usd.expected < gpt.usd.most
+    assert by_name["qwen3_8b"].usd is None and "warm_start" not in by_name
+    shown = render_plan(found, assumed, None)
+    assert "gpt-5.4" in shown and "2026-11-22" in shown and "assumed: its cases are not there yet" in shown
+    assert not (overlay.parent / "state").exists(), "nothing is written"
+
+
+def test_prompts_are_measured_and_recorded_calls_are_free(overlay, case, server):
+    settings = load_settings("config.yaml", overlay)
+    plan = Plan(settings)
+    before = {a.system: a for a in plan_spending(plan, "main_table")[0]}["deepseek_v4"]
+    cases = [case.model_copy(update={"split": "test", "note_id": f"T-{k}"}) for k in range(4)]
+    for dataset in ("mimic_iv", "clinicalbench", "private"):
+        write_records(Path(plan.resolved(plan.output("map_costs", "cases", dataset=dataset))), cases)
+    found, assumed = plan_spending(plan, "main_table")
+    measured = {a.system: a for a in found}["deepseek_v4"]
+    assert measured.cases == 12 and any("4 cases" in text and "measured on 4 cases" in text for text in assumed)
+    assert before.prompt.expected / before.calls.expected > measured.prompt.expected / measured.calls.expected, "short"
+    SYSTEM.set("deepseek_v4")
+    ask(replace(spec_of(Path(plan.state), server.url), timeout=20), samples=range(10))
+    SYSTEM.set("")
+    after = {a.system: a for a in plan_spending(plan, "main_table")[0]}["deepseek_v4"]
+    assert after.recorded == 10 and after.usd is not None and measured.usd is not None
+    assert after.usd.expected == pytest.approx(measured.usd.expected * (1 - 10 / measured.calls.expected))
+
+
+def test_the_command_tells_what_was_spent(overlay, server, capsys):
+    settings = ["--settings", "config.yaml", str(overlay)]
+    assert main(["spend", *settings]) == 0
+    assert "Nothing was spent" in capsys.readouterr().out
+    state = overlay.parent / "state"
+    ask(priced(state, server.url, "counts"))
+    with pytest.raises(ModelFailure):
+        ask(priced(state, server.url, "garbage"))
+    assert main(["spend", *settings]) == 0
+    told = capsys.readouterr().out
+    assert "0.0006" in told and "100" in told and "may have been billed" in told and "budget_usd is not set" in told
+    assert main(["spend", "--plan", "main_table", "--configfile", "config/paper.yaml", *settings]) == 0
+    assert "claude-sonnet-4-6" in capsys.readouterr().out
+    assert main(["spend", "--plan", "ablations", *settings]) == 0
+    assert "asks no language model" in capsys.readouterr().out
+    assert main(["spend", "--plan", "nonsense", *settings]) == 2
+    assert "name one of" in capsys.readouterr().err
