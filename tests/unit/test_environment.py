@@ -79,6 +79,12 @@ def test_parser_inverts_rendering(style, kind, argument):
         ("ACTION: REQUEST_TEST\nDiagnosis: Sepsis", Invalid("ACTION: REQUEST_TEST\nDiagnosis: Sepsis")),
         ("REQUEST_TEST: Lipase\nFINAL_DIAGNOSIS: Sepsis", Invalid("REQUEST_TEST: Lipase\nFINAL_DIAGNOSIS: Sepsis")),
         ("Diagnosis: Sepsis", Invalid("Diagnosis: Sepsis")),
+        # Words that hold "action" are no verb.
+        ("ACTION: FINAL_DIAGNOSIS\nDiagnosis: Drug reaction", FinalDiagnosis("Drug reaction")),
+        (
+            "ACTION: REQUEST_TEST\nTest needed: Echocardiography\nReason: the ejection fraction",
+            RequestTest("Echocardiography"),
+        ),
     ],
 )
 def test_parser_on_replies(text, expected):
