@@ -16,6 +16,7 @@ from .algorithms import check_algorithm
 from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
+from .frameworks import Frameworks
 from .section import Section, Share, key
 from .verl import Verl
 
@@ -226,5 +227,6 @@ class Settings(Section):
     """What is trained, with which seeds, and the table or figure that shows it."""
     agents: dict[str, AgentEntry] = Field(default_factory=shipped_agents, json_schema_extra={"file": AGENTS_FILE})
     """Who is compared beside what is trained."""
+    frameworks: Frameworks = Field(default_factory=Frameworks, description="Published agents of several calls.")
     analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")
