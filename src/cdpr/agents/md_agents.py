@@ -1,9 +1,9 @@
 """MDAgents (Kim et al. 2024): as many clinicians as a case is difficult.
 
 Once for a case the model says how difficult it is and recruits: one clinician (basic), a group (intermediate) or teams
-(advanced). Per state a group gives opinions, debates in rounds of turns and answers, and a moderator takes the majority;
-teams investigate one after another, and a decision maker reads their reports. Every clinician remembers the
-conversation so far.
+(advanced). Per state a group gives opinions, debates in rounds of turns and answers, and a moderator takes the
+majority; teams investigate, and a decision maker reads their reports. Every clinician remembers the conversation so
+far.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from asyncio import gather
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..cases import CaseRecord
 from ..environment import State, Turn
 from ..llm import Model
 from ..seeding import derive_seed
@@ -24,9 +23,10 @@ from .prompts import Prompts
 
 _SAY = Prompts("md_agents")
 _LEVELS = ("basic", "intermediate", "advanced")
-_EXPERT = re.compile(r"\W*\d+[.):]\W*(?P<role>.+?)\W* [-–—:] (?P<skill>.+)")
+_ROLE = r"(?P<role>.+?)[\s*_]*(?:\s[-–—]|:)\s+(?P<skill>.+?)(?:\s[-–—]\s+Hierarchy.*)?$"
+_EXPERT = re.compile(rf"\W*\d+[.):][\s*_]*{_ROLE}")
 _TEAM = re.compile(r"\W*Group\W*\d+\W+(?P<goal>.+)", re.IGNORECASE)
-_MEMBER = re.compile(r"\W*Member\W*\d+\W+(?P<role>.+?)\W* [-–—:] (?P<skill>.+)", re.IGNORECASE)
+_MEMBER = re.compile(rf"\W*Member\W*\d+\W+{_ROLE}", re.IGNORECASE)
 
 
 @dataclass
@@ -98,7 +98,7 @@ class MDAgents(Framework):
 
     async def _recruited(self, state: State, seed: int) -> Roster:
         question, settings = self.record(state, False), self.settings
-        level = settings.difficulty
+        level: str = settings.difficulty
         if level == "adaptive":
             triage = await self._introduced("triage", _SAY("triage"), seed)
             level = self._level(await self.hear(triage, _SAY("difficulty", question=question), seed))
@@ -140,13 +140,13 @@ class MDAgents(Framework):
         """How difficult the case is. The public code looks for "basic" first, wherever it stands, and goes on without a
         level where it finds none."""
         text = reply.lower()
-        at = {level: text.find(word) for n, level in enumerate(_LEVELS, 1) for word in (level, f"{n})") if word in text}
-        if self.public:
-            level = next((level for level in _LEVELS if level in at), None)
-            if level is None:
-                raise Breakdown
-            return level
-        return min(at, key=at.__getitem__) if at else "intermediate"
+        at = [
+            (text.find(word), level) for n, level in enumerate(_LEVELS, 1) for word in (level, f"{n})") if word in text
+        ]
+        if self.public and not at:
+            raise Breakdown
+        found = at[:1] if self.public else sorted(at)
+        return found[0][1] if found else "intermediate"
 
     def _read_experts(self, reply: str) -> list[tuple[str, str]]:
         """Role and skill of each clinician of the group; a group of ours where fewer than two can be read."""

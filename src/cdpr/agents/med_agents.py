@@ -30,10 +30,10 @@ _SENTENCES = re.compile(r".*[.!?](?!\w)", re.DOTALL)
 
 
 class MedAgents(Framework):
-    """Experts who agree on a report by vote. Its public quirks: the report's "Key Knowledge" is dropped, and one without
-    "Total Analysis:" ends the turn; a vote is the first "yes" or "no" even inside a word; the answer is the first A-E
-    behind the last colon; fields that bars do not set apart are one expert's; options are repeated once per field;
-    without options their experts are asked all the same.
+    """Experts who agree on a report by vote. Its public quirks: the report's "Key Knowledge" is dropped, and one
+    without "Total Analysis:" ends the turn; a vote is the first "yes" or "no" even inside a word; the answer is the
+    first A-E behind the last colon; fields that bars do not set apart are one expert's; options are repeated once per
+    field; without options their experts are asked all the same.
     """
 
     reads = ("frameworks.med_agents",)

@@ -16,7 +16,7 @@ class Prompts:
     def __init__(self, name: str):
         self._texts = _read(name)
 
-    def __call__(self, name: str, **parts: object) -> str:
+    def __call__(self, name: str, /, **parts: object) -> str:
         """Raises KeyError for a prompt that is not there, or a brace that nothing fills."""
         return self._texts[name].format(**parts)
 
