@@ -79,7 +79,8 @@ class DiagAgent(Framework):
 
 def _own_words(step: Step) -> str:
     """What the model said, without our action behind it."""
-    return step.turn.text.removesuffix(render_action(step.action, "full")).rstrip()
+    said, found, _ = step.turn.text.rpartition(render_action(RequestTest(""), "full"))
+    return said.rstrip() if found else step.turn.text
 
 
 def _first(exams: str) -> str:
