@@ -111,10 +111,11 @@ class MDAgents(Framework):
         if level == "advanced":
             return Roster(await self._introduced("decision maker", _SAY("decision_maker"), seed),
                           teams=await self._teams(self._read_teams(reply), seed))  # fmt: skip
+        people = self._read_experts(reply)
         chair, writer, [group] = await gather(
             self._introduced("moderator", _SAY("moderator"), seed),
             self._introduced("writer", _SAY("writer"), seed),
-            self._teams([("", self._read_experts(reply))], seed),
+            self._teams([("", people)], seed),
         )
         return Roster(chair, writer, (group,))
 
