@@ -91,6 +91,16 @@ def test_parser_on_replies(text, expected):
     assert parse_action(text) == expected
 
 
+def test_who_sees_the_whole_record_is_asked_once(case):
+    class Static(Script):
+        whole_record = True
+
+    said = {"It could be anything.": False, "REQUEST_TEST: CBC": False, "FINAL_DIAGNOSIS: Acute appendicitis": True}
+    for reply, right in said.items():
+        workup = asyncio.run(run_episode(environment(), Static(reply), case, 0))
+        assert (len(workup.steps), workup.correct, workup.forced) == (1, right, False)
+
+
 def test_matching_by_synonym_spelling_and_typo_but_not_by_resemblance(case):
     keys = tuple(case.key_pertinent_results_dict)
     match = TableMatcher(92.0).match

@@ -545,6 +545,23 @@ def test_diagagent_forced(case, tmp_path):
         agent_of("diag_agent", {}, instruction=str(tmp_path / "absent"))
 
 
+@pytest.mark.parametrize("name", ["med_agents", "md_agents", "tree_of_reasoning"])
+def test_who_decides_knows_the_state_and_the_task_of_every_other_model(case, name):
+    rules = {"med_agents": MED | {"propose": "?"}, "md_agents": MD, "tree_of_reasoning": TREE}
+    state = worked_up(case, CBC, "ACTION: REQUEST_TEST\nTest needed: MRI Brain")
+    agent, model = agent_of(name, rules[name])
+    act(agent, state)
+    act(agent, state, forced=True)
+    free, forced = model.of("decide", "decide_openly", "moderate")
+    told = [text.index(said) for text in [free.text] for said in (
+        "Response Format", "Chief Complaint: Abdominal pain", "1. Result of Complete Blood Count: White Blood Cells",
+        "2. MRI Brain is not available", "can be requested: 5.",
+    )]  # fmt: skip
+    assert told == sorted(told)
+    assert "No further examination is possible.\n" in forced.text and "has to be FINAL_DIAGNOSIS" in forced.text
+    assert "has to be" not in free.text and "can be requested" not in forced.text
+
+
 NONSENSE = ["", "   ", "The patient seems unwell, I think.", "Option: Z", "99, 0, -1", "1.\n2.\n3.", "yes no YES",
             "| | |", ": : :", "{record} {0} %s", "ACTION: REQUEST_TEST", "Diagnosis:", "\u0000\u2028 ```"]  # fmt: skip
 

@@ -16,13 +16,13 @@ WAVE = 256
 
 
 async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int) -> Trajectory:
-    """Work up a case from its presentation to a diagnosis."""
+    """Work up a case from its presentation to a diagnosis; who sees the whole record has one turn for it."""
     state = environment.initial(case)
     while True:
         forced = not agent.unlimited_turns and environment.must_diagnose(state)
         turn = await agent.act(state, forced, derive_seed(seed, len(state.history)))
         step = await environment.respond(state, turn)
-        if forced or isinstance(step.action, FinalDiagnosis):
+        if forced or agent.whole_record or isinstance(step.action, FinalDiagnosis):
             return environment.finish(state, step, forced)
         state = state.after(step)
 
