@@ -16,7 +16,7 @@ WAVE = 256
 
 
 async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int) -> Trajectory:
-    """Work up a case from its presentation to a diagnosis; who sees the whole record has one turn for it."""
+    """Work up a case from its presentation to a diagnosis."""
     state = environment.initial(case)
     while True:
         forced = not agent.unlimited_turns and environment.must_diagnose(state)
