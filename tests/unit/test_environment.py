@@ -79,10 +79,26 @@ def test_parser_inverts_rendering(style, kind, argument):
         ("ACTION: REQUEST_TEST\nDiagnosis: Sepsis", Invalid("ACTION: REQUEST_TEST\nDiagnosis: Sepsis")),
         ("REQUEST_TEST: Lipase\nFINAL_DIAGNOSIS: Sepsis", Invalid("REQUEST_TEST: Lipase\nFINAL_DIAGNOSIS: Sepsis")),
         ("Diagnosis: Sepsis", Invalid("Diagnosis: Sepsis")),
+        # Words that hold "action" are no verb.
+        ("ACTION: FINAL_DIAGNOSIS\nDiagnosis: Drug reaction", FinalDiagnosis("Drug reaction")),
+        (
+            "ACTION: REQUEST_TEST\nTest needed: Echocardiography\nReason: the ejection fraction",
+            RequestTest("Echocardiography"),
+        ),
     ],
 )
 def test_parser_on_replies(text, expected):
     assert parse_action(text) == expected
+
+
+def test_who_sees_the_whole_record_is_asked_once(case):
+    class Static(Script):
+        whole_record = True
+
+    said = {"It could be anything.": False, "REQUEST_TEST: CBC": False, "FINAL_DIAGNOSIS: Acute appendicitis": True}
+    for reply, right in said.items():
+        workup = asyncio.run(run_episode(environment(), Static(reply), case, 0))
+        assert (len(workup.steps), workup.correct, workup.forced) == (1, right, False)
 
 
 def test_matching_by_synonym_spelling_and_typo_but_not_by_resemblance(case):

@@ -22,11 +22,10 @@ def parse_action(text: str) -> Action:
     The last verb counts: models restate the format before they use it. Exactly one of the two verbs
     must have its argument, so a reply that hedges between both is invalid.
     """
-    verbs = _VERB.findall(text)
+    verbs = list(_VERB.finditer(text))
     if verbs:
-        wants_test = verbs[-1].upper().startswith("REQUEST")
-        tail = text[text.upper().rindex("ACTION") :]
-        found = (_TEST if wants_test else _DIAGNOSIS).search(tail)
+        wants_test = verbs[-1].group(1).upper().startswith("REQUEST")
+        found = (_TEST if wants_test else _DIAGNOSIS).search(text, verbs[-1].end())
         return _action(wants_test, found.group(1) if found else "", text)
     compact = _COMPACT.findall(text)
     if len(compact) == 1:

@@ -12,13 +12,15 @@ class Agent(Protocol):
     """Anything that can work up a case. ``act`` depends on its arguments alone.
 
     ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: it sees all results at once,
-    so a workup costs what every examination of the record does. ``one_decoding``: replies are not decoded from a
-    language model, so there is one evaluation, called greedy.
+    so it has one turn, and a workup costs what every examination of the record does. ``one_decoding``: replies are not
+    decoded from a language model, so there is one evaluation, called greedy. ``reads``: settings of its own (dotted
+    keys) that decide its replies.
     """
 
     unlimited_turns: ClassVar[bool] = False
     whole_record: ClassVar[bool] = False
     one_decoding: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ()
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """The next reply; with ``forced`` it has to be a diagnosis."""

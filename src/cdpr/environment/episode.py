@@ -24,7 +24,7 @@ async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: Ca
         forced = not agent.unlimited_turns and environment.must_diagnose(state)
         turn = await agent.act(state, forced, derive_seed(seed, len(state.history)))
         step = await environment.respond(state, turn)
-        if forced or isinstance(step.action, FinalDiagnosis):
+        if forced or agent.whole_record or isinstance(step.action, FinalDiagnosis):
             return environment.finish(state, step, forced)
         state = state.after(step)
 

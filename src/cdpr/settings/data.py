@@ -100,4 +100,5 @@ class Governance(Section):
 
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
     """Key and path of all data that the settings name and that are not there."""
-    return [(key, path) for key, path in settings.data.paths.items() if not Path(path).exists()]
+    named = settings.data.paths | settings.frameworks.paths
+    return [(key, path) for key, path in named.items() if not Path(path).exists()]

@@ -17,6 +17,7 @@ from .calls import Calls
 from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
+from .frameworks import Frameworks
 from .models import MODELS_FILE, ModelEntry, shipped_models
 from .section import Section, Share, key
 from .verl import Verl
@@ -234,5 +235,6 @@ class Settings(Section):
     models: dict[str, ModelEntry] = Field(default_factory=shipped_models, json_schema_extra={"file": MODELS_FILE})
     """Language models that agents act by."""
     calls: Calls = Field(default_factory=Calls, description="Calls of language models that are not trained here.")
+    frameworks: Frameworks = Field(default_factory=Frameworks, description="Published agents of several calls.")
     analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")

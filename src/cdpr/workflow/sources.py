@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..agents.build import agent_code, agent_entry
+from ..agents.build import agent_class, agent_code, agent_entry
 from ..llm.spec import module_of
 from ..settings import Settings, digest, model_of
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
+from ..settings.restrict import restrict
 from .stage import Made, Need, Options, Source
 
 if TYPE_CHECKING:
@@ -86,15 +87,30 @@ def data_set(plan: Plan, options: Options) -> Mapping[str, Any]:
 
 
 def acting_agent(plan: Plan, options: Options) -> Mapping[str, Any]:
-    """Who acts, on how many of the open cases, and how its model is asked. A model of the registry is what its entry
-    calls it, wherever it stands; one that a row names itself is known by nothing but its address."""
+    """Who acts, by which settings of its own, on how many of the open cases, and how its model is asked. A model of the
+    registry is what its entry calls it, wherever it stands; one that a row names itself is known by nothing but its
+    address."""
     entry = plan.settings.agents.get(options["run"])
+    own = _own_settings(plan, options)
+    settings = {"own": restrict(plan.settings, own).model_dump(mode="json")} if own else {}
     cases = {"cases": plan.settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
     if entry is None:
-        return {"agent": {}, **cases}
+        return {"agent": {}, **settings, **cases}
     model, registered = model_of(plan.settings, entry), entry.model in plan.settings.models
     named = None if registered else entry.model
-    return {"agent": {"acts": entry.acts, "model": named, "asked": model and model.asked()}, **cases}
+    return {"agent": {"acts": entry.acts, "model": named, "asked": model and model.asked()}, **settings, **cases}
+
+
+def acting_files(plan: Plan, options: Options) -> Mapping[str, str]:
+    """Files that the settings of its own name."""
+    paths = plan.settings.frameworks.paths.items()
+    own = tuple(f"{name}." for name in _own_settings(plan, options))
+    return {key: plan.digests.digest(path) for key, path in paths if key.startswith(own)} if own else {}
+
+
+def _own_settings(plan: Plan, options: Options) -> tuple[str, ...]:
+    entry = plan.settings.agents.get(options["run"])
+    return agent_class(entry).reads if entry and entry.model else ()
 
 
 def agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:

@@ -1,0 +1,97 @@
+"""DiagAgent (Qiu et al. 2025): a model trained for sequential diagnosis, asked in the format that it was trained on.
+
+A reply either gives a working diagnosis and one examination, or says that the information suffices and diagnoses; a
+result comes back behind fixed words. Replies are kept as they were said, with our action behind them.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ..environment import Action, FinalDiagnosis, RequestTest, State, Step, Turn, render_action
+from ..environment.prompt import observation_text
+from ..llm import Model
+from ..settings import Settings, SettingsError
+from .framework import Framework, decision, spelled
+from .prompts import Prompts
+
+_SAY = Prompts("diag_agent")
+SUFFICES = "The available information is sufficient to make a diagnosis."
+RESULT = "Here is the test result: "
+_EXAM = re.compile(r"(?:performed|needed):(.*)", re.IGNORECASE)
+_FENCE = re.compile(r"^\s*```.*$\n?", re.MULTILINE)
+_DIAGNOSIS = re.compile(r"^\W*Diagnosis:(.*?)(?:^\W*Reason:|\Z)", re.MULTILINE | re.DOTALL)
+_WORKING = re.compile(r"^\W*Current diagnosis:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+
+
+class DiagAgent(Framework):
+    """A conversation of one model. Its public quirks: the examination is looked for on the second line alone, all that
+    stands there is one, and full stops are taken out of its name.
+    """
+
+    reads = ("frameworks.diag_agent",)
+
+    def __init__(self, model: Model, settings: Settings, temperature: float):
+        super().__init__(model, settings, temperature)
+        self.settings = settings.frameworks.diag_agent
+        self.public = self.settings.quirks == "public"
+        self.instruction = _read(self.settings.instruction) or _SAY("instruction", suffices=SUFFICES)
+
+    async def decide(self, state: State, forced: bool, seed: int) -> Turn:
+        said = [
+            {"role": "system", "content": self.instruction},
+            {"role": "user", "content": state.case.case_summary},
+        ]
+        for step in state.history:
+            said += [
+                {"role": "assistant", "content": _own_words(step) or "(no answer)"},
+                {"role": "user", "content": self._answer(step)},
+            ]
+        if forced and self.settings.forced == "asked":
+            said[-1]["content"] += "\n\n" + _SAY("forced", suffices=SUFFICES)
+        reply = await self.ask(said, self.settings.max_tokens, seed)
+        action = self.action(reply)
+        if not forced or isinstance(action, FinalDiagnosis):
+            return spelled(reply, action) if action else Turn(reply)
+        working = _WORKING.search(reply)
+        return spelled(reply, FinalDiagnosis(working.group(1))) if working else decision(reply, forced)
+
+    def action(self, reply: str) -> Action | None:
+        """What a reply in the model's own format says; None where it says neither."""
+        text = _FENCE.sub("", reply).strip()
+        diagnosis = _DIAGNOSIS.search(text)
+        if diagnosis and (SUFFICES in text or not _EXAM.search(text)):
+            named = " ".join(diagnosis.group(1).split())
+            return FinalDiagnosis(named) if named.strip(".*") else None
+        lines = text.splitlines()
+        for line in lines[1:2] if self.public else lines:
+            if found := _EXAM.search(line):
+                exam = found.group(1).replace(".", "").strip(" *[]") if self.public else _first(found.group(1))
+                return RequestTest(exam) if exam else None
+        return None
+
+    def _answer(self, step: Step) -> str:
+        seen = step.observation
+        told = seen.kind in ("result", "repeat")
+        return RESULT + seen.text if told else observation_text(self.prompt, step, False)
+
+
+def _own_words(step: Step) -> str:
+    """What the model said, without our action behind it."""
+    said, found, _ = step.turn.text.rpartition(render_action(RequestTest(""), "full"))
+    return said.rstrip() if found else step.turn.text
+
+
+def _first(exams: str) -> str:
+    """The first of several examinations; a comma inside brackets sets nothing apart."""
+    return re.split(r"[,;](?![^(]*\))", exams)[0].strip(" .*[]")
+
+
+def _read(path: str | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"frameworks.diag_agent.instruction: {path} cannot be read as text: {error}") from error

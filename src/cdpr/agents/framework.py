@@ -1,0 +1,109 @@
+"""What published agents share that ask a language model many times for one decision.
+
+They are run once for every state: the question is the patient as known so far, the answer one action. How each came
+to be so, and where it differs from its public code, is told in docs/deviations.md, D30 to D34.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterable
+
+from ..environment import Action, Agent, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
+from ..environment.prompt import observation_text, opening_messages
+from ..llm import Messages, Model, ModelSpec, Sampling, open_model
+from ..settings import Settings, SettingsError
+from .prompts import Prompts
+
+_SHARED = Prompts("shared")
+_DIAGNOSIS = re.compile(r"^\W*(?:final |current )?diagnosis\W*:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+
+
+class Breakdown(Exception):
+    """The published code fails here. With its quirks on, the turn is an invalid reply."""
+
+
+class Framework(Agent):
+    """An agent that decides by a conversation, or many, with ``model``; subclasses write it as :meth:`decide`.
+
+    ``temperature`` is that of the decoding that is evaluated. Every call has a seed of its own, derived from that of
+    the turn.
+    """
+
+    def __init__(self, model: Model, settings: Settings, temperature: float):
+        self.model, self.temperature = model, temperature
+        self.environment = settings.environment
+        # Whatever the policy reads: these agents are made for models that read sentences.
+        self.prompt = settings.environment.prompt.model_copy(update={"style": "full"})
+
+    @classmethod
+    def build(cls, settings: Settings, spec: ModelSpec | None, temperature: float, dataset: str = "") -> Framework:
+        """The agent with the model of ``spec``, opened. Raises SettingsError where there is none."""
+        if spec is None:
+            raise SettingsError(f"{cls.__name__} acts by a language model: name its `model` (a folder, a server)")
+        return cls(open_model(spec), settings, temperature)
+
+    async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        try:
+            return await self.decide(state, forced, seed)
+        except Breakdown:
+            return Turn("")
+
+    def refresh(self) -> None:
+        self.model.refresh()
+
+    @abstractmethod
+    async def decide(self, state: State, forced: bool, seed: int) -> Turn:
+        """The reply to a state. Raises Breakdown where the published code would."""
+
+    async def ask(self, messages: Messages, max_tokens: int, seed: int, temperature: float | None = None) -> str:
+        """One answer. Raises ModelFailure."""
+        warmth = self.temperature if temperature is None else temperature
+        [answer] = await self.model.chat(messages, (0,), Sampling(max_tokens, warmth), seed)
+        return answer.text.strip()
+
+    def record(self, state: State, forced: bool) -> str:
+        """The patient as known so far: presentation, what was examined in its order, and what is still possible."""
+        seen = [observation_text(self.prompt, step, False) for step in state.history]
+        told = "\n".join(f"{n}. {text}" for n, text in enumerate(seen, 1)) or "None yet."
+        left = self.environment.max_turns - (self.environment.forced_turn == "within") - len(state.history)
+        possible = _SHARED("none_left") if forced else _SHARED("left", left=max(left, 1))
+        return _SHARED("record", summary=state.case.case_summary, examinations=told, possible=possible)
+
+    def task(self, forced: bool) -> str:
+        """What is to be decided and in which form: the very words that every other model reads."""
+        words = opening_messages(self.prompt, "")[0]["content"]
+        return _SHARED("task", words=words, which=_SHARED("must_diagnose" if forced else "may_examine"))
+
+
+def spelled(reply: str, action: Action) -> Turn:
+    """A reply whose action is told in other words than ours, with the action behind it."""
+    return Turn(f"{reply}\n\n{render_action(action, 'full')}".lstrip())
+
+
+def decision(reply: str, forced: bool) -> Turn:
+    """A reply in our grammar. A forced one without an action gives what stands under "Diagnosis:" as the diagnosis, or
+    its first line, as if it had begun with the words of the diagnosis (D21)."""
+    if not forced or not isinstance(parse_action(reply), Invalid):
+        return Turn(reply)
+    labelled = _DIAGNOSIS.search(reply)
+    said = labelled.group(1) if labelled else next((line for line in reply.splitlines() if line.strip()), "")
+    return spelled(reply, FinalDiagnosis(said.strip())) if said else Turn(reply)
+
+
+def yes_or_no(reply: str, public: bool) -> bool | None:
+    """The first "yes" or "no"; of the published codes also inside a word. None where there is neither."""
+    found = re.search("yes|no", reply, re.IGNORECASE) if public else _YES_NO.search(reply)
+    return found.group().lower() == "yes" if found else None
+
+
+def numbered(items: Iterable[str]) -> str:
+    """Lines "1. ...", "2. ..."."""
+    return "\n".join(f"{n}. {item}" for n, item in enumerate(items, 1))
+
+
+def titled(parts: Iterable[tuple[str, str]]) -> str:
+    """Texts under the names of who said them."""
+    return "\n\n".join(f"{name}:\n{text or '(no answer)'}" for name, text in parts)
