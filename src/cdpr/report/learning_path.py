@@ -15,8 +15,8 @@ METRICS = ("accuracy", "aec")
 
 
 def plot_learning_path(settings: Settings, job: Job) -> None:
-    """Accuracy against AEC on the validation cases, a marker per validation, means over seeds; a ring and a number
-    mark the last iteration. Paths that lie on each other lead to the same policies, at whatever pace. Raises as
+    """Accuracy against AEC on the validation cases, a marker per validation, means over seeds; a ring marks the last
+    iteration. Paths that lie on each other lead to the same policies, at whatever pace. Raises as
     :func:`~cdpr.report.learning_curves.curves_of`."""
     curves = curves_of(settings, results_folder(settings, job), shown(settings, "learning_path"), METRICS)
     with style.drawing(7.2, 4.6, job.out) as figure:
@@ -29,7 +29,8 @@ def plot_learning_path(settings: Settings, job: Job) -> None:
         if not any(curve.runs for curve in curves):
             style.empty(panel, "missing: no training metrics")
         figure.legend(handles=handles(settings, curves), loc="outside upper center", ncols=2, handlelength=3)
-        said = f"{settings.data.validation_cases} validation cases, no test cases; number: the last iteration"
+        said = f"{settings.data.validation_cases} validation cases, no test cases; ring: the last iteration"
+        said += f" ({ends})" if (ends := _ends(curves)) else ""
         curve_foot(figure, settings, curves, said, band=False)
 
 
@@ -43,5 +44,9 @@ def _draw_path(panel: style.Axes, settings: Settings, curve: Curves, position: i
         end = pieces[-1]
         at = (end.mean("aec")[-1], 100 * end.mean("accuracy")[-1])
         panel.plot(*at, linestyle="", marker="o", markersize=9, markerfacecolor="none", color=look.colour)
-        panel.annotate(f"{end.x('step')[-1]:g}", at, (7, -3), textcoords="offset points", fontsize=6.5,
-                       color=look.colour)  # fmt: skip
+
+
+def _ends(curves: Sequence[Curves]) -> str:
+    """The last iterations, one number where all are the same."""
+    last = sorted({int(piece.x("step")[-1]) for curve in curves if curve.runs for piece in list(curve.pieces())[-1:]})
+    return " to ".join(map(str, last[:1] + last[1:][-1:]))
