@@ -2,6 +2,8 @@
 PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && command -v $$p; done))
 BIN := .venv/bin
+# Jobs call `cdpr`: this environment's, whatever other one is active.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Warnings and errors on the terminal; all that pip says in a file.
 PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 
