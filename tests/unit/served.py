@@ -145,13 +145,14 @@ class Server:
         transport = httpx2.HTTPTransport(uds=place) if unix else None
         self.client = httpx2.Client(base_url="http://localhost" if unix else self.url[:-3], trust_env=False,
                                    transport=transport)  # fmt: skip
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120  # a machine may be busy
         while time.monotonic() < deadline:
             try:
                 self.seen("nothing")
                 return
             except httpx2.TransportError:
                 time.sleep(0.05)
+        self.__exit__()
         raise RuntimeError("the test's server did not start")
 
     def seen(self, kind: str) -> int:
