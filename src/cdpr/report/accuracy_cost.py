@@ -89,7 +89,7 @@ def _draw_points(panel: style.Axes, settings: Settings, points: Sequence[Spot]) 
         size = 8 if look.marker == "*" else 5.5
         panel.errorbar(
             cost, accuracy, xerr=[[cost - cheapest], [dearest - cost]], yerr=[[accuracy - least], [most - accuracy]],
-            fmt=look.marker, color=look.colour, markersize=size,
+            marker=look.marker, linestyle="", color=look.colour, markersize=size,
             markerfacecolor="white" if known else look.colour, markeredgewidth=0.9, elinewidth=0.8,
             label=method.label, zorder=2 if known else 3,
         )  # fmt: skip
