@@ -224,7 +224,7 @@ def test_the_verdict_is_one_sentence():
     assert verdict(preflight("mimic_iv", "private")).startswith("No")
     assert verdict(preflight(unavailable=BENCHMARKS)).startswith("Not known")
     collapsing = preflight(safe=False)
-    assert verdict(collapsing).startswith("No") and "expect training to collapse" in collapsing.message
+    assert verdict(collapsing).startswith("Yes") and "WARNING U(warm start) 0.300 <= " in collapsing.message
     assert "Private: headrooms are not available: only the synthetic" in preflight(unavailable=("private",)).message
 
 

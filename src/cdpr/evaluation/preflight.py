@@ -76,7 +76,7 @@ def check_headroom(settings: Settings, job: Job) -> None:
 
 
 def judge(found: Preflight, cost_unit_usd: float) -> None:
-    """Fill in what the figures mean: obstacles, weaknesses and message. Headrooms are held against resolutions under
+    """Fill in what the figures mean: obstacles, weaknesses (a warning first) and message. Headrooms are held against resolutions under
     the first decoding, which the main table shows."""
     first = found.headrooms[0].decoding
     for at in found.headrooms:
@@ -84,10 +84,12 @@ def judge(found: Preflight, cost_unit_usd: float) -> None:
             found.obstacles[at.dataset] = told
     found.weaknesses += weaknesses(found.headrooms)
     if not found.safe:
-        found.obstacles.setdefault(IN_DOMAIN, []).append(
-            f"U(warm start) {found.warm_start:.3f} <= U(immediate diagnosis) {found.immediate:.3f} at "
-            f"{cost_unit_usd:g} USD per cost unit: expect training to collapse to never testing. Raise "
-            "utility.cost_unit_usd, lower the lambdas, or start from a better policy (warm_start.*)"
+        # No obstacle: of two methods one may collapse and the other not, which is a difference that can be shown.
+        found.weaknesses.insert(
+            0,
+            f"WARNING U(warm start) {found.warm_start:.3f} <= U(immediate diagnosis) {found.immediate:.3f} at "
+            f"{cost_unit_usd:g} USD per cost unit: expect training on the utility to collapse to never testing. Raise "
+            "utility.cost_unit_usd, lower the lambdas, or start from a better policy (warm_start.*)",
         )
     found.message = "\n".join(
         [
