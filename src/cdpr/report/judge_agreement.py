@@ -12,10 +12,10 @@ from ..evaluation.metrics import EvaluationError
 from ..evaluation.row import EvaluationRow, read_rows
 from ..job import Job
 from ..results import frame
-from ..results.methods import DATASETS, Method, main_methods, tier_mark
+from ..results.methods import DATASETS, Method, judges, main_methods, tier_mark
 from ..results.results import Hole, Results, results_folder
 from ..results.table import Cell, Column, Row, Sheet, Table, interval, number
-from ..settings import Settings, SettingsError, judging_models
+from ..settings import Settings, SettingsError
 from ..settings.judging import TABLES
 from .main_table import DECIMALS
 
@@ -157,14 +157,6 @@ def _cells_table(results: Results, decoding: str, found: Sequence[Judged]) -> Ta
     notes = [f"{len(rows)} of {len(rows) + same} accuracies of the main table would be others under the second judge."]
     text = f"Accuracies under two judges, where they differ, {decoding} decoding ({tier_mark(results.settings)})."
     return Table(columns, rows, text, notes, f"tab:judge_flips_{decoding}")
-
-
-def judges(settings: Settings) -> tuple[str, str]:
-    """What both judges are called."""
-    models = judging_models(settings)
-    names = {where: model.label or model.id or str(model.folder) for where, model in models.items()}
-    first = f"tables of names, then {names['judge.model']}" if "judge.model" in names else "tables of names"
-    return first, names.get("judge.second", "tables of names")
 
 
 def _counted(rows: Sequence[EvaluationRow]) -> frame.Cells:
