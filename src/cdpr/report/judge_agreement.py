@@ -109,7 +109,7 @@ def _agreement_table(results: Results, decoding: str, places: Sequence[tuple], m
     columns = [
         frame.DATA_SET, Column("among", "Among", align="l"), Column("cases", "Cases"), Column("verdicts", "Verdicts"),
         Column("first", "Right: first judge"), Column("second", "second"), Column("agreed", "Agreed %", decimals=1),
-        Column("kappa", "Cohen's κ [95%]"), Column("flips", "only first : only second right"),
+        Column("kappa", "Cohen's kappa [95%]"), Column("flips", "only first : only second right"),
         Column("invalid", "No verdict"), Column("several", "Lists of diseases"),
     ]  # fmt: skip
     rows = []
@@ -125,7 +125,7 @@ def _agreement_table(results: Results, decoding: str, places: Sequence[tuple], m
     notes = [
         f"First judge: {first}, whose verdicts count. Second judge: {second}. Workups without a diagnosis are not "
         "judged.",
-        "Intervals: bootstrap over cases, with all diagnoses of a case. κ is undefined where both judges say one thing "
+        "Intervals: bootstrap over cases, with all diagnoses of a case. Kappa is undefined where both judges say one thing "
         "only. No verdict: answers of the first judge's model that were neither of the two words, in whose place the "
         "tables judged. Of a list of diseases the one named first is judged.",
         *missing,
