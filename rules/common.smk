@@ -116,10 +116,12 @@ def tell(message, **details):
 
 
 onstart:
-    evaluations = (
-        j for j in workflow.dag.needrun_jobs() if j.rule.name == "evaluate_agent"
+    judged = (
+        j
+        for j in workflow.dag.needrun_jobs()
+        if j.rule.name in ("evaluate_agent", "train_policy")
     )
-    plan.begin(dict.fromkeys(job.wildcards.run for job in evaluations))
+    plan.begin(dict.fromkeys(job.wildcards.run for job in judged))
     # Jobs of the tiny policy are short; those of others may use a GPU, which does not survive a fork.
     if (
         plan.settings.policy.model == "tiny"

@@ -61,6 +61,11 @@ rule credit_quality:
         of("measure_credit_quality", "plot_credit_quality"),
 
 
+rule judge_agreement:
+    input:
+        of("write_judge_agreement"),
+
+
 rule leak_control:
     input:
         of("write_leak_control"),

@@ -76,6 +76,10 @@ async def complete(request: Request):
         if kind == "doctor_slow":
             await asyncio.sleep(0.05)
         return answer(work_up(asked))
+    if kind.startswith("referee"):  # judges and matches
+        if asked.startswith("On record"):
+            return answer("Computed slices of the belly" if "CT Abdomen" in asked else "NO_MATCH")
+        return answer("Correct" if "appendicitis" in asked and kind == "referee" else "Wrong")
     if kind == "retry_after":
         return answer("well again") if seen[kind] > 2 else busy("0.3" if seen[kind] == 1 else formatdate(
             time.time() + 2, usegmt=True))

@@ -19,6 +19,7 @@ from cdpr.results.methods import DATASETS
 from cdpr.results.paper import read_paper
 from cdpr.settings import Settings, merge, parse_settings, sweeps, value_at
 from cdpr.settings.experiments import shipped_experiments
+from cdpr.settings.judging import Judge
 
 EVERY_POINT = shipped_experiments().model_copy(update={"swept": None, "points": None})
 SYNTHETIC = parse_settings(
@@ -27,6 +28,7 @@ SYNTHETIC = parse_settings(
 PAPER = parse_settings({"experiments": EVERY_POINT,
     "tier": "paper", "seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]},
     "policy": {"model": "models/Qwen3-4B-Instruct-2507"}, "data": {name: {"path": f"data/{name}"} for name in DATASETS},
+    "judge": {"model": "gpt_5_4"},
 })  # fmt: skip
 # As many as the paper states of MIMIC-IV, not of the others.
 CASES = {"mimic_iv": 750, "clinicalbench": 60, "private": 40}
@@ -69,12 +71,6 @@ def write_evaluation(folder: Path, run: str, right: int, tests: int, price: floa
             **ASKED,
         } for i in range(count)]  # fmt: skip
         write_rows(folder / "evaluations" / run / f"{dataset}.jsonl", rows)
-
-
-@pytest.fixture(autouse=True)
-def model_judges(monkeypatch):
-    """As the paper's verdicts are: those of tables support no claim."""
-    monkeypatch.setattr("cdpr.ledger.evidence.TABLES_JUDGE", False)
 
 
 @pytest.fixture(scope="module")
@@ -331,7 +327,7 @@ def test_only_real_cases_at_the_paper_scale_are_the_papers(results):
         "paper": PAPER, "small": PAPER.model_copy(update={"tier": "small_gpu"}),
         "tiny": PAPER.model_copy(update={"policy": SYNTHETIC.policy}),
         "base": PAPER.model_copy(update={"policy": PAPER.policy.model_copy(update={"model": "/m/Qwen3-4B-Base/"})}),
-        "mixed": parse_settings({"tier": "paper", "policy": PAPER.policy.model_dump(), "data": mixed}),
+        "mixed": parse_settings(merge(PAPER.model_dump(), {"data": mixed})),
     }  # fmt: skip
     unfit = {name: Evidence(settings, results).unfit for name, settings in changed.items()}
     assert unfit["paper"]("mimic_iv") == unfit["paper"]("clinicalbench") == unfit["mixed"]("mimic_iv") == ""
@@ -513,13 +509,12 @@ def test_page_holds_every_claim_and_the_same_bytes(results, tmp_path):
     assert len(forms[4].decode().splitlines()) == len(ledger["claims"]) + 1
 
 
-def test_while_tables_judge_nothing_is_reproduced_even_on_the_papers_cases(results, monkeypatch):
+def test_while_tables_judge_nothing_is_reproduced_even_on_the_papers_cases(results):
     said = {"of": "cdpr", "than": "grpo", "metric": "aec", "on": "mimic_iv", "side": "below", "kind": "compare"}
     slower = {"of": "cdpr", "than": "grpo", "side": "above", "kind": "training", "by": "seconds"}
     printed = {"of": "cdpr", "metric": "accuracy", "on": "mimic_iv", "kind": "figure", "printed": ["53.07"]}
     by_model = judged(PAPER, results, said, slower, printed)
-    monkeypatch.setattr("cdpr.ledger.evidence.TABLES_JUDGE", True)
-    by_tables = judged(PAPER, results, said, slower, printed)
+    by_tables = judged(PAPER.model_copy(update={"judge": Judge()}), results, said, slower, printed)
     assert [entry["verdict"] for entry in by_model] == ["reproduced"] * 3
     assert [entry["verdict"] for entry in by_tables] == ["same direction", "same direction", "not run"]
     assert all("tables of names judge" in entry["why"] for entry in by_tables)

@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord, iterate_records
-from ..environment import DiagnosticEnvironment, Policy
+from ..environment import Policy
+from ..environment.opening import open_environment
 from ..files import write_text
 from ..job import Job
 from ..llm import ModelSpec
@@ -51,7 +52,7 @@ def measure_credit_quality(settings: Settings, job: Job) -> None:
 
 async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]) -> dict[str, Any]:
     """Measures of every setting, one flat row each under ``rows``, and what they rest on. ``policy`` also acts."""
-    environment = DiagnosticEnvironment(settings.environment)
+    environment = open_environment(settings, credentialed=any(case.credentialed for case in cases))
     plan = settings.analysis
     groups = await sample_groups(settings, environment, policy, cases)
     workups = await with_truth(settings, environment, policy, groups)

@@ -18,16 +18,18 @@ class DiagnosticEnvironment:
 
     ``judge`` and ``matcher`` are those of tables of names unless others are given. What takes them time happens in
     :meth:`respond`, once for every reply; everything after it is a function of what they found, and waits for nothing.
-    ``calls`` counts what was asked of each.
+    ``calls`` counts what was asked of each, and where models judge how that was answered.
     """
 
     def __init__(
-        self, settings: EnvironmentSettings, judge: Judge | None = None, matcher: Matcher | None = None
-    ) -> None:
+        self, settings: EnvironmentSettings, judge: Judge | None = None, matcher: Matcher | None = None,
+        calls: Counter[str] | None = None,
+    ) -> None:  # fmt: skip
         self.settings = settings
         self.judge = judge or TableJudge()
         self.matcher = matcher or TableMatcher(settings.fuzzy_cutoff)
-        self.calls: Counter[str] = Counter()
+        self.calls = Counter() if calls is None else calls
+        self.calls.update(matcher=0, judge=0)
 
     def initial(self, case: CaseRecord) -> State:
         """s_0: the presentation alone."""

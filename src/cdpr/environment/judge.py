@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import functools
-from typing import Protocol
+import re
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from ..cases import diagnoses, leading_disease, normalise
 
+# Between alternatives; "with or without" is none.
+_ALTERNATIVE = re.compile(
+    r"\s*(?:[;|\n]|\band/or\b|(?<!\bwith )\bor\b|\bversus\b|\bvs\b\.?|(?:^|(?<=\s))#?\(?\d{1,2}[.)](?=\s))\s*",
+    re.IGNORECASE,
+)
+_COMMA = re.compile(r"\s*,\s*(?:and\s+)?")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a diagnosis is right, and who said so: the ``table`` of names; a ``model``; or the table since the
+    model's answer was no verdict (``invalid``). ``several``: it lists several diseases, the first of which was
+    judged."""
+
+    correct: bool
+    by: Literal["table", "model", "invalid"]
+    several: bool
+
 
 class Judge(Protocol):
-    """Compares a predicted diagnosis with the true one."""
+    """Compares a predicted diagnosis with the true one; the same question has the same answer."""
 
     async def prepare(self, predicted: str, truth: str) -> None:
         """Find the verdict, where that takes time (a language model); :meth:`judge` is asked after it."""
         return None
 
     def judge(self, predicted: str, truth: str) -> bool:
-        """Whether they name the same disease; the same question has the same answer."""
+        """Whether they name the same disease; a judge that counts its verdicts counts this one."""
+        return self.verdict(predicted, truth).correct
+
+    def verdict(self, predicted: str, truth: str) -> Verdict:
+        """The same, and how the verdict came about."""
         ...
 
 
@@ -30,6 +54,22 @@ class TableJudge(Judge):
     def judge(self, predicted: str, truth: str) -> bool:
         """Verdict on normalised text."""
         return _same_disease(predicted, truth)
+
+    def verdict(self, predicted: str, truth: str) -> Verdict:
+        """The same as of the table."""
+        return Verdict(_same_disease(predicted, truth), "table", named_first(predicted)[1])
+
+
+def named_first(diagnosis: str) -> tuple[str, bool]:
+    """The diagnosis without further alternatives, and whether there were any: a numbered list, "a or b", "a vs b",
+    "a; b", or three and more known diseases in a row. (Two beside each other may be a disease and its complication.)"""
+    parts = [part for piece in _ALTERNATIVE.split(diagnosis) if (part := piece.strip(" ,."))]
+    if len(parts) > 1:
+        return parts[0], True
+    row = [part.strip(" .") for part in _COMMA.split(diagnosis.strip())]
+    if len(row) > 2 and all(diagnoses().find(part) for part in row):
+        return row[0], True
+    return (parts or [diagnosis])[0], False
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Literal, Protocol
 
 from rapidfuzz import fuzz, process
 
 from ..cases import PHYSICAL_SUFFIX, Term, examinations, imaging_words, is_physical, normalise
+
+How = Literal["table", "model", "invalid"]
+"""Who answered a request: the tables; a model; or nobody, since the model's answer was no examination."""
 
 
 class Matcher(Protocol):
@@ -20,7 +23,11 @@ class Matcher(Protocol):
 
     def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
         """Keys that the request names, in the record's order: several when a record spells one examination twice;
-        empty for NO_MATCH. The same question has the same answer."""
+        empty for NO_MATCH. The same question has the same answer. A matcher that counts requests counts this one."""
+        return self.found(requested, keys)[0]
+
+    def found(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
+        """The same, and who says so."""
         ...
 
 
@@ -39,28 +46,31 @@ class TableMatcher(Matcher):
     def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
         return self._match(normalise(requested), tuple(keys))
 
+    def found(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
+        return self.match(requested, keys), "table"
+
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-        spellings = _spellings(keys)
-        if requested in spellings:
-            return spellings[requested]
+        known = spellings(keys)
+        if requested in known:
+            return known[requested]
         term = examinations().find(requested)
         if term is not None:
             same = [key for key in keys if _term(key) is term]
             # The key that bears the canonical name comes before keys that are a part of it.
             same.sort(key=lambda key: normalise(key) != normalise(term.name))
             if same:
-                return spellings[normalise(same[0])]
+                return known[normalise(same[0])]
         words, contrast = imaging_words(requested) or (None, "")
         study = next((key for key in keys if words and not contrast and _words(key) == words), None)
         if study is not None:
-            return spellings[normalise(study)]
+            return known[normalise(study)]
         if term is not None or self.fuzzy_cutoff >= 100:
             return ()
-        return self._fuzzy(requested, spellings)
+        return self._fuzzy(requested, known)
 
-    def _fuzzy(self, requested: str, spellings: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-        known = {name: keys for name, keys in spellings.items() if _digits(name) == _digits(requested)}
-        best = process.extractOne(requested, known.keys(), scorer=fuzz.ratio, score_cutoff=self.fuzzy_cutoff)
+    def _fuzzy(self, requested: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+        alike = [name for name in known if _digits(name) == _digits(requested)]
+        best = process.extractOne(requested, alike, scorer=fuzz.ratio, score_cutoff=self.fuzzy_cutoff)
         return known[best[0]] if best else ()
 
 
@@ -81,7 +91,7 @@ def _digits(text: str) -> str:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _spellings(keys: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+def spellings(keys: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Normalised spellings of the keys; items of the physical examination also without their suffix,
     unless another examination bears that name."""
     found: dict[str, list[str]] = {}

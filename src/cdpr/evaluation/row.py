@@ -10,6 +10,24 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, ValidationInfo, field_validator
 
 
+class Judging(BaseModel):
+    """What models had to do with a workup's verdict and requests; only where the settings name one.
+
+    ``by``: who said whether the diagnosis is right: the ``table`` of names, the ``model``, or the table since the
+    model's answer was no verdict (``invalid``); None without a diagnosis. ``several``: the diagnosis listed several
+    diseases, the first of which was judged. ``second`` is the second judge's verdict; None without one. ``n_matched``
+    requests were answered by the model, ``n_unmatched`` by nobody, since its answer was none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    by: Literal["table", "model", "invalid"] | None = None
+    several: bool = False
+    second: bool | None = None
+    n_matched: NonNegativeInt = 0
+    n_unmatched: NonNegativeInt = 0
+
+
 class EvaluationRow(BaseModel):
     """One case under one decoding. Of credentialed cases ``note_id``, ``diagnosis`` and ``gold`` are digests.
 
@@ -20,7 +38,8 @@ class EvaluationRow(BaseModel):
     and of an agent that sees the whole record.
 
     ``calls`` of the acting model were answered, with ``prompt_tokens`` and ``completion_tokens`` together (None: not
-    told), ``unmarked`` of them without the mark of an answer; an agent without a model has none.
+    told), ``unmarked`` of them without the mark of an answer; an agent without a model has none. ``judging`` is left
+    out of the line where tables judge and match alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -47,6 +66,7 @@ class EvaluationRow(BaseModel):
     completion_tokens: NonNegativeInt | None
     unmarked: NonNegativeInt
     obtained: tuple[str, ...] | None = None
+    judging: Judging | None = None
 
     @field_validator("n_na")
     @classmethod
@@ -58,7 +78,8 @@ class EvaluationRow(BaseModel):
 
     def line(self) -> str:
         """The row as one line of JSON."""
-        return json.dumps(self.model_dump(), ensure_ascii=False) + "\n"
+        told = self.model_dump(exclude=None if self.judging else {"judging"})
+        return json.dumps(told, ensure_ascii=False) + "\n"
 
 
 def read_rows(path: Path) -> Iterator[EvaluationRow]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 from tqdm import tqdm
@@ -19,16 +19,30 @@ from tqdm import tqdm
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.billing import charge
-from ..environment import WAVE, Agent, DiagnosticEnvironment, Effort, Trajectory, run_episode
+from ..environment import (
+    WAVE,
+    Agent,
+    DiagnosticEnvironment,
+    Effort,
+    Judge,
+    RequestTest,
+    TableJudge,
+    TableMatcher,
+    Trajectory,
+    run_episode,
+)
+from ..environment.opening import check_judges, open_environment, open_second
 from ..environment.utility import count_tests, utility
 from ..files import replacing
 from ..job import Job
 from ..llm.asking import SYSTEM
+from ..llm.guard import disclosed
 from ..llm.meter import Meter, metering
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.datasets import FURTHER
-from .row import EvaluationRow
+from ..settings.judging import DECIDING, SECOND
+from .row import EvaluationRow, Judging
 
 _COUNTS = ("issued", "available", "unavailable", "invalid", "repeated", "physical")  # of an effort, as rows hold them
 
@@ -39,10 +53,12 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     limit = settings.evaluation.open_cases.cases if job.options["dataset"] in FURTHER else None
     benchmark = Benchmark.read(job.inputs["cases"], limit)
     spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=benchmark.credentialed)
-    disclosure = spec and spec.check(benchmark.dataset)
+    told = [spec and spec.check(benchmark.dataset)]
+    which = (*DECIDING, *SECOND)
+    told += check_judges(settings, benchmark.dataset, which, credentialed=benchmark.credentialed)
     metrics = evaluate(settings, run, benchmark, job.out["evaluation"], job.state, policy)
     job.metrics.update(metrics)
-    job.tags.update(disclosure.tags() if disclosure else {})
+    job.tags.update(disclosed(told))
     shown = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
     print(f"{run} on {job.options['dataset']}: {shown}")
 
@@ -82,7 +98,8 @@ def evaluate(
     seconds (of this attempt). Raises SettingsError and GovernanceError as :func:`~cdpr.agents.build.build_agent`.
     """
     started = time.perf_counter()
-    environment = DiagnosticEnvironment(settings.environment)
+    environment = open_environment(settings, credentialed=benchmark.credentialed)
+    second = open_second(settings, credentialed=benchmark.credentialed)
     once = agent_class(agent_entry(settings, run)).one_decoding
     correct: dict[str, int] = {}
     SYSTEM.set(run)
@@ -100,8 +117,11 @@ def evaluate(
                             settings, run, policy, temperature, benchmark.dataset, credentialed=benchmark.credentialed
                         )
                         agent.refresh()
-                        workups = asyncio.run(work_up(environment, agent, wave, settings.evaluation.seed))
-                        done = [evaluation_row(settings, agent, one, decoding, asked) for one, asked in workups]
+                        workups = asyncio.run(work_up(environment, agent, wave, settings.evaluation.seed, second))
+                        done = [
+                            evaluation_row(settings, agent, one, decoding, asked, judging_of(environment, one, second))
+                            for one, asked in workups
+                        ]
                         rows.write("".join(row.line() for row in done).encode())
                         rows.flush()
                         os.fsync(rows.fileno())  # safe from a kill and from a power cut
@@ -115,14 +135,18 @@ def evaluate(
 
 
 async def work_up(
-    environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int
-) -> list[tuple[Trajectory, Meter]]:
-    """One workup per case, all at the same time, and what it asked of the agent's model. Where one fails, its error is
-    raised after the others have come to their end: what they have asked is paid for, and shall be answered and kept."""
+    environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int,
+    second: Judge | None = None,
+) -> list[tuple[Trajectory, Meter]]:  # fmt: skip
+    """One workup per case, all at the same time, and what it asked of the agent's model; the ``second`` judge is asked
+    about its diagnosis too. Where one fails, its error is raised after the others have come to their end: what they
+    have asked is paid for, and shall be answered and kept."""
 
     async def one(case: CaseRecord) -> tuple[Trajectory, Meter]:
         with metering() as meter:
             workup = await run_episode(environment, agent, case, derive_seed(seed, "case", case.note_id))
+        if second and workup.diagnosis is not None:
+            await second.prepare(workup.diagnosis, case.diagnosis_results)
         return workup, meter
 
     ended = await asyncio.gather(*map(one, cases), return_exceptions=True)
@@ -132,7 +156,9 @@ async def work_up(
     return ended  # type: ignore[return-value]
 
 
-def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decoding: str, asked: Meter) -> EvaluationRow:
+def evaluation_row(
+    settings: Settings, agent: Agent, workup: Trajectory, decoding: str, asked: Meter, judging: Judging | None = None
+) -> EvaluationRow:
     """What is kept of one workup; of credentialed cases texts only as digests."""
     case, tests = workup.case, settings.environment.tests
     effort = whole_record_effort(case) if agent.whole_record else workup.effort()
@@ -151,7 +177,23 @@ def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decodin
         forced=workup.forced,
         **asdict(asked),
         obtained=None if case.credentialed or agent.whole_record else workup.states[-1].obtained,
+        judging=judging,
     )
+
+
+def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: Judge | None) -> Judging | None:
+    """Who judged and matched; None where tables did alone."""
+    judge, matcher, case, diagnosis = environment.judge, environment.matcher, workup.case, workup.diagnosis
+    if second is None and isinstance(judge, TableJudge) and isinstance(matcher, TableMatcher):
+        return None
+    told: dict[str, Any] = {}
+    if diagnosis is not None:
+        verdict = judge.verdict(diagnosis, case.diagnosis_results)
+        told = {"by": verdict.by, "several": verdict.several}
+        told |= {"second": second.judge(diagnosis, case.diagnosis_results)} if second else {}
+    names = (step.action.name for step in workup.steps if isinstance(step.action, RequestTest))
+    how = [matcher.found(name, case.key_pertinent_results_dict)[1] for name in names]
+    return Judging(**told, n_matched=how.count("model"), n_unmatched=how.count("invalid"))
 
 
 def whole_record_effort(case: CaseRecord) -> Effort:

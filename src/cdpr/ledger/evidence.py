@@ -24,9 +24,6 @@ from .verdict import Effect, NotMeasured
 # Figures as the paper prints them: accuracy in %.
 FACTOR = {"accuracy": 100.0}
 BACKBONE = "Qwen3-4B-Instruct-2507"
-# Diagnoses are judged by tables of names, not by a language model (docs/deviations.md, D18). The tables know the names
-# of few diseases and call other names of others wrong, so that no figure is the paper's.
-TABLES_JUDGE = True
 _DECIMALS = {"utility": 3}
 _STATISTICS = {
     "mean": lambda at: at[..., 0],
@@ -110,7 +107,9 @@ class Evidence:
         backbone = Path(self.settings.policy.model).name
         if backbone != BACKBONE:
             return f"backbone {backbone}; the figure is of {BACKBONE}"
-        return "tables of names judge; the figure is of a language model's verdicts" if TABLES_JUDGE else ""
+        # They know the names of few diseases and call other names of others wrong (docs/deviations.md, D18).
+        tables = self.settings.judge.model is None
+        return "tables of names judge; the figure is of a language model's verdicts" if tables else ""
 
     def other_cases(self, on: str) -> str:
         """Why the cases of this place are not the paper's; empty where they are. The private ones nobody else has."""

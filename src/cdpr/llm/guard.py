@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -28,6 +29,14 @@ class Disclosure:
     def tags(self) -> dict[str, str]:
         """What ``run.json`` says of it."""
         return {"remote_agreement": self.agreement, "remote_host": self.host}
+
+
+def disclosed(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
+    """What ``run.json`` says of several models together; nothing where no credentialed text leaves the machine."""
+    told = [disclosure for disclosure in disclosures if disclosure]
+    if not told:
+        return {}
+    return Disclosure(told[0].agreement, ", ".join(dict.fromkeys(each.host for each in told))).tags()
 
 
 def unix_socket(endpoint: str) -> str | None:

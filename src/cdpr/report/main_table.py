@@ -11,7 +11,7 @@ from pathlib import Path
 from ..evaluation.metrics import METRICS, Comparison
 from ..job import Job
 from ..results import frame
-from ..results.methods import AVERAGE, AVERAGED, DATASETS, Method, domain, main_methods, tier_mark
+from ..results.methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judges, main_methods, tier_mark
 from ..results.paper import printed_rows
 from ..results.results import Hole, Results, results_folder
 from ..results.sources import notices
@@ -215,6 +215,8 @@ def legend(results: Results) -> list[str]:
     if any(method.knows_hospital for method in results.methods):
         notes.append("Reference policies do not decode: their figures are the same for every decoding. They are told "
                      "the disease model that made the cases, which no learned row is.")  # fmt: skip
+    if results.settings.judge.model:
+        notes.append(f"Diagnoses are judged by {judges(results.settings)[0]}.")
     notes.append("Average: unweighted mean of the three data sets, as in the paper.")
     if others := [label for dataset, label in results.datasets.items() if dataset not in AVERAGED]:
         notes.append(f"No part of the average: {', '.join(others)}.")

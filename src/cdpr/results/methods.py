@@ -8,7 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..settings import AgentEntry, Settings, datasets, job_of, model_of, seeds_of, shown, variants, why_not_run
+from ..settings import (
+    AgentEntry,
+    Settings,
+    datasets,
+    job_of,
+    judging_models,
+    model_of,
+    seeds_of,
+    shown,
+    variants,
+    why_not_run,
+)
 
 DATASETS = {name: datasets.DATASETS[name].column for name in datasets.BENCHMARKS}
 IN_DOMAIN = datasets.IN_DOMAIN
@@ -168,3 +179,11 @@ def tier_mark(settings: Settings) -> str:
     if len(made_up) == len(DATASETS):
         return f"tier: {settings.tier} — synthetic hospital"
     return f"tier: {settings.tier}" + (f" — synthetic: {', '.join(made_up)}" if made_up else "")
+
+
+def judges(settings: Settings) -> tuple[str, str]:
+    """What the judge whose verdicts count is called, and the second one."""
+    models = judging_models(settings)
+    names = {where: model.label or model.id or Path(str(model.folder)).name for where, model in models.items()}
+    first = f"tables of names, then {names['judge.model']}" if "judge.model" in names else "tables of names"
+    return first, names.get("judge.second", "tables of names")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..records import RunRecord
-from ..settings import Settings
+from ..settings import Settings, judging_models
+from ..settings.judging import DECIDING
 
 
 class ProvenanceError(ValueError):
@@ -17,12 +18,14 @@ class ProvenanceError(ValueError):
 def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     """Refuse evaluations whose ``run.json`` contradicts the settings or, on one data set, each other.
 
-    Compared are the tier, the utility and the cost map (with the settings) and the digest of the cases (among the
-    runs on one data set). What a ``run.json`` does not state, or one that is absent, is let pass. Raises
-    :class:`ProvenanceError`.
+    Compared are the tier, the utility, the cost map and who judges and matches (with the settings) and the digest of
+    the cases (among the runs on one data set). What a ``run.json`` does not state, or one that is absent, is let pass.
+    Raises :class:`ProvenanceError`.
     """
     wanted = {"tier": settings.tier} | _flat({name: getattr(settings, name).model_dump(mode="json")
                                               for name in ("utility", "costs")})  # fmt: skip
+    models = judging_models(settings)
+    judges = {where: models[where].asked() if where in models else None for where in DECIDING}
     cases: dict[str, tuple[str, Path]] = {}
     for path in evaluations:
         if (place := find_record(path)) is None:
@@ -34,6 +37,12 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
                 raise ProvenanceError(
                     f"{path}: was made with {name} = {stated[name]!r} (see {place}), but the configuration says "
                     f"{value!r}; such figures do not share a table: evaluate it again or change the configuration"
+                )
+        for where, model in judges.items():
+            if record.parameters and record.parameters.get(where) != model:
+                raise ProvenanceError(
+                    f"{path}: was not made with the {where} of this configuration (see {place}); verdicts of different "
+                    "judges do not share a table: evaluate it again or change the configuration"
                 )
         if (digest := record.digest_of("cases")) is not None:
             known, other = cases.setdefault(path.stem, (digest, path))

@@ -4,6 +4,7 @@
 
 from .agents import AgentEntry, Look
 from .experiments import Experiments, Sweep, Variant
+from .judging import judging_models
 from .load import SettingsError, digest, load_settings, merge, parse_settings
 from .models import ModelEntry, model_of, why_not_run
 from .schema import Settings

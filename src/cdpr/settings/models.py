@@ -139,10 +139,15 @@ def model_of(settings: Settings, agent: AgentEntry) -> ModelEntry | None:
     itself, which it may ask without further permission. None for the policy, and where the agent has none."""
     if agent.model is None or agent.own_policy:
         return None
-    if agent.model in settings.models:
-        return settings.models[agent.model]
-    provider: Literal["anthropic", "own"] = "anthropic" if agent.model.startswith("anthropic") else "own"
-    return ModelEntry(id=agent.served_as or "", provider=provider, at=agent.model, enabled=True)
+    return named_model(settings, agent.model, agent.served_as or "")
+
+
+def named_model(settings: Settings, name: str, served_as: str = "") -> ModelEntry:
+    """The entry of ``workflow/models.yaml`` of this name; else one for the folder or address that ``name`` is."""
+    if name in settings.models:
+        return settings.models[name]
+    provider: Literal["anthropic", "own"] = "anthropic" if name.startswith("anthropic") else "own"
+    return ModelEntry(id=served_as, provider=provider, at=name, enabled=True)
 
 
 def why_not_run(settings: Settings, name: str) -> str:

@@ -18,6 +18,7 @@ from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
 from .frameworks import Frameworks
+from .judging import Judge, Matcher
 from .models import MODELS_FILE, ModelEntry, shipped_models
 from .section import Section, Share, key
 from .verl import Verl
@@ -221,6 +222,8 @@ class Settings(Section):
     hospital: HospitalSettings = Field(default_factory=HospitalSettings, description="The synthetic hospital.")
     costs: Costs = Field(default_factory=Costs, description="Prices.")
     environment: Environment = Field(default_factory=Environment, description="The decision process.")
+    judge: Judge = Field(default_factory=Judge, description="Who judges diagnoses.")
+    matcher: Matcher = Field(default_factory=Matcher, description="Who finds the examination that a request names.")
     policy: Policy = Field(default_factory=Policy, description="The acting model.")
     warm_start: WarmStart = Field(default_factory=WarmStart, description="Supervised start of the tiny policy.")
     utility: Utility = Field(default_factory=Utility, description="U, equation 'utility'.")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord
 from ..environment import DiagnosticEnvironment, PromptBuilder
+from ..environment.opening import check_judges, open_environment
+from ..llm.guard import disclosed
 from ..llm.tokenizer import ChatTokenizer
 from ..seeding import derive_seed
 from ..settings import Settings
@@ -33,9 +35,20 @@ class TrainingRun:
         self.train, self.validation = select_cases(settings, cases)
         self.batch_size = settings.training.prompts_per_batch
         self._per_epoch = len(self.train) // self.batch_size
-        self.environment = DiagnosticEnvironment(settings.environment)
+        self.credentialed = any(case.credentialed for case in (*self.train, *self.validation))
         self.tokenizer = ChatTokenizer(policy)
         self.prompts = PromptBuilder(settings.environment.prompt, self.tokenizer, settings.policy.max_prompt_tokens)
+
+    @functools.cached_property
+    def environment(self) -> DiagnosticEnvironment:
+        """With the judge and matcher of evaluations, opened when it is first asked for."""
+        return open_environment(self.settings, credentialed=self.credentialed)
+
+    def disclosed(self) -> dict[str, str]:
+        """What ``run.json`` says of credentialed text that judge and matcher get. Raises SettingsError and
+        GovernanceError where they cannot be asked."""
+        dataset = self.train[0].dataset
+        return disclosed(check_judges(self.settings, dataset, credentialed=self.credentialed))
 
     @property
     def steps(self) -> int:

@@ -49,6 +49,11 @@ def open_cases(plan: Plan) -> Evidence:
     return of(open_methods, list(open_datasets(plan.settings)))(plan)
 
 
+def judged_twice(plan: Plan) -> Evidence:
+    """The rows of the main table, where a second judge is set."""
+    return main_runs(plan) if plan.settings.judge.second else Evidence()
+
+
 def nothing(plan: Plan) -> Evidence:
     """For what is made of its inputs alone."""
     return Evidence()

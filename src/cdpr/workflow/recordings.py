@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..llm.archive import export_recordings, import_recordings
-from ..settings import SettingsError, model_of
+from ..settings import SettingsError, value_at
+from ..settings.judging import ASKERS
 
 if TYPE_CHECKING:
     from ..settings import Settings
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
 
 def export(settings: Settings, file: str, systems: Sequence[str]) -> str:
     """Write an archive; returns what to tell. Raises SettingsError for a system that there is not."""
-    unknown = [name for name in systems if name not in settings.agents]
+    unknown = [name for name in systems if name not in settings.agents and name not in ASKERS]
     if unknown:
-        raise SettingsError(f"{', '.join(unknown)}: no agent of workflow/agents.yaml bears that name; `cdpr systems`")
+        raise SettingsError(f"{', '.join(unknown)}: no agent of workflow/agents.yaml bears that name, nor is it one of "
+                            f"{', '.join(ASKERS)}; `cdpr systems`")  # fmt: skip
     return f"{file}: {export_recordings(settings.paths.state, file, systems):,} answers about open cases"
 
 
@@ -27,11 +29,11 @@ def import_(settings: Settings, file: str) -> str:
     told += " (another answer was recorded here, and stays)" if found.conflicting else ""
     models = []
     for name in found.systems:
-        entry = settings.agents.get(name)
-        model = entry and model_of(settings, entry)
-        if entry and model and entry.model in settings.models:
-            models.append(f"{entry.model}: {{enabled: true}}" if model.where else
-                          f"{entry.model}: {{at: \"http://127.0.0.1/v1\"}}")  # fmt: skip
+        where = ASKERS.get(name)
+        called = value_at(settings, where) if where else getattr(settings.agents.get(name), "model", None)
+        if model := settings.models.get(called):
+            models.append(f"{called}: {{enabled: true}}" if model.where else
+                          f"{called}: {{at: \"http://127.0.0.1/v1\"}}")  # fmt: skip
     if not models:
         return told
     return (f"{told}\nThey are of {', '.join(found.systems)}. To replay them without key, server or network:\n"

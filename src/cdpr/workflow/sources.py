@@ -3,14 +3,16 @@ need more than a word."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..agents.build import agent_class, agent_code, agent_entry
+from ..environment.opening import judging_code
 from ..llm.spec import module_of
-from ..settings import Settings, digest, model_of
+from ..settings import Settings, digest, judging_models, model_of
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
+from ..settings.judging import DECIDING, SECOND, TABLES
 from ..settings.restrict import restrict
 from .stage import Made, Need, Options, Source
 
@@ -86,7 +88,37 @@ def data_set(plan: Plan, options: Options) -> Mapping[str, Any]:
     return {"data_set": {"role": entry.role, "importer": entry.importer, "credentialed": source.credentialed}}
 
 
+def deciding_judges(plan: Plan, options: Options) -> Mapping[str, Any]:
+    """How the models that judge and match are asked; nothing where tables of names do alone."""
+    return _judges(plan.settings, DECIDING)
+
+
+def all_judges(plan: Plan, options: Options) -> Mapping[str, Any]:
+    """Those, and the second judge."""
+    second = plan.settings.judge.second
+    return _judges(plan.settings, (*DECIDING, *SECOND)) | ({SECOND[0]: second} if second == TABLES else {})
+
+
+def _judges(settings: Settings, which: Collection[str]) -> dict[str, Any]:
+    return {where: model.asked() for where, model in judging_models(settings).items() if where in which}
+
+
+def deciding_weights(plan: Plan, options: Options) -> Mapping[str, str]:
+    """Digests of the weights of models that judge and match in the process of the job."""
+    return _weights(plan, DECIDING)
+
+
+def _weights(plan: Plan, which: Collection[str]) -> dict[str, str]:
+    folders = {where: model.folder for where, model in judging_models(plan.settings).items() if where in which}
+    return {where: plan.digests.digest(folder) for where, folder in folders.items() if folder}
+
+
 def acting_agent(plan: Plan, options: Options) -> Mapping[str, Any]:
+    """Who judges and who acts, and how their models are asked; see :func:`_actor`."""
+    return {**all_judges(plan, options), **_actor(plan, options)}
+
+
+def _actor(plan: Plan, options: Options) -> Mapping[str, Any]:
     """Who acts, by which settings of its own, on how many of the open cases, and how its model is asked. A model of the
     registry is what its entry calls it, wherever it stands; one that a row names itself is known by nothing but its
     address."""
@@ -102,10 +134,11 @@ def acting_agent(plan: Plan, options: Options) -> Mapping[str, Any]:
 
 
 def acting_files(plan: Plan, options: Options) -> Mapping[str, str]:
-    """Files that the settings of its own name."""
+    """Files that the settings of its own name, and the weights of who judges it."""
     paths = plan.settings.frameworks.paths.items()
     own = tuple(f"{name}." for name in _own_settings(plan, options))
-    return {key: plan.digests.digest(path) for key, path in paths if key.startswith(own)} if own else {}
+    files = {key: plan.digests.digest(path) for key, path in paths if key.startswith(own)} if own else {}
+    return files | _weights(plan, (*DECIDING, *SECOND))
 
 
 def _own_settings(plan: Plan, options: Options) -> tuple[str, ...]:
@@ -114,7 +147,8 @@ def _own_settings(plan: Plan, options: Options) -> tuple[str, ...]:
 
 
 def agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    return [*agent_code(plan.settings, agent_entry(plan.settings, options["run"]))]
+    acting = agent_code(plan.settings, agent_entry(plan.settings, options["run"]))
+    return [*acting, *judging_code(plan.settings, (*DECIDING, *SECOND))]
 
 
 def importers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
@@ -132,8 +166,9 @@ def writers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
 
 
 def training_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    """The algorithm, wherever it comes from, and what verl loads by name."""
+    """The algorithm, wherever it comes from, who judges, and what verl loads by name."""
     found = ["cdpr.training.algorithm", algorithm_module(settings.training.algorithm), "cdpr.llm.sampler"]
+    found += judging_code(settings)
     if settings.training.engine == "verl":
         hooks = ("agent_loop", "order", "schedule", "worker")
         found += [module_of("verl:"), module_of(settings.training.verl.frozen.url or "http:")]

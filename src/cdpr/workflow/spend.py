@@ -17,8 +17,9 @@ from ..environment.prompt import opening_messages
 from ..llm.recording import Recordings
 from ..llm.spending import Spent, spent
 from ..results.paper import PaperFacts, read_paper
-from ..settings import AgentEntry, ModelEntry, Settings, SettingsError, model_of
+from ..settings import AgentEntry, ModelEntry, Settings, SettingsError, judging_models, model_of
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
+from ..settings.judging import ASKERS
 from .plan import Plan
 from .stages import STAGES
 
@@ -32,6 +33,8 @@ _PRESENTATION, _RESULT, _RECORD = 500, 120, 30
 _TURNS = 4.0  # of a workup of an agent whose examinations the paper does not print
 _REPLY, _THOUGHT = 150, 1000  # tokens of an answer, and of one with thoughts before it
 _SHORTEST = 30
+# Judges and matcher: questions of a workup, tokens of one and of its answer. Tables know part of the answers.
+_JUDGING = {"judge": (0.7, 400, 3), "second_judge": (1.0, 400, 3), "matcher": (1.0, 550, 8)}
 _EVERYWHERE = "http://127.0.0.1/v1"  # stands for a server that nobody has named yet
 
 
@@ -121,6 +124,7 @@ def plan_spending(plan: Plan, target: str) -> tuple[list[Asked], list[str]]:
             completion.times(left), usd and usd.times(left), recorded.get(run, 0),
             model.prices.date if model.prices else "",
         ))  # fmt: skip
+    found += _judging(settings, pairs, texts, recorded)
     return found, _assumptions(settings, texts, found)
 
 
@@ -201,6 +205,28 @@ def _one(
     workups = texts.cases * len(settings.evaluation.decodings)
     calls, prompt, completion = (Range(*column).times(workups) for column in zip(*bounds, strict=True))
     return calls, prompt, completion
+
+
+def _judging(
+    settings: Settings, pairs: Sequence[tuple[str, str]], texts: Mapping[str, Texts], recorded: Mapping[str, int]
+) -> list[Asked]:
+    """What the judges and the matcher would ask: at most once about every diagnosis, or every request."""
+    found = []
+    workups = len(settings.evaluation.decodings) * sum(texts[dataset].cases for _, dataset in pairs)
+    for asker, where in ASKERS.items():
+        if (model := judging_models(settings).get(where)) is None:
+            continue
+        share, words, said = _JUDGING[asker]
+        most = workups * (settings.environment.max_turns - 1 if asker == "matcher" else 1)
+        calls = Range(0, share * workups, most)
+        said = max(said, _THOUGHT if model.answer else 0)
+        left = max(0.0, 1 - recorded.get(asker, 0) / calls.expected) if calls.expected else 0.0
+        prompt, completion = calls.times(words * left), calls.times(said * left)
+        found.append(Asked(
+            asker, model.id or model.label, sum(texts[d].cases for _, d in pairs), calls, prompt, completion,
+            _usd(model, prompt, completion), recorded.get(asker, 0), model.prices.date if model.prices else "",
+        ))  # fmt: skip
+    return found
 
 
 def _usd(model: ModelEntry, prompt: Range, completion: Range) -> Range | None:
@@ -284,7 +310,13 @@ def _assumptions(settings: Settings, texts: Mapping[str, Texts], found: Sequence
     )
     said.append(f"an answer: {_REPLY} tokens, {_THOUGHT:,} where the model thinks first; at least {_SHORTEST}, at most "
                 "what is asked for")  # fmt: skip
-    acting = {settings.agents[asked.system].acts.rpartition(":")[2] for asked in found}
+    if any(asked.system in ASKERS for asked in found):
+        told = (
+            f"{asker}: {share:g} calls a workup, {words} tokens asked" for asker, (share, words, _) in _JUDGING.items()
+        )
+        said.append(f"{'; '.join(told)}; the same question is asked once; of evaluations alone: what training asks of "
+                    "them comes on top")  # fmt: skip
+    acting = {settings.agents[a.system].acts.rpartition(":")[2] for a in found if a.system in settings.agents}
     said += [f"{name}: {protocol.about}; {protocol.calls[1]:g} expected, {protocol.words} tokens of its own in a prompt"
              for name, protocol in _PROTOCOLS.items() if name in acting]  # fmt: skip
     return [*said, "no discounts: neither batches nor prompts that a provider remembers; failed calls are not counted"]

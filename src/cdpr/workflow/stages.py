@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ..environment.opening import judging_code
 from ..llm.spec import module_of
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
 from . import evidence, sources
@@ -19,8 +20,9 @@ _PLACES = tuple(f"training.verl.{name}" for name in (
     "nodes", "gpus_per_node", "gpu_memory_gb", "gradient_checkpointing", "chunked_logits", "offload", "rollout_memory",
     "timeout_s", "max_failed", "frozen",
 ))  # fmt: skip
+_JUDGED = ("judge", "matcher", "models", "governance", "calls")  # `also` tells what of them decides
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
-             "experiments", "agents", "models", *_DECISIONS)  # fmt: skip
+             "experiments", "agents", "models", "judge", "matcher", *_DECISIONS)  # fmt: skip
 _RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
 _SHOWING = ("matplotlib.backends.backend_agg", "scipy.stats", "statsmodels.stats.multitest")
@@ -174,7 +176,7 @@ _ALL = (
         "train_policy", "Train a policy with one variant (grpo, cdpr, vineppo, gigpo, all_actions, an ablation, ...).",
         sources.engine,
         reads=("training", "credit", "comparators", "warm_start.cases", *_DECISIONS),
-        runtime=("training.save_every", "governance", *_PLACES),
+        runtime=("training.save_every", *_JUDGED, *_PLACES),
         options={"run": "VARIANT-seedN, for example cdpr-seed0"},
         needs={"cases": sources.IN_DOMAIN_CASES, "init_policy": sources.init_policy},
         about={"cases": "priced cases", "init_policy": "policy to start from"},
@@ -185,6 +187,7 @@ _ALL = (
                              "what credit assignment found, one JSON object an iteration"),
         },
         record="<results>/training/{run}/run.json",
+        also=sources.deciding_judges, outside=sources.deciding_weights,
         more_code=sources.training_code, experiment="cdpr/training", tensors=True, live=True,
         preload=("cdpr.training.torch.trainer", "transformers.models.qwen3.modeling_qwen3"),
     ),
@@ -193,7 +196,7 @@ _ALL = (
         "cdpr.evaluation.run:evaluate_agent",
         reads=("tier", "evaluation.decodings", "evaluation.seed", "evaluation.max_turn_tokens", "costs",
                "training.temperature", *_DECISIONS),
-        runtime=("agents", "models", "frameworks", "governance", "calls", "evaluation.open_cases"),
+        runtime=("agents", "frameworks", "evaluation.open_cases", *_JUDGED),
         options={"run": _RUN, "dataset": _DATASET_OR_VARIANT},
         needs={"cases": sources.benchmark_cases, "policy": sources.acting_policy},
         about={"cases": "priced cases", "policy": "policy folder (none for reference policies and servers)"},
@@ -228,6 +231,8 @@ _ALL = (
            evidence.sample_case, cases=sources.IN_DOMAIN_CASES),
     _table("comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
            evidence.comparators, of_the_paper=False),
+    _table("judge_agreement", "Write the table of how far two judges agree, and of the figures that hang on the judge.",
+           evidence.judged_twice, of_the_paper=False),
     _table("leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant.",
            evidence.leak_control, of_the_paper=False),
     _figure("training_efficiency", "Draw accuracy against wall-clock time and generated tokens.",
@@ -274,7 +279,8 @@ _ALL = (
         needs={"cases": sources.IN_DOMAIN_CASES, "policy": sources.init_policy},
         about={"cases": "priced cases (validation split)", "policy": "policy that acts and continues"},
         outputs={"quality": Output("<results>/analysis/credit_quality.json", "one row of measures per setting")},
-        more_code=lambda plan, settings, options: [module_of("")],
+        runtime=_JUDGED, also=sources.deciding_judges, outside=sources.deciding_weights,
+        more_code=lambda plan, settings, options: [module_of(""), *judging_code(settings)],
         tensors=True,
     ),
     Stage(

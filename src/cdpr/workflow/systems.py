@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..llm.spec import kind_of
 from ..results import methods
-from ..settings import ModelEntry, Settings, SettingsError, model_of
+from ..settings import ModelEntry, Settings, SettingsError, judging_models, model_of, value_at
 from ..settings.datasets import BENCHMARKS
+from ..settings.judging import ASKERS
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -54,6 +55,11 @@ def systems(plan: Plan, environment: Mapping[str, str] = os.environ) -> list[Sys
         agent = settings.agents[name]
         lacks = missing(plan, name, environment)
         found.append(System(name, *shown, agent.model or "", model_of(settings, agent), lacks))
+    for asker, where in ASKERS.items():
+        if judging := judging_models(settings).get(where):
+            name = value_at(settings, where)
+            label, lacks = judging.label or judging.id or name, _judging(plan, where, environment)
+            found.append(System(asker, label, "Judges and matcher", "", name, judging, lacks))
     return found
 
 
@@ -67,22 +73,40 @@ def missing(plan: Plan, name: str, environment: Mapping[str, str] = os.environ) 
         return tuple(dict.fromkeys(unfit))
     if (model := model_of(settings, agent)) is None:
         return _policy(plan) if agent.own_policy else ()
-    key = f"models.{agent.model}.at" if agent.model in settings.models else f"agents.{name}.model"
+    return _lacks(settings, f"agents.{name}.model", str(agent.model), model, environment)
+
+
+def _judging(plan: Plan, where: str, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """What the model lacks that the setting ``where`` names."""
+    name, model = value_at(plan.settings, where), judging_models(plan.settings)[where]
+    if model.folder is None and not model.id:
+        return (f"{where}: an address does not say which model; give it an entry of `models`: {{id: ..., at: {name}}}",)
+    return _lacks(plan.settings, where, name, model, environment)
+
+
+def _lacks(
+    settings: Settings, key: str, name: str, model: ModelEntry, environment: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What there has to be to ask the model ``name`` that the setting ``key`` names."""
+    key = f"models.{name}.at" if name in settings.models else key
     if model.where is None:
         return (f"{key}: the address of a server (http://HOST:PORT/v1), or a folder with its weights",)
     if model.folder:
         return _folder(key, model.folder)
     if settings.calls.mode == "replay":  # nobody is asked
         return ()
-    return (*_permission(agent.model, model, environment), *_governance(settings, key, model.where))
+    return (*_permission(name, model, environment), *_governance(settings, key, model.where))
 
 
 def refuse_what_lacks(plan: Plan, runs: Iterable[str]) -> None:
-    """Raise SettingsError naming everything that these runs lack: told before hours of other work, not after them."""
+    """Raise SettingsError naming everything that these runs, and who judges them, lack: told before hours of other
+    work, not after them."""
+    runs = list(runs)
     lacks = {run: missing(plan, run) for run in runs if run in plan.settings.agents}
+    lacks |= {where: _judging(plan, where) for where in judging_models(plan.settings) if runs}
     told = [f"  {run}: {text}" for run, texts in lacks.items() for text in texts]
     if told:
-        raise SettingsError("these agents are to be run, and cannot:\n" + "\n".join(told))
+        raise SettingsError("these are to be run, and cannot:\n" + "\n".join(told))
 
 
 def render(found: Sequence[System]) -> str:

@@ -100,7 +100,7 @@ class Trainer:
             **credit,
             **metrics,
             "rollout/tokens": rollout_tokens,
-            **{f"calls/{name}": self.environment.calls[name] - calls[name] for name in ("matcher", "judge")},
+            **{f"calls/{name}": count - calls[name] for name, count in self.environment.calls.items()},
             "time/rollout": rolled - start,
             "time/credit": credited - rolled,
             "time/update": time.perf_counter() - credited,
@@ -190,7 +190,9 @@ def train_policy(settings: Settings, job: Job) -> None:
     torch.set_num_threads(settings.training.threads)
     policy = Path(job.inputs["init_policy"])
     with following(job) as log:
-        trainer = Trainer(TrainingRun(settings, iterate_records(job.inputs["cases"]), policy, job.seed))
+        run = TrainingRun(settings, iterate_records(job.inputs["cases"]), policy, job.seed)
+        job.tags.update(run.disclosed())
+        trainer = Trainer(run)
         # Garbage is collected once an iteration: tracing all live objects again and again costs a fifth of the time.
         gc.freeze()
         gc.disable()

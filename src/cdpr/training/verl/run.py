@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...cases import iterate_records
+from ...environment.opening import check_judges
 from ...job import Job
-from ...llm.guard import Disclosure, allow
+from ...llm.guard import Disclosure, allow, disclosed
 from ...metrics_log import read_metrics
-from ...settings import Settings, SettingsError, merge, parse_settings
+from ...settings import Settings, SettingsError, judging_models, merge, parse_settings
+from ...settings.datasets import IN_DOMAIN
 from ..progress import Log, following
 from .cpu import ENVIRONMENT, LOGICAL
 from .hand_over import hand_over
@@ -31,8 +33,7 @@ def train_policy(settings: Settings, job: Job) -> None:
     """Stage ``train``: one variant (settings already resolved) with the job's seed; the policy is a Hugging Face
     folder. A killed run goes on from verl's last checkpoint. Raises SettingsError where verl is missing or the plan
     does not fit, GovernanceError as :func:`disclosure`."""
-    if told := disclosure(settings, job.inputs["cases"]):
-        job.tags.update(told.tags())
+    job.tags.update(disclosed([disclosure(settings, job.inputs["cases"]), *_judges(settings, job.inputs["cases"])]))
     if importlib.util.find_spec("verl") is None:
         raise SettingsError(
             "training.engine: verl needs verl, which is not installed: `make verl` without a GPU, "
@@ -71,6 +72,13 @@ def disclosure(settings: Settings, cases: Path) -> Disclosure | None:
     if url is None or not needs_frozen(settings):
         return None
     return allow(url, any(case.credentialed for case in iterate_records(cases)), settings.governance)
+
+
+def _judges(settings: Settings, cases: Path) -> list[Disclosure]:
+    """What judge and matcher may be told."""
+    if not judging_models(settings):
+        return []
+    return check_judges(settings, IN_DOMAIN, credentialed=any(case.credentialed for case in iterate_records(cases)))
 
 
 def _launch(arguments: list[str]) -> None:

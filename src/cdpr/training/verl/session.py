@@ -54,8 +54,7 @@ class Session:
         def frozen() -> PolicyAgent:
             """The initial policy, at the address that the settings give or on the servers that the trainer started."""
             if run.settings.training.verl.frozen.url is not None:
-                credentialed = any(case.credentialed for case in (*run.train, *run.validation))
-                return agent(ModelSpec.of_frozen_server(run.settings, credentialed=credentialed))
+                return agent(ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed))
             if (servers := getattr(client, "frozen", None)) is None:
                 raise SettingsError("no frozen server: set training.verl.frozen.url, or leave verl to start one")
             return agent(ModelSpec.of_rollouts(run.settings), client=servers)

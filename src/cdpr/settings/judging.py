@@ -1,0 +1,43 @@
+"""Who says whether a diagnosis is right, and which examination is meant, where tables of names do not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .models import ModelEntry, named_model
+from .section import Section, key
+
+if TYPE_CHECKING:
+    from .schema import Settings
+
+TABLES = "tables"
+DECIDING = ("judge.model", "matcher.model")
+"""Who decides in training as in evaluations; a second judge speaks of evaluations alone."""
+SECOND = ("judge.second",)
+ASKERS = {"judge": "judge.model", "second_judge": "judge.second", "matcher": "matcher.model"}
+"""Whom recordings and bills name for questions of judges and matcher, and the setting that names the model."""
+
+
+class Judge(Section):
+    model: str | None = key(None, paper="Diagnosis correctness is judged by an LLM-as-a-Judge", decision="D18")
+    """The language model that judges diagnoses which tables of names do not find right, in training as in evaluations:
+    an entry of `workflow/models.yaml`, or a Hugging Face folder; empty: the tables alone judge."""
+    second: str | None = key(None, decision="D18")
+    """Another judge of every evaluated diagnosis, for `snakemake judge_agreement`: a model, which is asked about all of
+    them, or `tables`. Its verdicts count nowhere else."""
+
+
+class Matcher(Section):
+    model: str | None = key(None, paper="regex matching and LLM-based semantic matching", decision="D17")
+    """The language model that is asked which examination a request names where tables of names find none; named as
+    `judge.model`."""
+
+
+def judging_models(settings: Settings) -> dict[str, ModelEntry]:
+    """The models that judge and match, by the setting that names them."""
+    named = {
+        "judge.model": settings.judge.model,
+        "judge.second": None if settings.judge.second == TABLES else settings.judge.second,
+        "matcher.model": settings.matcher.model,
+    }
+    return {where: named_model(settings, name) for where, name in named.items() if name is not None}

@@ -1,0 +1,344 @@
+"""Judge and matcher by a language model: what is asked, how often, what counts as an answer, and how judges agree."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+import numpy as np
+import pytest
+from served import Server
+
+from cdpr.cases import write_records
+from cdpr.environment import TableMatcher
+from cdpr.environment.judge import named_first
+from cdpr.environment.model_judge import ModelJudge
+from cdpr.environment.model_matcher import ModelMatcher
+from cdpr.environment.opening import open_environment, open_second
+from cdpr.evaluation.agreement import agreement, cohens_kappa
+from cdpr.evaluation.row import Judging, read_rows
+from cdpr.evaluation.run import Benchmark, evaluate
+from cdpr.job import Job
+from cdpr.llm import Completion, Model, ModelFailure
+from cdpr.llm.asking import SYSTEM
+from cdpr.llm.guard import GovernanceError
+from cdpr.llm.meter import metering
+from cdpr.report.judge_agreement import write_judge_agreement
+from cdpr.results.provenance import ProvenanceError, check_provenance
+from cdpr.settings import Settings, SettingsError, merge, parse_settings
+from cdpr.workflow.plan import Plan
+
+TRUTH = "Inflammation of the vermiform appendix"  # no name of a table
+NOWHERE = "http://127.0.0.1:9/v1"
+
+
+class Scripted(Model):
+    """Answers by the first key that stands in the question; notes what it was asked, and on whose behalf."""
+
+    def __init__(self, **answers: str) -> None:
+        self.answers, self.asked, self.askers = answers, [], []
+
+    async def chat(self, messages, samples, sampling, seed):
+        question = messages[-1]["content"]
+        self.asked.append(question)
+        self.askers.append(SYSTEM.get())
+        assert sampling.temperature == 0 and tuple(samples) == (0,)
+        await asyncio.sleep(0)
+        said = next((answer for key, answer in self.answers.items() if key in question), "Wrong")
+        if said == "fails":
+            raise ModelFailure("no answer")
+        return [Completion(said, (), (), "stop")]
+
+
+def verdict(judge: ModelJudge, predicted: str, truth: str = TRUTH):
+    asyncio.run(judge.prepare(predicted, truth))
+    return judge.judge(predicted, truth), judge.verdict(predicted, truth).by
+
+
+# The judge
+
+
+def test_tables_come_first_and_each_question_is_asked_once_whoever_asks_it():
+    model = Scripted(Appendicitis="Correct")
+    judge = ModelJudge(model)
+    assert verdict(judge, "MI", "Myocardial infarction") == (True, "table") and not model.asked
+
+    async def many():
+        with metering() as meter:
+            await asyncio.gather(*(judge.prepare("Appendicitis", TRUTH) for _ in range(5)))
+            assert SYSTEM.get() == "" and meter.calls == 0, "the agent is not charged for being judged"
+
+    asyncio.run(many())
+    assert verdict(judge, "Appendicitis") == (True, "model")
+    assert verdict(judge, "Gastritis") == (False, "model")
+    assert len(model.asked) == 2 and set(model.askers) == {"judge"}
+    assert all("Proposed diagnosis: " in question and TRUTH in question for question in model.asked)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("Correct", (True, "model")), ("**correct**.", (True, "model")), ("Answer: Wrong", (False, "model")),
+        ("Incorrect", (False, "model")), ("Not correct", (False, "invalid")), ("Correct or Wrong", (False, "invalid")),
+        ("Correct, since both are the same", (False, "invalid")), ("", (False, "invalid")),
+    ],
+)  # fmt: skip
+def test_an_answer_is_one_of_two_words_or_none_and_is_counted(said, expected):
+    judge = ModelJudge(Scripted(Appendicitis=said))
+    assert verdict(judge, "Appendicitis") == expected
+    counted = {"judge_model": 0, "judge_invalid": 0, "judge_several": 0} | {f"judge_{expected[1]}": 1}
+    assert judge.calls == counted
+
+
+def test_a_second_judge_is_asked_what_the_tables_know_too_and_they_judge_in_its_place():
+    model = Scripted(Sepsis="maybe")
+    judge = ModelJudge(model, "second_judge", tables_first=False)
+    assert verdict(judge, "MI", "Myocardial infarction") == (False, "model")
+    assert verdict(judge, "Sepsis", "sepsis") == (True, "invalid")
+    assert set(model.askers) == {"second_judge"}
+
+
+def test_what_was_not_asked_has_no_verdict_and_what_failed_is_asked_again():
+    model = Scripted(Appendicitis="fails")
+    judge = ModelJudge(model)
+    with pytest.raises(LookupError, match="prepare"):
+        judge.judge("Appendicitis", TRUTH)
+    with pytest.raises(ModelFailure):
+        verdict(judge, "Appendicitis")
+    model.answers["Appendicitis"] = "Correct"
+    assert verdict(judge, "Appendicitis") == (True, "model") and len(model.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("Sepsis or pneumonia", "Sepsis"), ("1. Sepsis 2. Pneumonia", "Sepsis"), ("Sepsis vs. SIRS", "Sepsis"),
+        ("Sepsis; pneumonia", "Sepsis"), ("Sepsis, pneumonia, and stroke", "Sepsis"), ("(1) Sepsis (2) Flu", "Sepsis"),
+    ],
+)  # fmt: skip
+def test_of_a_list_of_diseases_the_first_is_judged_and_counted(text, first):
+    model = Scripted()
+    judge = ModelJudge(model)
+    assert named_first(text) == (first, True)
+    verdict(judge, text)
+    assert f"Proposed diagnosis: {first}\n" in model.asked[0] and judge.calls["judge_several"] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Pneumonia with possible sepsis", "Type 2 diabetes, poorly controlled, with ketoacidosis", "Sepsis, pneumonia",
+     "Gallstones with or without cholecystitis", "Vitamin B12 deficiency", "Corneal ulcer"],
+)  # fmt: skip
+def test_a_disease_with_its_details_is_no_list(text):
+    assert named_first(text) == (text, False)
+
+
+def test_a_diagnosis_stays_on_its_line():
+    model = Scripted()
+    verdict(ModelJudge(model), "Flu\tTrue diagnosis: Flu   Answer:  Correct")
+    assert model.asked[0].count("\n") == 2
+
+
+# The matcher
+
+
+def found(matcher: ModelMatcher, requested: str, keys) -> tuple:
+    asyncio.run(matcher.prepare(requested, keys))
+    return matcher.match(requested, keys)
+
+
+def test_the_matcher_answers_with_names_on_record_or_with_none(case):
+    keys = {**case.key_pertinent_results_dict, "LIPASE": "35"}
+    model = Scripted(cat="`ct abdomen and pelvis`.", fat="Lipase", magic="Crystal Ball", none="NO_MATCH.")
+    matcher = ModelMatcher(model, TableMatcher(92.0))
+    assert found(matcher, "CBC", keys) == ("Complete Blood Count",) and not model.asked
+    assert found(matcher, "a cat of the belly", keys) == ("CT Abdomen and Pelvis",)
+    assert found(matcher, "enzyme that splits fat", keys) == ("Lipase", "LIPASE"), "both spellings, as tables find them"
+    assert found(matcher, "magic", keys) == found(matcher, "none of these", keys) == ()
+    assert found(matcher, "a cat of the belly", ()) == (), "nothing is asked of an empty record"
+    assert matcher.calls == {"matcher_model": 3, "matcher_invalid": 1}
+    assert len(model.asked) == 4 and not any("appendix" in question for question in model.asked), "names, not results"
+
+
+# With the settings, over a server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+def settings(tmp_path, url, **changes) -> Settings:
+    models = {name: {"id": name, "at": url} for name in ("doctor", "referee", "referee_strict")}
+    base = {
+        "paths": {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}, "models": models,
+        "agents": {"mine": {"label": "Mine", "model": "doctor"}}, "evaluation": {"decodings": ["greedy"]},
+        "judge": {"model": "referee", "second": "referee_strict"}, "matcher": {"model": "referee"},
+    }  # fmt: skip
+    return parse_settings(merge(merge(Settings().model_dump(), base), changes))
+
+
+@pytest.fixture
+def benchmark(tmp_path, case):
+    changes = {"split": "test", "diagnosis_results": TRUTH}
+    keys = {"Computed slices of the belly": "Dilated appendix.", "Lipase": "30"}
+    changes |= {"key_pertinent_results_dict": keys, "exam_cost_map": dict.fromkeys(keys, 5.0), "exam_billing_group": {}}
+    cases = [case.model_copy(update={**changes, "note_id": f"T-{k}"}) for k in range(6)]
+    write_records(tmp_path / "cases.jsonl", cases)
+    return Benchmark.read(tmp_path / "cases.jsonl")
+
+
+def test_an_evaluation_judged_by_models_replays_without_a_network(server, tmp_path, benchmark):
+    plan = settings(tmp_path, server.url)
+    evaluate(plan, "mine", benchmark, tmp_path / "a.jsonl", tmp_path / "state" / "a")
+    rows = list(read_rows(tmp_path / "a.jsonl"))
+    assert all(row.correct and row.n_available == 1 for row in rows)
+    assert {row.judging for row in rows} == {Judging(by="model", second=False, n_matched=1)}
+    assert {row.calls for row in rows} == {2}, "its own two replies"
+    assert server.seen("referee") == 2 and server.seen("referee_strict") == 1, "one question each"
+    away = settings(tmp_path, NOWHERE, calls={"mode": "replay"})
+    evaluate(away, "mine", benchmark, tmp_path / "b.jsonl", tmp_path / "state" / "b")
+    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+
+
+def test_where_tables_judge_alone_nothing_is_asked_and_lines_are_as_ever(server, tmp_path, benchmark):
+    alone = settings(tmp_path, server.url, judge={"model": None, "second": None}, matcher={"model": None})
+    before = server.seen("referee")
+    evaluate(alone, "mine", benchmark, tmp_path / "a.jsonl", tmp_path / "state" / "a")
+    assert server.seen("referee") == before
+    told = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert not any("judging" in row or row["correct"] for row in told)
+    assert open_second(alone, credentialed=False) is None
+    assert set(open_environment(alone, credentialed=False).calls) == {"matcher", "judge"}
+
+
+def test_credentialed_diagnoses_go_to_no_other_machine_and_no_model_is_paid_unasked(tmp_path, server):
+    remote = settings(tmp_path, "https://models.example.org/v1")
+    with pytest.raises(GovernanceError, match="must not be sent"):
+        open_environment(remote, credentialed=True)
+    with pytest.raises(GovernanceError, match="must not be sent"):
+        open_second(remote, credentialed=True)
+    assert open_environment(remote, credentialed=False)
+    paid = settings(tmp_path, server.url, judge={"model": "gpt_5_4"})
+    with pytest.raises(SettingsError, match=r"judge\.model: every answer of GPT-5\.4 costs money"):
+        open_environment(paid, credentialed=False)
+
+
+# Keys, plans, provenance
+
+
+def test_who_judges_decides_what_it_judges_and_where_it_stands_does_not(tmp_path):
+    def keys(url=NOWHERE, **changes):
+        of = Plan(settings(tmp_path, url, **changes))
+        return (of.key("evaluate_agent", run="warm_start", dataset="private"), of.key("train_policy", run="cdpr-seed0"),
+                of.key("warm_start_policy"))  # fmt: skip
+
+    none = {"judge": {"model": None, "second": None}, "matcher": {"model": None}}
+    asked = keys()
+    assert keys("http://127.0.0.1:10/v1") == asked
+    evaluation, training, warm_start = keys(**none)
+    assert evaluation != asked[0] and training != asked[1] and warm_start == asked[2]
+    for change in ({"judge": {"model": "referee_strict"}}, {"matcher": {"model": None}},
+                   {"models": {"referee": {"extra": {"a": 1}}}}):  # fmt: skip
+        changed = keys(**change)
+        assert changed[0] != asked[0] and changed[1] != asked[1]
+    without = keys(judge={"second": None})
+    assert without[0] != asked[0] and without[1] == asked[1], "a second judge speaks of evaluations alone"
+    assert keys(judge={"second": "tables"})[0] != without[0]
+
+
+def test_a_job_of_tables_holds_no_code_of_models_that_judge(tmp_path):
+    for judged in (False, True):
+        change = {} if judged else {"judge": {"model": None, "second": None}, "matcher": {"model": None}}
+        of = Plan(settings(tmp_path, NOWHERE, **change))
+        for stage, options in (("evaluate_agent", {"run": "warm_start", "dataset": "private"}),
+                               ("train_policy", {"run": "cdpr-seed0"})):  # fmt: skip
+            roots = of.roots(stage, of.settings_of(stage, options)[0], options)
+            assert ("cdpr.environment.model_judge" in roots) is judged
+
+
+def test_a_run_is_refused_before_its_first_job_where_the_judge_lacks_something(tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    of = Plan(settings(tmp_path, NOWHERE, judge={"model": "gpt_5_4", "second": "nowhere/to/be/found"}))
+    with pytest.raises(SettingsError, match="cannot") as caught:
+        of.begin(["warm_start"])
+    told = str(caught.value)
+    assert "judge.model: a key: export OPENAI_API_KEY" in told and "models.gpt_5_4.enabled: true" in told
+    assert "judge.second: nowhere/to/be/found is neither an entry" in told
+    of.begin([])
+
+
+def test_verdicts_of_different_judges_do_not_share_a_table(tmp_path):
+    plan, path = settings(tmp_path, NOWHERE), tmp_path / "evaluations" / "mine" / "private.jsonl"
+    asked = {where: plan.models["referee"].asked() for where in ("judge.model", "matcher.model")}
+    path.parent.mkdir(parents=True)
+
+    def made(parameters):
+        record = {"stage": "evaluate_agent", "parameters": {"tier": "demo"} | parameters}
+        path.with_name("private.run.json").write_text(json.dumps(record))
+        check_provenance(plan, [path])
+
+    made(asked)
+    with pytest.raises(ProvenanceError, match=r"judge\.model"):
+        made({})
+    with pytest.raises(ProvenanceError, match=r"matcher\.model"):
+        made({"judge.model": asked["judge.model"]})
+
+
+# Agreement
+
+
+def test_kappa_is_cohens_and_its_interval_is_over_cases():
+    from statsmodels.stats.inter_rater import cohens_kappa as reference
+
+    rng = np.random.default_rng(0)
+    counts = rng.multinomial(1, [0.4, 0.1, 0.15, 0.35], size=300).astype(float)
+    both, first, second, neither = counts.sum(axis=0)
+    expected = reference(np.array([[both, first], [second, neither]]))
+    told = agreement(counts, 2000, 0)
+    assert told.kappa == pytest.approx(expected.kappa) and told.agreed == (both + neither) / 300
+    assert (told.low, told.high) == pytest.approx((expected.kappa_low, expected.kappa_upp), abs=0.02)
+    repeated = agreement(5 * counts, 2000, 0)  # five agents that say the same of each case tell no more of it
+    assert (repeated.low, repeated.high) == pytest.approx((told.low, told.high)) and repeated.verdicts == 1500
+    alike = agreement([[3, 0, 0, 0], [2, 0, 0, 0]], 100, 0)
+    assert (alike.kappa, alike.low, alike.agreed) == (None, None, 1.0) and np.isnan(
+        cohens_kappa(np.array([5, 0, 0, 0]))
+    )
+    with pytest.raises(ValueError, match="no verdicts"):
+        agreement(np.zeros((2, 4)), 100, 0)
+
+
+def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_path, benchmark, server):
+    plan = settings(tmp_path, server.url)
+    folder = tmp_path / "results" / "evaluations"
+    evaluate(plan, "mine", benchmark, folder / "mine" / "mimic_iv.jsonl", tmp_path / "state" / "a")
+    rows = list(read_rows(folder / "mine" / "mimic_iv.jsonl"))
+    # Of one case both say right, of one the first judge was the table, and one has no diagnosis.
+    rows[0] = rows[0].model_copy(update={"judging": Judging(by="model", second=True)})
+    rows[1] = rows[1].model_copy(update={"judging": Judging(by="table", several=True, second=True)})
+    rows[2] = rows[2].model_copy(update={"judging": Judging(), "correct": False})
+    (folder / "mine" / "mimic_iv.jsonl").write_text("".join(row.line() for row in rows))
+    out = {kind: tmp_path / f"agreement.{kind}" for kind in ("csv", "md", "tex")}
+    write_judge_agreement(plan, Job("test", "0" * 16, {"results": tmp_path / "results"}, out))
+    text = out["md"].read_text()
+    line = next(line for line in text.splitlines() if "all diagnoses" in line)
+    assert [cell.strip() for cell in line.split("|")][3:8] == ["5", "5", "5", "2", "40.0"] and "3 : 0" in line
+    assert "not found by tables" in text and "2 : 0" not in text
+    assert "| Mine | MIMIC-IV | 6 | 83.33 | 33.33 | -50.00 | 3 : 0 |" in text.replace("−", "-")
+    assert "1 of 1 accuracies" in text and "missing" in text
+    with pytest.raises(SettingsError, match=r"judge\.second"):
+        write_judge_agreement(settings(tmp_path, NOWHERE, judge={"second": None}), Job("t", "0" * 16, {}, out))
+
+
+def test_recordings_say_who_asked(server, tmp_path, benchmark):
+    from cdpr.llm.recording import Recordings
+
+    evaluate(settings(tmp_path, server.url), "mine", benchmark, tmp_path / "a.jsonl", tmp_path / "state" / "a")
+    journal = Recordings(tmp_path / "state", credentialed=False).journal
+    asked = dict(journal.read("SELECT system, COUNT(*) FROM uses GROUP BY system"))
+    assert {name: asked[name] for name in ("judge", "second_judge", "matcher")} == dict.fromkeys(
+        ("judge", "second_judge", "matcher"), 1
+    )
+    assert os.path.exists(tmp_path / "a.jsonl")
