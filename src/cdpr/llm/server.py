@@ -101,6 +101,8 @@ class ServedModel(Model):
             for attempt in range(self.spec.retries + 1):
                 if attempt:
                     await asyncio.sleep(self._pause(attempt, trouble))
+                if self.spec.server:
+                    self.spec.server.ready()  # nothing else can go on before it is
                 bill = await self._spending.reserve(*most) if self._spending else None
                 found, outcome = await self._try(client, ask, read)
                 if self._spending and bill is not None:
