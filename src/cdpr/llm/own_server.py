@@ -97,8 +97,9 @@ class OwnServer:
         raise ModelUnavailable(self._failed)
 
     def stop(self) -> None:
-        """End it: asked first, then by force."""
+        """End it, asked first, then by force, and give its port back."""
         process, self._process, self._ready = self._process, None, False
+        self._claimed.close()
         if process is None:
             return
         assert process.stdin is not None
