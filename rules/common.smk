@@ -10,6 +10,7 @@ reruns exactly the jobs that it concerns, a `touch` none.
 """
 
 import os
+import re
 import shlex
 import sys
 
@@ -18,7 +19,8 @@ from snakemake.logging import logger
 try:
     from cdpr.settings import SettingsError
     from cdpr.settings.datasets import BENCHMARKS, DATASETS
-    from cdpr.workflow import forkserver
+    from cdpr.workflow import forkserver, served
+    from cdpr.workflow.machines import serving_machine
     from cdpr.workflow.outlook import Outlook, outcome
     from cdpr.workflow.plan import KEEP_MEMORY, Plan
     from cdpr.workflow.stages import FIGURES, STAGES, TABLES
@@ -29,6 +31,8 @@ except ImportError as error:
 
 try:
     plan = Plan(config)
+    # Jobs that start a server of their model (rules/evaluate.smk), by their rule.
+    SERVED = {job.rule: job for job in served.served_jobs(plan)}
 except SettingsError as error:
     raise WorkflowError(str(error))
 
@@ -74,6 +78,16 @@ def params(stage):
     }
 
 
+def serving(job):
+    """What a job with a server of its own reads and writes, by the name of a rule's part."""
+    inputs, outputs = served.files_of(plan, job)
+    return {
+        "input": inputs,
+        "output": outputs,
+        "key": lambda wildcards: served.key_of(plan, job),
+    }
+
+
 def of(*stages):
     """Outputs of stages with one job."""
     return [path for stage in stages for path in plan.outputs(stage)]
@@ -88,6 +102,11 @@ def caption_of(stage):
 # also says it to its scheduler.
 SAYS = "> {log} 2>&1" if workflow.is_main_process else "2>&1 | tee {log}"
 COMMAND = f"{{params.environment}}cdpr {{params.stage}} --key {{params.key}} {{params.files}} {SAYS}"
+
+RUN = r"[a-z][a-z0-9_.]*(-seed\d+)?"
+# Runs that no job with a server evaluates.
+SERVED_RUNS = "|".join(re.escape(run) for job in SERVED.values() for run in job.runs)
+UNSERVED = (rf"(?!(?:{SERVED_RUNS})/)" if SERVED else "") + RUN
 
 # A data set itself, not its leak-controlled variant.
 BENCHMARK = "|".join(DATASETS)
@@ -107,7 +126,7 @@ pathvars:
 
 wildcard_constraints:
     dataset="[a-z_]+",
-    run=r"[a-z][a-z0-9_.]*(-seed\d+)?",
+    run=RUN,
 
 
 def tell(message, **details):
@@ -121,7 +140,19 @@ onstart:
         for j in workflow.dag.needrun_jobs()
         if j.rule.name in ("evaluate_agent", "train_policy")
     )
-    plan.begin(dict.fromkeys(job.wildcards.run for job in judged))
+    behind = (
+        SERVED[j.rule.name]
+        for j in workflow.dag.needrun_jobs()
+        if j.rule.name in SERVED
+    )
+    plan.begin(
+        dict.fromkeys(
+            [
+                *(j.wildcards.run for j in judged),
+                *(run for job in behind for run in job.runs),
+            ]
+        )
+    )
     # Jobs of the tiny policy are short; those of others may use a GPU, which does not survive a fork.
     if (
         plan.settings.policy.model == "tiny"

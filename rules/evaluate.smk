@@ -13,6 +13,8 @@ rule evaluate_agent:
         **outputs("evaluate_agent"),
     log:
         "<logs>/evaluate_agent/{run}/{dataset}.log",
+    wildcard_constraints:
+        run=UNSERVED,
     conda:
         "../envs/cdpr.yaml"
     resources:
@@ -22,6 +24,31 @@ rule evaluate_agent:
         **params("evaluate_agent"),
     shell:
         COMMAND
+
+
+# One job, one server: all evaluations of a model that is served by the job itself (`serving` in config.yaml).
+for job in SERVED.values():
+    files, machine = serving(job), served.machine_of(plan, job)
+
+    rule:
+        name:
+            job.rule
+        input:
+            files["input"],
+        output:
+            files["output"],
+        log:
+            f"<logs>/evaluate_served/{job.name}.log",
+        conda:
+            "../envs/cdpr.yaml"
+        threads: machine.cpus
+        resources:
+            **serving_machine(machine),
+        params:
+            key=files["key"],
+            job=job.name,
+        shell:
+            f"cdpr evaluate_served {{params.job}} {SAYS}"
 
 
 rule check_headroom:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib
 import json
 import logging
 import os
@@ -171,47 +169,20 @@ def _add_stage(commands: Any, stage: Stage) -> None:
 
 
 def _run_stage(args: argparse.Namespace) -> None:
-    from . import tracking
-    from .settings.section import Section
-    from .tracking.live import live_run
+    from .workflow.running import run_stage
     from .workflow.stages import STAGES
 
-    stage, values, plan = STAGES[args.command], vars(args), _plan(args)
+    stage, plan = STAGES[args.command], _plan(args)
     args.credentialed = plan.settings.data.credentialed
-    options = {name: values[name] for name in stage.options}
-    outputs = {name: Path(values[name] or plan.resolved(plan.output(stage.name, name, **options)))
-               for name in stage.outputs}  # fmt: skip
-    named = any(values[name] for name in stage.outputs)
-    beside = next(iter(outputs.values())).with_suffix(".run.json") if named else None
-    record = args.record or beside or plan.resolved(plan.output(stage.name, "record", **options))
-    inputs = {name: values[name] or plan.place(plan.source(stage.name, name, options)) for name in stage.needs}
-    inputs = {name: plan.resolved(path) for name, path in inputs.items() if path}
-    parameters, key = plan.parameters(stage.name, options), args.key or plan.key(stage.name, **options)
-    settings, seed = plan.settings_of(stage.name, options)
-    told = {"code": plan.code(stage.name, settings, options), "tier": settings.tier, "tags": _tags(options),
-            "seed": seed, "experiment": stage.experiment}  # fmt: skip
-    with tracking.stage(
-        stage.name, parameters, inputs, outputs, key, record=record, state=plan.state, options=options, **told
-    ) as job:
-        job.inputs["results"] = Path(args.results or plan.results)
-        job.on_page = tuple(plan.on_page)
-        module, _, function = stage.target(settings).partition(":")
-        following = live_run(settings, job, stage.experiment) if stage.live else contextlib.nullcontext()
-        try:
-            with following:
-                getattr(importlib.import_module(module), function)(stage.view(settings, options), job)
-        except AttributeError as error:
-            if isinstance(error.obj, Section) and error.name in type(error.obj).model_fields:
-                raise tracking.StageError(
-                    f"reads the setting {type(error.obj).__name__}.{error.name}, which it does not declare; add it to "
-                    "`reads` of the stage in src/cdpr/workflow/stages.py, or its run key would miss it"
-                ) from error
-            raise
+    run_stage(plan, stage, {name: vars(args)[name] for name in stage.options}, vars(args))
 
 
-def _tags(options: dict[str, str]) -> dict[str, str]:
-    variant, _, seed = options.get("run", "").partition("-seed")
-    return {name: value for name, value in (("variant", variant), ("seed", seed)) if value}
+def _evaluate_served(args: argparse.Namespace) -> None:
+    from .workflow.served import evaluate_served
+
+    plan = _plan(args)
+    args.credentialed = plan.settings.data.credentialed
+    evaluate_served(plan, args.name)
 
 
 def _config(args: argparse.Namespace) -> int:
@@ -301,6 +272,9 @@ _COMMANDS = {
         (("file",), {"metavar": "FILE", "help": "the archive (.zip)"}),
         (("--system",), {"action": "append", "default": [], "metavar": "NAME",
                          "help": "export what this agent asks, and no other (may be repeated)"}),
+        _SETTINGS]),
+    "evaluate_served": (_evaluate_served, "Start a server of a model, let all its agents be evaluated, end it.", [
+        (("name",), {"metavar": "JOB", "help": "a job of `serving` (config.yaml): the name of a model, a run, ..."}),
         _SETTINGS]),
     "spend": (_spend, "Tell what was spent on language models, or what a target would cost.", [
         (("--plan",), {"metavar": "TARGET", "help": "a table or figure, such as main_table: tell what it would cost"}),

@@ -16,7 +16,8 @@ class Job:
     file system, renamed to where it belongs when the stage ends well. ``state`` is the job's own folder for work that
     survives a kill. ``options`` say which of the stage's jobs it is. ``metrics`` (name -> number) and ``tags`` end up
     in ``run.json``. A long job tells ``listener`` every row of its metrics as it comes (live tracking). ``on_page``
-    names the stages whose tables and figures the page shows.
+    names the stages whose tables and figures the page shows; ``server`` is a server of models that runs for the job
+    (a ``cdpr.llm.own_server.OwnServer``).
     """
 
     name: str
@@ -30,3 +31,4 @@ class Job:
     tags: dict[str, str] = field(default_factory=dict)
     listener: Callable[[Mapping[str, Any]], None] | None = None
     on_page: tuple[str, ...] = ()
+    server: Any = None

@@ -9,12 +9,15 @@ import importlib
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..environment import Agent
 from ..llm import ModelSpec
 from ..llm.spec import modules_of
-from ..settings import AgentEntry, Settings, SettingsError, model_of
+from ..settings import AgentEntry, Settings, SettingsError, model_of, served
+
+if TYPE_CHECKING:
+    from ..llm.own_server import OwnServer
 
 _TRAINED = re.compile(r".+-seed\d+")
 
@@ -46,25 +49,41 @@ def agent_class(entry: AgentEntry) -> Any:
 def agent_code(settings: Settings, entry: AgentEntry) -> tuple[str, ...]:
     """Roots of the code of an agent: the module that acts, and those that ask its model."""
     acts = entry.acts.partition(":")[0]
-    return (acts,) if entry.model is None else (acts, *modules_of(model_of(settings, entry)))
+    return (acts,) if entry.model is None else (acts, *modules_of(model_of(settings, entry), served(settings, entry)))
 
 
 def model_spec(
-    settings: Settings, entry: AgentEntry, policy: Path | None, *, credentialed: bool = True
+    settings: Settings,
+    entry: AgentEntry,
+    policy: Path | None,
+    server: OwnServer | None = None,
+    *,
+    credentialed: bool = True,
 ) -> ModelSpec | None:
     """The model behind an agent, its calls counted: ``policy``, the folder of the run's own policy, or what the entry
-    names; None for an agent without one. Raises SettingsError where the folder is needed and not given."""
+    names, behind ``server`` where the job has one; None for an agent without a model. Raises SettingsError where the
+    folder is needed and not given."""
     if entry.model is None:
         return None
     if (model := model_of(settings, entry)) is not None:
-        return ModelSpec.of_entry(model, settings, credentialed=credentialed)
-    if policy is None:
+        at = model.model_copy(update={"at": server.address}) if server else model
+        spec = ModelSpec.of_entry(at, settings, credentialed=credentialed)
+    elif policy is None:
         raise SettingsError("this run acts by a policy of its own: name its folder (--policy)")
-    return replace(ModelSpec.of_folder(policy, settings.policy), metered=True)
+    else:
+        spec = replace(ModelSpec.of_folder(policy, settings.policy), metered=True)
+    return spec.served(server) if server else spec
 
 
 def build_agent(
-    settings: Settings, run: str, policy: Path | None, temperature: float, dataset: str, *, credentialed: bool = True
+    settings: Settings,
+    run: str,
+    policy: Path | None,
+    temperature: float,
+    dataset: str,
+    server: OwnServer | None = None,
+    *,
+    credentialed: bool = True,
 ) -> Agent:
     """The agent of a run, its model opened; ``temperature`` 0 decodes greedily.
 
@@ -73,5 +92,5 @@ def build_agent(
     shown.
     """
     entry = agent_entry(settings, run)
-    kind, spec = agent_class(entry), model_spec(settings, entry, policy, credentialed=credentialed)
+    kind, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)
     return kind.build(settings, spec, temperature, dataset)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pydantic import ValidationError
 from tqdm import tqdm
@@ -44,6 +44,9 @@ from ..settings.datasets import FURTHER
 from ..settings.judging import DECIDING, SECOND
 from .row import EvaluationRow, Judging
 
+if TYPE_CHECKING:
+    from ..llm.own_server import OwnServer
+
 _COUNTS = ("issued", "available", "unavailable", "invalid", "repeated", "physical")  # of an effort, as rows hold them
 
 
@@ -52,11 +55,11 @@ def evaluate_agent(settings: Settings, job: Job) -> None:
     run, policy = job.options["run"], job.inputs.get("policy")
     limit = settings.evaluation.open_cases.cases if job.options["dataset"] in FURTHER else None
     benchmark = Benchmark.read(job.inputs["cases"], limit)
-    spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=benchmark.credentialed)
+    spec = model_spec(settings, agent_entry(settings, run), policy, job.server, credentialed=benchmark.credentialed)
     told = [spec and spec.check(benchmark.dataset)]
     which = (*DECIDING, *SECOND)
     told += check_judges(settings, benchmark.dataset, which, credentialed=benchmark.credentialed)
-    metrics = evaluate(settings, run, benchmark, job.out["evaluation"], job.state, policy)
+    metrics = evaluate(settings, run, benchmark, job.out["evaluation"], job.state, policy, job.server)
     job.metrics.update(metrics)
     job.tags.update(disclosed(told))
     shown = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
@@ -88,10 +91,16 @@ class Benchmark:
 
 
 def evaluate(
-    settings: Settings, run: str, benchmark: Benchmark, out: Path, state: Path, policy: Path | None = None
+    settings: Settings,
+    run: str,
+    benchmark: Benchmark,
+    out: Path,
+    state: Path,
+    policy: Path | None = None,
+    server: OwnServer | None = None,
 ) -> dict[str, float]:
     """Evaluate one run and write its rows to ``out``, whole or not at all; ``policy`` is the folder of the run's own
-    policy, where it acts by one.
+    policy, where it acts by one, and ``server`` what the job has started to serve the run's model.
 
     Rows are kept under ``state`` wave by wave, and an evaluation that was interrupted goes on behind the last one;
     every wave starts afresh, so that this changes no result. Returns accuracy per decoding, number of cases, and
@@ -114,8 +123,9 @@ def evaluate(
                     done = _recall(rows, [(case.shown(case.note_id), decoding) for case in wave])
                     if not done:
                         agent = agent or build_agent(
-                            settings, run, policy, temperature, benchmark.dataset, credentialed=benchmark.credentialed
-                        )
+                            settings, run, policy, temperature, benchmark.dataset, server,
+                            credentialed=benchmark.credentialed,
+                        )  # fmt: skip
                         agent.refresh()
                         workups = asyncio.run(work_up(environment, agent, wave, settings.evaluation.seed, second))
                         done = [

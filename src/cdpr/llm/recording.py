@@ -137,6 +137,8 @@ def identity(spec: ModelSpec) -> dict[str, Any]:
         told["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(spec.where)
     else:
         told["model"] = spec.name
+        if spec.server and (weights := spec.server.local_weights):
+            told["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(weights)
     return told | ({"extra": spec.entry.extra} if spec.entry and spec.entry.extra else {})
 
 

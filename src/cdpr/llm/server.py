@@ -101,6 +101,8 @@ class ServedModel(Model):
             for attempt in range(self.spec.retries + 1):
                 if attempt:
                     await asyncio.sleep(self._pause(attempt, trouble))
+                if self.spec.server:
+                    self.spec.server.ready()  # nothing else can go on before it is
                 bill = await self._spending.reserve(*most) if self._spending else None
                 found, outcome = await self._try(client, ask, read)
                 if self._spending and bill is not None:
@@ -181,7 +183,8 @@ class ServedModel(Model):
 
     def _with_key(self, request: httpx2.Request) -> httpx2.Request:
         request.headers.pop("Authorization", None)  # the package's own idea of a key
-        key = next((os.environ[name] for name in self.keys if os.environ.get(name)), None)
+        asked_for = () if self.spec.server else self.keys  # a server of one's own asks for none
+        key = next((os.environ[name] for name in asked_for if os.environ.get(name)), None)
         if key:
             request.headers["Authorization"] = f"Bearer {key}"
         return request

@@ -16,6 +16,7 @@ from .types import Model
 
 if TYPE_CHECKING:
     from .guard import Disclosure
+    from .own_server import OwnServer
 
 # Modules are found by name, so that the code of a job holds the kind of model that it asks, and no other.
 _KINDS = {
@@ -40,10 +41,11 @@ def module_of(where: str) -> str:
     return _KINDS[kind_of(where)].partition(":")[0]
 
 
-def modules_of(entry: ModelEntry | None) -> tuple[str, ...]:
-    """Roots of the code of a job in which an agent asks a model of the registry, or (None) the policy."""
+def modules_of(entry: ModelEntry | None, served: bool = False) -> tuple[str, ...]:
+    """Roots of the code of a job in which an agent asks a model of the registry, or (None) the policy, which may be
+    ``served`` by the job."""
     if entry is None:
-        return module_of(""), _METERED
+        return module_of("http:" if served else ""), _METERED
     return module_of(entry.where or "http:"), _METERED, _REGISTERED, _RECORDING
 
 
@@ -60,7 +62,8 @@ class ModelSpec:
 
     ``entry`` says how a model of the registry is asked, ``metered`` whether its calls are counted (:mod:`.meter`);
     ``calls`` what becomes of its answers to messages, which are kept below ``state``, and what they may cost together
-    (None: nothing is kept or capped).
+    (None: nothing is kept or capped). ``server`` is one that this process starts and ends itself; with ``tokens``, the
+    folder of a tokenizer, it is asked by tokens.
     """
 
     where: str
@@ -76,6 +79,8 @@ class ModelSpec:
     metered: bool = False
     calls: Calls | None = None
     state: str = "state"
+    server: OwnServer | None = None
+    tokens: str | None = None
 
     @property
     def kind(self) -> str:
@@ -129,6 +134,14 @@ class ModelSpec:
         return replace(spec, credentialed=credentialed, entry=entry, metered=True, calls=settings.calls,
                        state=settings.paths.state)  # fmt: skip
 
+    def served(self, server: OwnServer) -> ModelSpec:
+        """The same model behind a server of one's own: one of the registry, or the policy in a folder, which is asked
+        as vLLM answers it, by tokens."""
+        at = replace(self, where=server.address, name=server.name, server=server)
+        if self.entry:
+            return at
+        return replace(at, tokens=self.where, timeout=_LONG_ANSWER, retries=_PATIENCE)
+
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> ModelSpec:
         """A Hugging Face folder, on the device that ``policy`` asks for; text stays in this process, whatever it is."""
@@ -174,6 +187,10 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
     """
     spec.check()
     model: Model
+    if spec.tokens:
+        from .tokenizer import ChatTokenizer
+
+        parts |= {"tokenizer": ChatTokenizer(spec.tokens)}
     if spec.calls is None or spec.calls.mode == "live":
         model = _named(_KINDS[spec.kind])(spec, **parts)
     else:

@@ -6,7 +6,8 @@ from .agents import AgentEntry, Look
 from .experiments import Experiments, Sweep, Variant
 from .judging import judging_models
 from .load import SettingsError, digest, load_settings, merge, parse_settings
-from .models import ModelEntry, model_of, why_not_run
+from .models import ModelEntry, check_serving, model_of, served, why_not_run
 from .schema import Settings
+from .serving import Machine, Serving
 from .shipped import project_folder
 from .variants import job_of, resolve_variant, seeds_of, shown, sweeps, value_at, variants

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator
 
 from .datasets import ADDRESSES
-from .section import Section, key
+from .section import Section, SettingsError, key
+from .serving import Machine
 from .shipped import read_shipped
 
 if TYPE_CHECKING:
@@ -91,7 +92,10 @@ class ModelEntry(Section):
     prices: Prices | None = Field(default=None, description="What a provider charges.")
     licence: str = key("", "Licence of the weights, or terms of the service.")
     needs: str = key("", "What it takes to run, in words.")
+    weights: str = key("", "What a server that a job starts loads: folder, file or id on the hub; empty: `id`.")
     serve: list[str] = key([], "Flags with which vLLM serves it.")
+    machine: Machine | None = Field(default=None)
+    """What the job of its server asks for; empty: `serving.machine`."""
 
     @field_validator("answer")
     @classmethod
@@ -150,6 +154,30 @@ def named_model(settings: Settings, name: str, served_as: str = "") -> ModelEntr
     return ModelEntry(id=served_as, provider=provider, at=name, enabled=True)
 
 
+def served(settings: Settings, agent: AgentEntry) -> bool:
+    """Whether the job that evaluates an agent starts a server for its model."""
+    serving = settings.serving
+    if serving.program == "none" or agent.model is None:
+        return False
+    if agent.own_policy:
+        return serving.policies
+    return agent.model in serving.models and settings.models[agent.model].where is None
+
+
+def check_serving(settings: Settings) -> None:
+    """Raise SettingsError where ``serving`` asks for what cannot be."""
+    serving = settings.serving
+    for name in serving.models:
+        if name not in settings.models:
+            raise SettingsError(f"serving.models: {name!r} is no entry of {MODELS_FILE}")
+        if settings.models[name].provider != "own":
+            raise SettingsError(f"serving.models: {name} is asked at its provider; take it out of the list")
+    if (serving.models or serving.policies) and serving.program == "none":
+        raise SettingsError("serving.program: say which server is started: vllm, sglang or llama_cpp")
+    if serving.policies and serving.program == "llama_cpp":
+        raise SettingsError("serving.policies: llama.cpp reads no Hugging Face folders; use vllm or sglang")
+
+
 def why_not_run(settings: Settings, name: str) -> str:
     """What the settings lack to run an agent, as tables say it; empty: it is run.
 
@@ -160,7 +188,7 @@ def why_not_run(settings: Settings, name: str) -> str:
     model = model_of(settings, agent)
     if agent.why or model is None:
         return agent.why
-    if model.where is None:
+    if model.where is None and not served(settings, agent):
         return f"not run: needs a server or a folder with its weights (models.{agent.model}.at)"
     if model.paid and not model.enabled:
         return f"not run: costs money (models.{agent.model}.enabled, {model.key_names[0]})"

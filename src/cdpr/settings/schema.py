@@ -21,6 +21,7 @@ from .frameworks import Frameworks
 from .judging import Judge, Matcher
 from .models import MODELS_FILE, ModelEntry, shipped_models
 from .section import Section, Share, key
+from .serving import Serving
 from .verl import Verl
 
 
@@ -237,6 +238,7 @@ class Settings(Section):
     """Who is compared beside what is trained."""
     models: dict[str, ModelEntry] = Field(default_factory=shipped_models, json_schema_extra={"file": MODELS_FILE})
     """Language models that agents act by."""
+    serving: Serving = Field(default_factory=Serving, description="Servers that jobs start for language models.")
     calls: Calls = Field(default_factory=Calls, description="Calls of language models that are not trained here.")
     frameworks: Frameworks = Field(default_factory=Frameworks, description="Published agents of several calls.")
     analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")

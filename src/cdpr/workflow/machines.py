@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..settings import Settings
+from ..settings import Machine, Settings
 
 _MEMORY_OF_A_GPU = 64_000  # MB of main memory that a job with a GPU asks for: weights, optimiser state, caches
 
@@ -31,3 +31,9 @@ def evaluation_machine(settings: Settings, without_model: Callable[[str], bool])
     if settings.policy.model == "tiny":
         return {"mem_mb": 4000}
     return {"mem_mb": _MEMORY_OF_A_GPU, "gpu": lambda wildcards: int(not without_model(wildcards.run))}
+
+
+def serving_machine(asked: Machine) -> dict[str, Any]:
+    """Resources of a job with a model server; ``servers`` lets a profile say how many run on one machine at a time."""
+    gpus = {"gpu": asked.gpus} if asked.gpus else {}
+    return {"mem_mb": 1000 * asked.memory_gb, "runtime": 60 * asked.hours, "servers": 1, **gpus}

@@ -21,6 +21,7 @@ from .stages import FIGURES, STAGES, TABLES
 
 _SHORT = 5.0  # seconds of a job that nothing is known of and that does not compute with tensors
 _KINDS = {"train_policy": "trainings", "evaluate_agent": "evaluations"}
+_SERVED = "evaluate_served_"  # how rules of jobs with a server of their own begin
 _SHOWN, _OTHERS = "tables and figures", "others"
 
 
@@ -42,7 +43,7 @@ class Outlook:
         self._chain = 0.0  # one job of every stage, one after another: what no number of cores shortens
         for rule, threads in jobs:
             self.jobs[rule] += 1
-            if rule in known or rule not in STAGES or not STAGES[rule].tensors:
+            if rule in known or not (rule.startswith(_SERVED) or (rule in STAGES and STAGES[rule].tensors)):
                 alone = known.get(rule, _SHORT if rule in STAGES else 1.0)
                 self._chain += alone if rule not in self.seconds else 0.0
                 self.seconds[rule] = alone * threads
@@ -57,6 +58,7 @@ class Outlook:
 
     def kind(self, rule: str) -> str:
         """What a user calls the jobs of a rule."""
+        rule = "evaluate_agent" if rule.startswith(_SERVED) else rule
         return _KINDS.get(rule, _SHOWN if rule in TABLES or rule in FIGURES else _OTHERS)
 
     def _time(self) -> str:

@@ -18,12 +18,14 @@ from ..run_key import DigestCache, code_digest, run_key
 from ..settings import (
     Settings,
     SettingsError,
+    check_serving,
     digest,
     job_of,
     model_of,
     parse_settings,
     resolve_variant,
     seeds_of,
+    served,
     variants,
     why_not_run,
 )
@@ -45,6 +47,7 @@ class Plan:
 
     def __init__(self, config: Mapping[str, Any] | Settings):
         self.settings = config if isinstance(config, Settings) else parse_settings(config)
+        check_serving(self.settings)
         self.results = self.settings.paths.results
         self.state = self.settings.paths.state
         self.digests = DigestCache(Path(self.state) / "digests.json")
@@ -184,7 +187,10 @@ class Plan:
         if entry is None:
             return Made("train_policy", "policy", {"run": run})
         model = model_of(self.settings, entry)
-        return self.init_policy if entry.own_policy else model and model.folder
+        if entry.own_policy or model is None:
+            return self.init_policy if entry.own_policy else None
+        loaded = model.weights or model.id  # by a server that the job starts
+        return loaded if served(self.settings, entry) and Path(loaded).exists() else model.folder
 
     def write_settings(self) -> None:
         """Write the resolved settings to where jobs read them (:attr:`resolved_settings`)."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..agents.build import agent_class, agent_code, agent_entry
 from ..environment.opening import judging_code
 from ..llm.spec import module_of
-from ..settings import Settings, digest, judging_models, model_of
+from ..settings import Settings, digest, judging_models, model_of, served
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from ..settings.judging import DECIDING, SECOND, TABLES
@@ -126,11 +126,12 @@ def _actor(plan: Plan, options: Options) -> Mapping[str, Any]:
     own = _own_settings(plan, options)
     settings = {"own": restrict(plan.settings, own).model_dump(mode="json")} if own else {}
     cases = {"cases": plan.settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
+    behind = {"served": True} if own_policy_served(plan, options) else {}  # other draws than this process's
     if entry is None:
-        return {"agent": {}, **settings, **cases}
+        return {"agent": behind, **settings, **cases}
     model, registered = model_of(plan.settings, entry), entry.model in plan.settings.models
-    named = None if registered else entry.model
-    return {"agent": {"acts": entry.acts, "model": named, "asked": model and model.asked()}, **settings, **cases}
+    asked = {"acts": entry.acts, "model": None if registered else entry.model, "asked": model and model.asked()}
+    return {"agent": {**asked, **behind}, **settings, **cases}
 
 
 def acting_files(plan: Plan, options: Options) -> Mapping[str, str]:
@@ -144,6 +145,12 @@ def acting_files(plan: Plan, options: Options) -> Mapping[str, str]:
 def _own_settings(plan: Plan, options: Options) -> tuple[str, ...]:
     entry = plan.settings.agents.get(options["run"])
     return agent_class(entry).reads if entry and entry.model else ()
+
+
+def own_policy_served(plan: Plan, options: Options) -> bool:
+    """Whether a policy acts, and behind a server that the job starts."""
+    entry = agent_entry(plan.settings, options["run"])
+    return entry.own_policy and served(plan.settings, entry)
 
 
 def agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:

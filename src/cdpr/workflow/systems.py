@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..agents.build import agent_entry
+from ..llm.own_server import program_missing
 from ..llm.spec import kind_of
 from ..results import methods
-from ..settings import ModelEntry, Settings, SettingsError, judging_models, model_of, value_at
+from ..settings import ModelEntry, Settings, SettingsError, judging_models, model_of, served, value_at
 from ..settings.datasets import BENCHMARKS
 from ..settings.judging import ASKERS
 
@@ -72,7 +74,9 @@ def missing(plan: Plan, name: str, environment: Mapping[str, str] = os.environ) 
     if all(unfit := [methods.unfit(settings, name, dataset) for dataset in BENCHMARKS]):
         return tuple(dict.fromkeys(unfit))
     if (model := model_of(settings, agent)) is None:
-        return _policy(plan) if agent.own_policy else ()
+        return _policy(plan, served(settings, agent)) if agent.own_policy else ()
+    if model.where is None and served(settings, agent):
+        return _server(settings, f"models.{agent.model}.weights", model)
     return _lacks(settings, f"agents.{name}.model", str(agent.model), model, environment)
 
 
@@ -90,7 +94,10 @@ def _lacks(
     """What there has to be to ask the model ``name`` that the setting ``key`` names."""
     key = f"models.{name}.at" if name in settings.models else key
     if model.where is None:
-        return (f"{key}: the address of a server (http://HOST:PORT/v1), or a folder with its weights",)
+        return (
+            f"{key}: the address of a server (http://HOST:PORT/v1), or a folder with its weights; or name the "
+            "model in serving.models, and its job starts a server",
+        )
     if model.folder:
         return _folder(key, model.folder)
     if settings.calls.mode == "replay":  # nobody is asked
@@ -102,7 +109,7 @@ def refuse_what_lacks(plan: Plan, runs: Iterable[str]) -> None:
     """Raise SettingsError naming everything that these runs, and who judges them, lack: told before hours of other
     work, not after them."""
     runs = list(runs)
-    lacks = {run: missing(plan, run) for run in runs if run in plan.settings.agents}
+    lacks = {run: missing(plan, run) if run in plan.settings.agents else _trained(plan, run) for run in runs}
     lacks |= {where: _judging(plan, where) for where in judging_models(plan.settings) if runs}
     told = [f"  {run}: {text}" for run, texts in lacks.items() for text in texts]
     if told:
@@ -137,10 +144,28 @@ def _about(system: System) -> str:
     return "; ".join(part for part in (model.id, model.where or "", price, model.licence, model.needs) if part)
 
 
-def _policy(plan: Plan) -> tuple[str, ...]:
+def _policy(plan: Plan, served: bool = False) -> tuple[str, ...]:
     initial = plan.init_policy
     absent = isinstance(initial, str) and not Path(initial).exists()
-    return (f"policy.model: there is no folder {initial}",) if absent else ()
+    lacks = [f"policy.model: there is no folder {initial}"] if absent else []
+    program = program_missing(plan.settings.serving) if served else ""
+    return (*lacks, *([program] if program else []))
+
+
+def _trained(plan: Plan, run: str) -> tuple[str, ...]:
+    """What a trained run lacks to be evaluated, but for its training."""
+    return _policy(plan, served(plan.settings, agent_entry(plan.settings, run)))
+
+
+def _server(settings: Settings, key: str, model: ModelEntry) -> tuple[str, ...]:
+    """What keeps a job from starting a server: the program, or a file that it reads."""
+    if settings.calls.mode == "replay":
+        return ()
+    loaded, serving = model.weights or model.id, settings.serving
+    program = program_missing(serving)
+    file = f"{key}: {loaded!r} is no file; name the GGUF file that llama.cpp reads"
+    absent = serving.program == "llama_cpp" and not serving.command and not Path(loaded).is_file()
+    return tuple(text for text in (program, file if absent else "") if text)
 
 
 def _folder(key: str, folder: str) -> tuple[str, ...]:

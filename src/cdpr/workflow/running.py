@@ -1,0 +1,60 @@
+"""One job of one stage, with the frame around it: what a subcommand does, and a job that runs several."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import tracking
+from ..settings.section import Section
+from .stage import Options, Stage
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+
+def run_stage(
+    plan: Plan, stage: Stage, options: Options, named: Mapping[str, str | None] | None = None, server: Any = None
+) -> None:
+    """Run the stage's function on its files. ``named`` may place inputs, outputs and ``record`` elsewhere than
+    where the workflow has them, and tell the ``key`` and the folder of ``results``; ``server`` is handed to the job.
+    Raises StageError where the function reads a setting that the stage does not declare."""
+    from ..tracking.live import live_run
+
+    named = named or {}
+    outputs = {name: Path(named.get(name) or plan.resolved(plan.output(stage.name, name, **options)))
+               for name in stage.outputs}  # fmt: skip
+    elsewhere = any(named.get(name) for name in stage.outputs)
+    beside = next(iter(outputs.values())).with_suffix(".run.json") if elsewhere else None
+    record = named.get("record") or beside or plan.resolved(plan.output(stage.name, "record", **options))
+    inputs = {name: named.get(name) or plan.place(plan.source(stage.name, name, options)) for name in stage.needs}
+    there = {name: plan.resolved(path) for name, path in inputs.items() if path}
+    parameters, key = plan.parameters(stage.name, options), named.get("key") or plan.key(stage.name, **options)
+    settings, seed = plan.settings_of(stage.name, options)
+    told: dict[str, Any] = {"code": plan.code(stage.name, settings, options), "tier": settings.tier,
+                            "tags": _tags(options), "seed": seed, "experiment": stage.experiment}  # fmt: skip
+    with tracking.stage(
+        stage.name, parameters, there, outputs, key, record=record, state=plan.state, options=options, **told
+    ) as job:
+        job.inputs["results"] = Path(named.get("results") or plan.results)
+        job.on_page, job.server = tuple(plan.on_page), server
+        module, _, function = stage.target(settings).partition(":")
+        following = live_run(settings, job, stage.experiment) if stage.live else contextlib.nullcontext()
+        try:
+            with following:
+                getattr(importlib.import_module(module), function)(stage.view(settings, options), job)
+        except AttributeError as error:
+            if isinstance(error.obj, Section) and error.name in type(error.obj).model_fields:
+                raise tracking.StageError(
+                    f"reads the setting {type(error.obj).__name__}.{error.name}, which it does not declare; add it to "
+                    "`reads` of the stage in src/cdpr/workflow/stages.py, or its run key would miss it"
+                ) from error
+            raise
+
+
+def _tags(options: Options) -> dict[str, str]:
+    variant, _, seed = options.get("run", "").partition("-seed")
+    return {name: value for name, value in (("variant", variant), ("seed", seed)) if value}

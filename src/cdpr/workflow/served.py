@@ -1,0 +1,134 @@
+"""Jobs that start a server of their model and evaluate all that acts by it, before they end it.
+
+What an evaluation is, its key and its files, is that of `evaluate_agent`: only who starts the server differs. The rules
+of these jobs (rules/evaluate.smk) have the evaluations of one model for outputs, those of the main table, of open cases
+and of leak control apart, so that a target asks for no more than it shows.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..agents.build import agent_entry
+from ..llm.own_server import OwnServer
+from ..settings import Machine, SettingsError, digest, model_of, served
+from ..settings.datasets import BENCHMARKS, DATASETS
+from ..tracking.stage import exclusive
+from .running import run_stage
+from .stages import STAGES
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+_STAGE = "evaluate_agent"
+POLICY = "policy"
+
+
+@dataclass(frozen=True)
+class ServedJob:
+    """The evaluations that one server serves: (run, data set). ``asks`` is an entry of models.yaml, a trained run, or
+    the policy that training starts from."""
+
+    name: str
+    asks: str
+    evaluations: tuple[tuple[str, str], ...]
+
+    @property
+    def rule(self) -> str:
+        """Name of its rule."""
+        return "evaluate_served_" + self.name.replace("-", "_").replace(".", "_")
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Who acts."""
+        return tuple(dict.fromkeys(run for run, _ in self.evaluations))
+
+
+def served_jobs(plan: Plan) -> list[ServedJob]:
+    """All jobs with a server, of every evaluation that some table or figure is made of."""
+    if plan.settings.serving.program == "none":
+        return []
+    found: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+    for stage in STAGES:
+        for run, dataset in plan.evidence(stage).evaluations:
+            if asks := served_by(plan, run):
+                found.setdefault((asks, _family(dataset)), {})[run, dataset] = None
+    return [ServedJob(asks + family, asks, tuple(pairs)) for (asks, family), pairs in found.items()]
+
+
+def served_by(plan: Plan, run: str) -> str | None:
+    """What the server of a run serves; None where its job starts none."""
+    entry = agent_entry(plan.settings, run)
+    if not served(plan.settings, entry):
+        return None
+    if not entry.own_policy:
+        return entry.model
+    return POLICY if run in plan.settings.agents else run
+
+
+def machine_of(plan: Plan, job: ServedJob) -> Machine:
+    """What a job asks of a machine."""
+    entry = plan.settings.models.get(job.asks)
+    return (entry and entry.machine) or plan.settings.serving.machine
+
+
+def files_of(plan: Plan, job: ServedJob) -> tuple[list[str], list[str]]:
+    """Inputs and outputs of a job, as its rule names them."""
+    inputs, outputs = [], []
+    for run, dataset in job.evaluations:
+        options = {"run": run, "dataset": dataset}
+        inputs += [path for need in STAGES[_STAGE].needs for path in plan.input(_STAGE, need, options)]
+        outputs += plan.outputs(_STAGE, **options)
+    return list(dict.fromkeys(inputs)), outputs
+
+
+def key_of(plan: Plan, job: ServedJob) -> str:
+    """Digest of the keys of its evaluations."""
+    return digest([plan.key(_STAGE, run=run, dataset=dataset) for run, dataset in job.evaluations])
+
+
+def evaluate_served(plan: Plan, name: str) -> None:
+    """Evaluate all that a job's server serves. The server starts when a question comes that no recording answers.
+
+    Rows of evaluations that have ended are kept under ``state`` until the whole job has: Snakemake deletes the outputs
+    of a failed job, and its rerun goes on behind them. Raises SettingsError for a name that is no job, and what the
+    evaluations raise.
+    """
+    jobs = {job.name: job for job in served_jobs(plan)}
+    if name not in jobs:
+        raise SettingsError(f"{name!r} is no job with a server of its own; there are: {', '.join(jobs) or 'none'} "
+                            "(serving.program, serving.models, serving.policies)")  # fmt: skip
+    job, state, kept = jobs[name], Path(plan.state), []
+    with exclusive(state / "locks" / f"served-{name}", job.rule), server_of(plan, job) as server:
+        for run, dataset in job.evaluations:
+            options = {"run": run, "dataset": dataset}
+            run_stage(plan, STAGES[_STAGE], options, server=server)
+            rows = state / plan.key(_STAGE, **options) / "evaluation.jsonl"
+            shutil.copyfile(plan.resolved(plan.output(_STAGE, "evaluation", **options)), rows)
+            kept.append(rows)
+    for rows in kept:
+        rows.unlink()
+
+
+def server_of(plan: Plan, job: ServedJob) -> OwnServer:
+    """The server of a job, not yet started."""
+    settings, (run, dataset) = plan.settings, job.evaluations[0]
+    entry = model_of(settings, agent_entry(settings, run))
+    if entry:
+        weights, name, flags = entry.weights or entry.id, entry.id, entry.serve
+    else:
+        source = plan.place(plan.source(_STAGE, "policy", {"run": run, "dataset": dataset}))
+        weights, name, flags = plan.resolved(str(source)), job.asks, []
+    return OwnServer(
+        settings.serving, weights, name, Path(plan.state) / "servers" / f"{job.name}.log",
+        gpus=machine_of(plan, job).gpus, flags=flags, private=settings.data.credentialed,
+    )  # fmt: skip
+
+
+def _family(dataset: str) -> str:
+    if dataset in BENCHMARKS:
+        return ""
+    return "-open_cases" if dataset in DATASETS else "-leak_control"
