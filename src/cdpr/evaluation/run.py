@@ -151,6 +151,7 @@ def evaluation_row(settings: Settings, agent: Agent, workup: Trajectory, decodin
         forced=workup.forced,
         **asdict(asked),
         obtained=None if case.credentialed or agent.whole_record else workup.states[-1].obtained,
+        replies=None if case.credentialed else tuple(step.turn.text for step in workup.steps),
     )
 
 
