@@ -26,9 +26,8 @@ from .llm.guard import GovernanceError
 from .settings import Settings, load_settings, parse_settings
 from .settings.load import merge
 
-# Of the synthetic patients some are admitted twice and some charts are unusable: cases, then patients enough for them.
-_SYNTHETIC = {"data": {"train_cases": 300, "validation_cases": 8, "test_cases": 60},
-              "hospital": {"mimic_patients": 600}}  # fmt: skip
+# Of the synthetic cases every so many-th is for evaluation.
+_SYNTHETIC_CASES, _TEST_EVERY = 400, 5
 
 
 def load_environment(
@@ -65,14 +64,20 @@ def load_environment(
 
 
 def synthetic_cases(settings: Settings) -> list[CaseRecord]:
-    """Priced cases of a small synthetic hospital, in every split; the same for the same settings."""
-    small = parse_settings(merge(settings.model_dump(), {**_SYNTHETIC, "data": {
-        **_SYNTHETIC["data"], "mimic_iv": {"path": None}}}))  # fmt: skip
+    """Priced cases of the synthetic hospital, four to train on for each to test on; the same for the same settings.
+
+    They are written and read in the format of a hospital's own export, which takes seconds.
+    """
+    small = parse_settings(merge(settings.model_dump(), {
+        "data": {"private": {"path": None}}, "hospital": {"private_cases": _SYNTHETIC_CASES}}))  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="cdpr-hospital-") as folder:
-        write_hospital(small.hospital, folder, ["mimic_iv"])
-        records, _ = ingest("mimic_iv", small, Path(folder) / "mimic_iv")
+        write_hospital(small.hospital, folder, ["private"])
+        records, _ = ingest("private", small, Path(folder) / "private")
     catalogue = load_catalogue()
-    return [price_case(record, small.costs, catalogue) for record in records]
+    return [
+        price_case(record.model_copy(update={"split": "train" if i % _TEST_EVERY else "test"}), small.costs, catalogue)
+        for i, record in enumerate(records)
+    ]
 
 
 class DiagnosisEnv(vf.MultiTurnEnv):
