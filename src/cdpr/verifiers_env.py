@@ -2,7 +2,8 @@
 and evaluate on our cases with our rewards.
 
 The optional extra ``cdpr[verifiers]``: the classic interface (``MultiTurnEnv``, ``Rubric``) of verifiers 0.2 and 0.3,
-https://docs.primeintellect.ai/verifiers/v0/environments. ``environments/cdpr_diagnosis`` packages it as environments are.
+https://docs.primeintellect.ai/verifiers/v0/environments. ``environments/cdpr_diagnosis``
+packages it as environments are.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def load_environment(
     found = list(iterate_records(cases)) if cases else synthetic_cases(chosen)
     if any(case.credentialed for case in found):
         raise GovernanceError(
-            f"{cases}: these cases are credentialed. verifiers sends their text to any client that it is given, so this "
-            "environment takes open cases alone; train on them with this project's own engines"
+            f"{cases}: these cases are credentialed. verifiers sends their text to any client that it is given, so "
+            "this environment takes open cases alone; train on them with this project's own engines"
         )
     return DiagnosisEnv(chosen, found, reward, train_split, eval_split)
 

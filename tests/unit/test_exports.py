@@ -58,11 +58,12 @@ def _answers(workup) -> list[str]:
 
 
 def test_workups_are_told_as_they_were(case, tmp_path):
-    told = {workup.row.note_id: workup for workup in workups(exported(tmp_path, case)) if workup.row.decoding == "greedy"}
+    greedy = [workup for workup in workups(exported(tmp_path, case)) if workup.row.decoding == "greedy"]
+    told = {workup.row.note_id: workup for workup in greedy}
     said = [(message["role"], message["content"]) for message in told["T-0"].messages]
     assert [text for role, text in said if role == "assistant"] == list(SCRIPTS["T-0"]) and told["T-0"].opening == 1
     assert _answers(told["T-0"]) == [
-        "White Blood Cells high 2", "White Blood Cells high 2", "Dilated appendix with fat stranding."
+        "White Blood Cells high", "White Blood Cells high", "Dilated appendix with fat stranding."
     ]  # fmt: skip
     assert _answers(told["T-1"]) == ["unavailable", "invalid"]
     assert told["T-2"].row.forced and told["T-2"].messages[-1]["content"] == "Hm." and told["T-2"].row.n_invalid == 2

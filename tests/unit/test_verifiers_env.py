@@ -58,9 +58,9 @@ def server():
 
 
 def priced(case, **changed):
-    summary = case.case_summary
-    return [case.model_copy(update={"note_id": f"T-{k}", "split": "test", "case_summary": f"- Note: case {k}\n{summary}"}
-                            | changed) for k in range(CASES)]  # fmt: skip
+    told = f"\n{case.case_summary}"
+    names = [{"note_id": f"T-{k}", "split": "test", "case_summary": f"- Note: case {k}{told}"} for k in range(CASES)]
+    return [case.model_copy(update=name | changed) for name in names]
 
 
 def test_rewards_are_those_of_our_own_evaluation(case, server, tmp_path, monkeypatch):
@@ -76,7 +76,9 @@ def test_rewards_are_those_of_our_own_evaluation(case, server, tmp_path, monkeyp
     ours, server.asked[:] = sorted(server.asked), []
     rows = {row.note_id: row for row in read_rows(tmp_path / "e.jsonl")}
     assert {row.correct for row in rows.values()} == {True, False} and sum(row.forced for row in rows.values()) == 2
-    assert all(sum(getattr(row, f"n_{name}") for row in rows.values()) for name in ("invalid", "repeated", "unavailable"))
+    assert all(
+        sum(getattr(row, f"n_{name}") for row in rows.values()) for name in ("invalid", "repeated", "unavailable")
+    )
 
     client = vf.ClientConfig(api_key_var="TEST_KEY", api_base_url=server.url, max_retries=0)
     for reward in ("utility", "outcome"):
@@ -103,7 +105,7 @@ def test_without_a_file_there_is_a_synthetic_hospital():
     env = verifiers_env.load_environment()
     trained, tested = env.get_dataset(), env.get_eval_dataset()
     assert len(trained) > 3 * len(tested) > 100
-    assert not set(trained["answer"][:0]) and {m["role"] for m in trained[0]["prompt"]} == {"system", "user"}
+    assert {m["role"] for m in trained[0]["prompt"]} == {"system", "user"}
     ids = [{row["note_id"] for row in part["info"]} for part in (trained, tested)]
     assert not ids[0] & ids[1] and all(env.cases[name].exam_cost_map for name in ids[1])
 

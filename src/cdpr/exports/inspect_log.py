@@ -66,7 +66,7 @@ def build_log(exported: Exported) -> EvalLog:
             tags=[exported.told["tier"], *(["synthetic"] if exported.told["synthetic"] == "true" else [])],
             metadata={
                 **exported.told,
-                "messages": "told again from the agent's replies; what it said to itself or to other models is not here",
+                "messages": "told again from the agent's replies; what it said to itself or other models is not here",
                 "environment": settings.environment.model_dump(mode="json"),
                 "epochs": {str(EPOCHS[decoding]): decoding for decoding in decodings},
             },

@@ -15,10 +15,12 @@ from ..environment.prompt import Conversation
 from ..evaluation.row import EvaluationRow, read_rows
 from ..files import file_digest
 from ..records import RunRecord
-from ..results.provenance import check_provenance, find_record, read_record
 from ..results.methods import synthetic
+from ..results.provenance import check_provenance, find_record, read_record
 from ..results.sources import source_of
 from ..settings import AgentEntry, ModelEntry, Settings, model_of
+
+_UTILITY = "correct - {lambda_test} tests - {lambda_cost} cost / {cost_unit_usd} USD - {lambda_na} infeasible"
 
 
 class ExportError(ValueError):
@@ -84,8 +86,7 @@ class Exported:
             "synthetic": str(synthetic(self.settings, self.dataset)).lower(),
             "licence": source.licence,
             "price_map": self.settings.costs.price_map,
-            "utility": "correct - {lambda_test} tests - {lambda_cost} cost / {cost_unit_usd} USD - {lambda_na} infeasible"
-            .format(**self.settings.utility.model_dump()),
+            "utility": _UTILITY.format(**self.settings.utility.model_dump()),
             "aen": "examinations requested per case, physical examination left out",
             "aec": "US dollars of examinations per case, each billing group charged once",
         }  # fmt: skip
