@@ -36,6 +36,7 @@ examples:
   cdpr plan_training --settings config.yaml config/paper.yaml   what verl is told, and whether it fits
   cdpr spend --plan main_table --configfile config/paper.yaml   what the paper's Table 1 would cost
   cdpr recordings export table1.zip                 the answers behind a table, so that others redo it for nothing
+  cdpr export --inspect cdpr-seed0 run.eval         every case of an evaluation as a log of Inspect
   cdpr systems                                      what every row of the main table lacks to be run
   cdpr why results/tables/main_results.run.json     what has changed since a result was made
 """
@@ -235,6 +236,18 @@ def _recordings(args: argparse.Namespace) -> None:
         print(recordings.import_(settings, args.file))
 
 
+def _export(args: argparse.Namespace) -> None:
+    from .settings import SettingsError
+    from .settings.datasets import IN_DOMAIN
+    from .workflow.export import export
+
+    if args.inspect == args.every_eval_ever:
+        raise SettingsError("in which format? name one: --inspect or --every-eval-ever")
+    plan, to = _plan(args), "inspect" if args.inspect else "every-eval-ever"
+    args.credentialed = plan.settings.data.credentialed
+    print(export(plan, to, args.run, args.dataset or IN_DOMAIN, args.file, args.organization))
+
+
 def _spend(args: argparse.Namespace) -> None:
     from .workflow.spend import plan_spending, render_plan, render_spent
 
@@ -275,6 +288,15 @@ _COMMANDS = {
         _SETTINGS]),
     "evaluate_served": (_evaluate_served, "Start a server of a model, let all its agents be evaluated, end it.", [
         (("name",), {"metavar": "JOB", "help": "a job of `serving` (config.yaml): the name of a model, a run, ..."}),
+    ]),
+    "export": (_export, "Write an evaluation in the format of another tool.", [
+        (("--inspect",), {"action": "store_true", "help": "a log of Inspect (.eval), case by case: open cases only"}),
+        (("--every-eval-ever",), {"action": "store_true", "help": "a record of Every Eval Ever (.json): means alone"}),
+        (("run",), {"metavar": "RUN", "help": "an evaluated run, such as cdpr-seed0 or an agent"}),
+        (("file",), {"metavar": "FILE", "help": "what to write"}),
+        (("--dataset",), {"metavar": "NAME", "help": "the data set (default: the in-domain one)"}),
+        (("--organization",), {"default": "unknown", "metavar": "NAME",
+                               "help": "who answers for a record of Every Eval Ever"}),
         _SETTINGS]),
     "spend": (_spend, "Tell what was spent on language models, or what a target would cost.", [
         (("--plan",), {"metavar": "TARGET", "help": "a table or figure, such as main_table: tell what it would cost"}),

@@ -35,7 +35,8 @@ class EvaluationRow(BaseModel):
     :class:`~cdpr.environment.Effort`, ``n_tests`` and ``n_na`` what the utility charges of them (N_tests, N_na);
     ``cost_usd`` is in US dollars; ``forced`` tells that the diagnosis had to be forced. ``obtained`` names the
     examinations whose results were read, in order; None of credentialed cases, whose records may name what few have,
-    and of an agent that sees the whole record.
+    and of an agent that sees the whole record. ``replies`` are the agent's words, turn by turn, from which a workup
+    can be told again; None of credentialed cases.
 
     ``calls`` of the acting model were answered, with ``prompt_tokens`` and ``completion_tokens`` together (None: not
     told), ``unmarked`` of them without the mark of an answer; an agent without a model has none. ``judging`` is left
@@ -67,6 +68,7 @@ class EvaluationRow(BaseModel):
     unmarked: NonNegativeInt
     obtained: tuple[str, ...] | None = None
     judging: Judging | None = None
+    replies: tuple[str, ...] | None = None
 
     @field_validator("n_na")
     @classmethod

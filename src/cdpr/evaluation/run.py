@@ -188,6 +188,7 @@ def evaluation_row(
         **asdict(asked),
         obtained=None if case.credentialed or agent.whole_record else workup.states[-1].obtained,
         judging=judging,
+        replies=None if case.credentialed else tuple(step.turn.text for step in workup.steps),
     )
 
 

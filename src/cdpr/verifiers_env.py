@@ -1,0 +1,195 @@
+"""The decision process as an environment of ``verifiers``, so that trainers that speak it (prime-rl and others) train
+and evaluate on our cases with our rewards.
+
+The optional extra ``cdpr[verifiers]``: the classic interface (``MultiTurnEnv``, ``Rubric``) of verifiers 0.2 and 0.3,
+https://docs.primeintellect.ai/verifiers/v0/environments. ``environments/cdpr_diagnosis``
+packages it as environments are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import verifiers as vf
+from datasets import Dataset
+
+from .cases import CaseRecord, iterate_records
+from .costs.catalogue import load_catalogue
+from .costs.price import price_case
+from .environment import DiagnosticEnvironment, Effort, FinalDiagnosis, PromptBuilder, State, Trajectory, Turn
+from .environment.utility import count_tests, utility
+from .hospital.write import write_hospital
+from .ingest.run import ingest
+from .llm.guard import GovernanceError
+from .settings import Settings, load_settings, parse_settings
+from .settings.load import merge
+
+# Of the synthetic cases every so many-th is for evaluation.
+_SYNTHETIC_CASES, _TEST_EVERY = 400, 5
+
+
+def load_environment(
+    cases: str | None = None,
+    settings: str | Sequence[str] = (),
+    reward: Literal["utility", "outcome"] = "utility",
+    train_split: str = "train",
+    eval_split: str = "test",
+    overrides: Mapping[str, Any] | None = None,
+) -> DiagnosisEnv:
+    """The environment over the priced cases of a file (``results/cases/DATASET.jsonl``), or without one over a small
+    synthetic hospital that is made on the spot, in memory.
+
+    ``settings`` are configuration files of the project, later ones over earlier ones, and ``overrides`` keys over them;
+    they decide prices of decisions (``utility``), turns and budget (``environment``). The reward of a workup is U, the
+    ``utility`` by which tables judge it, or its ``outcome``, 1 where the diagnosis is right.
+
+    Raises GovernanceError for credentialed cases: whoever drives this environment decides where their text would go.
+    Raises SettingsError for settings, RecordError for cases, ValueError for a reward or a split that there is not.
+    """
+    if reward not in ("utility", "outcome"):
+        raise ValueError(f"reward: {reward!r} is neither utility nor outcome")
+    files = [settings] if isinstance(settings, str) else list(settings)
+    chosen = load_settings(*files) if files else Settings()
+    if overrides:
+        chosen = parse_settings(merge(chosen.model_dump(), overrides))
+    found = list(iterate_records(cases)) if cases else synthetic_cases(chosen)
+    if any(case.credentialed for case in found):
+        raise GovernanceError(
+            f"{cases}: these cases are credentialed. verifiers sends their text to any client that it is given, so "
+            "this environment takes open cases alone; train on them with this project's own engines"
+        )
+    return DiagnosisEnv(chosen, found, reward, train_split, eval_split)
+
+
+def synthetic_cases(settings: Settings) -> list[CaseRecord]:
+    """Priced cases of the synthetic hospital, four to train on for each to test on; the same for the same settings.
+
+    They are written and read in the format of a hospital's own export, which takes seconds.
+    """
+    small = parse_settings(merge(settings.model_dump(), {
+        "data": {"private": {"path": None}}, "hospital": {"private_cases": _SYNTHETIC_CASES}}))  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="cdpr-hospital-") as folder:
+        write_hospital(small.hospital, folder, ["private"])
+        records, _ = ingest("private", small, Path(folder) / "private")
+    catalogue = load_catalogue()
+    return [
+        price_case(record.model_copy(update={"split": "train" if i % _TEST_EVERY else "test"}), small.costs, catalogue)
+        for i, record in enumerate(records)
+    ]
+
+
+class DiagnosisEnv(vf.MultiTurnEnv):
+    """One case a rollout: the model orders examinations, a turn each, until it diagnoses or has to.
+
+    Every reply goes through :class:`~cdpr.environment.DiagnosticEnvironment` as it does in training and evaluation
+    here. ``state["workup"]`` is the workup so far.
+    """
+
+    def __init__(self, settings: Settings, cases: Sequence[CaseRecord], reward: str, train_split: str, eval_split: str):
+        self.decisions = DiagnosticEnvironment(settings.environment)
+        # The models that verifiers drives read messages: the paper's prompt, as models of the registry are shown.
+        prompt = settings.environment.prompt.model_copy(update={"style": "full"})
+        self.prompts = PromptBuilder(prompt, None, settings.policy.max_prompt_tokens)
+        self.cases = {case.note_id: case for case in cases}
+        super().__init__(
+            dataset=self._dataset(train_split),
+            eval_dataset=self._dataset(eval_split),
+            rubric=DiagnosisRubric(settings, reward),
+            env_id="cdpr-diagnosis",
+        )
+
+    async def setup_state(self, state: vf.State) -> vf.State:
+        """The workup before its first decision."""
+        state["workup"] = self.decisions.initial(self.cases[state["info"]["note_id"]])
+        state["finished"] = None
+        return state
+
+    async def add_trajectory_step(self, state: vf.State, trajectory_step: vf.TrajectoryStep) -> None:
+        """Answer the reply; a diagnosis, or what comes where one is forced, ends the workup."""
+        await super().add_trajectory_step(state, trajectory_step)
+        workup: State = state["workup"]
+        forced = self.decisions.must_diagnose(workup)
+        step = await self.decisions.respond(workup, Turn(_said(trajectory_step["completion"])))
+        if forced or isinstance(step.action, FinalDiagnosis):
+            state["finished"] = self.decisions.finish(workup, step, forced)
+        else:
+            state["workup"] = workup.after(step)
+
+    @vf.stop
+    async def diagnosed(self, state: vf.State) -> bool:
+        """Whether the workup has come to its diagnosis."""
+        return state["finished"] is not None
+
+    async def env_response(self, messages: vf.Messages, state: vf.State, **kwargs: Any) -> vf.Messages:
+        """What the last request brought, and whether a diagnosis must follow."""
+        workup: State = state["workup"]
+        return self.prompts.messages(workup, self.decisions.must_diagnose(workup))[-1:]
+
+    def _dataset(self, split: str) -> Dataset:
+        rows = []
+        for case in self.cases.values():
+            if case.split == split:
+                start = self.decisions.initial(case)
+                rows.append({
+                    "prompt": self.prompts.messages(start, self.decisions.must_diagnose(start)),
+                    "answer": case.diagnosis_results,
+                    "info": {"note_id": case.note_id},
+                })  # fmt: skip
+        if not rows:
+            splits = ", ".join(sorted({case.split for case in self.cases.values()}))
+            raise ValueError(f"no case of split {split!r}; the cases are of {splits or 'none'}")
+        return Dataset.from_list(rows)
+
+
+class DiagnosisRubric(vf.Rubric):
+    """U or the outcome as the reward; both, and what the workup cost, as metrics.
+
+    A rollout that was cut off before its diagnosis (the prompt grew too long, a time limit) is wrong, and its requests
+    are charged.
+    """
+
+    def __init__(self, settings: Settings, reward: str):
+        self.settings = settings
+        super().__init__(funcs=[self.utility, self.outcome], weights=[float(reward == "utility"),
+                                                                      float(reward == "outcome")])  # fmt: skip
+        for metric in (self.cost_usd, self.examinations, self.infeasible):
+            self.add_metric(metric)
+
+    def utility(self, state: vf.State) -> float:
+        """U of the workup."""
+        correct, effort = _worth(state)
+        return utility(correct, effort, self.settings.utility, self.settings.environment.tests)
+
+    def outcome(self, state: vf.State) -> float:
+        """1 where the diagnosis is right."""
+        return float(_worth(state)[0])
+
+    def cost_usd(self, state: vf.State) -> float:
+        """US dollars of the examinations."""
+        return _worth(state)[1].cost_usd
+
+    def examinations(self, state: vf.State) -> float:
+        """N_tests."""
+        return count_tests(_worth(state)[1], self.settings.environment.tests)
+
+    def infeasible(self, state: vf.State) -> float:
+        """N_na."""
+        return _worth(state)[1].infeasible
+
+
+def _worth(state: vf.State) -> tuple[bool, Effort]:
+    finished: Trajectory | None = state["finished"]
+    if finished is not None:
+        return finished.correct, finished.effort()
+    return False, Effort.of(state["workup"].history)
+
+
+def _said(completion: vf.Messages) -> str:
+    """The text of the last message of a reply, without its reasoning."""
+    content = completion[-1].content if completion else ""
+    if isinstance(content, str) or content is None:
+        return content or ""
+    return "".join(part.get("text", "") if isinstance(part, dict) else getattr(part, "text", "") for part in content)
