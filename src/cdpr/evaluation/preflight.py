@@ -76,8 +76,8 @@ def check_headroom(settings: Settings, job: Job) -> None:
 
 
 def judge(found: Preflight, cost_unit_usd: float) -> None:
-    """Fill in what the figures mean: obstacles, weaknesses (a warning first) and message. Headrooms are held against resolutions under
-    the first decoding, which the main table shows."""
+    """Fill in what the figures mean: obstacles, weaknesses (a warning first) and message. Headrooms are held against
+    resolutions under the first decoding, which the main table shows."""
     first = found.headrooms[0].decoding
     for at in found.headrooms:
         if at.decoding == first and (told := obstacles(at, _of(found, at.dataset))):
