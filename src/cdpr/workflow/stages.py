@@ -22,7 +22,8 @@ _PLACES = tuple(f"training.verl.{name}" for name in (
 ))  # fmt: skip
 _JUDGED = ("judge", "matcher", "models", "governance", "calls")  # `also` tells what of them decides
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
-             "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models", *_DECISIONS)  # fmt: skip
+             "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
+             *_DECISIONS)  # fmt: skip
 _RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
 _SHOWING = ("matplotlib.backends.backend_agg", "scipy.stats", "statsmodels.stats.multitest")
