@@ -126,8 +126,8 @@ def _agreement_table(results: Results, decoding: str, places: Sequence[tuple], m
         f"First judge: {first}, whose verdicts count. Second judge: {second}. Workups without a diagnosis are not "
         "judged.",
         "Intervals: bootstrap over cases, with all diagnoses of a case. Kappa is undefined where both judges say one "
-        "thing only. No verdict: answers of the first judge's model that were neither of the two words, in whose place the "
-        "tables judged. Of a list of diseases the one named first is judged.",
+        "thing only. No verdict: answers of the first judge's model that were neither of the two words, in whose place "
+        "the tables judged. Of a list of diseases the one named first is judged.",
         *missing,
     ]
     text = f"Two judges on the same diagnoses, {decoding} decoding ({tier_mark(results.settings)})."
