@@ -126,11 +126,18 @@ def test_what_is_kept_can_be_read_and_holds_no_address_or_key(server, tmp_path, 
 
 
 @pytest.mark.parametrize("kind", ["status500", "status429", "status400", "status404", "hangs", "garbage", "shapeless",
-                                  "empty", "cut_off", "tomorrow"])  # fmt: skip
-def test_errors_and_empty_answers_are_not_kept(server, tmp_path, kind):
+                                  "cut_off", "tomorrow"])  # fmt: skip
+def test_errors_are_not_kept(server, tmp_path, kind):
     with pytest.raises(ModelFailure) as caught:
         ask(spec_of(tmp_path, server.url, kind))
     assert "zqsecret" not in explain(caught.value) and kind in explain(caught.value)
+    assert Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers") == [(0,)]
+
+
+def test_an_answer_that_stays_empty_is_given_and_not_kept(server, tmp_path):
+    before = server.seen("empty")
+    assert ask(spec := spec_of(tmp_path, server.url, "empty")) == [""]
+    assert server.seen("empty") == before + spec.retries + 1
     assert Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers") == [(0,)]
 
 

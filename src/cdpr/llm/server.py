@@ -39,6 +39,7 @@ class _Trouble:
 
     what: str
     wait: float | None = None
+    answer: Completion | None = None  # what counts if it does not pass
 
 
 class ServedModel(Model):
@@ -47,7 +48,7 @@ class ServedModel(Model):
     A key is read from the first of ``keys`` that the environment sets, when a request is sent, and kept nowhere; those
     are the names that the model's entry gives, so that no provider sees another's, or ``key_names``.
     Time-outs, lost connections, empty answers, 429 and 5xx are tried again, after the time that the server asks for
-    (``Retry-After``) where it does. What attempts cost is told to :mod:`.spending`. Redirects are not followed. Proxies
+    (``Retry-After``) where it does; an answer that stays empty is given as it is. What attempts cost is told to :mod:`.spending`. Redirects are not followed. Proxies
     of the environment serve only open cases on other machines.
     """
 
@@ -112,6 +113,8 @@ class ServedModel(Model):
                 if isinstance(found, ModelFailure):
                     raise found
                 trouble = found
+        if trouble.answer:  # a model that has nothing to say has said so: it is for who asked to count it
+            return trouble.answer
         raise ModelUnavailable(
             f"{self._called}: {trouble.what}, {self.spec.retries + 1} times; see whether the server is well"
         )
@@ -153,8 +156,9 @@ class ServedModel(Model):
                 found = read(answer)
             except (AttributeError, LookupError, TypeError):
                 return ModelFailure(f"{self._called}: what came back has not the form of an answer"), "unknown"
-            if found.finish_reason == "stop" and not found.text.strip():
-                return _Trouble("an empty answer"), found.usage or "unknown"
+            # Of a prompt of tokens an immediate end is a draw like any other.
+            if found.finish_reason == "stop" and not found.token_ids and not found.text.strip():
+                return _Trouble("an empty answer", answer=found), found.usage or "unknown"
             return found, found.usage or "unknown"
         if status in _THIS_REQUEST:
             return ModelFailure(f"{self._called}: status {status}, the server does not accept the request"), "free"
