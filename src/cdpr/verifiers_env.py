@@ -126,7 +126,8 @@ class DiagnosisEnv(vf.MultiTurnEnv):
     async def env_response(self, messages: vf.Messages, state: vf.State, **kwargs: Any) -> vf.Messages:
         """What the last request brought, and whether a diagnosis must follow."""
         workup: State = state["workup"]
-        return self.prompts.messages(workup, self.decisions.must_diagnose(workup))[-1:]
+        *_, last = self.prompts.messages(workup, self.decisions.must_diagnose(workup))
+        return [vf.UserMessage(content=last["content"])]
 
     def _dataset(self, split: str) -> Dataset:
         rows = []
