@@ -19,7 +19,8 @@ from datasets import Dataset
 from .cases import CaseRecord, iterate_records
 from .costs.catalogue import load_catalogue
 from .costs.price import price_case
-from .environment import DiagnosticEnvironment, Effort, FinalDiagnosis, PromptBuilder, State, Trajectory, Turn
+from .environment import Effort, FinalDiagnosis, PromptBuilder, State, Trajectory, Turn
+from .environment.opening import open_environment
 from .environment.utility import count_tests, utility
 from .hospital.write import write_hospital
 from .ingest.run import ingest
@@ -89,7 +90,7 @@ class DiagnosisEnv(vf.MultiTurnEnv):
     """
 
     def __init__(self, settings: Settings, cases: Sequence[CaseRecord], reward: str, train_split: str, eval_split: str):
-        self.decisions = DiagnosticEnvironment(settings.environment)
+        self.decisions = open_environment(settings, credentialed=False)
         # The models that verifiers drives read messages: the paper's prompt, as models of the registry are shown.
         prompt = settings.environment.prompt.model_copy(update={"style": "full"})
         self.prompts = PromptBuilder(prompt, None, settings.policy.max_prompt_tokens)

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..agents.build import agent_class, agent_entry
 from ..cases import CaseRecord, iterate_records
 from ..environment import DiagnosticEnvironment, Effort, PromptBuilder, State, Turn
+from ..environment.opening import open_environment
 from ..environment.prompt import Conversation
 from ..evaluation.row import EvaluationRow, read_rows
 from ..files import file_digest
@@ -129,7 +130,7 @@ def workups(exported: Exported) -> Iterator[Workup]:
     ExportError for credentialed cases, rows without replies and answers that differ.
     """
     settings, entry, cases = exported.settings, exported.entry, exported.test_cases()
-    environment, whole = DiagnosticEnvironment(settings.environment), agent_class(entry).whole_record
+    environment, whole = open_environment(settings, credentialed=False), agent_class(entry).whole_record
     # Policies read as they were trained; whoever else acts by a language model reads the paper's prompt.
     prompt = settings.environment.prompt.model_copy(update={} if entry.own_policy else {"style": "full"})
     prompts = PromptBuilder(prompt, None, settings.policy.max_prompt_tokens)

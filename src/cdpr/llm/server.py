@@ -48,8 +48,8 @@ class ServedModel(Model):
     A key is read from the first of ``keys`` that the environment sets, when a request is sent, and kept nowhere; those
     are the names that the model's entry gives, so that no provider sees another's, or ``key_names``.
     Time-outs, lost connections, empty answers, 429 and 5xx are tried again, after the time that the server asks for
-    (``Retry-After``) where it does; an answer that stays empty is given as it is. What attempts cost is told to :mod:`.spending`. Redirects are not followed. Proxies
-    of the environment serve only open cases on other machines.
+    (``Retry-After``) where it does; an answer that stays empty is given as it is. What attempts cost is told to
+    :mod:`.spending`. Redirects are not followed. Proxies of the environment serve only open cases on other machines.
     """
 
     package: ClassVar[str]
