@@ -28,6 +28,7 @@ tracking: {{mlflow: false}}
 
 @pytest.fixture
 def project(tmp_path) -> Project:
+    (tmp_path / "project").mkdir()
     made = Project(tmp_path / "project")
     serve(made)
     return made
