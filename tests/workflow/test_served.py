@@ -63,7 +63,7 @@ def test_one_job_makes_them_all_and_survives_a_kill_of_either_side(project, tmp_
     serve(project, f"--asked {count}", "--dies-after 20")
     said = project.run(*MADE, overlay="served")
     assert said.returncode and "ended with exit status 1 while it was asked" in said.stdout, said.stdout[-3000:]
-    assert "out of memory" in said.stdout and asked(count) == 20
+    assert "out of memory" in said.stdout and 0 < asked(count) <= 20
 
     serve(project, f"--asked {count}", f"--child {pids}", "--slow 0.5")
     run = subprocess.Popen(project.command(*MADE, overlay="served"), cwd=project.folder, env=project.environment,
