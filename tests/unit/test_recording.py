@@ -39,7 +39,8 @@ def server(tmp_path_factory):
 
 
 def spec_of(state: Path, url: str, kind: str = "counts", mode: str = "record", **more) -> ModelSpec:
-    more = {"timeout": 0.5, "retries": 1, "pause": 0.01, "credentialed": False} | more
+    patience = 0.5 if kind in ("hangs", "drips") else 60  # a busy machine answers late, and that is not the point
+    more = {"timeout": patience, "retries": 1, "pause": 0.01, "credentialed": False} | more
     entry = more.pop("entry", ModelEntry(id=kind, at=url))
     return ModelSpec(where=url, name=kind, entry=entry, state=str(state), calls=Calls(mode=mode), **more)
 
@@ -98,7 +99,7 @@ def test_weights_of_a_folder_count_and_are_read_once(tmp_path, monkeypatch):
 
 
 def test_a_question_is_asked_once_also_at_the_same_time(server, tmp_path):
-    spec, before = spec_of(tmp_path, server.url, "slow", timeout=20), server.seen("slow")
+    spec, before = spec_of(tmp_path, server.url, "slow"), server.seen("slow")
 
     async def twice() -> list[str]:
         model = open_model(spec)
@@ -185,7 +186,7 @@ def writer(state: Path, server: Server, kind: str, start: int, stop: int, at_onc
 def test_many_processes_write_at_once(server, tmp_path):
     """Where two had the same question at the same time, both go on with the same answer."""
     writers = [writer(tmp_path, server, "counts", start, start + 60) for start in (0, 30, 60, 0)]
-    told = [line.split("\t") for process in writers for line in process.communicate(timeout=60)[0].splitlines()]
+    told = [line.split("\t") for process in writers for line in process.communicate(timeout=400)[0].splitlines()]
     assert len(told) == 240 and len(dict(told)) == 120 and len({tuple(pair) for pair in told}) == 120
     assert Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers") == [(120,)]
 
@@ -200,7 +201,7 @@ def test_a_kill_loses_no_answer_that_was_used(server, tmp_path):
     [(kept,)] = Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers")
     asked = server.seen("doctor_slow") - before
     assert len(whole) <= kept and asked - kept <= 8, "at most what was on its way, and those asked in its place"
-    assert writer(tmp_path, server, "doctor_slow", 0, 60).wait(60) == 0
+    assert writer(tmp_path, server, "doctor_slow", 0, 60).wait(400) == 0
     assert server.seen("doctor_slow") - before <= max(60, asked) + 8
 
 

@@ -142,7 +142,7 @@ def test_the_cap_holds_across_processes(server, tmp_path):
     """Side by side they use nearly all of it, and never more: who finds no room waits for those under way."""
     budget, before = 0.0301, server.seen("doctor_slow")
     spenders = [spender(tmp_path, server, "doctor_slow", 30, budget) for _ in range(3)]
-    told = [line for process in spenders for line in process.communicate(timeout=90)[0].split()]
+    told = [line for process in spenders for line in process.communicate(timeout=400)[0].split()]
     answered, used = told.count("answered"), server.seen("doctor_slow") - before
     assert answered == used and answered + told.count("refused") == 90
     assert 48 <= answered <= 50, "50 calls cost 0.03 USD; the worst case of one more is 0.0008"
@@ -151,7 +151,7 @@ def test_the_cap_holds_across_processes(server, tmp_path):
 
 def test_what_a_killed_process_had_under_way_stays_spent(server, tmp_path):
     process = spender(tmp_path, server, "hangs", 3, 1.0)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while sum(s.reserved_usd > 0 for s in spent(tmp_path)) == 0 or server.seen("hangs") < 3:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -200,7 +200,7 @@ def test_a_budget_needs_prices(tmp_path):
 def test_retry_after_is_honoured(protocol, tmp_path):
     with Server(tmp_path) as server:
         url = server.url if protocol == "openai" else "anthropic:" + server.url.removesuffix("/v1")
-        assert ask(spec_of(tmp_path, url, "retry_after", retries=2, timeout=30)) == ["well again"]
+        assert ask(spec_of(tmp_path, url, "retry_after", retries=2)) == ["well again"]
         first, second, third = server.times("retry_after")
         assert second - first >= 0.3 and third - second >= 0.9, "until a date: whole seconds"
 
@@ -251,7 +251,7 @@ def test_prompts_are_measured_and_recorded_calls_are_free(overlay, case, server)
     assert measured.cases == 12 and any("4 cases" in text and "measured on 4 cases" in text for text in assumed)
     assert before.prompt.expected / before.calls.expected > measured.prompt.expected / measured.calls.expected, "short"
     SYSTEM.set("deepseek_v4")
-    ask(replace(spec_of(Path(plan.state), server.url), timeout=20), samples=range(10))
+    ask(spec_of(Path(plan.state), server.url), samples=range(10))
     SYSTEM.set("")
     after = {a.system: a for a in plan_spending(plan, "main_table")[0]}["deepseek_v4"]
     assert after.recorded == 10 and after.usd is not None and measured.usd is not None
