@@ -137,7 +137,7 @@ def test_errors_are_not_kept(server, tmp_path, kind):
 
 def test_an_answer_that_stays_empty_is_given_and_not_kept(server, tmp_path):
     before = server.seen("empty")
-    assert ask(spec := spec_of(tmp_path, server.url, "empty")) == [""]
+    assert ask(spec := spec_of(tmp_path, server.url, "empty")) == [" "]
     assert server.seen("empty") == before + spec.retries + 1
     assert Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers") == [(0,)]
 

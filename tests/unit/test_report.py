@@ -525,6 +525,9 @@ def test_only_the_declared_settings_are_read(pristine, tmp_path):
     read = [
         "agents",
         "models",
+        "judge",
+        "matcher",
+        "serving",
         "experiments",
         "tier",
         "seeds",

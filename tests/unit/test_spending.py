@@ -76,7 +76,7 @@ def test_what_was_refused_costs_nothing(server, tmp_path, kind):
 
 
 def test_an_empty_answer_is_billed_though_not_kept(server, tmp_path):
-    assert ask(priced(tmp_path, server.url, "empty")) == [""]
+    assert ask(priced(tmp_path, server.url, "empty")) == [" "]
     [found] = spent(tmp_path)
     assert found.calls == 2 and found.usd == pytest.approx(2 * CALL)
 
