@@ -288,7 +288,7 @@ _COMMANDS = {
         _SETTINGS]),
     "evaluate_served": (_evaluate_served, "Start a server of a model, let all its agents be evaluated, end it.", [
         (("name",), {"metavar": "JOB", "help": "a job of `serving` (config.yaml): the name of a model, a run, ..."}),
-    ]),
+        _SETTINGS]),
     "export": (_export, "Write an evaluation in the format of another tool.", [
         (("--inspect",), {"action": "store_true", "help": "a log of Inspect (.eval), case by case: open cases only"}),
         (("--every-eval-ever",), {"action": "store_true", "help": "a record of Every Eval Ever (.json): means alone"}),
