@@ -21,6 +21,7 @@ from cdpr.results.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.settings.restrict import restrict
+from cdpr.workflow.stages import STAGES
 
 EVERY_POINT = shipped_experiments().model_copy(update={"swept": None, "points": None})
 SETTINGS = parse_settings(
@@ -174,11 +175,9 @@ def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp
     done = job(results, tmp_path / "a")
     plot_sensitivity(SETTINGS, done)
     first = {kind: path.read_bytes() for kind, path in done.out.items()}
-    read = ["agents", "models", "experiments", "tier", "seeds", "evaluation", "data", "costs", "training", "credit",
-            "utility", "policy", "environment", "comparators"]  # fmt: skip
     for plot in (plot_sensitivity, plot_cost_distribution):
         again = job(results, tmp_path / plot.__name__)
-        plot(restrict(SETTINGS, read), again)
+        plot(restrict(SETTINGS, STAGES[plot.__name__].reads), again)
         assert again.out["png"].read_bytes().startswith(b"\x89PNG")
         assert b"CreationDate" not in again.out["pdf"].read_bytes()
         if plot is plot_sensitivity:
