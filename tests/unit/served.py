@@ -5,8 +5,13 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx2
 
@@ -133,6 +138,37 @@ uvicorn.run(app, log_level="error", **({"uds": sys.argv[1]} if "/" in sys.argv[1
 """
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextmanager
+def answering(answer: Callable[[Any, SimpleNamespace], Awaitable[Any]]) -> Iterator[SimpleNamespace]:
+    """A server of the OpenAI protocol in a thread of the test; ``answer`` gets a request and the server, which has
+    ``asked``, a list to keep requests in, and ``url``, its address."""
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    async def respond(request):
+        return JSONResponse(await answer(request, found))
+
+    port = free_port()
+    app = Starlette(routes=[Route("/v1/chat/completions", respond, methods=["POST"])])
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    found = SimpleNamespace(url=f"http://127.0.0.1:{port}/v1", asked=[])
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    yield found
+    server.should_exit = True
+    thread.join()
+
+
 class Server:
     """The process of :data:`SERVER` at a free port, or at a Unix socket."""
 
@@ -140,9 +176,7 @@ class Server:
         if unix:
             place, self.url = str(folder / "s"), f"unix:{folder / 's'}"
         else:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                place = str(free.getsockname()[1])
+            place = str(free_port())
             self.url = f"http://127.0.0.1:{place}/v1"
         (folder / "server.py").write_text(SERVER)
         self.process = subprocess.Popen([sys.executable, str(folder / "server.py"), place])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
-import threading
-import time
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from served import answering
 
 from cdpr.cases import write_records
 from cdpr.environment.prompt import opening_messages
@@ -48,12 +46,8 @@ def policy(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def server():
     """A server of the OpenAI protocol that orders a CT and reads it; ``asked`` holds the requests."""
-    import uvicorn
-    from starlette.applications import Starlette
-    from starlette.responses import JSONResponse
-    from starlette.routing import Route
 
-    async def answer(request):
+    async def answer(request, server):
         body = await request.json()
         server.asked.append(body | {"key": request.headers.get("authorization")})
         said = body["messages"][-1]["content"]
@@ -63,21 +57,10 @@ def server():
         if body["model"] == "thinker":
             text = f"<think>ACTION: FINAL_DIAGNOSIS\nDiagnosis: Gout</think>{text}"
         usage = {} if body["model"] == "taciturn" else {"usage": {"prompt_tokens": 100, "completion_tokens": 7}}
-        return JSONResponse({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]} | usage)
+        return {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]} | usage
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
-    server.asked, server.url = [], f"http://127.0.0.1:{port}/v1"
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    yield server
-    server.should_exit = True
-    thread.join()
+    with answering(answer) as server:
+        yield server
 
 
 def with_lines(tmp_path: Path, *lines: str, models: tuple[str, ...] = ()) -> Settings:

@@ -129,6 +129,8 @@ def test_medagents_ask_18_times_where_all_agree_and_56_where_nobody_ever_does(ca
     act(agent, State(case))
     assert model.count() == {"propose": 1, **stages, "vote": 21, "advise": 21, "revise": 3, "decide": 1}
     assert len(model.calls) == 56 + 1
+    told = type(agent).calls(parse_settings({"frameworks": {"med_agents": {"quirks": quirks}}}))
+    assert (told.turn[0], told.turn[2], told.longest) == (18 + 1, 56 + 1, 2500)
 
 
 def test_medagents_show_each_stage_what_came_before_and_nothing_else(case):
@@ -251,6 +253,11 @@ def test_mdagents_ask_as_often_as_a_case_is_difficult(case):
         agent, model = agent_of("md_agents", rule, quirks=quirks, rounds=5, turns=5)
         assert parse_action(act(agent, State(case)).text) == action
         assert len(model.calls) == (public if quirks == "public" else repaired), (level, quirks)
+        own = {"quirks": quirks, "rounds": 5, "turns": 5}
+        told = type(agent).calls(parse_settings({"frameworks": {"md_agents": own | {"difficulty": level}}}))
+        assert told.turn[0] + told.once[0] + 2 == len(model.calls), "and two that find the level"
+        adaptive = type(agent).calls(parse_settings({"frameworks": {"md_agents": own}}))
+        assert adaptive.turn[0] + adaptive.once[0] <= len(model.calls) <= adaptive.turn[2] + adaptive.once[2]
         decided = model.of("moderate", "conclude", "answer")
         assert [call.temperature for call in decided] == [0.0]
         assert {call.temperature for call in model.calls if call not in decided} == {0.7}
@@ -297,6 +304,31 @@ def test_mdagents_try_a_roster_again_that_failed(case):
         return await agent.act(State(case), False, 1)
 
     assert parse_action(asyncio.run(twice()).text) == RequestTest("CBC")
+
+
+def test_mdagents_ask_most_where_everyone_speaks_to_all_others(case):
+    """What is told beforehand as the most is reached, and so is what is expected: a message each way, then silence."""
+    said: Counter = Counter()
+
+    def chatter(call):
+        number = int(call.who.partition("You are a Doctor")[2][:1] or 0)
+        said[call.kind] += 1
+        return {"talk": "Yes", "whom": ", ".join(str(n) for n in range(1, 6) if n != number)}.get(
+            call.kind, MD.get(call.kind, "hello")
+        )
+
+    def two_speak(call):
+        said[call.kind] += 1
+        return {"talk": "Yes" if said["talk"] <= 2 else "No", "whom": "1" if said["whom"] > 1 else "2"}.get(
+            call.kind, MD.get(call.kind, "hello")
+        )
+
+    told = AGENTS["md_agents"].calls(parse_settings({}))
+    for rule, n in ((chatter, 2), (two_speak, 1)):
+        said.clear()
+        agent, model = agent_of("md_agents", rule)
+        act(agent, State(case))
+        assert len(model.calls) == told.turn[n] + told.once[1] and told.once[1] == 11
 
 
 def test_mdagents_debate_until_nobody_speaks_up(case):
@@ -414,6 +446,9 @@ def test_tor_asks_as_often_as_doctors_are_at_work(full_case):
         counts.append(len(model.calls))
         model.calls.clear()
     assert min(counts) >= 13 and max(counts) <= 25 and 20.4 < sum(counts) / 40 < 22.4  # 13 + 12 x 0.7
+    assert type(agent).calls(parse_settings({})).turn == (13, pytest.approx(13 + 12 * 0.7), 25)
+    only_known = {"frameworks": {"tree_of_reasoning": {"activate_empty": False, "addresses": 1.0}}}
+    assert type(agent).calls(parse_settings(only_known)).turn == (4, 9, 25)
     agent, model = agent_of("tree_of_reasoning", TREE | {"join": "No"})
     act(agent, state)
     assert model.count() == {"tree": 4, "join": 4, "revise": 4, "decide": 1}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
-
 import pytest
+from served import answering
 
 from cdpr.cases import write_records
 from cdpr.evaluation.row import read_rows
@@ -23,12 +20,8 @@ CASES = 6
 @pytest.fixture(scope="module")
 def server():
     """A doctor behind the OpenAI protocol who decides by how often he was answered; `asked` holds what he was told."""
-    import uvicorn
-    from starlette.applications import Starlette
-    from starlette.responses import JSONResponse
-    from starlette.routing import Route
 
-    async def answer(request):
+    async def answer(request, server):
         messages = [(m["role"], m["content"]) for m in (await request.json())["messages"]]
         server.asked.append(tuple(messages))
         number, turn = int(messages[1][1].split("case ")[1][0]), len(messages) // 2
@@ -39,22 +32,10 @@ def server():
             text = f"ACTION: FINAL_DIAGNOSIS\nDiagnosis: {'Acute appendicitis' if right else 'Sepsis'}"
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
-        return JSONResponse({"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice],
-                             "usage": usage})  # fmt: skip
+        return {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
-    server.asked, server.url = [], f"http://127.0.0.1:{port}/v1"
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    yield server
-    server.should_exit = True
-    thread.join()
+    with answering(answer) as server:
+        yield server
 
 
 def priced(case, **changed):

@@ -13,7 +13,7 @@ from ..environment import Action, FinalDiagnosis, RequestTest, State, Step, Turn
 from ..environment.prompt import observation_text
 from ..llm import Model
 from ..settings import Settings, SettingsError
-from .framework import Framework, decision, spelled
+from .framework import Calls, Framework, decision, spelled
 from .prompts import Prompts
 
 _SAY = Prompts("diag_agent")
@@ -37,6 +37,10 @@ class DiagAgent(Framework):
         self.settings = settings.frameworks.diag_agent
         self.public = self.settings.quirks == "public"
         self.instruction = _read(self.settings.instruction) or _SAY("instruction", suffices=SUFFICES)
+
+    @classmethod
+    def calls(cls, settings: Settings) -> Calls:
+        return Calls((1, 1, 1), settings.frameworks.diag_agent.max_tokens)
 
     async def decide(self, state: State, forced: bool, seed: int) -> Turn:
         said = [

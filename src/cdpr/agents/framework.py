@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ..environment import Action, Agent, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
 from ..environment.prompt import observation_text, opening_messages
@@ -23,6 +24,16 @@ _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 class Breakdown(Exception):
     """The published code fails here. With its quirks on, the turn is an invalid reply."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """How often a framework asks its model at least, as expected and at most: in one ``turn``, and ``once`` for a case.
+    An answer has ``longest`` tokens at most. The model is taken to answer in the form that it is asked for."""
+
+    turn: tuple[float, float, float]
+    longest: int
+    once: tuple[float, float, float] = (0, 0, 0)
 
 
 class Framework(Agent):
@@ -53,6 +64,11 @@ class Framework(Agent):
 
     def refresh(self) -> None:
         self.model.refresh()
+
+    @classmethod
+    @abstractmethod
+    def calls(cls, settings: Settings) -> Calls:
+        """What a workup will ask, before anything is asked."""
 
     @abstractmethod
     async def decide(self, state: State, forced: bool, seed: int) -> Turn:

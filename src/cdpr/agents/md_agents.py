@@ -18,7 +18,7 @@ from ..environment import State, Turn
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Breakdown, Framework, decision, numbered, titled, yes_or_no
+from .framework import Breakdown, Calls, Framework, decision, numbered, titled, yes_or_no
 from .prompts import Prompts
 
 _SAY = Prompts("md_agents")
@@ -72,6 +72,26 @@ class MDAgents(Framework):
     def refresh(self) -> None:
         super().refresh()
         self._rosters.clear()
+
+    @classmethod
+    def calls(cls, settings: Settings) -> Calls:
+        """Expected is an intermediate case, in whose debate two clinicians speak to one another, and then nobody."""
+        own = settings.frameworks.md_agents
+        public, group, triage = own.quirks == "public", own.experts, 2 * (own.difficulty == "adaptive")
+        once = {"basic": 1, "intermediate": 4 + group, "advanced": 3 + own.teams * own.members}
+        silent = (3 - public) * group + 2  # opinions, their summary, a turn, final answers, the decision
+        spoken = silent + 4 + group * (own.turns > 1)
+        everyone_to_all = own.turns * group * (2 + group - (not public))
+        debated = group + own.rounds * (1 + everyone_to_all + group) + 1
+        teams = (own.teams + public) * (own.members + 1) + 1
+        turn = {"basic": (1, 1, 1), "intermediate": (silent, spoken, debated), "advanced": (teams, teams, teams)}
+        levels = _LEVELS if own.difficulty == "adaptive" else (own.difficulty,)
+        usual = "intermediate" if own.difficulty == "adaptive" else own.difficulty
+        few, many = (extreme(turn[level][n] for level in levels) for extreme, n in ((min, 0), (max, 2)))
+        before = [once[level] + triage for level in levels]
+        if own.recheck:
+            return Calls((few + min(before), turn[usual][1] + once[usual] + triage, many + max(before)), own.max_tokens)
+        return Calls((few, turn[usual][1], many), own.max_tokens, (min(before), once[usual] + triage, max(before)))
 
     async def decide(self, state: State, forced: bool, seed: int) -> Turn:
         meeting = Meeting(self, await self._roster(state, seed), self.record(state, forced), self.task(forced), seed)

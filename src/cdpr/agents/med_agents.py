@@ -16,7 +16,7 @@ from ..environment import Action, FinalDiagnosis, RequestTest, State, Turn, pars
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Breakdown, Framework, decision, spelled, titled, yes_or_no
+from .framework import Breakdown, Calls, Framework, decision, spelled, titled, yes_or_no
 from .prompts import Prompts
 
 _SAY = Prompts("med_agents")
@@ -42,6 +42,18 @@ class MedAgents(Framework):
         super().__init__(model, settings, temperature)
         self.settings = settings.frameworks.med_agents
         self.public = self.settings.quirks == "public"
+
+    @classmethod
+    def calls(cls, settings: Settings) -> Calls:
+        """Expected is one vote against the first report, and none against the second."""
+        own = settings.frameworks.med_agents
+        open_question = own.options == "none" and own.quirks == "repaired"
+        experts = own.question_experts + (0 if open_question else own.option_experts)
+        fields, proposal, report, last = (1 if open_question else 2), own.options == "proposer", 1, 1
+        fixed = proposal + fields + experts + report + last
+        second = (experts if own.rounds > 1 else 0) + 2  # the advice and the revision before it
+        agreed, debated = fixed + experts, fixed + own.rounds * (2 * experts + 1)
+        return Calls((agreed, agreed + second, debated), max(own.tokens.model_dump().values()))
 
     async def decide(self, state: State, forced: bool, seed: int) -> Turn:
         question = self.record(state, forced)

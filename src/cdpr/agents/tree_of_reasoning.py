@@ -20,7 +20,7 @@ from ..environment import State, Turn
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Framework, decision, titled, yes_or_no
+from .framework import Calls, Framework, decision, titled, yes_or_no
 from .passages import Passages
 from .prompts import Prompts
 
@@ -58,6 +58,20 @@ class TreeOfReasoning(Framework):
         folders = {FIELDS[0]: found.statpearls} | dict.fromkeys(FIELDS[1:], found.textbooks)
         searched = folders if found.retriever == "bm25" else {}
         self.passages = {field: Passages(Path(folder)) for field, folder in searched.items() if folder}
+
+    @classmethod
+    def calls(cls, settings: Settings) -> Calls:
+        """Expected is that all doctors join the discussion; a doctor without findings may be at work or not."""
+        own = settings.frameworks.tree_of_reasoning
+
+        def asked(doctors: int, addresses: float) -> float:
+            discussed = own.turns * doctors * (1 + addresses * (doctors - 1)) + doctors
+            return doctors + own.rounds * discussed + 1
+
+        everyone = len(FIELDS)
+        few, usual = (everyone, everyone) if own.activate_empty else (1, 2)
+        most = 1.0 if own.addresses else 0.0
+        return Calls((asked(few, 0), asked(usual, own.addresses), asked(everyone, most)), own.max_tokens)
 
     async def decide(self, state: State, forced: bool, seed: int) -> Turn:
         record, known = self.record(state, forced), sections(state)

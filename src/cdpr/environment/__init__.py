@@ -5,7 +5,7 @@
 from .action import parse_action, render_action
 from .agent import Agent, Policy
 from .environment import DiagnosticEnvironment
-from .episode import WAVE, run_episode, run_episodes
+from .episode import WAVE, case_seed, run_episode, run_episodes
 from .judge import Judge, TableJudge
 from .matcher import Matcher, TableMatcher
 from .prompt import FORCED_PREFIX, PromptBuilder

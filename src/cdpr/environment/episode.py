@@ -29,6 +29,11 @@ async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: Ca
         state = state.after(step)
 
 
+def case_seed(seed: int, case: CaseRecord) -> int:
+    """The seed of a case's workup: no other case's, and the same in whatever order and company cases come."""
+    return derive_seed(seed, "case", case.note_id)
+
+
 async def run_episodes(
     environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int
 ) -> list[Trajectory]:
@@ -36,6 +41,6 @@ async def run_episodes(
     finished: list[Trajectory] = []
     for start in range(0, len(cases), WAVE):
         wave = cases[start : start + WAVE]
-        episodes = (run_episode(environment, agent, case, derive_seed(seed, "case", case.note_id)) for case in wave)
+        episodes = (run_episode(environment, agent, case, case_seed(seed, case)) for case in wave)
         finished += await asyncio.gather(*episodes)
     return finished

@@ -29,6 +29,7 @@ from ..environment import (
     TableJudge,
     TableMatcher,
     Trajectory,
+    case_seed,
     run_episode,
 )
 from ..environment.opening import check_judges, open_environment, open_second
@@ -38,7 +39,6 @@ from ..job import Job
 from ..llm.asking import SYSTEM
 from ..llm.guard import disclosed
 from ..llm.meter import Meter, metering
-from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.datasets import FURTHER
 from ..settings.judging import DECIDING, SECOND
@@ -154,7 +154,7 @@ async def work_up(
 
     async def one(case: CaseRecord) -> tuple[Trajectory, Meter]:
         with metering() as meter:
-            workup = await run_episode(environment, agent, case, derive_seed(seed, "case", case.note_id))
+            workup = await run_episode(environment, agent, case, case_seed(seed, case))
         if second and workup.diagnosis is not None:
             await second.prepare(workup.diagnosis, case.diagnosis_results)
         return workup, meter

@@ -16,9 +16,9 @@ from typing import Any
 from ..cases import CaseRecord, normalise
 from ..settings.datasets import Source
 from .attrition import Attrition
-from .draft import Draft, Import
+from .draft import Draft, Import, each_once
 from .error import IngestError
-from .flat_files import examination_name, files_at, filled_lines, is_absent, parse_json
+from .flat_files import examination_name, filled_lines, is_absent, only_file_at, parse_json
 from .names import examination_of, physical_key
 from .phrases import phrases
 from .spellings import covers, spellings, term_of
@@ -36,20 +36,9 @@ def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
 
     Cases have no number of their own: theirs is a digest of their content. Raises IngestError.
     """
-    files = files_at(work.path, ".jsonl")
-    if len(files) != 1:
-        raise IngestError(work.path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")
-    yield from work.records(_drafts(files[0], work.attrition))
-
-
-def _drafts(file: Path, attrition: Attrition) -> Iterator[Draft]:
-    seen: set[str] = set()
-    for line, text in filled_lines(file):
-        draft = _draft(_case(file, line, parse_json(file, text, line)), attrition)
-        if draft.note_id in seen:
-            draft.rejected = "same case twice"
-        seen.add(draft.note_id)
-        yield draft
+    file = only_file_at(work.path, ".jsonl")
+    cases = (_case(file, line, parse_json(file, text, line)) for line, text in filled_lines(file))
+    yield from work.records(each_once(_draft(case, work.attrition) for case in cases))
 
 
 def _case(path: Path, line: int, value: Any) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from typing import Any
 from ..cases import CaseRecord
 from ..settings.datasets import Source
 from .attrition import Attrition
-from .draft import Draft, Import
+from .draft import Draft, Import, each_once
 from .error import IngestError
-from .flat_files import examination_name, files_at, filled_lines, parse_json
+from .flat_files import examination_name, filled_lines, only_file_at, parse_json
 from .names import add_text, physical_key
 from .phrases import phrases
 from .sentences import spans
@@ -39,21 +39,10 @@ _FINDINGS = physical_key("General Appearance")
 
 def read_agentclinic_nejm(source: Source, work: Import) -> Iterator[CaseRecord]:
     """Records of all usable cases of a ``.jsonl`` file (or the one such file of a folder). Raises IngestError."""
-    files = files_at(work.path, ".jsonl")
-    if len(files) != 1:
-        raise IngestError(work.path, f"{len(files)} files *.jsonl in this folder", "give the path of one of them")
-    yield from work.records(_drafts(files[0], work.attrition))
-
-
-def _drafts(file: Path, attrition: Attrition) -> Iterator[Draft]:
-    seen: set[str] = set()
-    for line, text in filled_lines(file):
-        question, diagnosis = _challenge(file, line, parse_json(file, text, line))
-        draft = _draft(question, diagnosis, attrition)
-        if draft.note_id in seen:
-            draft.rejected = "same case twice"
-        seen.add(draft.note_id)
-        yield draft
+    file = only_file_at(work.path, ".jsonl")
+    challenges = (_challenge(file, line, parse_json(file, text, line)) for line, text in filled_lines(file))
+    drafts = (_draft(question, diagnosis, work.attrition) for question, diagnosis in challenges)
+    yield from work.records(each_once(drafts))
 
 
 def _challenge(path: Path, line: int, value: Any) -> tuple[str, str]:

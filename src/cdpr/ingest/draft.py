@@ -96,6 +96,16 @@ class Import:
                 yield record
 
 
+def each_once(drafts: Iterable[Draft]) -> Iterator[Draft]:
+    """The drafts, those rejected whose number came before."""
+    seen: set[str] = set()
+    for draft in drafts:
+        if draft.note_id in seen:
+            draft.rejected = "same case twice"
+        seen.add(draft.note_id)
+        yield draft
+
+
 # The settings of the data set (a `Source`), the import -> its records in any order. Raises IngestError.
 Importer = Callable[[Any, Import], Iterator[CaseRecord]]
 

@@ -48,6 +48,14 @@ def files_at(path: Path, ending: str) -> list[Path]:
     return sorted(f for f in path.iterdir() if f.name.endswith((ending, f"{ending}.gz")) and f.name[0] != ".")
 
 
+def only_file_at(path: Path, ending: str) -> Path:
+    """The file itself, or the one file of a folder that ends so. Raises IngestError where there are none or several."""
+    files = files_at(path, ending)
+    if len(files) != 1:
+        raise IngestError(path, f"{len(files)} files *{ending} in this folder", "give the path of one of them")
+    return files[0]
+
+
 @contextlib.contextmanager
 def collected(problems: list[IngestError]) -> Iterator[None]:
     """Within it what cannot be read ends the block and is added to the problems."""

@@ -76,11 +76,6 @@ class TrainingRun:
         return PolicyAgent(model, self.prompts, self.settings.policy, temperature)
 
 
-def validation_seed(case: CaseRecord) -> int:
-    """Seed of the workup of a validation case, as :func:`~cdpr.environment.run_episodes` derives it."""
-    return derive_seed(VALIDATION_SEED, "case", case.note_id)
-
-
 @functools.lru_cache(maxsize=4)
 def _permutation(count: int, seed: int) -> list[int]:
     order = list(range(count))

@@ -11,8 +11,9 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from ..agents.build import agent_class
+from ..agents.framework import Calls, Framework
 from ..cases import CaseRecord, iterate_records
-from ..environment import PromptBuilder, State
+from ..environment import Agent, PromptBuilder, State
 from ..environment.prompt import opening_messages
 from ..llm.recording import Recordings
 from ..llm.spending import Spent, spent
@@ -32,31 +33,11 @@ _SAMPLE = 50  # cases whose prompts are measured
 _PRESENTATION, _RESULT, _RECORD = 500, 120, 30
 _TURNS = 4.0  # of a workup of an agent whose examinations the paper does not print
 _REPLY, _THOUGHT = 150, 1000  # tokens of an answer, and of one with thoughts before it
+_WORDS = 700  # tokens of a framework's own words, and of what was said before, in each of its prompts
 _SHORTEST = 30
 # Judges and matcher: questions of a workup, tokens of one and of its answer. Tables know part of the answers.
 _JUDGING = {"judge": (0.7, 400, 3), "second_judge": (1.0, 400, 3), "matcher": (1.0, 550, 8)}
 _EVERYWHERE = "http://127.0.0.1/v1"  # stands for a server that nobody has named yet
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """How an agent asks: calls of one turn (at least, as expected, at most), tokens that its own words add to every
-    prompt, and the longest answer that it asks for (0: as the evaluation's)."""
-
-    calls: tuple[float, float, float] = (1, 1, 1)
-    words: int = 0
-    longest: int = 0
-    about: str = ""
-
-
-_ONE = Protocol()
-# Named as the classes that act. The counts are those of the published protocols.
-_PROTOCOLS: Mapping[str, Protocol] = {
-    "MedAgents": Protocol((18, 25, 56), 700, 2500, "18 calls a turn where all agree at once, 56 where they never do"),
-    "MDAgents": Protocol((4, 23, 250), 700, 0, "4 calls a turn of one clinician, 23 of a group that debates once, 250 "
-                                               "of one that debates on"),
-    "TreeOfReasoning": Protocol((4, 16, 25), 700, 0, "4 calls a turn with one doctor at work, 25 with four"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -185,26 +166,35 @@ def _one(
     settings: Settings, entry: AgentEntry, model: ModelEntry, texts: Texts, turns: float
 ) -> tuple[Range, Range, Range]:
     """Calls, and tokens of prompts and answers, of an agent on a data set."""
-    protocol = _PROTOCOLS.get(entry.acts.rpartition(":")[2], _ONE)
-    most = settings.environment.max_turns + (settings.environment.forced_turn == "extra")
-    longest = max(protocol.longest or settings.evaluation.max_turn_tokens, model.sampling.max_tokens or 0)
-    reply = min(_THOUGHT if model.answer else _REPLY, longest)
     kind = agent_class(entry)
+    conversation = _calls(settings, kind)
+    words = _WORDS if issubclass(kind, Framework) and conversation.turn[2] > 1 else 0
+    most = settings.environment.max_turns + (settings.environment.forced_turn == "extra")
+    longest = max(conversation.longest, model.sampling.max_tokens or 0)
+    reply = min(_THOUGHT if model.answer else _REPLY, longest)
     opening = texts.opening
     if kind.whole_record:
         opening, turns, most = opening + texts.record, 1.0, 1
     elif entry.acts.endswith(":ImmediateAgent"):
         turns, most = 1.0, 1
 
-    def workup(calls: float, turns: float, reply: float) -> tuple[float, float, float]:
+    def workup(calls: float, once: float, turns: float, reply: float) -> tuple[float, float, float]:
         history = turns * (turns - 1) / 2 * (texts.result + _REPLY)  # what was thought is not shown again
-        return calls * turns, calls * (turns * (opening + protocol.words) + history), calls * turns * reply
+        asked = calls * turns + once
+        return asked, asked * (opening + words) + calls * history, asked * reply
 
-    few, usual, many = protocol.calls
-    bounds = workup(few, 1, _SHORTEST), workup(usual, min(turns, most), reply), workup(many, most, longest)
+    extents = zip(conversation.turn, conversation.once, (1, min(turns, most), most), (_SHORTEST, reply, longest),
+                  strict=True)  # fmt: skip
+    bounds = [workup(*extent) for extent in extents]
     workups = texts.cases * len(settings.evaluation.decodings)
     calls, prompt, completion = (Range(*column).times(workups) for column in zip(*bounds, strict=True))
     return calls, prompt, completion
+
+
+def _calls(settings: Settings, kind: type[Agent]) -> Calls:
+    """How an agent asks: a framework as it says, any other once a turn."""
+    once_a_turn = Calls((1, 1, 1), settings.evaluation.max_turn_tokens)
+    return kind.calls(settings) if issubclass(kind, Framework) else once_a_turn
 
 
 def _judging(
@@ -316,9 +306,15 @@ def _assumptions(settings: Settings, texts: Mapping[str, Texts], found: Sequence
         )
         said.append(f"{'; '.join(told)}; the same question is asked once; of evaluations alone: what training asks of "
                     "them comes on top")  # fmt: skip
-    acting = {settings.agents[a.system].acts.rpartition(":")[2] for a in found if a.system in settings.agents}
-    said += [f"{name}: {protocol.about}; {protocol.calls[1]:g} expected, {protocol.words} tokens of its own in a prompt"
-             for name, protocol in _PROTOCOLS.items() if name in acting]  # fmt: skip
+    for asked in found:
+        if asked.system in ASKERS:
+            continue
+        conversation = _calls(settings, agent_class(settings.agents[asked.system]))
+        few, usual, many = conversation.turn
+        if many > 1:
+            said.append(f"{asked.system}: {few:g} to {many:g} calls a turn, {usual:g} expected"
+                        f"{f', and {conversation.once[1]:g} once for a case' if any(conversation.once) else ''}; "
+                        f"{_WORDS} tokens of its own in a prompt")  # fmt: skip
     return [*said, "no discounts: neither batches nor prompts that a provider remembers; failed calls are not counted"]
 
 

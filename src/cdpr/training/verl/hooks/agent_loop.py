@@ -12,10 +12,10 @@ from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from ....cases import CaseRecord
-from ....environment import State, Trajectory, run_episode
+from ....environment import State, Trajectory, case_seed, run_episode
 from ....llm import ModelFailure, ModelSpec, open_model
 from ....llm.rollout_server import CONVERSATION
-from ...run import validation_seed
+from ...run import VALIDATION_SEED
 from ..session import read_session
 from .tokens import tokens_of
 
@@ -49,7 +49,7 @@ class DiagnosticLoop(AgentLoopBase):
         run, case = session.run, getattr(session.run, row["part"])[int(row["place"])]
         model = open_model(ModelSpec.of_rollouts(run.settings), client=self.server_manager, tokenizer=run.tokenizer)
         if row["part"] == "validation":
-            agent, seed = run.agent(model, temperature=0.0), validation_seed(case)
+            agent, seed = run.agent(model, temperature=0.0), case_seed(VALIDATION_SEED, case)
         else:
             agent = run.agent(model)
             seed = run.episode_seed(case, int(row["iteration"]), int(row.get("session_id", 0)))
