@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 import pytest
 
 from cdpr.cases import CaseRecord
+
+# One thread each, set before anything loads torch: pytest runs two processes on two cores, and threads that wait for
+# one another across them make small operations many times as slow.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
