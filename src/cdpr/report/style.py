@@ -77,12 +77,14 @@ def mark_tier(figure: Figure, settings: Settings, notes: str = "") -> None:
 
 
 def save(figure: Figure, out: Mapping[str, Path]) -> None:
-    """Write ``png`` and ``pdf`` (fonts embedded) to their paths; neither holds a date or a program version."""
+    """Write ``png`` and ``pdf`` (fonts embedded) to their paths; neither holds a date or a program version. Both have
+    the layout that the first drawing found."""
     pdf = {"Creator": "cdpr", "Producer": "cdpr", "CreationDate": None}
     for kind, metadata in (("png", {"Software": "cdpr"}), ("pdf", pdf)):
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, metadata=metadata)
         write_bytes(out[kind], buffer.getvalue())
+        figure.set_layout_engine("none")
 
 
 def empty(panel: Axes, text: str, height: float = 0.5) -> None:

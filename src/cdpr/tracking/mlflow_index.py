@@ -103,16 +103,17 @@ class MlflowIndex:
             return False
         started = int(datetime.fromisoformat(record.started).timestamp() * 1000)
         run_id = self.find_or_create(record.experiment, record.name, record.run_key, record_tags(record), started)
-        self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record_tags(record).items()])
-        known = self.client.get_run(run_id).data.params
+        if found:  # a run that was logged while it went on has its first tags, and part of its metrics
+            self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record_tags(record).items()])
+        known = found.data.params if found else {}
         params = [Param(k, v[:6000]) for k, v in flatten(record.parameters).items() if k not in known]
         for start in range(0, len(params), _PARAM_BATCH):
             self.client.log_batch(run_id, params=params[start : start + _PARAM_BATCH])
-        last = self.last_step(run_id)
-        self.log_history(run_id, [(r["step"], numbers(r)) for r in history if r["step"] > last])
+        last = self.last_step(run_id) if found else -1
         final = {**record.metrics, "wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
         step = history[-1]["step"] if history else 0
-        self.log_history(run_id, [(step, {f"final/{k}" if history else k: v for k, v in final.items()})])
+        rows = [(r["step"], numbers(r)) for r in history if r["step"] > last]
+        self.log_history(run_id, [*rows, (step, {f"final/{k}" if history else k: v for k, v in final.items()})])
         self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
         return True
 
