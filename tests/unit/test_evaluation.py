@@ -20,6 +20,7 @@ from cdpr.llm.guard import GovernanceError
 from cdpr.llm.meter import metering, running
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Completion, Usage
+from cdpr.pseudonym import pseudonym
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy
@@ -206,15 +207,18 @@ def test_credentialed_cases_reach_no_other_machine(case, cases, tmp_path):
     assert not (tmp_path / "far.jsonl").exists()
 
 
-def test_rows_of_credentialed_cases_hold_digests(case, server, tmp_path):
+def test_rows_of_credentialed_cases_hold_pseudonyms_that_nobody_without_the_secret_can_try_out(case, server, tmp_path):
     path = tmp_path / "cases.jsonl"
     write_records(path, [case.model_copy(update={"split": "test", "credentialed": True})])
     settings = with_lines(tmp_path, f'mine: {{label: Mine, model: "{server.url}", served_as: m}}')
     evaluate(settings, "mine", Benchmark.read(path), tmp_path / "e.jsonl", tmp_path / "state")
     row = next(read_rows(tmp_path / "e.jsonl"))
-    assert row.correct and row.gold == hashlib.sha256(case.diagnosis_results.encode()).hexdigest()[:16]
+    assert row.correct and row.gold == pseudonym(tmp_path / "kept", case.diagnosis_results)
+    assert row.note_id == pseudonym(tmp_path / "kept", case.note_id)
     assert row.n_available == 1 and row.obtained is None
     assert "append" not in row.line() and case.note_id not in row.line()
+    tried = {hashlib.sha256(text.encode()).hexdigest() for text in (case.diagnosis_results, case.note_id)}
+    assert not any(digest.startswith((row.gold, row.note_id)) for digest in tried)
 
 
 @pytest.mark.parametrize("finished", [0, 2, 5])

@@ -1,6 +1,5 @@
 """The unified record (paper, appendix "Unified data format") that every room below reads."""
 
-import hashlib
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -47,9 +46,10 @@ class CaseRecord(BaseModel):
     subject_key: str = Field(min_length=1)
     credentialed: bool
 
-    def shown(self, text: str) -> str:
-        """A text of this case as errors and rows may tell it: of a credentialed case as a digest."""
-        return hashlib.sha256(text.encode()).hexdigest()[:16] if self.credentialed else text
+    @property
+    def called(self) -> str:
+        """The case as errors may name it: a credentialed one has no name there."""
+        return "a credentialed case" if self.credentialed else f"case {self.note_id}"
 
     @field_validator("exam_cost_map")
     @classmethod

@@ -204,7 +204,7 @@ class GroupCredit:
             raw = 0.0 if compared is None else own - compared
             if not math.isfinite(raw):
                 raise FloatingPointError(
-                    f"case {trajectory.case.note_id}: R_proc of decision {t} is {raw} (U_hat {own}, baseline "
+                    f"{trajectory.case.called}: R_proc of decision {t} is {raw} (U_hat {own}, baseline "
                     f"{compared}); the step was stopped. Are lambdas and prices of a sensible size?"
                 )
             reward = bounded(raw, self.credit.clip) if self.credit.clip_applies_to == "each" else raw

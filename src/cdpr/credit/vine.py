@@ -17,7 +17,7 @@ async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], wort
     """What whole continuations of a state are worth, by number. Raises ModelFailure when not one came back."""
     ends = await draws.follow(state, numbers)
     if not ends:
-        raise ModelFailure(f"case {state.case.note_id}: no continuation of a state came back; is the model alive?")
+        raise ModelFailure(f"{state.case.called}: no continuation of a state came back; is the model alive?")
     return {k: worth(end.correct, end.effort) for k, end in ends.items()}
 
 

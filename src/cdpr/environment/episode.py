@@ -18,7 +18,7 @@ WAVE = 256
 
 async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int) -> Trajectory:
     """Work up a case from its presentation to a diagnosis."""
-    CASE.set(case.shown(case.note_id))
+    CASE.set(case.note_id)
     state = environment.initial(case)
     while True:
         forced = not agent.unlimited_turns and environment.must_diagnose(state)

@@ -212,7 +212,8 @@ def _same_cases(evaluations: Sequence[Evaluation]) -> None:
         if other.note_ids != first.note_ids:
             odd = min(set(other.note_ids) ^ set(first.note_ids))
             raise EvaluationError(f"{first.dataset} ({first.decoding}): {first.run} and {other.run} were not evaluated "
-                                  f"on the same cases (case {odd!r} only in one); evaluate both again")  # fmt: skip
+                                  f"on the same cases (case {odd!r} only in one); evaluate both again, with the same "
+                                  "pseudonym.key where cases are credentialed")  # fmt: skip
 
 
 def _problem(error: ValidationError) -> str:

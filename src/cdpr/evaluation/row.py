@@ -29,7 +29,8 @@ class Judging(BaseModel):
 
 
 class EvaluationRow(BaseModel):
-    """One case under one decoding. Of credentialed cases ``note_id``, ``diagnosis`` and ``gold`` are digests.
+    """One case under one decoding. Of credentialed cases ``note_id``, ``diagnosis`` and ``gold`` are
+    pseudonyms (:mod:`cdpr.pseudonym`), equal where the texts are.
 
     ``turns`` counts replies, the diagnosis included; ``n_*`` are the counts of
     :class:`~cdpr.environment.Effort`, ``n_tests`` and ``n_na`` what the utility charges of them (N_tests, N_na);

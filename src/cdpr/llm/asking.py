@@ -7,4 +7,4 @@ from contextvars import ContextVar
 SYSTEM: ContextVar[str] = ContextVar("system", default="")
 """The agent that is evaluated, or what else pays for the call."""
 CASE: ContextVar[str] = ContextVar("case", default="")
-"""The case that it works up; of credentialed cases a digest."""
+"""The number of the case that it works up. Errors about credentialed cases name a pseudonym in its place."""

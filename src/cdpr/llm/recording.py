@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..digests import DigestCache
+from ..pseudonym import pseudonym
 from .asking import CASE, SYSTEM
 from .journal import Journal, open_journal
 from .spec import ModelSpec
@@ -76,6 +77,7 @@ class RecordedModel(Model):
     def __init__(self, spec: ModelSpec, inner: Model | None) -> None:
         self.inner = inner
         self.recordings = Recordings(spec.state, spec.credentialed)
+        self._spec = spec
         self._called, self._identity = spec.name or Path(spec.where).name, identity(spec)
         self._under_way: dict[str, asyncio.Task[Completion]] = {}
 
@@ -98,8 +100,11 @@ class RecordedModel(Model):
                 await self.recordings.note_use(question, system)
             return answer
         if self.inner is None:
+            case = CASE.get() or "unknown"
+            if self._spec.credentialed:
+                case = pseudonym(self._spec.state, case)
             raise AnswerMissing(
-                f"{system or 'a model'}: no recorded answer of {self._called} for case {CASE.get() or 'unknown'} "
+                f"{system or 'a model'}: no recorded answer of {self._called} for case {case} "
                 f"(question {question[:16]}) in {self.recordings.folder}; import an archive that holds it (`cdpr "
                 "recordings import FILE`; it must have been recorded under these settings and prompts), or set "
                 "calls.mode to record, which asks the model"

@@ -150,8 +150,8 @@ def check_finite(scored: GroupAdvantages, group: Group) -> None:
     """Raises FloatingPointError naming the case where an advantage is not a number."""
     for row in [*scored.decisions, [other.advantage for other in scored.alternatives]]:
         if not all(map(math.isfinite, row)):
-            case = group[0].case.note_id
-            raise FloatingPointError(f"case {case}: the advantages {row} are not finite; the step was stopped")
+            case = group[0].case
+            raise FloatingPointError(f"{case.called}: the advantages {row} are not finite; the step was stopped")
 
 
 def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
