@@ -330,6 +330,122 @@ def test_a_workbook_is_read_by_its_header_and_a_damaged_one_is_an_error(tmp_path
             read_opps(save(tmp_path, "b.xlsx", content))
 
 
+def clfs_rows(count: int = 60) -> list[list[str]]:
+    return [["2027", f"9{k:04}", "", "20270101", "N", f"{10 + k}.50", "x"] for k in range(count)]
+
+
+def exchanged(rows: list[list[str]], a: int, b: int) -> list[list[str]]:
+    """The rows with two columns under one another's names."""
+    return [[row[{a: b, b: a}.get(i, i)] for i in range(len(row))] for row in rows]
+
+
+def test_one_bad_year_or_factor_is_a_rejected_row_with_its_line(tmp_path):
+    rows = clfs_rows()
+    rows[7][0] = "1899"
+    schedule = read_clfs(save(tmp_path, "clfs.csv", clfs_bytes(rows=rows)))
+    assert schedule.year == "2027" and len(schedule.rates) == 59
+    assert schedule.rejected == ["line 12: field 'YEAR': '1899' where the other rows have '2027'"]
+    units = [[f"9{k:04}", *PFS_ROWS[1][1:]] for k in range(30)]
+    units[3][11] = "oops"
+    read = read_pfs(save(tmp_path, "pfs.csv", pfs_bytes(rows=units)))
+    assert len(read.rates) == 29
+    assert read.rejected == ["line 8: field 'CONV FACTOR': 'oops' where the other rows have '10'"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (exchanged(clfs_rows(), 5, 3), "60 of 60 rows cannot be read.*20,270,101 US dollars are no rate; is it a date"),
+        (exchanged(clfs_rows(), 5, 0), "field 'YEAR'|more than one year"),
+        ([[*row[:2], "QW", *row[3:]] for row in clfs_rows()], "every row has a modifier; do the columns stand"),
+        (exchanged(clfs_rows(), 2, 4), "every row has a modifier|is not a modifier"),
+        ([[*row[:5], "2027", "x"] for row in clfs_rows()], "60 of 60 rates are 2027.00 US dollars"),
+        ([[*row[:5], f"{9000 + k}", "x"] for k, row in enumerate(clfs_rows(), 1)], "half of the rates are"),
+    ],
+)
+def test_columns_under_the_wrong_names_are_noticed(tmp_path, rows, said):
+    with pytest.raises(FeeScheduleError, match=said):
+        read_clfs(save(tmp_path, "clfs.csv", clfs_bytes(rows=rows)))
+
+
+def gpci_rows(work="1.1", expense="0.9", malpractice="0.5") -> bytes:
+    names = ["Medicare Administrative Contractor (MAC)", "State", "Locality Number", "Locality Name",
+             "2026 PW GPCI (with 1.0 Floor)", "2026 PE GPCI", "2026 MP GPCI"]  # fmt: skip
+    return as_csv([["CY 2026 GPCIs"], [], names,
+                   *(["02102", "AK", f"{k:02}", "COLD", work, expense, malpractice] for k in range(1, 9))])  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [{"work": "0.5", "malpractice": "1.1"}, {"expense": "0.3"}, {"work": "0.9"},
+                                   {"malpractice": "20270101"}])  # fmt: skip
+def test_indices_in_the_wrong_columns_are_noticed(tmp_path, order):
+    assert read_gpci(save(tmp_path, "gpci.csv", gpci_rows()), "02102-01").work == Decimal("1.1")
+    with pytest.raises(FeeScheduleError, match=r"gpci\.csv:3: 8 of 8 cells under .* are no indices"):
+        read_gpci(save(tmp_path, "gpci.csv", gpci_rows(**order)), "02102-01")
+
+
+CAP_HEADER = ["HCPCS", "MOD", "PROCSTAT", "CARRIER", "LOCALITY", "FACILITY PRICE", "NON-FACILTY PRICE"]
+
+
+def test_a_file_that_would_set_nothing_is_an_error(tmp_path):
+    pfs, gpci = save(tmp_path, "pfs.csv", pfs_bytes()), save(tmp_path, "gpci.csv", gpci_rows())
+    elsewhere = save(tmp_path, "cap.csv", as_csv([CAP_HEADER, ["90003", "", "A", "02102", "02", "9", "9"]]))
+    other = save(tmp_path, "other.csv", as_csv([CAP_HEADER, ["99999", "", "A", "02102", "01", "9", "9"]]))
+    for options, said in (
+        ({"gpci": gpci}, r"gpci\.csv: sets nothing for national prices; set data\.fee_schedules\.locality"),
+        ({"gpci": gpci, "locality": "02102-01", "opps_cap": elsewhere},
+         r"cap\.csv: no cap at locality '02102-01', of 1 rows for 1 localities"),
+        ({"gpci": gpci, "locality": "02102-01", "opps_cap": other}, "none of its codes is priced by pfs.csv"),
+    ):  # fmt: skip
+        with pytest.raises(FeeScheduleError, match=said):
+            read_pfs(pfs, **options)
+    # Whole and well, but of codes that price no examination.
+    chosen, clfs = parse_settings({}, "test"), save(tmp_path, "clfs.csv", clfs_bytes(rows=clfs_rows()))
+    job = Job("build_catalogue", "k", {"clfs": clfs}, {"catalogue": tmp_path / "catalogue"})
+    with pytest.raises(FeeScheduleError, match=r"clfs\.csv: sets the rate of none of the \d+ examinations"):
+        build.build_catalogue(chosen, job)
+    with pytest.raises(FeeScheduleError, match=r"gpci\.csv: sets nothing without data\.fee_schedules\.pfs"):
+        build.build_catalogue(chosen, Job("build_catalogue", "k", {"gpci": gpci, "clfs": clfs}, job.out))
+
+
+def test_a_catalogue_tells_how_many_rates_each_file_set(tmp_path, capsys):
+    rows = [["2027", code, "", "20270101", "N", "11.00", "x"] for code in ("85027", "80053")]
+    clfs = save(tmp_path, "clfs.csv", clfs_bytes(rows=rows))
+    folder = tmp_path / "catalogue"
+    build.build_catalogue(
+        parse_settings({}, "test"), Job("build_catalogue", "k", {"clfs": clfs}, {"catalogue": folder})
+    )
+    mine = sum(row.schedule == "CLFS" for row in build.examination_codes())
+    found = sum(row.hcpcs in ("85027", "80053") for row in build.examination_codes())
+    assert f"sets {found} of {mine} examinations, {mine - found} keep the shipped rate" in capsys.readouterr().out
+    assert json.loads((folder / "schedules.json").read_text())["schedules"]["CLFS"]["examinations"] == found
+
+
+def test_zeros_that_a_spreadsheet_dropped_are_no_other_locality_and_caps_have_their_rejected_rows(tmp_path):
+    rows = [["2026", "2102", "1", f"9000{k}", "", "10.50", "1", "", "1", "A", *"000000"] for k in range(3)]
+    schedule = read_pfs(save(tmp_path, "PFALL.txt", as_csv(rows)), locality="02102-01")
+    assert len(schedule.rates) == 3
+    with pytest.raises(FeeScheduleError, match="no rows of locality '02102-02', but of 02102-01"):
+        read_pfs(save(tmp_path, "PFALL.txt", as_csv(rows)), locality="02102-02")
+    caps = [["90003", "", "A", "2102", "1", "9", "9"], ["90004", "", "A", "2102", "1", "9", "free"],
+            ["90005", "", "A", "2102", "1", "9", "9"]]  # fmt: skip
+    read = read_opps_cap(save(tmp_path, "cap.csv", as_csv([CAP_HEADER, *caps])), "02102-01")
+    assert len(read) == 2 and read.rejected == ["cap.csv, line 3: field 'NON-FACILTY PRICE': 'free' is not an amount"]
+
+
+def test_rows_above_a_header_are_not_lost(tmp_path):
+    content = clfs_bytes(rows=clfs_rows())
+    lines = content.split(b"\r\n")
+    moved = b"\r\n".join([lines[4], *lines[:4], *lines[5:]])
+    with pytest.raises(FeeScheduleError, match="1 rows of codes stand above the header"):
+        read_clfs(save(tmp_path, "clfs.csv", moved))
+
+
+@pytest.mark.parametrize(("kept", "cents"), [(5.3549999999999995, 5.36), (677.075, 677.08), (128.0449999999, 128.04)])
+def test_drug_rates_are_rounded_as_a_spreadsheet_shows_them(tmp_path, kept, cents):
+    rows = [{"A": "HCPCS Code", "B": "SI", "C": "Payment Rate"}, {"A": "J0001", "B": "K", "C": kept}]
+    assert read_opps(save(tmp_path, "b.xlsx", workbook(rows))).rate("J0001") == cents
+
+
 def test_every_mapped_examination_needs_a_rate_from_somewhere(tmp_path):
     with pytest.raises(CatalogueError, match="the CLFS has no rate for 85027"):
         build.write_catalogue(tmp_path, {})

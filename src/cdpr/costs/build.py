@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,17 @@ from ..job import Job
 from ..settings import Settings
 from ..settings.data import FeeSchedules
 from .catalogue import COLUMNS, CONFIDENCES, TABLES, Price, load_catalogue, shipped_folder
-from .fee_schedules import NATIONAL, FeeScheduleError, Schedule, read_clfs, read_opps, read_pfs, split_codes
+from .fee_schedules import (
+    CAPPED,
+    NATIONAL,
+    FeeScheduleError,
+    Schedule,
+    read_clfs,
+    read_gpci,
+    read_opps,
+    read_pfs,
+    split_codes,
+)
 from .tables import CatalogueError, read_table
 
 SCHEDULES = ("CLFS", "PFS", "OPPS")
@@ -39,18 +49,22 @@ def build_catalogue(settings: Settings, job: Job) -> None:
     folder = job.out["catalogue"]
     kept = write_catalogue(folder, schedules, load_catalogue().prices)
     prices = load_catalogue(folder).prices
+    priced = {kind: _priced(kind, schedule, kept) for kind, schedule in schedules.items()}
     report = {
         "files": {
             name: {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
             for name, path in sorted(job.inputs.items())
         },
-        "schedules": {kind: _told(schedule) for kind, schedule in schedules.items()},
+        "schedules": {kind: _told(schedule) | {"examinations": priced[kind]} for kind, schedule in schedules.items()},
         "shipped_rates_kept": {name: prices[name].source for name in kept},
     }
     write_text(folder / "schedules.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     job.metrics.update(examinations=len(prices), kept=len(kept))
     for kind in SCHEDULES:
-        print(_line(kind, schedules.get(kind), sum(price.source.startswith(kind) for price in prices.values())))
+        of_kind = sum(coded.schedule == kind for coded in examination_codes())
+        print(_line(kind, schedules.get(kind), priced.get(kind, 0), of_kind))
+    for line in _lines_of_place(settings.data.fee_schedules, schedules.get("PFS"), job.inputs):
+        print(line)
     print(f"{len(prices)} examinations priced, {len(kept)} of them at the shipped rate")
 
 
@@ -107,6 +121,9 @@ def _read(chosen: FeeSchedules, inputs: dict[str, Path]) -> dict[str, Schedule]:
         raise FeeScheduleError(
             f"data.fee_schedules.locality is {chosen.locality!r}, but data.fee_schedules.pfs names no file"
         )
+    for name in ("gpci", "opps_cap"):
+        if name in inputs and "pfs" not in inputs:
+            raise FeeScheduleError(f"{inputs[name]}: sets nothing without data.fee_schedules.pfs")
     readers: dict[str, Callable[[Path], Schedule]] = {
         "CLFS": read_clfs,
         "PFS": lambda path: read_pfs(
@@ -127,11 +144,38 @@ def _told(schedule: Schedule) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _line(kind: str, schedule: Schedule | None, examinations: int) -> str:
+def _priced(kind: str, schedule: Schedule, kept: Collection[str]) -> int:
+    """How many examinations the file prices. Raises FeeScheduleError where it was given for nothing."""
+    mine = [coded for coded in examination_codes() if coded.schedule == kind]
+    set_here = sum(coded.examination not in kept for coded in mine)
+    if not set_here:
+        place = "" if schedule.locality == NATIONAL else f" at {schedule.locality}"
+        raise FeeScheduleError(
+            f"{schedule.path}: sets the rate of none of the {len(mine)} examinations that the {kind} prices; its "
+            f"{len(schedule.rates)} rates{place} are of other codes. Give the whole file, or leave "
+            f"data.fee_schedules.{kind.lower()} empty"
+        )
+    return set_here
+
+
+def _line(kind: str, schedule: Schedule | None, priced: int, of_kind: int) -> str:
     if schedule is None:
-        return f"{kind}: not given; {examinations} examinations keep the shipped rates"
+        return f"{kind}: not given; {of_kind} examinations keep the shipped rates"
     place = "" if schedule.locality == NATIONAL else f" at {schedule.locality}"
     return (
         f"{schedule.source}{place}: {len(schedule.rates)} rates from {schedule.rows} rows "
-        f"({sum(schedule.left_out.values())} left out, {len(schedule.rejected)} rejected); {examinations} examinations"
+        f"({sum(schedule.left_out.values())} left out, {len(schedule.rejected)} rejected); sets {priced} of {of_kind} "
+        "examinations" + (f", {of_kind - priced} keep the shipped rate" if priced < of_kind else "")
     )
+
+
+def _lines_of_place(chosen: FeeSchedules, schedule: Schedule | None, inputs: Mapping[str, Path]) -> Iterator[str]:
+    if schedule is not None and "gpci" in inputs:
+        place = read_gpci(inputs["gpci"], chosen.locality)
+        told = f"work {place.work}, practice expense {place.expense}, malpractice {place.malpractice}"
+        yield f"GPCI: {place.name}, {told}"
+    if schedule is not None and "opps_cap" in inputs:
+        read = (
+            f"{schedule.notes[f'{what} imaging caps']} {what.split()[0]}" for what in ("rows of", "localities with")
+        )
+        yield f"OPPSCAP: {schedule.notes[CAPPED]} rates have a published cap ({', '.join(read)})"

@@ -24,6 +24,7 @@ def map_costs(settings: Settings, job: Job) -> None:
     catalogue = load_catalogue(job.inputs.get("catalogue"))
     if "overrides" in job.inputs:
         catalogue = with_overrides(catalogue, job.inputs["overrides"])
+        print(f"{job.inputs['overrides']}: {len(catalogue.overrides)} prices; rows without one are passed over")
     counts: Counter[str] = Counter()
     credentialed = False
 

@@ -1,8 +1,11 @@
 """Clinical Laboratory Fee Schedule: one national rate per code."""
 
+import re
 from pathlib import Path
 
-from .schedule import Schedule, Table, amount, code_of, only, read_rows
+from .schedule import FeeScheduleError, Schedule, Table, amount, code_of, is_year, prevailing, read_rows, same
+
+_DATE = re.compile(r"20\d\d(0[1-9]|1[0-2])\d\d")
 
 
 def read_clfs(path: str | Path) -> Schedule:
@@ -15,20 +18,29 @@ def read_clfs(path: str | Path) -> Schedule:
     table = Table(schedule.path, read_rows(schedule.path), "YEAR", "HCPCS", kind="the CLFS file")
     read = table.reader("HCPCS", "MOD", "INDICATOR", "RATE", "YEAR")
     since = table.names.index("EFF_DATE") if "EFF_DATE" in table.names else None
-    years, dates = set(), {""}
+    found: list[tuple[int, dict[str, str]]] = []
+    dates = {""}
     for line, row in table.rows():
         schedule.rows += 1
         with schedule.row(line):
-            cells = read(row)
+            found.append((line, read(row)))
+            dates.add(row[since] if since is not None and since < len(row) else "")
+    schedule.year = prevailing(
+        (cells["YEAR"] for _, cells in found), schedule.path, "year", "give the file of one year"
+    )
+    if schedule.year and not is_year(schedule.year):
+        raise FeeScheduleError(
+            f"{schedule.path}: field 'YEAR': {schedule.year[:20]!r} is no year; do the columns stand under their names?"
+        )
+    for line, cells in found:
+        with schedule.row(line):
+            same(cells["YEAR"], schedule.year, "YEAR")
             code, usd = code_of(cells["HCPCS"]), amount(cells["RATE"], "RATE")
             if cells["INDICATOR"] == "L" or not usd:
                 schedule.left_out["locally priced" if cells["INDICATOR"] == "L" else "rate of 0"] += 1
             else:
                 schedule.add(code, cells["MOD"], usd)
-            years.add(cells["YEAR"])
-            dates.add(row[since] if since is not None and since < len(row) else "")
-    schedule.year = only(years, schedule.path, "year", "give the file of one year")
-    latest = max(dates)
-    if latest.isdigit() and len(latest) == 8 and 1 <= int(latest[4:6]) <= 12:
+    latest = max(filter(_DATE.fullmatch, dates), default="")
+    if latest:
         schedule.release = f"Q{(int(latest[4:6]) + 2) // 3}"
     return schedule.check()

@@ -55,7 +55,8 @@ def _first_sheet(path: Path) -> list[Row]:
 
 
 def _text(cell: Any) -> str:
-    """A cell as text; numbers with the 17 digits that a workbook keeps, and without an exponent."""
+    """A cell as text; numbers with the 15 digits that a spreadsheet shows, so that 5.355, kept as 5.3549999999999995,
+    is rounded as it is published; without an exponent."""
     if isinstance(cell, float):
-        return f"{Decimal(f'{cell:.17g}'):f}"
+        return f"{Decimal(f'{cell:.15g}'):f}"
     return "" if cell is None else str(cell).strip()

@@ -5,11 +5,12 @@ MP (1 for national prices), and for imaging not more than the same with the unit
 Carriers receive finished prices by locality (PFALL, PFREV), without a header.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from .locality import Caps, Indices, check_locality, read_gpci, read_opps_cap
+from .locality import Caps, Indices, check_locality, place_key, read_gpci, read_opps_cap
 from .schedule import (
     NATIONAL,
     BadRow,
@@ -20,13 +21,17 @@ from .schedule import (
     amount,
     code_of,
     is_remark,
-    only,
+    is_year,
     plain,
+    prevailing,
     read_rows,
+    same,
 )  # fmt: skip
 
 _QUARTERS = {"JANUARY": "A", "APRIL": "B", "JULY": "C", "OCTOBER": "D"}
 _PRICED = frozenset("ART")  # status codes under which Medicare pays the published amounts
+_FACTORS = 10, 200  # US dollars per unit; 32 to 40 since 1998
+CAPPED = "rows with a published imaging cap"
 _WIDTH = 16  # fields of a carrier file
 # Columns of work, practice expense and malpractice units, of their total, and of the two that imaging is capped by;
 # names as stacked from the header rows.
@@ -52,47 +57,67 @@ def read_pfs(
     """
     rows = read_rows(Path(path))
     if _is_carrier_file(rows):
+        _refuse("with a carrier file, whose prices are finished", gpci=gpci, opps_cap=opps_cap)
         return _read_carrier(Path(path), rows, locality)
     table = Table(Path(path), rows, "HCPCS", kind="the PPRRVU file")
+    if locality == NATIONAL:
+        _refuse("for national prices; set data.fee_schedules.locality", gpci=gpci, opps_cap=opps_cap)
     if locality != NATIONAL and gpci is None:
         raise FeeScheduleError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
     place = Indices() if locality == NATIONAL else read_gpci(gpci, locality)
-    caps = read_opps_cap(opps_cap, locality) if opps_cap and locality != NATIONAL else {}
+    caps = read_opps_cap(opps_cap, locality) if opps_cap else Caps()
     schedule = Schedule("PFS", table.path, *_release(table), locality=locality)
     # The last header row alone repeats names (two PE RVU, two TOTAL). Titles fill a single cell and are no part of it.
     header = [row for _, row in table.above if not is_remark(row)] + [table.header]
     table.names = [plain(" ".join(row[i] for row in header if i < len(row))) for i in range(len(table.header))]
     _price_rows(schedule, table, place, caps, conversion_factor)
-    if opps_cap and locality != NATIONAL and not caps:
-        schedule.notes["localities without published imaging caps"] = 1
-    return schedule.check()
+    if caps and not schedule.notes[CAPPED]:
+        raise FeeScheduleError(f"{opps_cap}: none of its codes is priced by {table.path.name}; are both of one year?")
+    schedule.check().rejected += caps.rejected
+    if caps:
+        schedule.notes["rows of imaging caps"], schedule.notes["localities with imaging caps"] = (
+            caps.rows,
+            caps.localities,
+        )
+    return schedule
+
+
+def _refuse(where: str, **files: str | Path | None) -> None:
+    """Raises FeeScheduleError for a file that would set nothing."""
+    for name, path in files.items():
+        if path is not None:
+            raise FeeScheduleError(f"{path}: sets nothing {where}, or leave data.fee_schedules.{name} empty")
 
 
 def _price_rows(schedule: Schedule, table: Table, place: Indices, caps: Caps, conversion_factor: float | None) -> None:
     code, read = table.find("HCPCS"), table.reader("HCPCS", "MOD", "STATUS CODE", "CONV FACTOR", *_UNITS)
-    found: list[tuple[int, tuple[str, str], list[Decimal]]] = []
-    factors = set()
+    found: list[tuple[int, dict[str, str]]] = []
     for line, row in table.below:
         if is_remark(row) or row[code : code + 1] == ["HCPCS"]:
             continue
         schedule.rows += 1
         with schedule.row(line):
-            cells = read(row)
+            found.append((line, read(row)))
+    if conversion_factor is None:
+        printed, factor = _factor(schedule, [cells["CONV FACTOR"] for _, cells in found])
+    else:
+        printed, factor = None, Decimal(str(conversion_factor))
+    for line, cells in found:
+        with schedule.row(line):
+            if printed is not None:
+                same(cells["CONV FACTOR"], printed, "CONV FACTOR")
             key = code_of(cells["HCPCS"]), cells["MOD"]
             units = [amount(cells[name], name) for name in _UNITS]
             if sum(units[:3]) != units[3]:
                 raise BadRow("work, non-facility PE and MP do not add up to the non-facility total")
-            factors.add(cells["CONV FACTOR"])
             if cells["STATUS CODE"] not in _PRICED:
                 schedule.left_out[f"status {cells['STATUS CODE'] or 'blank'}"] += 1
             elif not units[3]:
                 schedule.left_out["no units"] += 1
             else:
-                found.append((line, key, units))
-    factor = _factor(schedule, factors, conversion_factor)
-    for line, key, units in found:
-        with schedule.row(line):
-            schedule.add(*key, _price(schedule, units, place, caps.get(key), factor))
+                if key in caps:
+                    schedule.notes[CAPPED] += 1
+                schedule.add(*key, _price(schedule, units, place, caps.get(key), factor))
 
 
 def _price(
@@ -116,17 +141,19 @@ def _units_at(place: Indices, work: Decimal, expense: Decimal, malpractice: Deci
     return work * place.work + expense * place.expense + malpractice * place.malpractice
 
 
-def _factor(schedule: Schedule, factors: set[str], given: float | None) -> Decimal:
-    if given is not None:
-        return Decimal(str(given))
-    text = only(factors, schedule.path, "conversion factor", "set data.fee_schedules.conversion_factor")
+def _factor(schedule: Schedule, cells: Sequence[str]) -> tuple[str, Decimal]:
+    """The conversion factor as it is printed, and as a number."""
+    advice = "set data.fee_schedules.conversion_factor"
+    text = prevailing(cells, schedule.path, "conversion factor", advice)
     try:
         factor = amount(text, "CONV FACTOR")
     except BadRow as why:
-        raise FeeScheduleError(f"{schedule.path}: {why}; set data.fee_schedules.conversion_factor") from why
-    if not factor:
-        raise FeeScheduleError(f"{schedule.path}: field 'CONV FACTOR': 0; set data.fee_schedules.conversion_factor")
-    return factor
+        raise FeeScheduleError(f"{schedule.path}: {why}; {advice}") from why
+    low, high = _FACTORS
+    if not low <= factor <= high:
+        problem = f"field 'CONV FACTOR': {text} US dollars per unit"
+        raise FeeScheduleError(f"{schedule.path}: {problem}; do the columns stand under their names? Else {advice}")
+    return text, factor
 
 
 def _release(table: Table) -> tuple[str, str]:
@@ -141,8 +168,7 @@ def _release(table: Table) -> tuple[str, str]:
 
 def _is_carrier_file(rows: list[Row]) -> bool:
     """Whether the first row is one of prices (year, carrier, ...) rather than a title or header."""
-    first = rows[0][1] if rows else []
-    return len(first) == _WIDTH and first[0].isdigit() and first[1].isdigit()
+    return any(len(row) == _WIDTH and is_year(row[0]) and row[1].isdigit() for _, row in rows[:5])
 
 
 def _read_carrier(path: Path, rows: list[Row], locality: str) -> Schedule:
@@ -155,7 +181,7 @@ def _read_carrier(path: Path, rows: list[Row], locality: str) -> Schedule:
             f"{path}: a carrier file has prices by locality only; set data.fee_schedules.locality (such as '10112-00')"
         )
     check_locality(locality)
-    schedule, years = Schedule("PFS", path, locality=locality), set()
+    schedule, found, places = Schedule("PFS", path, locality=locality), [], Counter()
     for line, row in rows:
         if row and row[0].startswith("TRL"):
             schedule.left_out["trailer"] += 1
@@ -164,17 +190,22 @@ def _read_carrier(path: Path, rows: list[Row], locality: str) -> Schedule:
             with schedule.row(line):
                 if len(row) < _WIDTH:
                     raise BadRow(f"{len(row)} fields, expected {_WIDTH}; is the file whole?")
-                years.add(row[0])
-                _add(schedule, row)
-    schedule.year = only(years, path, "year", "give the file of one year")
-    if not schedule.rates and schedule.left_out["another locality"]:
-        raise FeeScheduleError(f"{path}: no rows of locality {locality!r}")
+                found.append((line, row))
+    schedule.year = prevailing((row[0] for _, row in found), path, "year", "give the file of one year")
+    for line, row in found:
+        with schedule.row(line):
+            same(row[0], schedule.year, "year")
+            places[place_key(row[1], row[2])] += 1
+            _add(schedule, row)
+    if not places[locality]:
+        there = ", ".join(place for place, _ in places.most_common(8))
+        raise FeeScheduleError(f"{path}: no rows of locality {locality!r}, but of {there or 'none'}")
     return schedule.check()
 
 
 def _add(schedule: Schedule, row: list[str]) -> None:
     _, carrier, number, code, modifier, price, _, _, _, status = row[:10]
-    if f"{carrier}-{number}" != schedule.locality:
+    if place_key(carrier, number) != schedule.locality:
         schedule.left_out["another locality"] += 1
         return
     code, usd = code_of(code), amount(price, "non-facility amount")

@@ -13,12 +13,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
+from statistics import median
 from typing import Self
 
 _CODE = re.compile(r"[A-Z0-9]\d{3}[A-Z0-9]")
 _AMOUNT = re.compile(r"\$?((\d+|\d{1,3}(,\d{3})+)(\.\d*)?|\.\d+)")
 _ITEM = re.compile(r"(?P<code>[A-Z0-9]\d{3}[A-Z0-9])(-(?P<modifier>[A-Z0-9]{2}))?")
+_MODIFIER = re.compile(r"([A-Z0-9]{2})?")
 _CENT = Decimal("0.01")
+_DEAREST = Decimal(9_999_999)  # US dollars; dearer is a date or a number of another kind
+# Between these lies the median rate of a whole schedule, US dollars.
+_MEDIANS = {"CLFS": (5, 500), "PFS": (10, 1_000), "OPPS": (50, 5_000)}
+_WHOLE = 50  # rates from which on a schedule is judged as a whole
+_FEW = 0.1  # share of rows that may differ from the others in what all should share
+_BINARY = re.compile(rb"[\0-\x08\x0e-\x1f]")
 NATIONAL = "national"
 Row = tuple[int, list[str]]  # the line that it ends on, and its cells
 
@@ -61,10 +69,21 @@ class Schedule:
         return None if None in parts else round(sum(parts), 2)
 
     def add(self, code: str, modifier: str, usd: Decimal) -> None:
-        """Add a rate. Raises BadRow for a code that has another rate already."""
+        """Add a rate. Raises BadRow for what is no modifier or no rate, and for a code that has another rate."""
+        if not _MODIFIER.fullmatch(modifier):
+            raise BadRow(f"field 'MOD': {modifier[:20]!r} is not a modifier")
+        if usd > _DEAREST:
+            raise BadRow(f"{usd:,} US dollars are no rate; is it a date?")
         amount = float(usd.quantize(_CENT, ROUND_HALF_UP))
-        if self.rates.setdefault((code, modifier), amount) != amount:
+        if not amount:
+            self.left_out["rate below half a cent"] += 1
+            return
+        known = self.rates.get((code, modifier))
+        if known is not None and known != amount:
             raise BadRow(f"{code} {modifier}".strip() + " stands twice, with two rates")
+        if known is not None:
+            self.left_out["repeated"] += 1
+        self.rates[code, modifier] = amount
 
     @contextmanager
     def row(self, line: int) -> Iterator[None]:
@@ -75,14 +94,28 @@ class Schedule:
             self.rejected.append(f"line {line}: {why}")
 
     def check(self) -> Self:
-        """The schedule itself. Raises FeeScheduleError without any rate, or when most rows were rejected."""
+        """The schedule itself. Raises FeeScheduleError without any rate, when most rows were rejected, or when the
+        rates together cannot be those of such a schedule."""
         if len(self.rejected) * 2 > self.rows:
             raise FeeScheduleError(
                 f"{self.path}: {len(self.rejected)} of {self.rows} rows cannot be read; the first: {self.rejected[0]}"
             )
         if not self.rates:
             raise FeeScheduleError(f"{self.path}: no row has a rate; is the file whole?")
+        if len(self.rates) >= _WHOLE and (odd := self._oddity()):
+            raise FeeScheduleError(f"{self.path}: {odd}; do the columns stand under their names?")
         return self
+
+    def _oddity(self) -> str | None:
+        """What shows that other columns were read than those of codes, modifiers and rates."""
+        if all(modifier for _, modifier in self.rates):
+            return "every row has a modifier"
+        usd, times = Counter(self.rates.values()).most_common(1)[0]
+        if times * 2 > len(self.rates):
+            return f"{times:,} of {len(self.rates):,} rates are {usd:.2f} US dollars"
+        low, high = _MEDIANS[self.kind]
+        middle = median(self.rates.values())
+        return None if low <= middle <= high else f"half of the rates are above {middle:,.2f} US dollars"
 
 
 def split_codes(codes: str) -> list[tuple[str, str]]:
@@ -102,7 +135,7 @@ def read_rows(path: Path) -> list[Row]:
         raw = path.read_bytes()
     except OSError as error:
         raise FeeScheduleError(f"{path}: cannot be read: {error.strerror}") from error
-    if raw.startswith(b"PK") or b"\0" in raw:
+    if raw.startswith(b"PK") or _BINARY.search(raw):
         raise FeeScheduleError(f"{path}: this is no CSV file; unpack it, or save it as CSV")
     try:
         text = raw.decode("utf-8-sig")
@@ -136,15 +169,28 @@ class Table:
         start = next((i for i, (_, row) in enumerate(rows) if wanted <= {plain(cell) for cell in row}), None)
         if start is None:
             raise FeeScheduleError(f"{path}: no header row with {' and '.join(header)}; is this {kind}?")
-        self.path, self.above, (self.line, self.header), self.below = path, rows[:start], rows[start], rows[start + 1 :]
+        self.kind, self.path, self.above, (self.line, self.header), self.below = (
+            kind,
+            path,
+            rows[:start],
+            rows[start],
+            rows[start + 1 :],
+        )
         self.names = [plain(cell) for cell in self.header]
+        place = self.names.index("HCPCS") if "HCPCS" in self.names else len(self.names)
+        early = [line for line, row in self.above if place < len(row) and _CODE.fullmatch(row[place].upper())]
+        if early:
+            told = f"{len(early)} rows of codes stand above the header (line {self.line})"
+            raise FeeScheduleError(f"{path}:{early[0]}: {told}; use the file as published")
 
     def find(self, name: str) -> int:
         """Place of a column. Raises FeeScheduleError when it is not there, or twice."""
         times = self.names.count(name)
         if not times:
-            known = ", ".join(filter(None, self.names))
-            raise FeeScheduleError(f"{self.path}:{self.line}: no column {name!r}; found {known}")
+            known = ", ".join("".join(filter(str.isprintable, name[:60])) for name in self.names if name)
+            raise FeeScheduleError(
+                f"{self.path}:{self.line}: no column {name!r}; found {known[:1000]}; is this {self.kind}?"
+            )
         if times > 1:
             raise FeeScheduleError(f"{self.path}:{self.line}: column {name!r} stands {times} times")
         return self.names.index(name)
@@ -184,9 +230,25 @@ def amount(text: str, name: str) -> Decimal:
     return Decimal(text.lstrip("$").replace(",", ""))
 
 
-def only(values: Iterable[str], path: Path, what: str, advice: str) -> str:
-    """The one value that all rows share, empty for none. Raises FeeScheduleError."""
-    distinct = sorted(set(values) - {""})
-    if len(distinct) > 1:
-        raise FeeScheduleError(f"{path}: rows of more than one {what} ({', '.join(distinct[:4])}); {advice}")
-    return distinct[0] if distinct else ""
+def prevailing(values: Iterable[str], path: Path, what: str, advice: str) -> str:
+    """What nearly all rows share, empty for none; rows that differ are bad (:func:`same`). Raises FeeScheduleError
+    where more than a few differ."""
+    counts = Counter(value for value in values if value)
+    if not counts:
+        return ""
+    (first, times), *others = counts.most_common()
+    if counts.total() - times > _FEW * counts.total():
+        told = ", ".join(sorted(value[:20] for value in (first, *(value for value, _ in others[:3]))))
+        raise FeeScheduleError(f"{path}: rows of more than one {what} ({told}); {advice}")
+    return first
+
+
+def same(value: str, expected: str, name: str) -> None:
+    """Raises BadRow for a cell that differs from what the rows of the file share."""
+    if value != expected:
+        raise BadRow(f"field {name!r}: {value[:20]!r} where the other rows have {expected[:20]!r}")
+
+
+def is_year(text: str) -> bool:
+    """Whether a cell holds a year of a fee schedule."""
+    return re.fullmatch(r"20\d\d", text) is not None
