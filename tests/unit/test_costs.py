@@ -367,7 +367,7 @@ def test_coverage_says_how_each_name_was_found_and_sets_the_papers_price_beside(
         ("Haemoglobn", "Complete Blood Count"), ("Liver biopsy CT", "Liver Biopsy"), ("Ca 19", "CA 19-9"),
         ("Zonk Panel", None), ("Bedside Echo", None), ("Light Green Top Hold", None), ("MRI breast", None),
         ("血常规", None), ("胸部CT平扫", None), ("尿液分析", None), ("CT 胸部", None), ("心电图 ECG", None),
-        ("!", None), ("X", None),
+        ("!", None), ("X", None), ("Serum", None), ("Venous blood", None),
     ],
 )  # fmt: skip
 def test_only_a_name_that_resembles_a_known_one_has_a_nearest_name(name, known):

@@ -11,6 +11,10 @@ from ..settings.schema import Costs
 from .catalogue import Catalogue, price_of
 
 POOLED = "(names that only the source uses)"
+_SPECIMENS = {
+    "arterial", "ascites", "ascitic", "blood", "capillary", "cerebrospinal", "csf", "fluid", "peritoneal", "plasma",
+    "pleural", "saliva", "serum", "sputum", "stool", "swab", "synovial", "tissue", "urine", "venous", "whole",
+}  # fmt: skip
 _RESEMBLES = 75  # of 100, below which a name has no nearest known one
 
 
@@ -93,6 +97,8 @@ def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> 
 
 def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
     """The priced examination with the most alike spelling and how alike (to 100); None when none resembles the name."""
+    if not set(normalise(name).split()) - _SPECIMENS:
+        return None  # every examination of that specimen begins so
     known = _known(catalogue)
     best = process.extractOne(normalise(name), known.keys(), scorer=fuzz.token_sort_ratio, score_cutoff=_RESEMBLES)
     return (known[best[0]], round(best[1], 1)) if best else None
