@@ -41,6 +41,8 @@ examples:
   cdpr why results/tables/main_results.run.json     what has changed since a result was made
 """
 
+_SETTINGS_FILE = "config.yaml"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: 0 when all went well, 2 for a problem that the user can solve (one clear message)."""
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     if getattr(args, "settings", ()) is None:
-        args.settings = os.environ.get("CDPR_SETTINGS", "config.yaml").split(os.pathsep)
+        args.settings = os.environ.get("CDPR_SETTINGS", _SETTINGS_FILE).split(os.pathsep)
     speak_plainly()
     try:
         return args.call(args) or 0
@@ -131,7 +133,9 @@ def _check_export(args: argparse.Namespace) -> int:
     if args.template:
         print("\n".join(f"wrote {path}" for path in write_template(args.template)))
         return 0
-    settings = load_settings(*args.settings)
+    # An export can be checked where no project is: the shipped settings are those that a project begins with.
+    outside = args.settings == [_SETTINGS_FILE] and not Path(_SETTINGS_FILE).exists()
+    settings = load_settings(*([] if outside else args.settings))
     folder = args.folder or settings.data.private.path
     if not folder:
         print(LAYOUT)
@@ -187,8 +191,13 @@ def _evaluate_served(args: argparse.Namespace) -> None:
 
 
 def _config(args: argparse.Namespace) -> int:
+    from .settings import SettingsError
     from .settings.generate import check, write
 
+    if not (Path(args.root) / "workflow").is_dir():
+        where = Path(args.root).resolve()
+        raise SettingsError(f"{where}: no project here; go to the folder that holds config.yaml and workflow/, or name "
+                            "it: --root FOLDER")  # fmt: skip
     if args.write:
         for path in write(Path(args.root)):
             print(f"wrote {path}")

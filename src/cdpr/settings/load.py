@@ -29,7 +29,10 @@ def load_settings(*paths: str | Path) -> Settings:
     for path in paths:
         try:
             data = parse_yaml(Path(path).read_text(encoding="utf-8")) or {}
-        except (OSError, yaml.YAMLError) as error:
+        except FileNotFoundError as error:
+            problem = "no such file; go to the folder of the project, or name your settings (--settings FILE)"
+            raise SettingsError(f"{path}: {problem}") from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise SettingsError(f"{path}: cannot be read as YAML: {error}") from error
         if not isinstance(data, dict):
             raise SettingsError(f"{path}: expected keys and values, found {type(data).__name__}")
