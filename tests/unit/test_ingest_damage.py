@@ -26,8 +26,8 @@ def replaced(old: str, new: str):
         ("hosp/labevents", Path.unlink, None, None, "no such table"),
         ("hosp/labevents", replaced("comments", "remarks"), 1, "comments", "no such column"),
         ("hosp/labevents", cut, None, None, "cut short"),
-        ("hosp/labevents", replaced("12.5.", "12,5."), 4, None, "row cannot be read"),
-        ("note/radiology", replaced("Lobar", "\xe9"), 2, None, "row cannot be read"),
+        ("hosp/labevents", replaced("12.5.", "12,5."), 4, None, "17 fields where the header has 16"),
+        ("note/radiology", replaced("Lobar", "\xe9"), 2, None, "begins here .*not UTF-8"),
         ("hosp/patients", replaced(",60,", ",sixty,"), 3, "anchor_age", "'sixty' .* whole number"),
         ("hosp/admissions", replaced("2160-01-01 08", "2160-13-01 08"), 4, "admittime", "is not a time"),
         ("hosp/admissions", replaced("subject_id,", "hadm_id,"), 1, None, "column names repeat"),
@@ -101,7 +101,8 @@ def test_hostile_values_are_records_or_listed_rejections(tmp_path):
             try:
                 records, attrition = ingest("mimic_iv", settings(train_cases=9, test_cases=9), tmp_path)
             except IngestError as error:
-                assert "no usable case among 4" in str(error), (name, column, value)
+                said = "9 of 9 times cannot be read" if column == "charttime" else "no usable case among 4"
+                assert said in str(error), (name, column, value)
             else:
                 assert attrition.read == 4 == len(records) + sum(map(len, attrition.dropped.values()))
 

@@ -94,7 +94,8 @@ class Attrition:
 
     ``incidents`` are all dropped cases and all leaks, with identifiers and words of the cases: they belong beside the
     records. ``events`` counts what happened to the rows behind the examinations; ``warnings`` are sentences for the
-    user. What :meth:`report` returns holds numbers only.
+    user. ``rows_read`` are the rows of tables that no event counts, ``tables`` is a line on each table. What
+    :meth:`report` returns holds numbers only.
     """
 
     dataset: str
@@ -104,6 +105,8 @@ class Attrition:
     events: Counter[str] = field(default_factory=Counter)
     splits: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    rows_read: dict[str, int] = field(default_factory=dict)
+    tables: list[str] = field(default_factory=list)
 
     def drop(self, rule: str, case: str, place: str = "", name: str = "") -> None:
         """Count one case as dropped by one of :data:`RULES`; anything else raises ValueError."""
@@ -114,6 +117,10 @@ class Attrition:
     def leak(self, what: str, action: str, case: str, place: str, name: str = "") -> None:
         """Note a leak that did not cost the case: ``masked``, ``removed`` or ``kept``."""
         self.incidents.append(Incident(case, what, action, place, name))
+
+    def warn(self, what: str) -> None:
+        """A warning that nobody shall overlook: part of the data may be lost."""
+        self.warnings.append(f"WARNING: {what}")
 
     def count(self, what: str, number: int = 1) -> None:
         """Add to an event count."""

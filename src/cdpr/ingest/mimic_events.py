@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ..cases import Analyte, format_analytes
 from .attrition import Attrition
+from .mimic_checks import check_times
 from .names import ANY_LABEL, exam_key, panels
 from .radiology import examination_heading, report_text
 from .summary import one_line, says_something
@@ -35,7 +36,9 @@ _MICRO_COLUMNS = [
 # readable time come along, to be counted.
 _LINKED = """
     SELECT e.*, c.hadm_id AS case_id
-    FROM (SELECT *, epoch({time}) AS time FROM {table}) e LEFT JOIN cases c ON e.subject_id = c.subject_id
+    FROM (SELECT *, epoch({time}) AS time, CASE WHEN try_cast(charttime AS TIMESTAMP) IS NULL THEN charttime END AS odd
+          FROM {table}) e
+    LEFT JOIN cases c ON e.subject_id = c.subject_id
       AND (e.hadm_id = c.hadm_id OR (e.hadm_id IS NULL AND e.time >= c.nearest_from AND e.time < c.nearest_until))
       AND (e.time IS NULL OR (e.time >= {start} AND e.time <= c.stop))
 """
@@ -50,6 +53,12 @@ _ANY_SPECIMEN = {
 _CANCELLED = re.compile(r"\s*(test )?cancelled\b", re.IGNORECASE)
 _ADDENDUM = re.compile(r"addendum:?\s*", re.IGNORECASE)
 _MINE = "subject_id BETWEEN ? AND ? AND case_id IN (SELECT unnest(?))"
+
+
+# How the times of a table are written, and how to sum that up over groups of its rows.
+_TIMES = """count(charttime) AS filled, count(odd) AS unread, any_value(odd) AS sample,
+            count(*) FILTER (odd IS NULL AND charttime IS NOT NULL AND time % 86400 = 0) AS midnight"""
+_TOLD = "SELECT sum(filled), sum(unread), any_value(sample), sum(midnight) FROM {}"
 
 
 class Events(NamedTuple):
@@ -93,6 +102,7 @@ def _link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
         SELECT CASE WHEN case_id IS NOT NULL THEN subject_id END AS subject_id, case_id,
                CASE WHEN case_id IS NOT NULL THEN itemid END AS item,
                count(*) AS rows, count(*) FILTER (time IS NULL) AS untimed,
+               max(try_cast(subject_id AS BIGINT)) AS last, {_TIMES},
                count(*) FILTER (time IS NOT NULL AND {no_result}) AS empty,
                min(row(time, try_cast(labevent_id AS BIGINT), labevent_id, value, comments, valuenum, valueuom,
                        ref_range_lower, ref_range_upper, flag))
@@ -100,8 +110,10 @@ def _link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
         FROM ({_LINKED.format(table="labevents", time="try_cast(charttime AS TIMESTAMP)", start="c.start")})
         GROUP BY ALL ORDER BY 1, 2
     """)
+    _judge_times(tables, "hosp/labevents", "lab", attrition)
     tables.run("CREATE TABLE panels (exam VARCHAR, label VARCHAR, fluid VARCHAR, exam_place INTEGER, place INTEGER)")
-    tables.connection.executemany("INSERT INTO panels VALUES (?, ?, ?, ?, ?)", panels())
+    columns = [list(column) for column in zip(*panels(), strict=True)]
+    tables.run("INSERT INTO panels SELECT unnest(?), unnest(?), unnest(?), unnest(?), unnest(?)", columns)
     tables.run(f"""
         CREATE TABLE items AS
         WITH labelled AS (
@@ -142,6 +154,14 @@ def _link_microbiology(tables: Tables, attrition: Attrition) -> None:
         time="coalesce(try_cast(charttime AS TIMESTAMP), try_cast(chartdate AS TIMESTAMP))",
         start="CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END",
     )
+    tables.run(f"""
+        CREATE TABLE micro_times AS
+        SELECT {_TIMES} FROM (
+            SELECT charttime, epoch(try_cast(charttime AS TIMESTAMP)) AS time,
+                   CASE WHEN try_cast(charttime AS TIMESTAMP) IS NULL THEN charttime END AS odd
+            FROM microbiologyevents)
+    """)
+    _judge_times(tables, "hosp/microbiologyevents", "micro_times", attrition)
     tables.run(f"CREATE TABLE micro AS SELECT * FROM ({linked}) WHERE case_id IS NOT NULL ORDER BY subject_id")
     total, within = next(tables.rows("SELECT (SELECT count(*) FROM microbiologyevents), (SELECT count(*) FROM micro)"))
     attrition.count("microbiology rows", total)
@@ -160,13 +180,20 @@ def _link_radiology(tables: Tables, attrition: Attrition) -> None:
     linked = _LINKED.format(table="radiology", time="try_cast(charttime AS TIMESTAMP)", start="c.start")
     tables.run(f"""
         CREATE TABLE report AS
-        SELECT CASE WHEN case_id IS NOT NULL THEN l.subject_id END AS subject_id, l.case_id, l.time, l.note_id, n.names,
+        SELECT CASE WHEN case_id IS NOT NULL THEN l.subject_id END AS subject_id,
+               try_cast(l.subject_id AS BIGINT) AS last, charttime, odd, l.case_id, l.time, l.note_id, n.names,
                n.parent, CASE WHEN case_id IS NOT NULL THEN l.text END AS text
         FROM ({linked}) l LEFT JOIN report_names n USING (note_id) ORDER BY 1
     """)
+    _judge_times(tables, "note/radiology", f"(SELECT {_TIMES} FROM report)", attrition)
     total, outside = next(tables.rows("SELECT count(*), count(*) FILTER (case_id IS NULL) FROM report"))
     attrition.count("radiology reports", total)
     attrition.count("radiology reports in no case's window", outside)
+
+
+def _judge_times(tables: Tables, name: str, counted: str, attrition: Attrition) -> None:
+    counts = next(tables.rows(_TOLD.format(counted)))
+    check_times(tables, name, "charttime", tuple(number or 0 for number in counts), attrition)
 
 
 def events_of(tables: Tables, stays: Sequence[tuple[str | None, str | None]]) -> Events:

@@ -23,6 +23,7 @@ from .attrition import Attrition
 from .draft import Draft, Import, Selection
 from .error import IngestError
 from .flat_files import quoted
+from .mimic_checks import check_references, check_sums, check_times, count_left_out, count_rows, shape, told_by_table
 from .mimic_events import Events, events_of, link_events, open_event_tables, results_of
 from .notes import DischargeNote, parse_discharge_note
 from .summary import patient_information
@@ -67,15 +68,18 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
     """
     structurer = _structurer(source, work)
     with Tables(work.path, work.state / "tables", source.memory_gb, source.threads) as tables:
-        _open(tables)
+        _open(tables, work.attrition)
         _log.info("numbering notes and admissions in %s", work.path)
         _index_notes(tables)
         _find_windows(tables, source)
         link_events(tables, work.attrition, held=source.held_specimens == "keep")
+        check_references(tables, work.attrition)
         improve = structurer.improve_all if structurer else None
         for records, found in _read_chunks(tables, work.selection, source.threads, improve):
             work.attrition.add(found)
             yield from records
+    count_left_out(work.attrition)
+    work.attrition.tables += told_by_table(work.attrition.events, work.attrition.rows_read)
     if structurer:
         work.attrition.events += structurer.counters
         work.tags.update(structurer.tags())
@@ -90,13 +94,21 @@ def _structurer(source: MimicSource, work: Import) -> Any:
     return module.NoteStructurer(source.structurer, work.governance, source.credentialed, work.state, dataset)
 
 
-def _open(tables: Tables) -> None:
+def _open(tables: Tables, attrition: Attrition) -> None:
     tables.add("note/discharge", ["note_id", "subject_id", "hadm_id", "text"], LONGEST_NOTE)
     admissions = tables.add("hosp/admissions", ["subject_id", "hadm_id", "admittime"])
     patients = tables.add("hosp/patients", ["subject_id", "gender", "anchor_age", "anchor_year"])
     open_event_tables(tables)
-    time = "try_cast(admittime AS TIMESTAMP) IS NOT NULL"
-    _check(tables, admissions, "admissions", "hadm_id", "admittime", time, "is not a time like 2150-01-31 08:00:00")
+    if listed := check_sums(tables):
+        _log.info("%d tables are the bytes that their publisher lists", listed)
+    count_rows(tables, attrition)
+    time = "try_cast(admittime AS TIMESTAMP)"
+    check_times(tables, "hosp/admissions", "admittime", next(tables.rows(f"""
+        SELECT count(admittime), count(admittime) FILTER ({time} IS NULL),
+               any_value(admittime) FILTER ({time} IS NULL), count(*) FILTER (epoch({time}) % 86400 = 0)
+        FROM admissions""")), attrition)  # fmt: skip
+    _check(tables, admissions, "admissions", "hadm_id", "admittime", f"{time} IS NOT NULL",
+           "is not a time like 2150-01-31 08:00:00")  # fmt: skip
     for column in ("anchor_age", "anchor_year"):
         number = f"regexp_full_match({column}, '[0-9]{{1,4}}')"
         _check(tables, patients, "patients", "subject_id", column, number, "is not a whole number")
@@ -230,5 +242,5 @@ def _check(tables: Tables, path: Path, table: str, key: str, column: str, fits: 
     if bad is not None:
         row = "" if key == column else f" in the row of {key} {quoted(bad[0])}"
         line = line_of(path, column, bad[1])
-        told = f"{quoted(bad[1])}{row} {problem}"
+        told = f"{quoted(bad[1])}{row} {problem}" + (f", but {shape(bad[1])}" if column == "admittime" else "")
         raise IngestError(path, told, "repair the row or remove it", line=line, field=column)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .phrases import phrases
 from .physical import physical_results
-from .summary import one_line, says_something
+from .summary import one_line, says_something, with_plain_ends
 
 _SAID = phrases("notes")
 _DIAGNOSES = _SAID["diagnoses"]
@@ -69,7 +69,7 @@ class DischargeNote:
 
 def parse_discharge_note(text: str) -> DischargeNote:
     """Sections of a note; never raises: what is not found is empty. The history keeps its line ends."""
-    sections = note_sections(text)
+    sections = note_sections(with_plain_ends(text))
     diagnosis = sections.pop("diagnosis", "")
     physical = sections.pop("physical", "")
     return DischargeNote(

@@ -3,7 +3,7 @@
 import re
 
 from .phrases import phrases
-from .summary import one_line, only_refers, says_something
+from .summary import one_line, only_refers, says_something, with_plain_ends
 
 _HEADING = re.compile(r"^[^\S\n]*([A-Z][A-Z &/(),-]{2,60}?)[^\S\n]*:", re.MULTILINE)
 _NO_RESULT = re.compile(phrases("radiology")["no_result"])
@@ -31,6 +31,7 @@ def examination_heading(text: str) -> str | None:
 
 
 def _sections(text: str) -> list[tuple[str, str]]:
+    text = with_plain_ends(text)
     matches = list(_HEADING.finditer(text))
     starts = [("", 0)] + [(m[1].strip(), m.end()) for m in matches]
     ends = [m.start() for m in matches] + [len(text)]

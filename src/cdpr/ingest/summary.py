@@ -12,6 +12,11 @@ _BLANKED = re.compile(r"_{2,}")
 CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
 
 
+def with_plain_ends(text: str) -> str:
+    r"""The text with ``\n`` for every line end, whatever machine wrote it."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def one_line(text: str) -> str:
     """The text with all white space, line ends included, collapsed to single spaces."""
     return " ".join(text.split())

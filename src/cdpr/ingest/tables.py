@@ -7,13 +7,17 @@ import io
 import re
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from .error import IngestError
 
-_LINE = re.compile(r"CSV Error on Line: (\d+)")
+_ENDINGS = (".csv.gz", ".csv", ".parquet")
+# What tools write where nothing is; exactly so, since a result may read NONE.
+MISSING = ("NULL", "\\N", "nan", "NaN", "None", "<NA>")
+_NO_UTF8 = re.compile(r"[\udc80-\udcff]")
+_MARKS = "'\"\\"
 LONGEST_NOTE = 32 * 1024 * 1024  # bytes; one note is one line of a table
 WHOLE_NUMBERS = {
     "subject_id", "hadm_id", "itemid", "labevent_id", "microevent_id", "micro_specimen_id", "test_seq", "isolate_num",
@@ -42,7 +46,8 @@ class Tables:
         self.connection.execute(f"SET threads = {threads}")
         # Not knowing how many rows a compressed file has, the optimiser would hash the event tables, not the cases.
         self.connection.execute("SET disabled_optimizers = 'build_side_probe_side'")
-        self._paths: list[Path] = []
+        self.paths: dict[str, Path] = {}  # by the names of the tables
+        self._headers: dict[Path, Header] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -54,26 +59,27 @@ class Tables:
     def add(self, name: str, columns: Sequence[str], longest_line: int = _LONGEST_ROW) -> Path:
         """Make ``folder/name.csv.gz`` (``.csv``, ``.parquet``) a view called by the last part of its name.
 
-        Raises IngestError when the table or a column is missing, or its head cannot be read.
+        Raises IngestError when the table or a column is missing, or stands there twice, or its head cannot be read.
         """
         path = self._find(name)
-        self._paths.append(path)
-        quoted, parquet = _quoted(str(path)), path.suffix == ".parquet"
+        quoted_path, parquet = _quoted(str(path)), path.suffix == ".parquet"
         if parquet:
-            header = [row[0] for row in self.rows(f"DESCRIBE SELECT * FROM read_parquet({quoted})")]
+            self.paths[name] = path
+            header = Header([row[0] for row in self.rows(f"DESCRIBE SELECT * FROM read_parquet({quoted_path})")], 1)
         else:
             header = read_header(path)
-        missing = [column for column in columns if column not in header]
+        self.paths[name], self._headers[path] = path, header
+        missing = [column for column in columns if column not in header.names]
         if missing:
             raise IngestError(
-                path, f"no such column; found {', '.join(map(repr, header))}",
-                "use the table as its publisher wrote it", line=1, field=missing[0],
+                path, f"no such column; found {_listed(header.names)}",
+                "use the table as its publisher wrote it", line=header.line, field=missing[0],
             )  # fmt: skip
         wanted = ", ".join(f'{_cleaned(column)} AS "{column}"' for column in columns)
-        types = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
-        source = f"read_parquet({quoted})" if parquet else (
-            f"read_csv({quoted}, auto_detect=false, header=true, columns={{{types}}}, delim=',', quote='\"', "
-            f"escape='\"', max_line_size={longest_line})"
+        types = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header.names)
+        source = f"read_parquet({quoted_path})" if parquet else (
+            f"read_csv({quoted_path}, auto_detect=false, header=true, skip={header.line - 1}, columns={{{types}}}, "
+            f"delim=',', quote='\"', escape='\"', max_line_size={longest_line})"
         )  # fmt: skip
         self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS SELECT {wanted} FROM {source}")
         return path
@@ -100,22 +106,31 @@ class Tables:
             raise self._explain(str(error)) from error
 
     def _explain(self, message: str) -> IngestError:
-        path = next((p for p in self._paths if str(p) in message), self.folder)
-        if "GZIP" in message or "gzip" in message:
+        """What the engine says quotes rows, and counts records where files have lines; so only the table is taken from
+        it, and what is wrong is looked for again."""
+        path = next((p for p in self.paths.values() if str(p) in message), self.folder)
+        if path.suffix == ".parquet" or path not in self._headers or "gzip" in message.casefold():
+            what = "compressed file" if path.suffix == ".gz" else "file"
+            return IngestError(path, f"the {what} is cut short or damaged", "copy or download it again")
+        try:
+            found = first_fault(path, len(self._headers[path].names))
+        except (OSError, EOFError, zlib.error):
             return IngestError(path, "the compressed file is cut short or damaged", "copy or download it again")
-        found = _LINE.search(message)
-        detail = next((t for t in message.splitlines()[1:] if t and not t.startswith("Original Line")), message)
-        return IngestError(path, f"row cannot be read ({detail.strip()!r})", "repair or download the file again",
-                           line=int(found[1]) if found else None)  # fmt: skip
+        line, fault = found or (None, "a mixture of line ends, or a row that is longer than any that is known")
+        return IngestError(path, f"the row that begins here cannot be read ({fault})" if line else fault,
+                           "repair or download the file again", line=line)  # fmt: skip
 
     def _find(self, name: str) -> Path:
-        for ending in (".csv.gz", ".csv", ".parquet"):
-            if (path := self.folder / f"{name}{ending}").is_file():
-                return path
-        raise IngestError(
-            self.folder / f"{name}.csv.gz", "no such table",
-            "point the data set's path at the folder that holds hosp/ and note/",
-        )  # fmt: skip
+        found = [path for ending in _ENDINGS if (path := self.folder / f"{name}{ending}").is_file()]
+        if not found:
+            raise IngestError(
+                self.folder / f"{name}.csv.gz", "no such table",
+                "point the data set's path at the folder that holds hosp/ and note/",
+            )  # fmt: skip
+        if len(found) > 1:
+            names = " and ".join(path.name for path in found)
+            raise IngestError(found[0].parent, f"holds {names}", "keep the one that is right")
+        return found[0]
 
 
 def open_text(path: Path, errors: str = "strict") -> io.TextIOBase:
@@ -125,35 +140,101 @@ def open_text(path: Path, errors: str = "strict") -> io.TextIOBase:
     return path.open(encoding="utf-8-sig", errors=errors, newline="")
 
 
-def read_header(path: Path) -> list[str]:
-    """Column names of a table. Raises IngestError."""
+class Header(NamedTuple):
+    """Column names of a table, and the line on which they stand."""
+
+    names: list[str]
+    line: int
+
+
+def read_header(path: Path) -> Header:
+    """The first row that is not blank. Raises IngestError."""
+    names: list[str] = []
+    before = line = 0
     try:
         # Decoding runs ahead of the first line; what is wrong further down is reported by whoever reads it.
         with open_text(path, errors="replace") as lines:
-            header = next(csv.reader(lines), [])
-    except (OSError, EOFError, zlib.error) as error:
-        raise IngestError(path, f"cannot be read ({error})", "copy or download it again", line=1) from error
-    repeated = {name for name in header if header.count(name) > 1}
-    if not header or repeated:
-        problem = f"column names repeat: {', '.join(map(repr, sorted(repeated)))}" if repeated else "the table is empty"
-        raise IngestError(path, problem, "use the table as its publisher wrote it", line=1)
-    return header
+            reader = csv.reader(lines)
+            for row in reader:
+                before, line = line, reader.line_num
+                if any(name.strip() for name in row):
+                    names = [name.strip() for name in row]
+                    break
+    except PermissionError as error:
+        raise IngestError.not_permitted(error) from error
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        raise IngestError(path, f"cannot be read ({type(error).__name__})", "copy or download it again",
+                          line=1) from error  # fmt: skip
+    publisher = "use the table as its publisher wrote it"
+    if not names:
+        raise IngestError(path, "the table is empty", publisher, line=1)
+    place, repeated = before + 1, sorted({name for name in names if names.count(name) > 1} - {""})
+    if "" in names:
+        raise IngestError(path, f"column {names.index('') + 1} has no name", publisher, line=place)
+    if repeated:
+        raise IngestError(path, f"column names repeat: {_listed(repeated)}", publisher, line=place)
+    return Header(names, place)
+
+
+def records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Line on which each record of a table begins, and its fields. Raises csv.Error, its second argument the line."""
+    reader, begin = csv.reader(lines, strict=True), 1
+    try:
+        for fields in reader:
+            yield begin, fields
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise csv.Error(str(error), begin) from error
+
+
+def first_fault(path: Path, width: int) -> tuple[int, str] | None:
+    """Line on which the first record begins that cannot be read, and why; nothing of its text. A slow scan, for error
+    messages only."""
+    limit = csv.field_size_limit(LONGEST_NOTE)
+    try:
+        with open_text(path, errors="surrogateescape") as lines:
+            for line, fields in records(lines):
+                if fields and len(fields) != width:
+                    return line, f"{len(fields)} fields where the header has {width}"
+                if any(_NO_UTF8.search(field) for field in fields):
+                    return line, "not UTF-8"
+    except csv.Error as error:
+        return error.args[1], error.args[0]
+    finally:
+        csv.field_size_limit(limit)
+    return None
 
 
 def line_of(path: Path, column: str, value: str) -> int | None:
-    """Line at which a table's row with this value starts or ends; a slow scan, for error messages only."""
-    with open_text(path, errors="replace") as lines:
-        reader = csv.DictReader(lines)
-        return next((reader.line_num for row in reader if (row.get(column) or "").strip() == value), None)
+    """Line on which a table's row with this value begins; a slow scan, for error messages only."""
+    if path.suffix == ".parquet":
+        return None
+    limit = csv.field_size_limit(LONGEST_NOTE)
+    try:
+        with open_text(path, errors="replace") as lines:
+            rows = ((line, [field.strip() for field in fields]) for line, fields in records(lines) if any(fields))
+            _, header = next(rows)
+            place = header.index(column)
+            return next((line for line, row in rows if place < len(row) and row[place] in (value, f"{value}.0")), None)
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _cleaned(column: str) -> str:
-    """A column as text without white space, NULL where nothing is left; whole numbers that another tool wrote as
-    ``20044587.0`` as they were."""
+    """A column as text without white space, NULL where nothing is left or a word says so; whole numbers that another
+    tool wrote as ``20044587.0`` as they were."""
     text = f'trim("{column}"::VARCHAR)'
     if column in WHOLE_NUMBERS:
         text = f"CASE WHEN ends_with({text}, '.0') THEN {text}[:-3] ELSE {text} END"
-    return f"nullif({text}, '')"
+    return f"CASE WHEN {text} IN ({', '.join(map(_quoted, ('', *MISSING)))}) THEN NULL ELSE {text} END"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names of columns for a message; a file that is no table has a few lines of anything there."""
+    shown = [
+        f"'{''.join(c if c.isprintable() and c not in _MARKS else '?' for c in name[:40])}'" for name in names[:30]
+    ]
+    return ", ".join(shown) + (", …" if len(names) > len(shown) else "")
 
 
 def _quoted(text: str) -> str:

@@ -1,0 +1,132 @@
+"""Whether the tables of a MIMIC-IV folder are whole and fit together, and what became of the rows of each.
+
+A table that was cut at the end of a line reads like a whole one, and one whose times are written otherwise gives no
+event at all. Both are noticed by what the tables say of one another: the publisher's checksums, identifiers that lead
+nowhere, patients behind the last one of a table, times that cannot be read.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ..files import file_digest
+from .attrition import Attrition
+from .error import IngestError
+from .tables import Tables
+
+CHECKSUMS = "SHA256SUMS.txt"
+AS_PUBLISHED = "export them as 2150-01-31 08:00:00"
+# What is counted of the rows of each event table.
+EVENT_TABLES = {
+    "laboratory rows": "hosp/labevents",
+    "microbiology rows": "hosp/microbiologyevents",
+    "radiology reports": "note/radiology",
+}
+_NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
+_FEW = 20  # rows or cases, below which shares say nothing
+_LOST = 0.01  # share of times that may be unreadable before it is told
+_BEHIND = 0.02  # share of cases that may lie behind the last patient of an event table
+_SELDOM = 0.2  # share of cases with a laboratory result; of the published demo 0.8
+_LISTED = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
+
+
+def check_sums(tables: Tables) -> int:
+    """Hold the tables against the publisher's list, where one lies in the folder or beside them; returns how many it
+    lists. Raises IngestError for one that differs."""
+    sums: dict[Path, str] = {}
+    for folder in {tables.folder, *(path.parent for path in tables.paths.values())}:
+        if (listed := folder / CHECKSUMS).is_file():
+            lines = map(_LISTED.fullmatch, listed.read_text(encoding="utf-8", errors="replace").splitlines())
+            sums |= {folder / line[2].strip(): line[1].lower() for line in lines if line}
+    known = [path for path in tables.paths.values() if path in sums]
+    for path in known:
+        if file_digest(path) != sums[path]:
+            raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed",
+                              f"download it again, or take {CHECKSUMS} away if you changed it yourself")  # fmt: skip
+    return len(known)
+
+
+def count_rows(tables: Tables, attrition: Attrition) -> None:
+    """Note how many rows the small tables have. Raises IngestError for a table without rows that no case can do
+    without."""
+    for name in (*_NEEDED, "hosp/d_labitems", "note/radiology_detail"):
+        (rows,) = next(tables.rows(f"SELECT count(*) FROM {name.split('/')[-1]}"))
+        if not rows and name in _NEEDED:
+            raise IngestError(tables.paths[name], "a header and no row", "copy or download it again")
+        if not rows:
+            attrition.warn(f"{name} has a header and no row")
+        attrition.rows_read[name] = rows
+
+
+def check_times(
+    tables: Tables, name: str, column: str, counts: tuple[int, int, str | None, int], attrition: Attrition
+) -> None:
+    """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, and how
+    many of the others are midnight. Raises IngestError where most are lost, or tell the day alone."""
+    filled, unread, sample, midnight = counts
+    told = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
+    if unread * 2 > filled:
+        raise IngestError(tables.paths[name], told, AS_PUBLISHED, field=column)
+    if unread > filled * _LOST:
+        attrition.warn(f"{name}, {column}: {told}")
+    if filled - unread >= _FEW and midnight > 0.9 * (filled - unread):
+        problem = f"{midnight:,} of {filled - unread:,} times have no time of day, which the window of a case needs"
+        raise IngestError(tables.paths[name], problem, AS_PUBLISHED, field=column)
+
+
+def shape(text: str) -> str:
+    """How a time is written, without what it says: digits as 9, letters as A."""
+    plain = re.sub(r"[A-Za-z]", "A", re.sub(r"\d", "9", text.strip()))
+    return re.sub(r"[^9A/:.,+ -]", "?", plain)[:40]
+
+
+def check_references(tables: Tables, attrition: Attrition) -> None:
+    """Warn of identifiers that lead nowhere, and of an event table that ends long before the patients do."""
+    for name, holder, key, query in (
+        ("hosp/patients", "hosp/admissions", "patients", "SELECT DISTINCT subject_id AS id FROM stays"),
+        ("hosp/admissions", "note/discharge", "admissions", "SELECT DISTINCT hadm_id AS id FROM note_ids"),
+        ("hosp/d_labitems", "hosp/labevents", "items", "SELECT DISTINCT item AS id FROM lab"),
+    ):
+        known = {"patients": "subject_id FROM persons", "admissions": "hadm_id FROM stays",
+                 "items": "itemid FROM d_labitems WHERE itemid IS NOT NULL"}[key]  # fmt: skip
+        named, lost = next(tables.rows(
+            f"SELECT count(*), count(*) FILTER (id NOT IN (SELECT {known})) FROM ({query}) WHERE id IS NOT NULL"
+        ))  # fmt: skip
+        if lost > _LOST * named and named >= _FEW:
+            attrition.warn(f"{name} lacks {lost:,} of the {named:,} {key} that {holder} names; is it whole?")
+    cases, fewest = next(tables.rows("SELECT count(*), min(try_cast(subject_id AS BIGINT)) FROM cases"))
+    for name, last in (
+        ("hosp/labevents", "SELECT max(last) FROM lab"),
+        ("hosp/microbiologyevents", "SELECT max(try_cast(subject_id AS BIGINT)) FROM microbiologyevents"),
+        ("note/radiology", "SELECT max(last) FROM report"),
+    ):
+        (behind,) = next(tables.rows(f"SELECT count(*) FROM cases WHERE try_cast(subject_id AS BIGINT) > ({last})"))
+        if cases >= _FEW and fewest is not None and behind > _BEHIND * cases:
+            attrition.warn(f"{name} ends before the last {behind:,} of {cases:,} cases, which have none of its rows; "
+                           "was it cut?")  # fmt: skip
+    (tested,) = next(tables.rows("SELECT count(DISTINCT case_id) FROM lab WHERE first IS NOT NULL"))
+    if cases >= _FEW and tested < _SELDOM * cases:
+        attrition.warn(
+            f"only {tested:,} of {cases:,} cases have a laboratory result in their window, where four of five have one "
+            "in the published demo; do times and identifiers fit, and is the window right?"
+        )
+
+
+def count_left_out(attrition: Attrition) -> None:
+    """Count the cultures and reports of cases whose note was left out: nobody has looked at them."""
+    for what in EVENT_TABLES:
+        told = sum(number for key, number in attrition.events.items() if key.startswith(f"{what} "))
+        if left := attrition.events[what] - told:
+            attrition.count(f"{what} of cases whose note was left out", left)
+
+
+def told_by_table(events: Mapping[str, int], rows_read: Mapping[str, int]) -> Iterator[str]:
+    """A line for each table: rows read, rows used, and what became of the others."""
+    for name, rows in rows_read.items():
+        yield f"{name}: {rows:,} rows read"
+    for what, name in EVENT_TABLES.items():
+        counts = Counter({key.removeprefix(what).strip(): n for key, n in events.items() if key.startswith(f"{what} ")})
+        used = counts.pop("used", 0)
+        others = [f"{count:,} {why}" for why, count in sorted(counts.items(), key=lambda item: -item[1]) if count]
+        yield f"{name}: {events.get(what, 0):,} rows read, {used:,} used" + "".join(f"; {other}" for other in others)

@@ -1,0 +1,201 @@
+"""MIMIC-IV tables that other tools wrote, cut or mixed up: read as they were meant, or told; never lost in silence."""
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import pytest
+from mimic_tables import many, mimic_tables, settings, write_mimic, write_table
+
+from cdpr.ingest import IngestError, ingest
+from cdpr.ingest.mimic_checks import shape
+
+
+def write(folder: Path, tables) -> Path:
+    for name, (columns, rows) in tables.items():
+        write_table(folder / f"{name}.csv.gz", columns, rows)
+    return folder
+
+
+def read(folder: Path, **source):
+    real = {"path": "real", "hours_after_admission": 24, **source}
+    return ingest("mimic_iv", settings(train_cases=90, test_cases=90, mimic_iv=real), folder)
+
+
+def text_of(path: Path) -> str:
+    return gzip.decompress(path.read_bytes()).decode()
+
+
+def put(path: Path, text: str) -> None:
+    path.write_bytes(gzip.compress(text.encode()))
+
+
+@pytest.mark.parametrize("word", ["NULL", "\\N", "nan", "None", "<NA>"])
+def test_words_that_say_missing_are_missing(tmp_path, word):
+    plain, told = read(write_mimic(tmp_path / "plain"))
+    tables = mimic_tables()
+    for name, (columns, rows) in tables.items():
+        tables[name] = columns, [{c: row.get(c) or word for c in columns.split()} for row in rows]
+    records, attrition = read(write(tmp_path / "words", tables))
+    assert (records, attrition.report()) == (plain, told.report())
+
+
+def test_a_result_that_reads_none_is_a_result(tmp_path):
+    tables = mimic_tables()
+    tables["hosp/labevents"][1][4]["value"] = "NONE"
+    records, _ = read(write(tmp_path, tables))
+    assert "Value: NONE" in records[1].key_pertinent_results_dict["Urine Analysis"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "before"), [("\r", ""), ("\r\n", ""), ("\n", "\n\n"), ("\n", ",,,\n"), ("\n", "\ufeff")]
+)
+def test_line_ends_and_blank_first_lines_change_nothing(tmp_path, ends, before):
+    plain, told = read(write_mimic(tmp_path / "plain"))
+    write_mimic(tmp_path / "other")
+    for name in mimic_tables():
+        path = tmp_path / "other" / f"{name}.csv.gz"
+        put(path, before + text_of(path).replace("\n", ends))
+    records, attrition = read(tmp_path / "other")
+    assert (records, attrition.report()) == (plain, told.report())
+
+
+@pytest.mark.parametrize(
+    ("table", "form", "seen"),
+    [
+        ("hosp/labevents", lambda t: f"{t[8:10]}.{t[5:7]}.{t[:4]} {t[11:16]}", "99.99.9999 99:99"),
+        ("hosp/labevents", lambda t: f"{t[5:7]}/{t[8:10]}/{t[:4]} {t[11:]} AM", "99/99/9999 99:99:99 AA"),
+        ("note/radiology", lambda t: f"{t[5:7]}/{t[8:10]}/{t[:4]}", "99/99/9999"),
+        ("hosp/admissions", lambda t: f"{t[8:10]}/{t[5:7]}/{t[:4]} {t[11:]}", "99/99/9999 99:99:99"),
+    ],
+)
+def test_times_in_another_order_are_refused_by_their_form_alone(tmp_path, table, form, seen):
+    tables = many(12)
+    columns, rows = tables[table]
+    column = "admittime" if table == "hosp/admissions" else "charttime"
+    tables[table] = columns, [row | {column: form(row[column])} for row in rows]
+    with pytest.raises(IngestError, match="times cannot be read; they look like") as error:
+        read(write(tmp_path, tables))
+    assert error.value.field == column and f"like {seen};" in str(error.value)
+
+
+@pytest.mark.parametrize("table", ["hosp/labevents", "hosp/admissions"])
+def test_dates_without_a_time_of_day_are_refused(tmp_path, table):
+    tables = many(12)
+    column = "admittime" if table == "hosp/admissions" else "charttime"
+    columns, rows = tables[table]
+    tables[table] = columns, [row | {column: row[column][:10]} for row in rows]
+    with pytest.raises(IngestError, match=f"{table}.*have no time of day"):
+        read(write(tmp_path, tables))
+
+
+def test_a_few_times_that_cannot_be_read_are_told_with_their_form(tmp_path):
+    tables = many(12)
+    for row in tables["hosp/labevents"][1][::6]:
+        row["charttime"] = "Dr. O'Neill 7"
+    _, attrition = read(write(tmp_path, tables))
+    assert any("hosp/labevents, charttime: 16 of 96 times cannot be read" in w for w in attrition.warnings)
+    assert "Neill" not in str(attrition.warnings) and shape("Dr. O'Neill 7") == "AA. A?AAAAA 9"
+
+
+def test_a_header_alone_is_told(tmp_path):
+    tables = many(3)
+    for name in ("note/discharge", "hosp/patients"):
+        with pytest.raises(IngestError, match=f"{name}.*a header and no row"):
+            read(write(tmp_path / "gone", tables | {name: (tables[name][0], [])}))
+    _, attrition = read(write(tmp_path / "empty", tables | {"hosp/d_labitems": (tables["hosp/d_labitems"][0], [])}))
+    assert "WARNING: hosp/d_labitems has a header and no row" in attrition.warnings
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("hosp/labevents", "hosp/labevents ends before the last 24 of 48 cases"),
+        ("hosp/microbiologyevents", "hosp/microbiologyevents ends before the last 24 of 48 cases"),
+        ("note/radiology", "note/radiology ends before the last 24 of 48 cases"),
+        ("hosp/patients", "hosp/patients lacks 12 of the 24 patients that hosp/admissions names"),
+        ("hosp/admissions", "hosp/admissions lacks 24 of the 48 admissions that note/discharge names"),
+    ],
+)
+def test_a_table_that_was_cut_at_the_end_of_a_line_is_noticed(tmp_path, table, said):
+    tables = many(24)
+    records, attrition = read(write(tmp_path / "whole", tables))
+    assert len(records) == 48 and not [w for w in attrition.warnings if w.startswith("WARNING")]
+    columns, rows = tables[table]
+    path = write(tmp_path / "cut", tables | {table: (columns, rows[: len(rows) // 2])}) / f"{table}.csv.gz"
+    _, attrition = read(tmp_path / "cut")
+    assert any(said in warning for warning in attrition.warnings), attrition.warnings
+    # With the publisher's checksums beside it, it is refused.
+    whole = hashlib.sha256((tmp_path / "whole" / f"{table}.csv.gz").read_bytes()).hexdigest()
+    (tmp_path / "cut" / "SHA256SUMS.txt").write_text(f"{'0' * 64}  hosp/unread.csv.gz\n{whole} {table}.csv.gz\n")
+    with pytest.raises(IngestError, match=r"not the bytes that SHA256SUMS\.txt lists") as error:
+        read(tmp_path / "cut")
+    assert error.value.path == path
+    path.write_bytes((tmp_path / "whole" / f"{table}.csv.gz").read_bytes())
+    assert len(read(tmp_path / "cut")[0]) == 48
+
+
+def test_items_without_a_name_and_cases_without_a_result_are_told(tmp_path):
+    tables = many(24)
+    columns, rows = tables["hosp/labevents"]
+    tables["hosp/labevents"] = columns, [row | {"itemid": f"9{i % 40}"} for i, row in enumerate(rows)]
+    _, attrition = read(write(tmp_path / "items", tables))
+    assert any("d_labitems lacks 35 of the 35 items" in w for w in attrition.warnings)
+    tables["hosp/labevents"] = columns, [row | {"charttime": "2180" + row["charttime"][4:]} for row in rows]
+    _, attrition = read(write(tmp_path / "years", tables))
+    assert any("only 0 of 48 cases have a laboratory result" in w for w in attrition.warnings)
+
+
+def test_every_table_has_its_line(tmp_path):
+    _, attrition = read(write_mimic(tmp_path))
+    assert attrition.tables == [
+        "note/discharge: 4 rows read",
+        "hosp/admissions: 3 rows read",
+        "hosp/patients: 2 rows read",
+        "hosp/d_labitems: 5 rows read",
+        "note/radiology_detail: 2 rows read",
+        "hosp/labevents: 9 rows read, 6 used; 1 in no case's window; 1 without a result; 1 repeated later",
+        "hosp/microbiologyevents: 3 rows read, 2 used; 1 of cancelled tests",
+        "note/radiology: 1 rows read, 1 used",
+    ]
+
+
+def test_a_table_that_stands_twice_is_an_error_that_names_both(tmp_path):
+    path = write_mimic(tmp_path) / "hosp/labevents.csv.gz"
+    path.with_suffix("").write_text(text_of(path))
+    with pytest.raises(IngestError, match=r"holds labevents\.csv\.gz and labevents\.csv; keep the one"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda t: t.replace("2-DS-1,2,21,", "2-DS-1,SECRET,2,21,"), "9 fields where the header has 8"),
+        (lambda t: t + '9-DS-9,9,91,,,,,"SECRET', "unexpected end of data"),
+        (lambda t: t.replace("9-DS-1,", '"9"SECRET-DS-1,'), "expected after"),
+    ],
+)
+def test_the_line_of_a_row_is_true_where_records_span_lines_and_nothing_is_quoted(tmp_path, damage, said):
+    path = write_mimic(tmp_path) / "note/discharge.csv.gz"
+    text = damage(text_of(path))
+    put(path, text)
+    with pytest.raises(IngestError, match=said) as error:
+        read(tmp_path)
+    assert "SECRET" in text.splitlines()[error.value.line - 1] and "SECRET" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (lambda names: f"{names},", "column 17 has no name"),
+        (lambda names: f",{names}", "column 1 has no name"),
+        (lambda _: "\x01\x07\x1b[2J'x,b", "no such column; found '???[2J?x', 'b'"),
+    ],
+)
+def test_headers_without_names_or_sense_are_errors(tmp_path, head, said):
+    path = write_mimic(tmp_path) / "hosp/labevents.csv.gz"
+    names, rest = text_of(path).split("\n", 1)
+    put(path, f"{head(names)}\n{rest}")
+    with pytest.raises(IngestError) as error:
+        read(tmp_path, credentialed=False)
+    assert said in str(error.value) and str(error.value).isprintable()
