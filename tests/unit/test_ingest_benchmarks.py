@@ -145,7 +145,7 @@ def test_chinese_clinicalbench_is_cut_at_its_own_headings(tmp_path):
         ([bench(), bench(principal_diagnosis=3, id=8)], "[1].principal_diagnosis"),
         ([bench(laboratory_examination=["a"])], "[0].laboratory_examination"),
         ([bench(), bench(principal_diagnosis="Stroke")], "[1].id"),
-        ([bench(pathological_examination="x" * (LONGEST_TEXT + 1))], "[0].pathological_examination"),
+        ([bench(pathological_examination="x" * (LONGEST_TEXT + 1))], "[0].'pathological_examination'"),
     ],
 )
 def test_broken_clinicalbench_names_case_and_field(tmp_path, broken, field):

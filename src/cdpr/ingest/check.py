@@ -66,7 +66,7 @@ class Report:
         problems, doubtful = ([problem.without_text() if quiet else problem for problem in found]
                               for found in (self.problems, self.doubts))  # fmt: skip
         verdict = "can be ingested" if self.ok else f"would be refused: {_many(len(problems), 'problem')}"
-        lines = [f"{self.path}: {verdict}", *_told(problems), *self._ignored()]
+        lines = [f"{self.path}: {verdict}", *_told(problems), *self._ignored(quiet)]
         if doubtful:
             lines += ["\nworth a look (no reason to refuse)", *_told(doubtful)]
         if self.attrition.read:
@@ -76,11 +76,12 @@ class Report:
             lines += ["", "Values are withheld unless data.private.credentialed is false; --show-values shows them."]
         return "\n".join(lines)
 
-    def _ignored(self) -> Iterator[str]:
+    def _ignored(self, quiet: bool) -> Iterator[str]:
         if self.ignored:
             yield "\nnot in the layout, and ignored"
             for (file, name), count in self.ignored.most_common(_SHOWN):
-                yield f"  {file}: {quoted(name)} ({_many(count, 'row')})"
+                # A name in JSON may be a patient's words, and so may a first line that is no header.
+                yield f"  {file}: {'(withheld)' if quiet else quoted(name)} ({_many(count, 'row')})"
         if self.unknown:
             lines = ", ".join(str(row.line) for row in self.unknown[:_SHOWN])
             more = ", ..." if len(self.unknown) > _SHOWN else ""
@@ -137,11 +138,15 @@ def check(settings: Settings, path: str | Path) -> Report:
     selection = Selection("private", type(settings.data.private)(**given).credentialed, settings.data.leaks)
     catalogue = with_overrides(load_catalogue(), own) if own else load_catalogue()
     report = Report(folder, selection.credentialed, settings.costs, catalogue)
-    if not folder.is_dir():
-        what = "no such folder" if not folder.exists() else "not a folder"
-        report.problems.append(IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl"))
+    try:
+        if not folder.is_dir():
+            what = "no such folder" if not folder.exists() else "not a folder"
+            report.problems.append(IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl"))
+            return report
+        export = read_export(folder)
+    except PermissionError as error:
+        report.problems.append(IngestError.not_permitted(error))
         return report
-    export = read_export(folder)
     report.problems = export.problems
     for draft in drafts(export, report.attrition):
         record = selection.record(draft, report.attrition)

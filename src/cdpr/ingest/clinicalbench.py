@@ -39,6 +39,11 @@ _BLOCKS = {
     "imageological_examination": "Imaging",
     "pathological_examination": "Pathology",
 }
+_FIELDS = {
+    "id", "clinical_case_uid", "language", "clinical_department", "principal_diagnosis", "preliminary_diagnosis",
+    "diagnostic_basis", "differential_diagnosis", "treatment_plan", "clinical_case_summary", "therapeutic_principle",
+    *_BLOCKS,
+}  # fmt: skip
 _AS_PUBLISHED = "use the data set as published"
 
 
@@ -72,6 +77,8 @@ def _drafts(files: Sequence[Path], wanted: str, attrition: Attrition) -> Iterato
         cases = parse_json(file, repair_backslashes(read_text(file)))
         for index, case in enumerate(cases if isinstance(cases, list) else [cases]):
             _check(file, index, case)
+            if unknown := set(case) - _FIELDS:
+                attrition.count("fields that the format does not know", len(unknown))
             language = _language(case)
             if wanted not in ("both", language):
                 attrition.count(f"cases in another language ({language})")

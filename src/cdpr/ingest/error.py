@@ -7,17 +7,27 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as repr write
 
 
 class IngestError(ValueError):
-    """Raw data that cannot be trusted. The message names file, line and field, and what to do."""
+    """Raw data that cannot be trusted. The message names file, line and field, and what to do.
+
+    What stands in quotes, in any of its parts, is out of the file: names of JSON objects and headings too.
+    """
 
     def __init__(
         self, path: str | Path, problem: str, remedy: str, *, line: int | None = None, field: str | None = None
     ):
         self.path, self.line, self.field, self.problem, self.remedy = Path(path), line, field, problem, remedy
         place = f"{path}:{line}" if line is not None else f"{path}"
-        named = f"field {field!r}: " if field is not None else ""
+        # A field out of the file brings its own quotes.
+        named = f"field {field if _QUOTED.search(field) else repr(field)}: " if field is not None else ""
         super().__init__(f"{place}: {named}{problem}; {remedy}")
+
+    @classmethod
+    def not_permitted(cls, error: PermissionError) -> "IngestError":
+        """The error about a file or folder that this user may not read."""
+        return cls(str(error.filename), "may not be read by this user", "ask its owner, or see to its permissions")
 
     def without_text(self) -> "IngestError":
         """The same error without the values that it quotes, for cases that must not appear in a log."""
-        problem = _QUOTED.sub("'(withheld)'", self.problem)
-        return IngestError(self.path, problem, self.remedy, line=self.line, field=self.field)
+        problem, remedy, field = (_QUOTED.sub("'(withheld)'", text or "")
+                                  for text in (self.problem, self.remedy, self.field))  # fmt: skip
+        return IngestError(self.path, problem, remedy, line=self.line, field=field or None)

@@ -72,7 +72,7 @@ def visible(text: str) -> str:
 
 def quoted(value: str) -> str:
     """A value for a message: short, on one line, between quotes and without any, so that it can be withheld whole."""
-    text = one_line(visible(value)).replace("'", "’").replace('"', "”")
+    text = one_line(visible(value)).replace("'", "’").replace('"', "”").replace("\\", "＼")
     return f"'{text if len(text) <= 40 else text[:39] + '…'}'"
 
 
@@ -181,10 +181,10 @@ def _lacking(path: Path, names: list[str], columns: Sequence[str], filled: Colle
         if column not in names:
             near = difflib.get_close_matches(column, [name for name in names if name not in columns], 1)
             add = "add this column" if column in filled else "add this column; it may be empty"
-            remedy = f"rename the column {near[0]!r}" if near else add
+            remedy = f"rename the column {quoted(near[0])}" if near else add
             yield IngestError(path, "no such column", remedy, line=1, field=column)
     for name in sorted({name for name in names if name and names.count(name) > 1}):
-        yield IngestError(path, "the column stands twice", "keep one of them", line=1, field=name)
+        yield IngestError(path, "the column stands twice", "keep one of them", line=1, field=quoted(name))
 
 
 def read_text(path: Path) -> str:
@@ -230,7 +230,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for name, value in pairs:
         name = visible(name)
         if name in found:
-            raise _Unfit("stands twice in one object", field=name[:LONGEST_NAME])
+            raise _Unfit("stands twice in one object", field=quoted(name))
         found[name] = value
     return found
 
@@ -241,7 +241,7 @@ def _no_number(name: str) -> NoReturn:
 
 def _checked(value: Any, place: str) -> Any:
     if isinstance(value, dict):
-        return {name: _checked(inner, f"{place}.{name[:LONGEST_NAME]}") for name, inner in value.items()}
+        return {name: _checked(inner, f"{place}.{quoted(name)}") for name, inner in value.items()}
     if isinstance(value, list):
         return [_checked(inner, f"{place}[{index}]") for index, inner in enumerate(value)]
     if isinstance(value, str):
@@ -258,6 +258,8 @@ def _unreadable(path: Path, error: Exception) -> IngestError:
     if isinstance(error, UnicodeDecodeError):
         problem = f"not UTF-8 ({error.reason})"
         return IngestError(path, problem, "save the file as UTF-8", line=_line_not_utf8(path))
+    if isinstance(error, PermissionError):
+        return IngestError.not_permitted(error)
     if isinstance(error, FileNotFoundError):
         return IngestError(path, "no such file", "see docs/reference/private-format.md for the layout")
     if isinstance(error, (EOFError, zlib.error)) or path.suffix == ".gz":

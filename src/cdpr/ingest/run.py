@@ -32,6 +32,8 @@ def ingest_dataset(settings: Settings, job: Job) -> None:
         print(f"  {step.left:>8} left, {step.dropped:>8} dropped: {step.rule}")
     for leak in report.leaks:
         print(f"  {leak.cases:>8} cases: {leak.leak} ({leak.action})")
+    for line in attrition.tables:
+        print(f"  {line}")
     for warning in report.warnings:
         print(f"  note: {warning}")
 
@@ -63,6 +65,8 @@ def ingest(
     work = Import(path, state, selection, settings.governance, attrition, {} if tags is None else tags)
     try:
         records = sorted(importer(source, work), key=lambda record: record.note_id)
+    except PermissionError as error:
+        raise IngestError.not_permitted(error) from None
     except IngestError as error:
         raise (error.without_text() if source.credentialed else error) from None
     if not records:
@@ -75,6 +79,12 @@ def ingest(
         records = [record.model_copy(update={"split": "train"}) for record in records]
     attrition.kept = len(records)
     attrition.splits = {name: sum(record.split == name for record in records) for name in SPLITS}
+    if DATASETS[dataset].role == "in_domain":
+        asked = {"train": settings.data.train_cases, "test": settings.data.test_cases,
+                 "validation": settings.data.validation_cases}  # fmt: skip
+        for name in (name for name, cases in asked.items() if cases and not attrition.splits[name]):
+            attrition.warn(f"no case is left for the split {name!r}: {len(records)} usable cases of "
+                           f"{len({record.subject_key for record in records})} patients")  # fmt: skip
     return records, attrition
 
 
