@@ -1,0 +1,211 @@
+"""What is damaged: small whole inputs of every importer and reader, written here, and how each is read."""
+
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
+
+import test_fee_schedules as fees
+import test_ingest_benchmarks as benchmarks
+import test_ingest_fhir as fhir
+from mimic_tables import write_mimic
+from mutations import OF_KIND, archive
+
+from cdpr.costs import CatalogueError, load_catalogue, with_overrides
+from cdpr.costs.fee_schedules import FeeScheduleError, read_clfs, read_gpci, read_opps, read_opps_cap, read_pfs
+from cdpr.ingest import IngestError, ingest
+from cdpr.settings import SettingsError, load_settings, parse_settings
+
+TOLD = (IngestError, FeeScheduleError, CatalogueError, SettingsError)
+LOCALITY = "02102-01"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was read, as numbers that fall where something is lost, and all that was said of it."""
+
+    amounts: tuple[int, ...]
+    said: str
+
+    def lost(self, before: "Outcome") -> bool:
+        """Whether there is less than before, and not a word of it."""
+        return (
+            any(now < then for now, then in zip(self.amounts, before.amounts, strict=True)) and self.said == before.said
+        )
+
+
+@dataclass(frozen=True)
+class Target:
+    """``write`` puts the whole input into a folder, ``read`` reads it and raises one of :data:`TOLD` for what it
+    refuses."""
+
+    name: str
+    write: Callable[[Path], object]
+    read: Callable[[Path], Outcome]
+    kind: str = "csv"
+
+    def damage(self, rng: random.Random, folder: Path) -> list[str]:
+        """Up to three mutations of files in the folder."""
+        done = []
+        for _ in range(rng.choice([1, 1, 1, 2, 3])):
+            files = sorted(path for path in folder.rglob("*") if path.is_file())
+            if not files:
+                break
+            path = rng.choice(files)
+            kinds = OF_KIND[self.kind] + ([archive] if path.suffix == ".gz" else [])
+            try:
+                done.append(rng.choice(kinds)(rng, path))
+            except Exception as error:  # of a mutation on what an earlier one has damaged
+                done.append(f"(none: {type(error).__name__})")
+        return done
+
+
+def _importer(dataset: str, credentialed: bool = True, **source) -> Callable[[Path], Outcome]:
+    given = {"path": "real", "credentialed": credentialed, **source}
+    small = {"train_cases": 1, "validation_cases": 0, "test_cases": 1}
+    settings = parse_settings({"data": {dataset: given, **small}})
+
+    def read(folder: Path) -> Outcome:
+        with tempfile.TemporaryDirectory() as state:
+            records, attrition = ingest(dataset, settings, folder / "raw", Path(state))
+        report = attrition.report()  # which raises where cases do not add up
+        for what in ("laboratory rows", "microbiology rows", "radiology reports"):
+            parts = sum(n for key, n in attrition.events.items() if key.startswith(f"{what} "))
+            assert attrition.events.get(what, parts) == parts, f"{what}: {parts} told of {attrition.events[what]}"
+        results = sum(len(record.key_pertinent_results_dict) for record in records)
+        said = report.model_dump_json(exclude={"read", "kept", "splits"})
+        return Outcome((report.read, len(records), results), said + str(attrition.tables))
+
+    return read
+
+
+def _raw(write: Callable[[Path], object]) -> Callable[[Path], object]:
+    def put(folder: Path) -> None:
+        (folder / "raw").mkdir(parents=True)
+        write(folder / "raw")
+
+    return put
+
+
+def _lines(folder: Path, cases: list[dict]) -> None:
+    (folder / "cases.jsonl").write_text("\n".join(map(json.dumps, cases)))
+
+
+def _private_objects(folder: Path) -> None:
+    benchmarks.write_private(folder)
+    cases = [dict(row) for row in _table(folder / "cases.csv")]
+    for case in cases:
+        case["results"] = [dict(row) for row in _table(folder / "results.csv") if row["case_id"] == case["case_id"]]
+    for path in folder.iterdir():
+        path.unlink()
+    _lines(folder, cases)
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    import csv
+
+    with path.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _schedule(name: str, content: bytes, reader: Callable[[Path], object]) -> Target:
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / name).write_bytes(content)
+
+    def read(folder: Path) -> Outcome:
+        schedule = reader(folder / name)
+        told = schedule.left_out.total() + len(schedule.rejected)
+        assert len(schedule.rates) + told >= schedule.rows, (
+            f"{schedule.rows} rows, {len(schedule.rates)} rates, {told} told"
+        )
+        assert all(0 < usd < 1e7 for usd in schedule.rates.values())
+        return Outcome(
+            (len(schedule.rates),), f"{schedule.rows} {schedule.left_out} {schedule.rejected} {schedule.notes}"
+        )
+
+    return Target(name.partition(".")[0], write, read, "xlsx" if name.endswith("xlsx") else "csv")
+
+
+def _many(rows: list[list[str]], code: int, times: int = 15) -> list[list[str]]:
+    """The rows under further codes, so that one bad row is not most of them."""
+    return [[*row[:code], f"{9 - k % 9}{k:02}{row[code][3:]}", *row[code + 1 :]] for k in range(times) for row in rows]
+
+
+_GPCI = fees.as_csv([
+    ["CY 2026 GPCIs"], [], ["Medicare Administrative Contractor (MAC)", "State", "Locality Number", "Locality Name",
+    "2026 PW GPCI (with 1.0 Floor)", "2026 PE GPCI", "2026 MP GPCI"],
+    *([f"{n:05}", "AK", f"{k:02}", "NORTH, COLD", "1.1", "0.9", "0.8"] for n in (2102, 3102) for k in range(1, 12)),
+])  # fmt: skip
+_CAP = fees.as_csv([
+    ["HCPCS", "MOD", "PROCSTAT", "CARRIER", "LOCALITY", "FACILITY PRICE", "NON-FACILTY PRICE"],
+    *([f"9{k:03}3", "", "A", "02102", "01", "99.00", f"{50 + k}.00"] for k in range(20)),
+    *([f"9{k:03}3", "", "A", "02102", "02", "99.00", "55.00"] for k in range(20)),
+])  # fmt: skip
+_CARRIER = fees.as_csv([
+    ["2026", "02102", place, f"9{k:03}3", "  ", f"{100 + k:07}.81", "0000001.00", " ", "1", "A", "0", "0000000.00",
+     "0000000.00", "9", "0000000.00", "0000000.00"] for place in ("01", "02") for k in range(20)
+])  # fmt: skip
+_OVERRIDES = b"examination,price_usd,billing_group\n" + b"".join(f"Odd Test {k},{k}.50,\n".encode() for k in range(20))
+
+
+def _gpci(folder: Path) -> Outcome:
+    found = read_gpci(folder / "gpci.csv", LOCALITY)
+    return Outcome((), str(found))
+
+
+def _caps(folder: Path) -> Outcome:
+    caps = read_opps_cap(folder / "opps_cap.csv", LOCALITY)
+    return Outcome((len(caps),), f"{caps.rows} {caps.localities} {caps.rejected}")
+
+
+def _overrides(folder: Path) -> Outcome:
+    # Rows without a price are passed over by design; how many have one is printed.
+    found = len(with_overrides(load_catalogue(), folder / "overrides.csv").overrides)
+    return Outcome((found,), f"{found} prices")
+
+
+def _file(name: str, content: bytes) -> Callable[[Path], object]:
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / name).write_bytes(content)
+
+    return write
+
+
+def _settings(folder: Path) -> Outcome:
+    load_settings(folder / "config.yaml")
+    return Outcome((), "")
+
+
+_YAML = b"tier: demo\ndata:\n  train_cases: 5\n  leaks: {impression: drop}\ncosts: {fallback_usd: 7.5}\nseeds: [0, 1]\n"
+_CASES = [benchmarks.bench(id=k, clinical_case_uid=f"u{k}") for k in range(4)]
+_BULK = [fhir.observation("Lipase", 300), fhir.observation("Chest X-ray", "Clear.", "imaging"), *fhir.basis()]
+TARGETS = {target.name: target for target in (
+    Target("mimic_iv", _raw(write_mimic), _importer("mimic_iv", hours_after_admission=24, threads=1)),
+    Target("clinicalbench", _raw(lambda folder: (folder / "cases.json").write_text(json.dumps(_CASES))),
+           _importer("clinicalbench", language="both"), "json"),
+    Target("private_tables", _raw(benchmarks.write_private), _importer("private")),
+    Target("private_objects", _raw(_private_objects), _importer("private"), "json"),
+    Target("agentclinic", _raw(lambda folder: _lines(folder, [
+        benchmarks.osce(), benchmarks.osce(Correct_Diagnosis="Influenza")])), _importer("agentclinic", False), "json"),
+    Target("agentclinic_nejm", _raw(lambda folder: _lines(folder, [
+        benchmarks.challenge(), benchmarks.challenge(right="Amoebic abscess")])),
+           _importer("agentclinic_nejm", False), "json"),
+    Target("fhir_bundle", _raw(lambda folder: fhir.write(folder, _BULK)), _importer("fhir"), "json"),
+    Target("fhir_bulk", _raw(lambda folder: (folder / "all.ndjson").write_text("\n".join(map(json.dumps, _BULK)))),
+           _importer("fhir"), "json"),
+    _schedule("clfs.csv", fees.clfs_bytes(rows=_many(fees.CLFS_ROWS, 1)), read_clfs),
+    _schedule("pprrvu.csv", fees.pfs_bytes(rows=_many(fees.PFS_ROWS, 0)), read_pfs),
+    _schedule("carrier.csv", _CARRIER, lambda path: read_pfs(path, locality=LOCALITY)),
+    Target("gpci", _file("gpci.csv", _GPCI), _gpci),
+    Target("opps_cap", _file("opps_cap.csv", _CAP), _caps),
+    _schedule("addendum_b.xlsx", fees.workbook(fees.OPPS_ROWS), read_opps),
+    Target("overrides", _file("overrides.csv", _OVERRIDES), _overrides),
+    Target("settings", _file("config.yaml", _YAML), _settings),
+)}  # fmt: skip

@@ -1,0 +1,23 @@
+"""Two hundred seeded mutations of every input: no fault of the program, no hang, nothing lost untold."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parent))
+# They hold the inputs, and are tests of their own.
+pytest.register_assert_rewrite("test_fee_schedules", "test_ingest_benchmarks", "test_ingest_fhir")
+
+from fuzz import fuzz  # noqa: E402
+from targets import TARGETS  # noqa: E402
+
+SLOW = {"mimic_iv": 40}  # each builds a database
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_damage_is_refused_or_told(name):
+    mutations = SLOW.get(name, 200)
+    tally = fuzz(TARGETS[name], mutations)
+    assert not tally.faults, "\n".join(f"{name} {case}: {told}" for case, told in list(tally.faults.items())[:5])
+    assert tally.outcomes["refused"] > mutations / 10, "damage that nothing notices proves nothing"
