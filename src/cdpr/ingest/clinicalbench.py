@@ -123,6 +123,8 @@ def _language(case: Mapping[str, Any]) -> str:
 def _draft(case: Mapping[str, Any], language: str, attrition: Attrition) -> Draft:
     sections = _sections(case.get("clinical_case_summary") or "", attrition)
     physical = physical_results(sections.pop("physical", ""))
+    if not physical:
+        attrition.count("summaries without a physical examination")
     results: dict[str, str] = {}
     for name in _BLOCKS:
         _add_examinations(results, case.get(name), name, language, attrition)
