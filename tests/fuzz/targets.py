@@ -27,16 +27,17 @@ LOCALITY = "02102-01"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was read, as numbers that fall where something is lost, and all that was said of it."""
+    """What was read, as numbers that fall where something is lost, and all that was said of it. ``words`` are those of
+    the records: where two examinations became one, or one is told in the history, none of them is gone."""
 
     amounts: tuple[int, ...]
     said: str
+    words: int = 0
 
     def lost(self, before: "Outcome") -> bool:
         """Whether there is less than before, and not a word of it."""
-        return (
-            any(now < then for now, then in zip(self.amounts, before.amounts, strict=True)) and self.said == before.said
-        )
+        fewer = any(now < then for now, then in zip(self.amounts, before.amounts, strict=True))
+        return fewer and self.said == before.said and (self.words < before.words or not before.words)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ def _importer(dataset: str, credentialed: bool = True, **source) -> Callable[[Pa
             assert attrition.events.get(what, parts) == parts, f"{what}: {parts} told of {attrition.events[what]}"
         results = sum(len(record.key_pertinent_results_dict) for record in records)
         said = report.model_dump_json(exclude={"read", "kept", "splits"})
-        return Outcome((report.read, len(records), results), said + str(attrition.tables))
+        told = (text for one in records for text in (one.case_summary, *one.key_pertinent_results_dict.values()))
+        words = sum(len(text.split()) for text in told)
+        return Outcome((report.read, len(records), results), said + str(attrition.tables), words)
 
     return read
 

@@ -23,6 +23,7 @@ from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_m
 from cdpr.llm.archive import ArchiveError, export_recordings, import_recordings
 from cdpr.llm.journal import JournalError
 from cdpr.llm.recording import AnswerMissing, Recordings, asked_for, canonical, identity, question_of
+from cdpr.pseudonym import pseudonym
 from cdpr.settings import ModelEntry, Settings, parse_settings
 from cdpr.settings.calls import Calls
 
@@ -240,6 +241,15 @@ def test_a_table_is_rebuilt_offline_byte_for_byte(server, cases, tmp_path, monke
     assert evaluated(settings_of(tmp_path, NOWHERE, mode="replay"), cases, "replay.jsonl") == live
     assert server.seen("doctor") - before == asked
     assert all(row.calls == 2 and row.prompt_tokens == 200 for row in read_rows(tmp_path / "replay.jsonl"))
+
+
+def test_a_credentialed_case_that_a_replay_lacks_is_told_by_a_pseudonym(server, case, cases, tmp_path):
+    write_records(cases, [case.model_copy(update={"split": "test", "credentialed": True})])
+    with pytest.raises(AnswerMissing) as caught:
+        evaluated(settings_of(tmp_path, NOWHERE, mode="replay"), cases, "replay.jsonl")
+    settings = settings_of(tmp_path, NOWHERE, mode="replay")
+    assert f"case {pseudonym(settings.paths.state, case.note_id)} " in str(caught.value)
+    assert case.note_id not in str(caught.value)
 
 
 def test_what_a_replay_lacks_is_told(server, case, cases, tmp_path):

@@ -5,7 +5,6 @@ gives it is an IngestError with file, line or place, and element.
 """
 
 import base64
-import binascii
 import contextlib
 import hashlib
 import re
@@ -153,7 +152,7 @@ class Resource:
             return None
         try:
             text = base64.b64decode("".join(attachment.text("data").split()), validate=True).decode("utf-8-sig")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # no base64, or no UTF-8
             raise attachment.wrong("data", "no base64 of UTF-8 text") from None
         return unmarked(text) if kind in _MARKED else text
 

@@ -240,7 +240,7 @@ def _check(tables: Tables, path: Path, table: str, key: str, column: str, fits: 
                     "ORDER BY 1, 2 LIMIT 1"), None,
     )  # fmt: skip
     if bad is not None:
-        row = "" if key == column else f" in the row of {key} {quoted(bad[0])}"
+        row = "" if key == column else f" in the row of {key} {quoted(bad[0] or '')}"
         line = line_of(path, column, bad[1])
         told = f"{quoted(bad[1])}{row} {problem}" + (f", but {shape(bad[1])}" if column == "admittime" else "")
         raise IngestError(path, told, "repair the row or remove it", line=line, field=column)

@@ -32,7 +32,7 @@ def load_settings(*paths: str | Path) -> Settings:
         except FileNotFoundError as error:
             problem = "no such file; go to the folder of the project, or name your settings (--settings FILE)"
             raise SettingsError(f"{path}: {problem}") from error
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, or a date that is none
             raise SettingsError(f"{path}: cannot be read as YAML: {error}") from error
         if not isinstance(data, dict):
             raise SettingsError(f"{path}: expected keys and values, found {type(data).__name__}")

@@ -1,6 +1,7 @@
 """Outpatient Prospective Payment System, Addendum B: what a hospital is paid, facility costs included."""
 
 import re
+import warnings
 import zipfile
 import zlib
 from decimal import Decimal
@@ -43,7 +44,8 @@ def _first_sheet(path: Path) -> list[Row]:
     from openpyxl import load_workbook
 
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of parts that are not read
             rows = load_workbook(file, read_only=True, data_only=True).worksheets[0].iter_rows(values_only=True)
             return [(line, [_text(cell) for cell in row]) for line, row in enumerate(rows, 1)]
     except OSError as error:
