@@ -23,21 +23,22 @@ from cdpr.settings import SettingsError, load_settings, parse_settings
 
 TOLD = (IngestError, FeeScheduleError, CatalogueError, SettingsError)
 LOCALITY = "02102-01"
+_SLIP = 8  # letters that damage to single bytes may cost
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was read, as numbers that fall where something is lost, and all that was said of it. ``words`` are those of
-    the records: where two examinations became one, or one is told in the history, none of them is gone."""
+    """What was read, as numbers that fall where something is lost, and all that was said of it. ``letters`` are those
+    of the records: where two examinations became one, or one is told in the history, none of them is gone."""
 
     amounts: tuple[int, ...]
     said: str
-    words: int = 0
+    letters: int = 0
 
     def lost(self, before: "Outcome") -> bool:
         """Whether there is less than before, and not a word of it."""
         fewer = any(now < then for now, then in zip(self.amounts, before.amounts, strict=True))
-        return fewer and self.said == before.said and (self.words < before.words or not before.words)
+        return fewer and self.said == before.said and (self.letters < before.letters - _SLIP or not before.letters)
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def _importer(dataset: str, credentialed: bool = True, **source) -> Callable[[Pa
         results = sum(len(record.key_pertinent_results_dict) for record in records)
         said = report.model_dump_json(exclude={"read", "kept", "splits"})
         told = (text for one in records for text in (one.case_summary, *one.key_pertinent_results_dict.values()))
-        words = sum(len(text.split()) for text in told)
-        return Outcome((report.read, len(records), results), said + str(attrition.tables), words)
+        letters = sum(len("".join(text.split())) for text in told)
+        return Outcome((report.read, len(records), results), said + str(attrition.tables), letters)
 
     return read
 
