@@ -100,6 +100,17 @@ def whole_kind(name: str) -> str | None:
     return next((kind for kind, said in _WHOLES.items() if said.fullmatch(plain)), None)
 
 
+def names_no_place(name: str) -> bool:
+    """Whether a name tells how is examined but not what: "CT", "X-rays", "Biopsy"."""
+    bare = imaging_words(name) is None if modality(name) else not words_of(name) - _HEADS
+    return bare and not meaning(name).terms and bool(meaning(name).kind)
+
+
+def quantity_words(name: str) -> frozenset[str]:
+    """The words of a quantity, which is the same in serum, plasma and blood."""
+    return words_of(name) - _BLOOD
+
+
 def class_of(term: Term) -> str:
     """The class of an examination of the vocabulary, for the rate of its class."""
     return _class(term.name) or {"laboratory": "laboratory test", "microbiology": "culture"}.get(term.kind, term.kind)
@@ -273,12 +284,13 @@ def _headed(name: str) -> Meaning | None:
     if not heads:
         return None
     fitting = [
-        (len(known), place, found)
+        (place, known, found)
         for place, (known, found) in enumerate(_index().items())
         if found is not None and known <= words and known & heads and known - heads
     ]
     if not fitting:
         return None
-    size = max(fit[0] for fit in fitting)
-    best = next(found for length, _, found in fitting if length == size)
+    # A biopsy by endoscope is a biopsy.
+    fitting = [fit for fit in fitting if "biopsy" in fit[1]] or fitting
+    best = max(fitting, key=lambda fit: len(fit[1]))[2]
     return Meaning((best[0],), "alias", whole=False)

@@ -32,12 +32,14 @@ def leading_disease(diagnosis: str) -> str:
 @dataclass(frozen=True)
 class Term:
     """A canonical name, its aliases, and a kind (``laboratory``, ``imaging``, ... or a body system); ``parts`` are the
-    quantities that an examination reports and that are billed with it."""
+    quantities that an examination reports and that are billed with it, ``holds`` other examinations that it
+    contains."""
 
     name: str
     aliases: tuple[str, ...]
     kind: str
     parts: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
 
 
 class Vocabulary:
@@ -66,7 +68,11 @@ class Vocabulary:
 
 def _load(name: str) -> Vocabulary:
     rows = shipped_table("cdpr.cases", "data", name)
-    return Vocabulary(Term(r["name"], _listed(r["aliases"]), r["kind"], _listed(r.get("parts", ""))) for r in rows)
+    further = ("parts", "holds")
+    return Vocabulary(
+        Term(r["name"], _listed(r["aliases"]), r["kind"], *(_listed(r.get(column, "")) for column in further))
+        for r in rows
+    )
 
 
 def _listed(cell: str) -> tuple[str, ...]:

@@ -100,5 +100,6 @@ def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
 
 @functools.lru_cache(maxsize=4)
 def _known(catalogue: Catalogue) -> dict[str, str]:
-    known = {normalise(name): name for name in (*catalogue.prices, *catalogue.spellings, *catalogue.analytes)}
+    known = {normalise(part): part for term in examinations().terms.values() for part in term.parts}
+    known |= {normalise(name): name for name in catalogue.prices}
     return known | {name: term.name for name, term in examinations().spellings.items() if term.kind != "physical"}
