@@ -3,7 +3,8 @@
 from .imaging import imaging_words, modality
 from .io import RecordError, iterate_records, write_records
 from .naming import (
-    BEDSIDE,
+    PHYSICAL,
+    VITAL_SIGNS,
     Found,
     Meaning,
     class_of,
@@ -19,8 +20,33 @@ from .split import split_by_subject
 from .vocabulary import Term, Vocabulary, diagnoses, examinations, leading_disease, normalise
 
 __all__ = [
-    "BEDSIDE", "PHYSICAL_SUFFIX", "SECTIONS", "Analyte", "CaseRecord", "Found", "Meaning", "RecordError", "Term",
-    "Vocabulary", "class_of", "diagnoses", "examinations", "format_analytes", "imaging_words", "is_physical",
-    "iterate_records", "leading_disease", "meaning", "modality", "names_no_place", "no_examination", "normalise", "parse_analytes",
-    "quantity_words", "split_by_subject", "whole_kind", "write_records",
+    "PHYSICAL",
+    "PHYSICAL_SUFFIX",
+    "SECTIONS",
+    "VITAL_SIGNS",
+    "Analyte",
+    "CaseRecord",
+    "Found",
+    "Meaning",
+    "RecordError",
+    "Term",
+    "Vocabulary",
+    "class_of",
+    "diagnoses",
+    "examinations",
+    "format_analytes",
+    "imaging_words",
+    "is_physical",
+    "iterate_records",
+    "leading_disease",
+    "meaning",
+    "modality",
+    "names_no_place",
+    "no_examination",
+    "normalise",
+    "parse_analytes",
+    "quantity_words",
+    "split_by_subject",
+    "whole_kind",
+    "write_records",
 ]  # fmt: skip

@@ -33,8 +33,9 @@ _SPECIMEN = re.compile(rf"\b(?:{_TABLE['specimens'].strip()})\b".replace("\n", "
 _CLASSES = {name: _pattern(said) for name, said in _TABLE["classes"].items()}
 _WHOLES = {kind: _pattern(said) for kind, said in _TABLE["wholes"].items()}
 _NONE = _pattern(_TABLE["no_examination"])
-_BEDSIDE = _pattern(_TABLE["bedside"])
-BEDSIDE = "bedside"
+_VITAL, _BEDSIDE = _pattern(_TABLE["vital_signs"]), _pattern(_TABLE["bedside"])
+# Classes of what belongs to the physical examination, and is free.
+PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
 _FLUIDS = frozenset(_TABLE["fluids"])
 _HEADS = frozenset(_TABLE["heads"])
 # Signs that are letters or numbers to whoever reads them.
@@ -58,8 +59,8 @@ class Meaning:
 
     ``terms`` are the examinations, several for a name that joins them (``Hip and knee X-ray``); ``how`` tells whether
     the name is one's own, another spelling, or a quantity that it reports. ``kind`` is the class of what has no term:
-    a modality (``ct``), ``biopsy``, ..., or ``bedside`` for what belongs to the physical examination. ``whole`` says
-    that no word of the name was left over.
+    a modality (``ct``), ``biopsy``, ..., or one of :data:`PHYSICAL`. ``whole`` says that no word of the name was left
+    over.
     """
 
     terms: tuple[Term, ...] = ()
@@ -82,8 +83,8 @@ def meaning(name: str) -> Meaning:
     found = _listed(name) or _imaging(name) or _without_aside(name) or _by_words(name)
     if found is not None or no_examination(name):
         return found or Meaning()
-    if _BEDSIDE.fullmatch(normalise(name)):
-        return Meaning(kind=BEDSIDE, whole=False)
+    if (vital := _VITAL.fullmatch(normalise(name))) or _BEDSIDE.fullmatch(normalise(name)):
+        return Meaning(kind=VITAL_SIGNS if vital else BEDSIDE, whole=False)
     return _joined(name) or _regions(name) or _headed(name) or Meaning(kind=_class(name), whole=False)
 
 

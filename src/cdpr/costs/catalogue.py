@@ -15,7 +15,7 @@ from statistics import median
 from typing import Literal
 
 from ..cases import (
-    BEDSIDE,
+    PHYSICAL,
     PHYSICAL_SUFFIX,
     Found,
     Meaning,
@@ -180,7 +180,7 @@ def _uncoded(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
     if no_examination(exam_key):
         return Price("", "", 0.0, "no examination", "", None, "none")
     kind = meaning(exam_key).kind
-    if kind == BEDSIDE or whole_kind(exam_key) == "physical":
+    if kind in PHYSICAL or whole_kind(exam_key) == "physical":
         return Price("", "", 0.0, "free of charge", "", None, "physical")
     rate = catalogue.class_rate(kind) if settings.class_rates else None
     return rate or Price("", "", settings.fallback_usd, "fallback", "", None, "fallback")
