@@ -45,6 +45,7 @@ _SIGNS = str.maketrans(
         "ω": "omega ", "⁺": "+", "⁻": "-", "−": "-", "–": "-", "²": "2", "³": "3",
     }
 )  # fmt: skip
+_HAN_AND_LATIN = re.compile(r"(?<=[\u3400-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u3400-\u9fff])")
 _ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
 _SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
 _AND = re.compile(r"\s*(?:[,;&+/]|\band\b|\bwith\b|\bplus\b)\s*", re.IGNORECASE)
@@ -79,7 +80,7 @@ def meaning(name: str) -> Meaning:
     """What a name of an examination other than physical means; an empty meaning for what is not understood."""
     if len(name) > _LONGEST:
         return Meaning()
-    name = _CHARGE.sub(r"\1", name.translate(_SIGNS))
+    name = _HAN_AND_LATIN.sub(" ", _CHARGE.sub(r"\1", name.translate(_SIGNS)))
     found = _listed(name) or _imaging(name) or _without_aside(name) or _by_words(name)
     if found is not None or no_examination(name):
         return found or Meaning()
@@ -264,18 +265,24 @@ def _by_words(name: str) -> Meaning | None:
 
 def _joined(name: str) -> Meaning | None:
     """Several examinations in one name: "CRP and ESR", "EMG/NCS"; each part has to be known by itself, or with what the
-    last one says of its head ("hip and knee X-ray")."""
+    last one says of its head ("hip and knee X-ray"), or at least its class."""
     parts = [part for part in _AND.split(name) if part.strip()]
     if not 2 <= len(parts) <= 5:
         return None
     head = parts[-1].split()[-1]
     terms: list[Term] = []
+    kinds: set[str] = set()
     for part in parts:
         found = _listed(part) or _imaging(part) or _by_words(part) or _regions(part) or _by_words(f"{part} {head}")
-        if found is None:
+        if found is None and (kind := _class(part)):
+            kinds.add(kind)
+        elif found is None:
             return None
-        terms += found.terms
-    return Meaning(tuple(dict.fromkeys(terms)), "alias", whole=False)
+        else:
+            terms += found.terms
+    if not terms or len(kinds) > 1:
+        return None
+    return Meaning(tuple(dict.fromkeys(terms)), "alias", "".join(kinds), whole=False)
 
 
 def _headed(name: str) -> Meaning | None:

@@ -88,11 +88,13 @@ class Catalogue:
         return self._remembered(exam_key)
 
     def _find(self, exam_key: str) -> Price | None:
-        found = self._meant(meaning(exam_key))
+        said = meaning(exam_key)
+        found = None if said.kind else self.total(said)
         own = next((self.overrides[name] for name in _plainer(exam_key) if name in self.overrides), None)
         return own or (found and self._with_own_price(found))
 
-    def _meant(self, said: Meaning) -> Price | None:
+    def total(self, said: Meaning) -> Price | None:
+        """What the examinations of a meaning cost together; None without any, or where one has no price."""
         prices = [replace(self.prices[term.name], how=said.how) for term in said.terms if term.name in self.prices]
         if len(prices) <= 1 or len(prices) < len(said.terms):
             return prices[0] if len(prices) == len(said.terms) == 1 else None
@@ -183,6 +185,9 @@ def _uncoded(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
     if kind in PHYSICAL or whole_kind(exam_key) == "physical":
         return Price("", "", 0.0, "free of charge", "", None, "physical")
     rate = catalogue.class_rate(kind) if settings.class_rates else None
+    coded = catalogue.total(meaning(exam_key))
+    if rate is not None and coded is not None:  # "CT + echocardiogram": the one has a code, the other a class
+        return replace(rate, usd=round(rate.usd + coded.usd, 2), source=f"{coded.source} + {rate.source}")
     return rate or Price("", "", settings.fallback_usd, "fallback", "", None, "fallback")
 
 

@@ -147,7 +147,9 @@ def _in_a_whole(requested: str, said: Meaning, keys: tuple[str, ...]) -> tuple[s
         for key in keys
         if wanted
         and not is_physical(key)
-        and (whole_kind(key) == wanted or (names_no_place(key) and meaning(key).kind in classes))
+        and (
+            whole_kind(key) == wanted or ((names_no_place(key) or meaning(key).terms) and meaning(key).kind in classes)
+        )
     )
 
 
