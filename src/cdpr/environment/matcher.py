@@ -142,15 +142,12 @@ def _in_a_whole(requested: str, said: Meaning, keys: tuple[str, ...]) -> tuple[s
         kind = "imaging"
     wanted = {"microbiology": "laboratory"}.get(kind, kind)
     classes = {class_of(term) for term in said.terms} or {said.kind}
-    return tuple(
-        key
-        for key in keys
-        if wanted
-        and not is_physical(key)
-        and (
-            whole_kind(key) == wanted or ((names_no_place(key) or meaning(key).terms) and meaning(key).kind in classes)
-        )
-    )
+    found = []
+    for key in keys:
+        of_class = meaning(key).kind in classes and (names_no_place(key) or meaning(key).terms)
+        if wanted and not is_physical(key) and (whole_kind(key) == wanted or of_class):
+            found.append(key)
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=1 << 14)
