@@ -118,12 +118,12 @@ def _examinations(tests: Mapping[str, Any] | None, heading: str = "") -> Iterato
     for name, content in (tests or {}).items():
         if not isinstance(content, Mapping):
             yield name, content, heading
-        elif _is_heading(name, content):
-            yield from _examinations(content, heading=name)
         elif placed := {n: f"{n}_{name}" for n in content if _is_place(readable(n), readable(name))}:
             yield from ((placed[n], content[n], heading) for n in placed)
             if rest := {n: part for n, part in content.items() if n not in placed}:
                 yield name, rest, heading
+        elif _is_heading(name, content):
+            yield from _examinations(content, heading=name)
         else:
             apart = {n: part for n, part in content.items() if isinstance(part, Mapping) and term_of(readable(n))}
             if len(apart) < len(content):

@@ -34,7 +34,7 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 # A heading within a text: "Chest CT:" at its beginning, on a line of its own or behind the end of a sentence.
-_NAMED = re.compile(r"(?:^|(?<=[\n;；。])|(?<=\. ))\s*([^\s:：;；。\n][^:：;；。\n]{1,80}?)\s*[:：]")
+_NAMED = re.compile(r"(?:^|(?<=[\n;；。])|(?<=\. ))\s*([^\s:：;；。\n][^.:：;；。\n]{1,80}?)\s*[:：]")
 _NONE = re.compile(r"(?:none|nil|无)\W*", re.IGNORECASE)
 _BLOCKS = {
     "laboratory_examination": "Laboratory Tests",

@@ -39,7 +39,7 @@ _NEGATED_AFTER = re.compile(
 )
 _BRACKETED = re.compile(r"\(([A-Z][A-Za-z0-9-]{1,7})\)")
 # A word that names a disease by itself: what is left when its qualifiers are.
-_DISEASE = re.compile(r"\w{5}(?:itis|oma|osis|a?emia|pathy|thenia|penia|plegia|rrhea|ectasis|ism)$", re.IGNORECASE)
+_DISEASE = re.compile(r"\w{3}(?:itis|oma|osis|a?emia|pathy|thenia|penia|plegia|rrhea|ectasis|ism)$", re.IGNORECASE)
 _LINKING, _TOO_GENERAL = frozenset(_SAID["linking"]), frozenset(_SAID["too_general"])
 _RELATIVE = rf"(?i:\b{_SAID['relatives']}\b)"
 _SOMEONE = re.compile(_RELATIVE)
@@ -197,10 +197,10 @@ def _loosely(diagnosis: str) -> re.Pattern[str]:
         if 3 <= len(words) <= 5 and not CHINESE.search(name):  # two letters say too little
             said.append("".join(word[0].upper() for word in words) + r"(?!\w)")
         telling = list(dict.fromkeys(re.sub(r"['’]s$", "", word) for word in words if _tells(word)))
-        said += [f"(?i:{_inflected(word)})" for word in telling if _DISEASE.search(word)]
         between = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
         if 1 <= len(telling) <= 4:
             said += [f"(?i:{between.join(map(_inflected, order))})" for order in itertools.permutations(telling)]
+        said += [f"(?i:{_inflected(word)})" for word in telling if _DISEASE.search(word)]
     return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(said))})" if said else r"(?!)")
 
 
