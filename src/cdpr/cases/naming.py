@@ -104,7 +104,8 @@ def whole_kind(name: str) -> str | None:
 
 def names_no_place(name: str) -> bool:
     """Whether a name tells how is examined but not what: "CT", "X-rays", "Biopsy"."""
-    bare = imaging_words(name) is None if modality(name) else not words_of(name) - _HEADS
+    words = words_of(name)
+    bare = imaging_words(name) is None if modality(name) else bool(words) and words <= _HEADS
     return bare and not meaning(name).terms and bool(meaning(name).kind)
 
 
