@@ -30,7 +30,7 @@ _PUBLISHED = {
     "Urine Analysis": "routine_urine_test",
     "Liver Function Test": "liver_function_test",
     "Kidney Function Tests": "renal_function_test",
-    "Coagulation Profile": "coagulation_function_test",
+    "Coagulation Profile": "coagulation_function",
     "ECG": "electrocardiogram",
     "Echocardiography": "echocardiogram",
 }
