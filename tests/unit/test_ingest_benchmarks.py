@@ -18,10 +18,11 @@ from cdpr.ingest import IngestError, ingest
 from cdpr.ingest.attrition import Attrition, Leak
 from cdpr.ingest.check import check
 from cdpr.ingest.clinicalbench import NOTICE, read_clinicalbench, repair_backslashes
-from cdpr.ingest.draft import Import, Selection
+from cdpr.ingest.draft import NO_EXAMINATION, Import, Selection
 from cdpr.ingest.flat_files import LONGEST_NAME, LONGEST_TEXT, is_absent
 from cdpr.ingest.leaks import STRICT
 from cdpr.ingest.template import write_template
+from cdpr.report.card_counts import kind_of
 from cdpr.settings import Settings, parse_settings
 
 AGENTCLINIC = Path(__file__).parents[3] / "shared" / "data" / "agentclinic" / "agentclinic_medqa.jsonl"
@@ -619,3 +620,44 @@ def test_damaged_files_are_an_error_or_fully_accounted_for(tmp_path, seed, datas
     assert attrition.read == len(records) + sum(map(len, attrition.dropped.values()))
     assert [r.model_dump() for r in ingest(dataset, Settings(), tmp_path)[0]] == [r.model_dump() for r in records]
     assert all(json.dumps(r.model_dump(), ensure_ascii=False).encode() for r in records)
+
+
+def test_clinicalbench_headings_behind_a_bracket_are_cut(tmp_path):
+    summary = (
+        "【患者基本信息】女，40岁。【主诉】腹痛（三天）【病史】中午起（加重）（二）体格检查：腹部压痛。"
+        "墨菲征（+）辅助检查：脂肪酶升高。"
+    )
+    records, _ = ingest_json(tmp_path, [bench(language="zh", clinical_case_summary=summary)])
+    told = str(records[0].model_dump(include={"case_summary", "key_pertinent_results_dict"}))
+    assert "脂肪酶" not in told and "压痛" not in records[0].case_summary
+    assert records[0].key_pertinent_results_dict["General Appearance (Physical Examination)"].startswith("腹部压痛")
+
+
+def test_an_imaging_block_that_is_a_text_is_told_apart_and_counted(tmp_path):
+    told = "Of yesterday. Chest CT: A cyst. Seen before. Abdominal ultrasound: Normal."
+    (record,), attrition = ingest_json(tmp_path, [bench(imageological_examination=told)])
+    results = {k: v for k, v in record.key_pertinent_results_dict.items() if not is_physical(k)}
+    assert results == {"Routine blood test": "WBC 15", "Imaging": "Of yesterday.", "Chest CT": "A cyst. Seen before.",
+                       "Abdominal ultrasound": "Normal."}  # fmt: skip
+    assert attrition.events == {"imageological_examination given as text": 1}
+    assert kind_of("Imaging") == kind_of("Chest CT") == "imaging" and kind_of("Laboratory Tests") == "laboratory"
+
+
+def test_remarks_and_treatments_among_the_results_are_no_examinations(tmp_path):
+    laboratory = {"lipase": {"result": "900"}, "remarks": "Fasting.", "treatment": "Fluids.", "reference_range": "0-60"}
+    (record,), attrition = ingest_json(tmp_path, [bench(laboratory_examination=laboratory)])
+    assert set(filter(lambda k: not is_physical(k), record.key_pertinent_results_dict)) == {
+        "Lipase", "Plain computed tomography scan + Echocardiogram"}  # fmt: skip
+    assert attrition.events == {NO_EXAMINATION: 3}
+
+
+def test_agentclinic_headings_that_name_a_modality_are_read_with_what_stands_below(tmp_path):
+    tests = {"X-rays": {"Knee": {"Findings": "Normal."}, "Left_Hip": "Arthrosis."}, "CT": "A cyst.",
+             "Biopsy": {"Cervical_Lymph_Node": {"Findings": "CD20."}, "Site": "neck"},
+             "Blood_Pressure_Differential": "20 mmHg", "Treatment": "Rest."}  # fmt: skip
+    (tmp_path / "cases.jsonl").write_text(json.dumps(osce(Test_Results=tests)))
+    (record,), attrition = ingest("agentclinic", Settings(), tmp_path)
+    results = {k: v for k, v in record.key_pertinent_results_dict.items() if not is_physical(k)}
+    assert set(results) == {"Knee X-ray", "Hip X-ray", "CT", "Lymph Node Biopsy", "Biopsy"}
+    assert "20 mmHg" in record.key_pertinent_results_dict["Vital Signs (Physical Examination)"]
+    assert attrition.events[NO_EXAMINATION] == 1

@@ -12,7 +12,7 @@ from cdpr.ingest.told_results import before_emergency, tells_result
 from cdpr.settings.data import Leaks
 
 HPI = "History of Present Illness"
-KEPT = {name: "keep" for name in Leaks.model_fields}
+KEPT = {name: "keep" for name in Leaks.model_fields if name != "names"}
 
 
 @pytest.mark.parametrize(
@@ -329,3 +329,32 @@ def test_every_finding_is_listed_and_every_case_counted_once():
 def test_an_error_without_text_quotes_no_value(value):
     error = IngestError("a.csv", f"{value!r} is not a number", "repair it", line=3, field="age").without_text()
     assert str(error) == "a.csv:3: field 'age': '(withheld)' is not a number; repair it"
+
+
+@pytest.mark.parametrize(
+    ("text", "diagnosis", "words"),
+    [
+        ("Lesions consistent with PML.", "Progressive multifocal encephalopathy (PML)", "PML"),
+        ("A transition zone, compatible with Hirschsprung.", "Hirschsprung disease", "Hirschsprung"),
+        ("Thrombosis of a deep femoral vein.", "Deep vein thrombosis of the leg", "Thrombosis"),
+        ("Nephritis, interstitial.", "Acute interstitial nephritis", "Nephritis, interstitial"),
+        ("Features of myasthenia.", "Myasthenia gravis", "myasthenia"),
+        ("Suggests ARDS.", "Adult respiratory distress syndrome", "ARDS"),
+    ],
+)
+def test_strict_control_finds_reordered_shortened_and_abbreviated_names(text, diagnosis, words):
+    assert [mention.words for mention in mentions(text, diagnosis, loose=True)] == [words]
+    cleared = control("c", diagnosis, {"Chief Complaint": "Unwell"}, {"Imaging": text}, STRICT, Attrition("private"))
+    assert words not in cleared[1].get("Imaging", "")
+    normal = control("c", diagnosis, {"Chief Complaint": "Unwell"}, {"Imaging": text}, Leaks(), Attrition("private"))
+    assert normal[1]["Imaging"] == text
+
+
+def test_a_word_that_many_diseases_share_is_no_loose_name():
+    for text, diagnosis in (
+        ("The heart is normal. Lower lobe clear.", "Acute heart failure"),
+        ("Chronic changes of the lower artery.", "Peripheral artery disease"),
+        ("No sign of myasthenia.", "Myasthenia gravis"),
+        ("Pos. in both tests", "Polycystic ovary syndrome"),
+    ):
+        assert mentions(text, diagnosis, loose=True) == [], text

@@ -1,5 +1,6 @@
 """Names of imaging examinations in any word order: ``CT HEAD W/ & W/O CONTRAST``, ``X-ray of the left knee``."""
 
+import functools
 import re
 from importlib import resources
 
@@ -9,31 +10,62 @@ from .vocabulary import normalise
 
 # What a name says of contrast, on normalised text ("W/O" is "w o"); "w&w/o" comes first, for it holds the others.
 _WITH, _WITHOUT, _AGENT = r"w(ith)?", r"(w ?o|without)", r"( i ?v)? ?(contrast|gad(olinium)?|c)\b"
+_ENHANCED = r"\b(contrast|enhanced)( (enhanced|enhancement))?( scan)?\b"
 _CONTRAST = (
     ("with and without", re.compile(rf"\b({_WITH}( and)? {_WITHOUT}|{_WITHOUT}( and)? {_WITH})\b({_AGENT})?")),
-    ("without", re.compile(rf"\b({_WITHOUT}|non|no){_AGENT}|\bnoncontrast\b")),
-    ("with", re.compile(rf"\b{_WITH}{_AGENT}|\b(contrast enhanced|post contrast)\b")),
+    ("with and without", re.compile(rf"\b(plain|unenhanced)\b(?=.*{_ENHANCED})|(?<=\+) ?{_ENHANCED}")),
+    ("without", re.compile(rf"\b({_WITHOUT}|non|no){_AGENT}|\b(noncontrast|unenhanced|plain(?= (ct|mri|scan)\b))\b")),
+    ("with", re.compile(rf"\b{_WITH}{_AGENT}|\b(contrast enhanced|post contrast|enhanced)\b")),
 )
 _TABLE = yaml.safe_load(resources.files(__package__).joinpath("data", "imaging.yaml").read_text(encoding="utf-8"))
 _PHRASES = {word: re.compile(rf"\b({said})\b") for word, said in _TABLE["phrases"].items()}
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
 _NOISE = _VIEWS.union(_TABLE["noise"])
+_WORDS: dict[str, str] = _TABLE["words"]
+_WITHIN: dict[str, dict[str, str]] = _TABLE["within"]
+_REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITHIN.values() for part in within))
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
     """(region and modality as a set of words, contrast) of an imaging name; None for any other name.
 
     Side and views are left out: they do not change the code. A name with views but without a modality is an X-ray.
     """
-    text, contrast = normalise(name), ""
+    text, contrast = _plain(name), ""
     for said, pattern in _CONTRAST:
         if pattern.search(text):
-            text, contrast = pattern.sub(" ", text), said
-            break
-    for word, pattern in _PHRASES.items():
-        text = pattern.sub(word, text)
-    tokens = text.split()
-    words = frozenset(_TABLE["words"].get(token, token) for token in tokens if token not in _NOISE)
+            text = pattern.sub(" ", text)
+            contrast = contrast or said
+    tokens = text.replace("+", " ").split()
+    words = frozenset(_WORDS.get(token, token) for token in tokens if token not in _NOISE)
     if not words & _MODALITIES and _VIEWS.intersection(tokens):
         words |= {"xray"}
     return (words, contrast) if words & _MODALITIES and words - _MODALITIES else None
+
+
+def modality(name: str) -> str | None:
+    """How the body is pictured (``ct``, ``mri``, ...), also where the name tells no region; None for other names."""
+    words = {_WORDS.get(token, token) for token in _plain(name).replace("+", " ").split()}
+    return next((one for one in _TABLE["modalities"] if one in words), None)
+
+
+def regions(words: frozenset[str]) -> list[frozenset[str]]:
+    """An imaging name's words as it may be listed, one set for each region: only the words that name regions, those of
+    a smaller region within that which the modality pictures; empty where no region is known."""
+    how = words & _MODALITIES
+    known = {word for word in words - how if word in _REGIONS}
+    found = []
+    for part, whole in _WITHIN.get(min(how), {}).items():
+        if known.issuperset(part.split()):
+            known -= set(part.split())
+            found.append(frozenset(whole.split()) | how)
+    found += [frozenset({word}) | how for word in sorted(known - set(_TABLE["qualifiers"]))]
+    return list(dict.fromkeys(found))
+
+
+def _plain(name: str) -> str:
+    text = normalise(name)
+    for word, pattern in _PHRASES.items():
+        text = pattern.sub(word, text)
+    return text

@@ -31,11 +31,15 @@ def leading_disease(diagnosis: str) -> str:
 
 @dataclass(frozen=True)
 class Term:
-    """A canonical name, its aliases, and a kind (``laboratory``, ``imaging``, ... or a body system)."""
+    """A canonical name, its aliases, and a kind (``laboratory``, ``imaging``, ... or a body system); ``parts`` are the
+    quantities that an examination reports and that are billed with it, ``holds`` other examinations that it
+    contains."""
 
     name: str
     aliases: tuple[str, ...]
     kind: str
+    parts: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
 
 
 class Vocabulary:
@@ -50,6 +54,12 @@ class Vocabulary:
                 known = self.spellings.setdefault(normalise(spelling), term)
                 if known is not term:
                     raise ValueError(f"{spelling!r} names both {known.name!r} and {term.name!r}")
+        # Every normalised part that is no name of its own, and the term that reports it.
+        self.parts: dict[str, Term] = {}
+        for term in self.terms.values():
+            for part in map(normalise, term.parts):
+                if part in self.spellings or self.parts.setdefault(part, term) is not term:
+                    raise ValueError(f"{part!r} is a part of {term.name!r}, and more than that")
 
     def find(self, text: str) -> Term | None:
         """The term that this text names exactly, up to normalisation."""
@@ -58,12 +68,21 @@ class Vocabulary:
 
 def _load(name: str) -> Vocabulary:
     rows = shipped_table("cdpr.cases", "data", name)
-    return Vocabulary(Term(r["name"], tuple(a for a in r["aliases"].split("|") if a), r["kind"]) for r in rows)
+    further = ("parts", "holds")
+    return Vocabulary(
+        Term(r["name"], _listed(r["aliases"]), r["kind"], *(_listed(r.get(column, "")) for column in further))
+        for r in rows
+    )
+
+
+def _listed(cell: str) -> tuple[str, ...]:
+    return tuple(filter(None, cell.split("|")))
 
 
 @functools.cache
 def examinations() -> Vocabulary:
-    """The shipped examination names (``data/examinations.csv``)."""
+    """The shipped examination names (``data/examinations.csv``): of all that the catalogue prices, and of the physical
+    examination."""
     return _load("examinations.csv")
 
 

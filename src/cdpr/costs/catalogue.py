@@ -1,9 +1,8 @@
 """The price catalogue: examination -> code -> rate, with source, year and confidence of every row.
 
-Tables of a catalogue's folder: ``catalogue.csv`` prices examinations under their general names (``+`` in a code adds
-the rates of several, ``-26`` names a modifier); ``billing_groups.csv`` names single analytes that are billed as part
-of a panel; ``spellings.csv`` holds further names; ``paper_prices.csv`` the prices printed in the paper's sample record
-(appendix, "Unified data format").
+Tables of a catalogue's folder: ``catalogue.csv`` prices the examinations of the vocabulary (``+`` in a code adds the
+rates of several, ``-26`` names a modifier); ``paper_prices.csv`` holds the prices printed in the paper's sample record
+(appendix, "Unified data format"). What a name means is the vocabulary's business (:mod:`cdpr.cases.naming`).
 """
 
 import functools
@@ -12,33 +11,46 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
-from ..cases import PHYSICAL_SUFFIX, examinations, imaging_words, is_physical, normalise
+from ..cases import (
+    PHYSICAL,
+    PHYSICAL_SUFFIX,
+    Found,
+    Meaning,
+    class_of,
+    examinations,
+    is_physical,
+    meaning,
+    no_examination,
+    normalise,
+    whole_kind,
+)
 from ..settings.schema import Costs
 from .tables import CatalogueError, amount, read_table
 
-Match = Literal["name", "alias", "analyte", "override", "fallback", "physical"]
+Match = Literal[Found, "class", "override", "fallback", "physical", "none"]
 CONFIDENCES = ("exact", "representative", "proxy")
-TABLES = ("catalogue.csv", "billing_groups.csv", "spellings.csv", "paper_prices.csv")
+TABLES = ("catalogue.csv", "paper_prices.csv")
 COLUMNS = (
     "examination", "hcpcs", "rate_usd", "source", "year", "locality", "billing_group", "confidence",
 )  # fmt: skip
 _ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
 _SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
 # A remark that names the specimen makes it another examination: glucose in urine is not blood glucose.
+# Kinds of the vocabulary as classes, where they bear another name.
+_KINDS = {"laboratory": "laboratory test"}
 _SPECIMENS = ("urine", "stool", "csf", "cerebrospinal", "ascites", "pleural", "joint", "fluid", "marrow", "saliva")
-# Cultures and stains are one code, whatever is cultured or stained.
-_ANY_SPECIMEN = re.compile(r"\b(culture|smear|stain|preparation)\s*$", re.IGNORECASE)
-_URINE_PANEL = "UA_PANEL"
 
 
 @dataclass(frozen=True)
 class Price:
     """What one examination is priced by: US dollars before the rule of its billing group, and where they come from.
 
-    ``how`` tells how the name was found: under its own name, another spelling, as an analyte of a panel, in the
-    user's overrides, or not at all. ``confidence`` is that of the code: ``exact``, ``representative`` or ``proxy``.
+    ``how`` tells how the name was found: under its own name, another spelling, as an analyte of a panel, by its class,
+    in the user's overrides, not at all, or as ``none`` where it names no examination. ``confidence`` is that of the
+    code: ``exact``, ``representative`` or ``proxy``.
     """
 
     examination: str
@@ -56,96 +68,74 @@ class Price:
 class Catalogue:
     """Lookup from any spelling of an examination to its :class:`Price`.
 
-    ``prices`` and ``paper`` by general name; ``analytes`` and ``spellings`` from another name to a general one;
-    ``overrides`` by normalised name (see :mod:`.overrides`).
+    ``prices`` and ``paper`` by name of the vocabulary, ``overrides`` by normalised name (see :mod:`.overrides`).
     """
 
     prices: Mapping[str, Price]
-    analytes: Mapping[str, str]
     paper: Mapping[str, float]
-    spellings: Mapping[str, str]
     overrides: Mapping[str, Price] = field(default_factory=dict)
-
-    @functools.cached_property
-    def _known(self) -> dict[str, Price]:
-        found: dict[str, Price] = {}
-        own = {name: name for name in self.prices}
-        for how, names in ("analyte", self.analytes), ("alias", self.spellings), ("name", own):
-            found |= {normalise(name): replace(self.prices[general], how=how) for name, general in names.items()}
-        return found
-
-    @functools.cached_property
-    def _by_words(self) -> dict[tuple[frozenset[str], str], Price]:
-        """Imaging rows by their words; the catalogue's own names come before other spellings."""
-        terms, found = examinations().terms, {}
-        names = [(name, name) for name in self.prices] + list(self.spellings.items())
-        names += [(alias, name) for name in self.prices if name in terms for alias in terms[name].aliases]
-        for name, general in names:
-            key = imaging_words(name)
-            if key is not None and not (key[1] and name not in self.prices):
-                found.setdefault(key, self.prices[general])
-        return found
 
     @functools.cached_property
     def _remembered(self) -> Callable[[str], Price | None]:
         return functools.lru_cache(maxsize=1 << 16)(self._find)
 
     def find(self, exam_key: str) -> Price | None:
-        """The price of an examination by name, spelling or membership; None when nothing maps.
+        """The price of an examination by what its name means; None when no code stands for it.
 
-        A trailing remark in brackets is ignored when the whole name is unknown, unless it names a specimen. The side
-        of the body does not matter, nor does the word order of imaging names. The user's overrides come first: that
-        of the name, else that of what the name is priced by.
+        A name that joins several examinations costs what they cost. The user's overrides come first: that of the name,
+        else that of what the name is priced by.
         """
         return self._remembered(exam_key)
 
     def _find(self, exam_key: str) -> Price | None:
-        found = self._as_spelt(exam_key)
-        aside = _ASIDE.search(exam_key)
-        if found is None and aside is not None:
-            found = self._without_aside(exam_key[: aside.start()], aside[1].casefold())
+        said = meaning(exam_key)
+        found = None if said.kind else self.total(said)
         own = next((self.overrides[name] for name in _plainer(exam_key) if name in self.overrides), None)
         return own or (found and self._with_own_price(found))
 
+    def total(self, said: Meaning) -> Price | None:
+        """What the examinations of a meaning cost together; None without any, or where one has no price."""
+        prices = [replace(self.prices[term.name], how=said.how) for term in said.terms if term.name in self.prices]
+        if len(prices) <= 1 or len(prices) < len(said.terms):
+            return prices[0] if len(prices) == len(said.terms) == 1 else None
+        one = prices[0]
+        return replace(
+            one, examination=" + ".join(p.examination for p in prices), hcpcs="+".join(p.hcpcs for p in prices),
+            usd=round(sum(p.usd for p in prices), 2), source=" + ".join(dict.fromkeys(p.source for p in prices)),
+            group=None, confidence=max((p.confidence for p in prices), key=CONFIDENCES.index),
+        )  # fmt: skip
+
+    def class_rate(self, kind: str) -> Price | None:
+        """The rate of a class: the median of its members; None for a class without any."""
+        return self._class_rates.get(kind)
+
+    @functools.cached_property
+    def _class_rates(self) -> dict[str, Price]:
+        rates: dict[str, list[float]] = {}
+        for name, price in self.prices.items():
+            term = examinations().terms.get(name)
+            if term is not None:
+                for kind in {class_of(term), _KINDS.get(term.kind, term.kind)}:
+                    rates.setdefault(kind, []).append(price.usd)
+        return {
+            kind: Price("", "", round(median(usd), 2), f"median of {kind} ({len(usd)} rates)", "", None, "class")
+            for kind, usd in rates.items()
+        }
+
     def _with_own_price(self, found: Price) -> Price:
-        own = self.overrides.get(normalise(found.examination), found)
-        # Analytes of a panel stay one order, whether or not the panel was taken out of its group.
-        return replace(own, group=own.group or found.group) if found.how == "analyte" else own
+        """The override of what a name is priced by; a panel that was taken out of its group leaves its analytes in."""
+        own = self.overrides.get(normalise(found.examination))
+        if own is None:
+            return found
+        return replace(own, group=own.group or (found.group if found.how == "analyte" else None))
 
     def knows(self, exam_key: str) -> bool:
-        """Whether every word of a name is one of the vocabulary's or the catalogue's: it holds no remark of its own."""
+        """Whether every word of a name is one of the vocabulary's: it holds no remark of its own."""
         if is_physical(exam_key):
             term = examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
             return term is not None and term.kind == "physical"
-        return examinations().find(exam_key) is not None or self._as_spelt(exam_key) is not None
-
-    def _as_spelt(self, name: str) -> Price | None:
-        return self._look_up(name) or self._look_up(_SIDE.sub(" ", name)) or self._imaging(name)
-
-    def _look_up(self, name: str) -> Price | None:
-        plain = normalise(name)
-        term = examinations().find(plain)
-        if term is not None and term.name in self.prices:
-            return replace(self.prices[term.name], how="name" if normalise(term.name) == plain else "alias")
-        return self._known.get(plain)
-
-    def _without_aside(self, name: str, remark: str) -> Price | None:
-        if not _names_specimen(remark) or _ANY_SPECIMEN.search(name):
-            return self._look_up(name) or self._imaging(name)
-        if "urine" not in remark:
-            return None
-        found = self._look_up(f"Urine {name}") or self._look_up(name)
-        return found if found is not None and found.group == _URINE_PANEL else None
-
-    def _imaging(self, name: str) -> Price | None:
-        key = imaging_words(name)
-        if key is None:
-            return None
-        words, contrast = key
-        found, general = self._by_words.get(key), self._by_words.get((words, ""))
-        if found is None and general is not None:
-            found = self.prices.get(f"{general.examination} {contrast} Contrast", general)
-        return replace(found, how="alias") if found is not None else None
+        said = meaning(exam_key)
+        return bool(said.terms) and said.whole
 
 
 def _plainer(name: str) -> Iterator[str]:
@@ -173,17 +163,32 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
     """The price of one examination, US dollars.
 
     Free for the physical examination; else the user's override, the paper's own price (when ``price_map`` asks for
-    them), the catalogue's, the fallback, whichever comes first.
+    them), the catalogue's, the median of its class (unless ``class_rates`` is off), the fallback, whichever comes
+    first. What is no examination costs nothing.
     """
     if is_physical(exam_key):
         return Price("", "", 0.0, "free of charge", "", None, "physical")
     found = catalogue.find(exam_key)
     if found is None:
-        return Price("", "", settings.fallback_usd, "fallback", "", None, "fallback")
+        return _uncoded(exam_key, settings, catalogue)
     own = settings.price_map == "paper_prices" and found.how != "override"
     if own and found.examination in catalogue.paper:
         return replace(found, hcpcs="", usd=catalogue.paper[found.examination], source="paper", year="", locality="")
     return found
+
+
+def _uncoded(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
+    """The price of a name that no code stands for."""
+    if no_examination(exam_key):
+        return Price("", "", 0.0, "no examination", "", None, "none")
+    kind = meaning(exam_key).kind
+    if kind in PHYSICAL or whole_kind(exam_key) == "physical":
+        return Price("", "", 0.0, "free of charge", "", None, "physical")
+    rate = catalogue.class_rate(kind) if settings.class_rates else None
+    coded = catalogue.total(meaning(exam_key))
+    if rate is not None and coded is not None:  # "CT + echocardiogram": the one has a code, the other a class
+        return replace(rate, usd=round(rate.usd + coded.usd, 2), source=f"{coded.source} + {rate.source}")
+    return rate or Price("", "", settings.fallback_usd, "fallback", "", None, "fallback")
 
 
 def load_catalogue(folder: str | Path | None = None) -> Catalogue:
@@ -213,18 +218,8 @@ def _read(folder: Path) -> Catalogue:
             name, row["hcpcs"], usd, row["source"], row["year"], row["billing_group"] or None, "name", row["locality"],
             row["confidence"],
         )  # fmt: skip
-    analytes = {}
-    for where, row in _naming(folder / "billing_groups.csv", "parent", prices, "member", "billing_group"):
-        parent = prices[row["parent"]]
-        if parent.group != row["billing_group"]:
-            raise CatalogueError(f"{where}: field 'billing_group': {parent.examination} is in {parent.group}")
-        analytes[row["member"]] = parent.examination
-    spellings = _naming(folder / "spellings.csv", "examination", prices, "spelling")
     paper = _naming(folder / "paper_prices.csv", "examination", prices, "price_usd")
-    return Catalogue(
-        prices, analytes, {row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper},
-        {row["spelling"]: row["examination"] for _, row in spellings},
-    )  # fmt: skip
+    return Catalogue(prices, {row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper})
 
 
 def _naming(path: Path, column: str, prices: Mapping[str, Price], *others: str) -> Iterator[tuple[str, dict[str, str]]]:

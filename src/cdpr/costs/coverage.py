@@ -81,13 +81,14 @@ def _pool(rows: list[Coverage]) -> Coverage:
 
 
 def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> list[dict[str, str | int | float]]:
-    """Examinations at the fallback price, most frequent first, each with the nearest known name where one is alike.
+    """Examinations that no code stands for, at the price of their class or at the fallback price, most frequent first,
+    each with the nearest known name where one is alike.
 
     With ``price_usd`` filled in, the table is one of overrides.
     """
     rows = []
     for key, cases in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if price_of(key, settings, catalogue).how != "fallback":
+        if price_of(key, settings, catalogue).how not in ("class", "fallback"):
             continue
         alike, score = nearest(key, catalogue) or ("", "")
         blank = {"price_usd": "", "billing_group": ""}
@@ -106,5 +107,6 @@ def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
 
 @functools.lru_cache(maxsize=4)
 def _known(catalogue: Catalogue) -> dict[str, str]:
-    known = {normalise(name): name for name in (*catalogue.prices, *catalogue.spellings, *catalogue.analytes)}
+    known = {normalise(part): part for term in examinations().terms.values() for part in term.parts}
+    known |= {normalise(name): name for name in catalogue.prices}
     return known | {name: term.name for name, term in examinations().spellings.items() if term.kind != "physical"}

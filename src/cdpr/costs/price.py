@@ -41,7 +41,7 @@ def map_costs(settings: Settings, job: Job) -> None:
     unmapped = review(counts, settings.costs, catalogue)
     write_csv(job.out["review"], REVIEW_COLUMNS, unmapped)
     job.metrics.update(cases=cases, examinations=len(counts), unmapped=len(unmapped))
-    print(f"{job.options['dataset']}: {cases} cases, {len(counts)} examinations, {len(unmapped)} at the fallback price")
+    print(f"{job.options['dataset']}: {cases} cases, {len(counts)} examinations, {len(unmapped)} without a code")
 
 
 def price_case(record: CaseRecord, settings: Costs, catalogue: Catalogue) -> CaseRecord:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..cases import CaseRecord, normalise
+from ..cases import PHYSICAL, CaseRecord, class_of, meaning, names_no_place, normalise
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import, each_once
@@ -63,7 +63,8 @@ def _draft(case: Mapping[str, Any], attrition: Attrition) -> Draft:
     for name, content, heading in _examinations(_found(case["Test_Results"], told)):
         key, label = _key(readable(name) or readable(heading) or "Other Tests", content, heading)
         text = f"{label}: {_text(content)}" if label else _text(content)
-        place, key = (physical, physical_key(key)) if key == "Vital Signs" else (results, key)
+        bedside = key == "Vital Signs" or meaning(key).kind in PHYSICAL
+        place, key = (physical, physical_key(key)) if bedside else (results, key)
         place.setdefault(key, {})[text] = None
     for what, number in told.items():
         attrition.count(what, number)
@@ -117,6 +118,10 @@ def _examinations(tests: Mapping[str, Any] | None, heading: str = "") -> Iterato
     for name, content in (tests or {}).items():
         if not isinstance(content, Mapping):
             yield name, content, heading
+        elif placed := {n: f"{n}_{name}" for n in content if _is_place(readable(n), readable(name))}:
+            yield from ((placed[n], content[n], heading) for n in placed)
+            if rest := {n: part for n, part in content.items() if n not in placed}:
+                yield name, rest, heading
         elif _is_heading(name, content):
             yield from _examinations(content, heading=name)
         else:
@@ -133,6 +138,12 @@ def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
     plain = normalise(name)
     repeated = all(isinstance(part, Mapping) and plain in normalise(inner) for inner, part in content.items())
     return repeated or _HEADING_WORDS.issuperset(plain.split())
+
+
+def _is_place(name: str, how: str) -> bool:
+    """Whether a name is what the heading above it examines: a knee below "X-rays", a lymph node below "Biopsy"."""
+    said = meaning(f"{name} {how}") if names_no_place(how) else None
+    return bool(said and said.terms) and all(class_of(term) == meaning(how).kind for term in said.terms)
 
 
 def _key(name: str, content: Any, heading: str) -> tuple[str, str]:

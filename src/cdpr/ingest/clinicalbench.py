@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..cases import CaseRecord
+from ..cases import CaseRecord, meaning, modality
 from ..settings.datasets import ClinicalBenchSource
 from .attrition import Attrition
 from .draft import Draft, Import
@@ -28,11 +28,13 @@ NOTICE = (
 _BACKSLASH = re.compile(r'(?P<valid>\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(?P<mark>[#%&_$])|\\')
 _WORDS = phrases("clinicalbench")
 _HEADING = re.compile(
-    r"(?:^|(?<=[\n。.;；]))[^\S\n]*(?:\d+[.、)]\s*)?[*#\[【]*\s*(?:"
+    r"(?:^|(?<=[\n。.;；)）\]】]))[^\S\n]*(?:[（(]?(?:\d+|[一二三四五六七八九十]+)[.、)）]\s*)?[*#\[【]*\s*(?:"
     + "|".join(f"(?P<s{i}>{pattern})" for i, pattern in enumerate(_WORDS["headings"].values()))
-    + r")\s*[\]】*]*\s*[:：]",
+    + r")\s*(?:[\]】*]*\s*[:：]|[\]】]+)",
     re.IGNORECASE,
 )
+# A heading within a text: "Chest CT:" at its beginning, on a line of its own or behind the end of a sentence.
+_NAMED = re.compile(r"(?:^|(?<=[\n;；。])|(?<=\. ))\s*([^\s:：;；。\n][^.:：;；。\n]{1,80}?)\s*[:：]")
 _NONE = re.compile(r"(?:none|nil|无)\W*", re.IGNORECASE)
 _BLOCKS = {
     "laboratory_examination": "Laboratory Tests",
@@ -167,7 +169,8 @@ def _add_examinations(results: dict[str, str], block: Any, kind: str, language: 
     if isinstance(block, str):
         if kind != "pathological_examination":
             attrition.count(f"{kind} given as text")
-        add_text(results, _BLOCKS[kind], one_line(block))
+        for name, text in _told(block):
+            add_text(results, name or _BLOCKS[kind], text)
         return
     for name, content in block.items():
         text = _result(content, language)
@@ -175,6 +178,19 @@ def _add_examinations(results: dict[str, str], block: Any, kind: str, language: 
             add_text(results, readable(name) or _BLOCKS[kind], text)
         else:
             attrition.count(f"{kind} entries without a result")
+
+
+def _told(text: str) -> Iterator[tuple[str, str]]:
+    """Examinations that a text tells one after another, by their headings ("Chest CT: ..."); what stands under no
+    heading has no name."""
+    heads = [found for found in _NAMED.finditer(text) if meaning(found[1]).terms or modality(found[1])]
+    before = one_line(text[: heads[0].start()] if heads else text)
+    if before.strip(" ;；.。"):
+        yield "", before
+    for head, following in zip(heads, [*heads[1:], None], strict=False):
+        body = one_line(text[head.end() : following.start() if following else len(text)]).strip(";； ")
+        if body:
+            yield examination_name(head[1]), body
 
 
 def readable(name: str) -> str:

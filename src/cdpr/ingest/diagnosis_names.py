@@ -1,6 +1,7 @@
 """Under which names a text gives a diagnosis away: of the patient or of a relative, and not where it is negated."""
 
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,10 @@ _NEGATED_AFTER = re.compile(
     r"\b(?:negative|neg|ruled out|excluded|unlikely|denied|absent)\b",
     re.IGNORECASE,
 )
+_BRACKETED = re.compile(r"\(([A-Z][A-Za-z0-9-]{1,7})\)")
+# A word that names a disease by itself: what is left when its qualifiers are.
+_DISEASE = re.compile(r"\w{3}(?:itis|oma|osis|a?emia|pathy|thenia|penia|plegia|rrhea|ectasis|ism)$", re.IGNORECASE)
+_LINKING, _TOO_GENERAL = frozenset(_SAID["linking"]), frozenset(_SAID["too_general"])
 _RELATIVE = rf"(?i:\b{_SAID['relatives']}\b)"
 _SOMEONE = re.compile(_RELATIVE)
 _IN_RELATIVE = re.compile(rf"[^.;\n]{{0,30}}?\bin\s+(?:\w+\s+){{0,2}}?{_RELATIVE}")
@@ -158,16 +163,55 @@ def _first_words(diagnosis: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def mentions(text: str, diagnosis: str) -> list[Mention]:
-    """Where a text names the diagnosis without negating it, in the order of the text."""
+def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
+    """Where a text names the diagnosis without negating it, in the order of the text; with ``loose`` also by its words
+    in another order, without the general ones, or by their initials."""
     plain = text.casefold()
-    if not any(word in plain for word in _first_words(diagnosis)):
-        return []
+    found = [] if not any(word in plain for word in _first_words(diagnosis)) else _spans(naming(diagnosis), text)
+    if loose:
+        named = list(found)
+        found += [
+            (start, end)
+            for start, end in _spans(_loosely(diagnosis), text)
+            if not any(start < other and first < end for first, other in named)
+        ]
     return [
-        Mention(*found.span(), found[0], _of_a_relative(text, *found.span()))
-        for found in naming(diagnosis).finditer(text)
-        if not _false_friend(text, *found.span()) and not _negated(text, *found.span())
+        Mention(start, end, text[start:end], _of_a_relative(text, start, end))
+        for start, end in sorted(found)
+        if not _false_friend(text, start, end) and not _negated(text, start, end)
     ]
+
+
+def _spans(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+    return [found.span() for found in pattern.finditer(text)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _loosely(diagnosis: str) -> re.Pattern[str]:
+    """Shortened, reordered and abbreviated names: what is left without general words, alone or in any order with few
+    words between, and initials in capitals."""
+    said: list[str] = []
+    for name in dict.fromkeys((one_line(diagnosis), leading_disease(one_line(diagnosis)))):
+        said += [rf"{re.escape(short)}(?!\w)" for short in _BRACKETED.findall(name)]
+        words = [word for word in _WORD.findall(re.sub(r"\([^)]*\)", " ", name)) if word.casefold() not in _LINKING]
+        if 3 <= len(words) <= 5 and not CHINESE.search(name):  # two letters say too little
+            said.append("".join(word[0].upper() for word in words) + r"(?!\w)")
+        telling = list(dict.fromkeys(re.sub(r"['’]s$", "", word) for word in words if _tells(word)))
+        between = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
+        if 1 <= len(telling) <= 4:
+            said += [f"(?i:{between.join(map(_inflected, order))})" for order in itertools.permutations(telling)]
+        said += [f"(?i:{_inflected(word)})" for word in telling if _DISEASE.search(word)]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(said))})" if said else r"(?!)")
+
+
+def _tells(word: str) -> bool:
+    """Whether a word of a diagnosis gives it away: no general word, no qualifier, none of a few letters."""
+    plain = word.casefold()
+    return len(plain) > 4 and plain not in _SAID["general"] and plain not in _TOO_GENERAL
+
+
+def _inflected(word: str) -> str:
+    return rf"{re.escape(_singular(word))}(?:['’]?e?s)?(?!\w)"
 
 
 def blanked(text: str, found: Iterable[Mention]) -> str:

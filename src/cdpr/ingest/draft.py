@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..cases import CaseRecord
+from ..cases import CaseRecord, is_physical, no_examination
 from ..settings.data import Governance, Leaks
 from .attrition import Attrition
 from .leaks import control
 from .summary import build_summary, one_line, says_something
+
+# What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
+NO_EXAMINATION = "entries that are no examination"
 
 
 @dataclass
@@ -48,7 +51,10 @@ class Selection:
         rule = draft.rejected or _missing(draft)
         if rule is not None:
             return attrition.drop(rule, draft.note_id)
-        results = draft.physical | draft.results
+        remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
+        if remarks:
+            attrition.count(NO_EXAMINATION, len(remarks))
+        results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks}
         history = {name: _lines(text) for name, text in draft.history.items()}
         cleared = control(draft.note_id, draft.diagnosis, history, results, self.leaks, attrition)
         if cleared is None:

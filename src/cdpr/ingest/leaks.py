@@ -21,6 +21,7 @@ STRICT = Leaks(
     results_in_history="all",
     diagnosis_in_results="mask",
     impression="drop",
+    names="loose",
 )
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
@@ -60,7 +61,7 @@ def _named_by_history(
     """Section, leak, action and mentions, for each section that names the diagnosis: the patient's, or a relative's."""
     of_relative = ("diagnosis of a relative", leaks.family_history)
     for section in (*_PAST, _FAMILY, *_PRESENT):
-        found = mentions(history.get(section, ""), diagnosis)
+        found = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
         own = [mention for mention in found if section != _FAMILY and not mention.relative]
         past = ("diagnosis established before", leaks.pre_established)
         now = ("diagnosis stated in the summary", leaks.diagnosis_in_summary)
@@ -92,10 +93,10 @@ def _cleared_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leak
         if leaks.impression == "drop":
             attrition.leak("impression of a report", "removed", case, exam)
             text = text[: found.start()].rstrip()
-        elif leaks.impression == "mask" and (named := mentions(found[0], diagnosis)):
+        elif leaks.impression == "mask" and (named := mentions(found[0], diagnosis, leaks.names == "loose")):
             attrition.leak("impression of a report", "masked", case, exam, named[0].words)
             text = text[: found.start()] + blanked(found[0], named)
-    named = mentions(text, diagnosis)
+    named = mentions(text, diagnosis, leaks.names == "loose")
     if not named:
         return text
     action = {"drop": "removed", "mask": "masked", "keep": "kept"}[leaks.diagnosis_in_results]

@@ -3,7 +3,7 @@
 import functools
 import re
 
-from ..cases import Term, examinations, normalise
+from ..cases import VITAL_SIGNS, Term, examinations, meaning, normalise
 
 _XRAY = re.compile(r"\bx[\s-]?rays?\b", re.IGNORECASE)
 _SIDE = re.compile(r"\b(?:left|right|bilateral)\s+", re.IGNORECASE)
@@ -17,12 +17,14 @@ _PART_LAST = re.compile(r"(MRI|CT)(?:\s+scan)?\s+(?:of\s+)?(?:the\s+)?(.+)", re.
 
 
 def term_of(name: str) -> Term | None:
-    """The examination that a name means in any of its spellings; of the physical ones only vital signs."""
-    for spelling in spellings(name):
-        term = examinations().find(spelling)
-        if term is not None and (term.kind != "physical" or term.name == "Vital Signs"):
-            return term
-    return None
+    """The examination that a name means, if it is one; of the physical ones only vital signs."""
+    known = examinations().find(name)
+    if known is not None:
+        return known if known.kind != "physical" or known.name == "Vital Signs" else None
+    said = meaning(name)
+    if said.kind == VITAL_SIGNS:
+        return examinations().terms["Vital Signs"]
+    return said.term if said.how != "analyte" else None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from ..cases import CaseRecord, diagnoses, examinations, is_physical, iterate_records, leading_disease
+from ..cases import (
+    CaseRecord,
+    diagnoses,
+    examinations,
+    is_physical,
+    iterate_records,
+    leading_disease,
+    modality,
+    whole_kind,
+)
 from ..ingest.attrition import AttritionReport
+from ..ingest.draft import NO_EXAMINATION
 from ..results.methods import synthetic
 from ..results.sources import source_of
 from ..settings import Settings
@@ -26,6 +37,7 @@ SPLITS = ("train", "validation", "test")
 # A diagnosis of fewer patients might tell who they are.
 FEWEST_PATIENTS = 5
 SHOWN_DIAGNOSES = 12
+SHOWN_MAPPINGS = 10
 _ACTIONS = ("dropped", "masked", "removed", "kept")
 # Rules of the funnel that are leaks too.
 _LEAK_RULES = ("diagnosis established before", "diagnosis stated in the summary", "diagnosis of a relative")
@@ -97,7 +109,7 @@ def data_card(
         "events": told.events,
         "distributions": distributions(tally),
         "diagnoses": frequent_diagnoses(tally.diagnosed, tally.credentialed or not source.open),
-        "prices": price_coverage(prices),
+        "prices": price_coverage(prices, told.events.get(NO_EXAMINATION, 0)),
         "digests": dict(digests),
     }  # fmt: skip
 
@@ -125,6 +137,10 @@ def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
     term = examinations().find(exam_key) or examinations().find(examination)
     if term is not None:
         return term.kind if term.kind in KINDS else "other"
+    if (gathered := whole_kind(exam_key)) in KINDS:
+        return str(gathered)
+    if modality(exam_key) is not None:
+        return "imaging"
     return next((kind for start, kind in _SECTIONS if hcpcs.startswith(start)), "other")
 
 
@@ -212,13 +228,16 @@ def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> 
     }
 
 
-def price_coverage(rows: Prices) -> dict[str, Any]:
+def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
     """What examinations (but physical) were priced by: names, occurrences and dollars with their shares, by the way
     the name was found and by the confidence of its code, where the table tells. US dollars are those of the single
-    examinations, before the rule of billing groups."""
-    billed = [row for row in rows if row["how"] != "physical"]
+    examinations, before the rule of billing groups. ``no_examination`` entries were left out before. Some mappings,
+    drawn at random, are for the reader's own eye."""
+    billed = [row for row in rows if row["how"] not in ("physical", "none")]
     printed = [row for row in billed if row.get("paper_usd")]
     return {
+        "found": _found(billed, no_examination),
+        "mappings": _mappings(billed),
         "by_how": _shares(billed, "how"),
         "by_confidence": _shares(billed, "confidence") if any(row.get("confidence") for row in billed) else [],
         "paper": {
@@ -228,6 +247,23 @@ def price_coverage(rows: Prices) -> dict[str, Any]:
             "paper_usd": round(sum(int(row["cases"]) * float(row["paper_usd"]) for row in printed), 2),
         } if printed else None,
     }  # fmt: skip
+
+
+def _found(rows: Prices, no_examination: int) -> dict[str, int]:
+    """Examinations found, and how many of them a code priced, a class, and the fallback."""
+    by = Counter[str]()
+    for row in rows:
+        by[row["how"] if row["how"] in ("class", "fallback") else "code"] += int(row["cases"])
+    return {"found": by.total(), **{how: by[how] for how in ("code", "class", "fallback")},
+            "no_examination": no_examination}  # fmt: skip
+
+
+def _mappings(rows: Prices) -> list[dict[str, str]]:
+    """Names and what they were priced by, the same draw for the same names."""
+    told = [row for row in rows if int(row.get("names") or 1) == 1 and row["exam_key"] != row["examination"]]
+    drawn = random.Random(len(told)).sample(told, min(SHOWN_MAPPINGS, len(told)))
+    columns = ("exam_key", "how", "examination", "hcpcs", "price_usd", "source")
+    return [{column: row.get(column, "") for column in columns} for row in drawn]
 
 
 def _shares(rows: Prices, column: str) -> list[dict[str, Any]]:

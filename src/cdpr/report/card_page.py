@@ -104,6 +104,10 @@ def _diagnoses(card: Mapping[str, Any]) -> list[Block]:
     return [text, _table(columns, found["named"])] if found["named"] else [text]
 
 
+_FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the median of their class",
+          "fallback": "at the fallback price"}  # fmt: skip
+
+
 def _prices(card: Mapping[str, Any]) -> list[Block]:
     prices, printed = card["prices"], card["prices"]["paper"]
     about = (
@@ -113,7 +117,17 @@ def _prices(card: Mapping[str, Any]) -> list[Block]:
     told = "" if not printed else (
         f"The paper prints prices for {printed['names']} of the names ({printed['examinations']} examinations): "
         f"USD {printed['paper_usd']:,.0f} instead of {printed['usd']:,.0f}.")  # fmt: skip
-    return [about, *(_share_table(prices[key], head) for key, head in heads.items() if prices[key]), told]
+    found = prices["found"]
+    columns = [("what", "Examinations", None), ("count", "Count", 0), ("share", "Share", None)]
+    counts = [{"what": words, "count": found[key], "share": _percent(found[key] / max(1, found["found"]))}
+              for key, words in _FOUND.items()]  # fmt: skip
+    counts.append({"what": "left out before: no examination", "count": found["no_examination"]})
+    drawn = [{**row, "price_usd": f"{float(row['price_usd']):.2f}"} for row in prices["mappings"]]
+    mappings = [("exam_key", "Name", None), ("how", "Found", None), ("examination", "Priced as", None),
+                ("hcpcs", "Code", None), ("price_usd", "USD", None), ("source", "Source", None)]  # fmt: skip
+    tables = [_table(columns, counts)]
+    tables += ["Some of the names, drawn at random, to see for yourself:", _table(mappings, drawn)] if drawn else []
+    return [about, *tables, *(_share_table(prices[key], head) for key, head in heads.items() if prices[key]), told]
 
 
 def _share_table(rows: Sequence[Mapping[str, Any]], header: str) -> Table:

@@ -28,6 +28,9 @@ class Leaks(Section):
     """A result that names the diagnosis: left out, the name blanked, or kept."""
     impression: Literal["drop", "mask", "keep"] = key("keep", decision="D23")
     """The impression of a report: left out, the diagnosis blanked in it, or kept (as in the paper's sample)."""
+    names: Literal["known", "loose"] = key("known", decision="D23")
+    """Under which names the diagnosis is looked for: those known of it; `loose`: reordered, shortened and abbreviated
+    ones as well."""
 
 
 class FeeSchedules(Section):

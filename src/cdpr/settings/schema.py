@@ -45,7 +45,10 @@ class Costs(Section):
     """`corrected`: rates of the shipped catalogue; `paper_prices`: the prices printed in the paper's sample record take
     precedence."""
     fallback_usd: NonNegativeFloat = key(5.0, paper="sample record: unmapped items stand at 5.00")
-    """Price of an examination that maps to no code."""
+    """Price of an examination that maps to no code and is of no class."""
+    class_rates: bool = key(True, decision="D15a")
+    """Whether an examination that is recognised but has no code takes the median price of its class in the catalogue (a
+    biopsy that of the biopsies); off: the fallback price."""
     group_price: Literal["max", "sum", "first"] = key("max", decision="D15")
     """Price of a billing group whose members differ: the dearest, the sum, or the first in order."""
 

@@ -1,0 +1,305 @@
+"""What a free name of an examination means: which examinations of the vocabulary, which quantity of one, or at least
+which class.
+
+A name is read as the vocabulary lists it, else by its parts: imaging as modality x region x contrast, all else as
+specimen x what is examined, whatever their order, number and fillers. ``data/naming.yaml`` holds the words.
+"""
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal
+
+import yaml
+
+from .imaging import imaging_words, modality, regions
+from .vocabulary import Term, examinations, normalise
+
+Found = Literal["name", "alias", "analyte"]
+
+_TABLE = yaml.safe_load(resources.files(__package__).joinpath("data", "naming.yaml").read_text(encoding="utf-8"))
+
+
+def _pattern(said: str) -> re.Pattern[str]:
+    return re.compile("|".join(said.split("\n")).strip("|"))
+
+
+_FILLERS, _BLOOD = frozenset(_TABLE["fillers"]), frozenset(_TABLE["blood"])
+_SYNONYMS: dict[str, str] = _TABLE["synonyms"]
+_CHARGE = re.compile(rf"(?<![^\W_])({_TABLE['ions']})(?:\d?[+-]+|[+-]\d)(?![^\W_])", re.IGNORECASE)
+_SPECIMEN = re.compile(rf"\b(?:{_TABLE['specimens'].strip()})\b".replace("\n", "|"))
+_CLASSES = {name: _pattern(said) for name, said in _TABLE["classes"].items()}
+_WHOLES = {kind: _pattern(said) for kind, said in _TABLE["wholes"].items()}
+_NONE = _pattern(_TABLE["no_examination"])
+_VITAL, _BEDSIDE = _pattern(_TABLE["vital_signs"]), _pattern(_TABLE["bedside"])
+# Classes of what belongs to the physical examination, and is free.
+PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
+_FLUIDS = frozenset(_TABLE["fluids"])
+_HEADS = frozenset(_TABLE["heads"])
+# Signs that are letters or numbers to whoever reads them.
+_SIGNS = str.maketrans(
+    {
+        "α": "alpha ", "β": "beta ", "γ": "gamma ", "δ": "delta ", "κ": "kappa ", "λ": "lambda ", "μ": "mu ",
+        "ω": "omega ", "⁺": "+", "⁻": "-", "−": "-", "–": "-", "²": "2", "³": "3",
+    }
+)  # fmt: skip
+_HAN_AND_LATIN = re.compile(r"(?<=[\u3400-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u3400-\u9fff])")
+_ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
+_SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
+_AND = re.compile(r"\s*(?:[,;&+/]|\band\b|\bwith\b|\bplus\b)\s*", re.IGNORECASE)
+# Cultures and stains are one code, whatever is cultured or stained.
+_ANY_SPECIMEN = re.compile(r"\b(culture|smear|stain|preparation)\s*$", re.IGNORECASE)
+_LONGEST = 200  # characters; what is longer is no name
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a name means.
+
+    ``terms`` are the examinations, several for a name that joins them (``Hip and knee X-ray``); ``how`` tells whether
+    the name is one's own, another spelling, or a quantity that it reports. ``kind`` is the class of what has no term:
+    a modality (``ct``), ``biopsy``, ..., or one of :data:`PHYSICAL`. ``whole`` says that no word of the name was left
+    over.
+    """
+
+    terms: tuple[Term, ...] = ()
+    how: Found = "name"
+    kind: str = ""
+    whole: bool = True
+
+    @property
+    def term(self) -> Term | None:
+        """The one examination that is meant; None for none and for several."""
+        return self.terms[0] if len(self.terms) == 1 else None
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def meaning(name: str) -> Meaning:
+    """What a name of an examination other than physical means; an empty meaning for what is not understood."""
+    if len(name) > _LONGEST:
+        return Meaning()
+    name = _HAN_AND_LATIN.sub(" ", _CHARGE.sub(r"\1", name.translate(_SIGNS)))
+    found = _listed(name) or _imaging(name) or _without_aside(name) or _by_words(name)
+    if found is not None or no_examination(name):
+        return found or Meaning()
+    if (vital := _VITAL.fullmatch(normalise(name))) or _BEDSIDE.fullmatch(normalise(name)):
+        return Meaning(kind=VITAL_SIGNS if vital else BEDSIDE, whole=False)
+    return _joined(name) or _regions(name) or _headed(name) or Meaning(kind=_class(name), whole=False)
+
+
+def no_examination(name: str) -> bool:
+    """Whether a name is that of a remark, an intervention, a history, ...: of nothing that is examined."""
+    plain = normalise(name)
+    known = examinations()
+    return not plain or (plain not in known.spellings and plain not in known.parts and bool(_NONE.fullmatch(plain)))
+
+
+def whole_kind(name: str) -> str | None:
+    """The kind of examinations that a name gathers (``Laboratory Tests``, ``Imaging``); None for any other name."""
+    plain = normalise(name)
+    return next((kind for kind, said in _WHOLES.items() if said.fullmatch(plain)), None)
+
+
+def names_no_place(name: str) -> bool:
+    """Whether a name tells how is examined but not what: "CT", "X-rays", "Biopsy"."""
+    words = words_of(name)
+    bare = imaging_words(name) is None if modality(name) else bool(words) and words <= _HEADS
+    return bare and not meaning(name).terms and bool(meaning(name).kind)
+
+
+def quantity_words(name: str) -> frozenset[str]:
+    """The words of a quantity, which is the same in serum, plasma and blood."""
+    return words_of(name) - _BLOOD
+
+
+def class_of(term: Term) -> str:
+    """The class of an examination of the vocabulary, for the rate of its class."""
+    return _class(term.name) or {"laboratory": "laboratory test", "microbiology": "culture"}.get(term.kind, term.kind)
+
+
+def classes() -> tuple[str, ...]:
+    """Every class, modalities of imaging apart."""
+    return tuple(_CLASSES)
+
+
+def _class(name: str) -> str:
+    plain = normalise(name)
+    kind = whole_kind(name)
+    if kind is not None:
+        return {"laboratory": "laboratory test"}.get(kind, kind)
+    # A biopsy that is guided by a modality is a biopsy.
+    if not _CLASSES["biopsy"].search(plain) and (how := modality(name)) is not None:
+        return how
+    return next((kind for kind, said in _CLASSES.items() if said.search(plain)), "")
+
+
+def _listed(name: str) -> Meaning | None:
+    """As the vocabulary has it, with a side or without; a physical examination is none."""
+    for spelling in dict.fromkeys((name, _SIDE.sub(" ", name))):
+        plain = normalise(spelling)
+        term = examinations().spellings.get(plain)
+        if term is not None and term.kind != "physical":
+            return Meaning((term,), "name" if normalise(term.name) == plain else "alias")
+        if plain in examinations().parts:
+            return Meaning((examinations().parts[plain],), "analyte")
+    return None
+
+
+def _imaging(name: str) -> Meaning | None:
+    key = imaging_words(name)
+    if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(normalise(name)):
+        return None
+    term = _study(*key)
+    return Meaning((term,), "alias") if term else None
+
+
+def _regions(name: str) -> Meaning | None:
+    """Imaging by the regions that its name has beside other words; each of them has to be listed."""
+    key = imaging_words(name)
+    if key is None or _CLASSES["biopsy"].search(normalise(name)):
+        return None
+    words, contrast = key
+    terms = [_study(region, contrast) for region in regions(words)]
+    if not terms or None in terms:
+        return None
+    return Meaning(tuple(dict.fromkeys(filter(None, terms))), "alias", whole=False)
+
+
+def _study(words: frozenset[str], contrast: str) -> Term | None:
+    """The term of these words; without one for its contrast the general one."""
+    found, general = _studies().get((words, contrast)), _studies().get((words, ""))
+    if found is None and general is not None:
+        found = examinations().find(f"{general.name} {contrast} Contrast") or general
+    return found
+
+
+@functools.cache
+def _studies() -> dict[tuple[frozenset[str], str], Term]:
+    """Imaging by its words; names come before aliases, and an alias says of contrast what its name does."""
+    found: dict[tuple[frozenset[str], str], Term] = {}
+    terms = [term for term in examinations().terms.values() if term.kind != "physical"]
+    for name, term in _names(terms):
+        key = imaging_words(name)
+        if key is not None and not (key[1] and name != term.name):
+            found.setdefault(key, term)
+    return found
+
+
+def _names(terms: list[Term]) -> Iterator[tuple[str, Term]]:
+    """Names first, then aliases."""
+    yield from ((term.name, term) for term in terms)
+    yield from ((alias, term) for term in terms for alias in term.aliases)
+
+
+def _without_aside(name: str) -> Meaning | None:
+    """The name without a trailing remark in brackets, or what the brackets spell out; a remark that names a specimen
+    makes another examination."""
+    aside = _ASIDE.search(name)
+    if aside is None:
+        return None
+    bare, remark = name[: aside.start()], aside[1]
+    specimen = _SPECIMEN.search(normalise(remark))
+    if specimen is None or _ANY_SPECIMEN.search(bare):
+        found = _listed(bare) or _imaging(bare) or _by_words(bare)
+        if found is None and remark.isupper() and len(remark) > 1:
+            found = _listed(remark)
+    elif "urine" in normalise(remark):
+        found = _listed(f"Urine {bare}") or _by_words(f"Urine {bare}")
+        analyte = _listed(bare)
+        if found is None and analyte is not None and analyte.terms[0].name == "Urine Analysis":
+            found = analyte
+    else:
+        found = _by_words(f"{specimen[0]} {bare}")
+    return found and Meaning(found.terms, found.how, found.kind, whole=False)
+
+
+def words_of(name: str) -> frozenset[str]:
+    """The words that tell an examination from others: no fillers, one spelling of each, in the singular."""
+    tokens = (_SYNONYMS.get(token, token) for token in normalise(name).replace("+", " ").split())
+    return frozenset(_singular(token) for token in tokens if token not in _FILLERS)
+
+
+def _singular(word: str) -> str:
+    return _SYNONYMS.get(word[:-1], word[:-1]) if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
+
+
+@functools.cache
+def _index() -> dict[frozenset[str], tuple[Term, Found] | None]:
+    """Examinations by their words; None where words leave open which is meant. Names come before aliases, these before
+    parts, and all of them before what is left without the word for blood."""
+    terms = [term for term in examinations().terms.values() if term.kind != "physical"]
+    names: list[tuple[str, Term, Found]] = [(name, term, "alias") for name, term in _names(terms)]
+    parts: list[tuple[str, Term, Found]] = [(part, term, "analyte") for term in terms for part in term.parts]
+    found: dict[frozenset[str], tuple[Term, Found] | None] = {}
+    own = len(terms)
+    for rank in (names[:own], names[own:], parts):
+        for without in (frozenset[str](), _BLOOD):
+            new: dict[frozenset[str], tuple[Term, Found] | None] = {}
+            for name, term, how in rank:
+                words = words_of(name) - without
+                if not words or (without and not words_of(name) & without) or not _telling(words):
+                    continue
+                before = new.setdefault(words, (term, how))
+                if before is not None and before[0] is not term:
+                    new[words] = None
+            found = new | found
+    return found
+
+
+def _telling(words: frozenset[str]) -> bool:
+    """Whether words name something: more than heads, blood or single letters."""
+    return any(len(word) > 1 for word in words - _HEADS - _BLOOD)
+
+
+def _by_words(name: str) -> Meaning | None:
+    """By the words in any order, with and without the word for blood."""
+    words = words_of(name)
+    fluid = words - _FLUIDS | {"body", "fluid"} if words & _FLUIDS else words
+    for wanted in dict.fromkeys((words, words - _BLOOD, fluid)):
+        found = _index().get(wanted)
+        if found is not None and _telling(wanted):
+            return Meaning((found[0],), found[1])
+    return None
+
+
+def _joined(name: str) -> Meaning | None:
+    """Several examinations in one name: "CRP and ESR", "EMG/NCS"; each part has to be known by itself, or with what the
+    last one says of its head ("hip and knee X-ray"), or at least its class."""
+    parts = [part for part in _AND.split(name) if part.strip()]
+    if not 2 <= len(parts) <= 5:
+        return None
+    head = parts[-1].split()[-1]
+    terms: list[Term] = []
+    kinds: set[str] = set()
+    for part in parts:
+        found = _listed(part) or _imaging(part) or _by_words(part) or _regions(part) or _by_words(f"{part} {head}")
+        if found is None and (kind := _class(part)):
+            kinds.add(kind)
+        elif found is None:
+            return None
+        else:
+            terms += found.terms
+    if not terms or len(kinds) > 1:
+        return None
+    return Meaning(tuple(dict.fromkeys(terms)), "alias", "".join(kinds), whole=False)
+
+
+def _headed(name: str) -> Meaning | None:
+    """A biopsy, culture, ... of a place that the vocabulary lists under fewer words: of these the one with most."""
+    words = words_of(name)
+    heads = words & _HEADS
+    if not heads:
+        return None
+    fitting = [
+        (place, known, found)
+        for place, (known, found) in enumerate(_index().items())
+        if found is not None and known <= words and known & heads and known - heads
+    ]
+    if not fitting:
+        return None
+    # A biopsy by endoscope is a biopsy.
+    fitting = [fit for fit in fitting if "biopsy" in fit[1]] or fitting
+    best = max(fitting, key=lambda fit: len(fit[1]))[2]
+    return Meaning((best[0],), "alias", whole=False)

@@ -1,0 +1,122 @@
+"""What free names of examinations mean: the grammar, classes and their rates, what is no examination, requests."""
+
+import pytest
+
+from cdpr.cases import examinations, meaning, no_examination
+from cdpr.costs import load_catalogue, price_of
+from cdpr.environment.matcher import TableMatcher
+from cdpr.settings.schema import Costs
+
+FALLBACK = Costs().fallback_usd
+
+
+@pytest.mark.parametrize(
+    ("names", "examinations_meant"),
+    [
+        ("Na+|Serum sodium concentration|Plasma Na|K⁺|HCO3-|serum potassium level", "Basic Metabolic Panel"),
+        ("Ca2+|Ca++|Serum calcium level", "Calcium"),
+        ("α-fetoprotein|Serum alpha-fetoprotein level|AFP", "Alpha-Fetoprotein"),
+        ("γ-GT|Gamma GT", "Liver Function Test"),
+        ("β-hCG|Serum beta-hCG", "Serum hCG"),
+        ("Urinary sodium excretion|Sodium (Urine)", "Urine Electrolytes"),
+        ("Glucose (Pleural)|Pleural fluid glucose", "Body Fluid Glucose"),
+        ("X-ray of both knees|KNEE (AP, LAT) LEFT|Radiograph of the left knee|Knee radiographs", "Knee X-ray"),
+        ("Chest computed tomography scan|CT thorax|Chest CT with a nodule, seen before", "CT Chest"),
+        ("Plain computed tomography scan + Contrast enhanced scan of the chest", "CT Chest with and without Contrast"),
+        ("CT scan of thorax and abdomen", "CT Abdomen and Pelvis|CT Chest"),
+        ("Hip and knee X-ray", "Hip X-ray|Knee X-ray"),
+        ("EMG/NCS", "Electromyography|Nerve Conduction Study"),
+        ("Biopsy of the right axillary lymph node|Lymph node biopsies", "Lymph Node Biopsy"),
+        ("Renal biopsy|Ultrasound-guided kidney biopsy", "Kidney Biopsy"),
+        ("Upper GI endoscopy with biopsy", "Endoscopy with Biopsy"),
+        ("Wound swab|Culture of the wound", "Wound Culture"),
+        ("C-peptide level", "C-Peptide"),
+        ("Urine protein electrophoresis", "Urine Protein Electrophoresis"),
+    ],
+)
+def test_a_name_is_read_by_its_parts(names, examinations_meant):
+    for name in names.split("|"):
+        assert {term.name for term in meaning(name).terms} == set(examinations_meant.split("|")), name
+
+
+@pytest.mark.parametrize(
+    "name", ["Blood", "Odd Test", "Head CT or MRI", "CT", "Glucos", "Panel", "Left", "!", "x" * 500]
+)
+def test_what_a_name_does_not_say_is_not_guessed(name):
+    assert meaning(name).terms == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Biopsy", "biopsy"), ("Thymus biopsy", "biopsy"), ("CT", "ct"), ("X-rays", "xray"), ("MRI of the tail", "mri"),
+        ("Sialendoscopy", "endoscopy"), ("Anti-foo antibodies", "antibody"), ("Foovirus PCR", "molecular test"),
+        ("Foo gene sequencing", "genetic test"), ("Serum foo level", "laboratory test"), ("Some scan", "imaging"),
+        ("Culture of the bolus", "culture"), ("Foo stimulation test", "function test"),
+    ],
+)  # fmt: skip
+def test_the_recognised_without_a_code_takes_the_median_of_its_class(name, kind):
+    price = price_of(name, Costs(), load_catalogue())
+    assert (price.how, price.usd) == ("class", load_catalogue().class_rate(kind).usd)
+    assert price.usd > FALLBACK and kind in price.source
+    assert price_of(name, Costs(class_rates=False), load_catalogue()).how == "fallback"
+
+
+def test_imaging_and_procedures_never_cost_less_than_a_blood_count():
+    blood_count = load_catalogue().prices["Complete Blood Count"].usd
+    for kind in ("ct", "mri", "xray", "ultrasound", "biopsy", "endoscopy", "imaging", "procedure", "pathology"):
+        assert load_catalogue().class_rate(kind).usd > blood_count
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Remarks", "Additional comments", "Treatment", "Past medical history", "Family history of cancer",
+        "Reference range", "Not applicable", "Vital signs trend", "Appendectomy", "Recommended tests", "Follow-up",
+        "Response to treatment", "Neurology consult", "Final diagnosis", "Blood transfusion",
+    ],
+)  # fmt: skip
+def test_what_is_no_examination_is_not_charged(name):
+    assert no_examination(name)
+    assert (price_of(name, Costs(), load_catalogue()).how, price_of(name, Costs(), load_catalogue()).usd) == ("none", 0)
+
+
+def test_no_name_of_the_vocabulary_is_no_examination():
+    known = examinations()
+    assert not [name for name in (*known.spellings, *known.parts) if no_examination(name)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "keys", "answers"),
+    [
+        ("Coagulation Profile", ("PT", "INR", "Fibrinogen"), ("PT", "INR")),
+        ("Comprehensive Metabolic Panel", ("Basic Metabolic Panel", "Calcium", "Lipase"),
+         ("Basic Metabolic Panel", "Calcium")),
+        ("serum sodium", ("Basic Metabolic Panel",), ("Basic Metabolic Panel",)),
+        ("sodium", ("Comprehensive Metabolic Panel",), ("Comprehensive Metabolic Panel",)),
+        ("Na+", ("Potassium", "Serum sodium level"), ("Serum sodium level",)),
+        ("Knee X-ray", ("Hip and Knee X-ray",), ("Hip and Knee X-ray",)),
+        ("CRP", ("Inflammatory Markers",), ("Inflammatory Markers",)),
+        ("CBC", ("Laboratory Tests", "Imaging"), ("Laboratory Tests",)),
+        ("Chest CT", ("Laboratory Tests", "Imaging"), ("Imaging",)),
+        ("Liver biopsy", ("Biopsy", "CT"), ("Biopsy",)),
+        ("Abdomen", ("Physical Examination (Physical Examination)",), ("Physical Examination (Physical Examination)",)),
+        ("abdominal exam", ("Vital Signs (Physical Examination)", "General Appearance (Physical Examination)"),
+         ("General Appearance (Physical Examination)",)),
+        ("physical examination", ("Skin (Physical Examination)", "CBC"), ("Skin (Physical Examination)",)),
+        # Relatives that are not asked for.
+        ("Blood Glucose", ("Calcium",), ()), ("Vitamin B6", ("Vitamin B12",), ()), ("Urine sodium", ("Sodium",), ()),
+        ("Abdomen", ("General Appearance (Physical Examination)", "Skin (Physical Examination)"), ()),
+        ("CT Chest", ("MRI", "CT Head"), ()),
+    ],
+)  # fmt: skip
+def test_what_is_priced_can_be_ordered(request_, keys, answers):
+    assert TableMatcher(92.0).match(request_, keys) == answers
+
+
+def test_every_examination_and_every_part_can_be_ordered_under_all_its_names():
+    match = TableMatcher(100.0).match
+    for term in examinations().terms.values():
+        if term.kind != "physical":
+            for name in (term.name, *term.aliases, *term.parts):
+                assert match(name, (term.name,)) == (term.name,), name
