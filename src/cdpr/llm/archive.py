@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import replacing
-from .recording import Recordings, canonical, question_of, read_answer, write_answer
+from .recording import Recordings, canonical, keep_answer, question_of, read_answer, write_answer
 
 _MEMBER = "answers.jsonl"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same recordings make the same bytes
@@ -138,9 +138,9 @@ def _keep(database: sqlite3.Connection, line: dict[str, Any]) -> tuple[bool, boo
     """Whether the answer is new, and whether the very same was there."""
     question, answer = line["question"], write_answer(read_answer(canonical(line["answer"])))
     there = database.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()
-    if there is None:
-        row = (question, line["model"], canonical(line["asked"]), answer, line["date"])
-        database.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?)", row)
+    known = there is not None and there[0] == answer
+    row = (question, line["model"], canonical(line["asked"]), answer, line["date"])
+    new = not known and keep_answer(database, row) is None
     uses = [(system, question) for system in line["systems"]]
     database.executemany("INSERT INTO uses VALUES (?, ?) ON CONFLICT DO NOTHING", uses)
-    return there is None, there is not None and there[0] == answer
+    return new, known

@@ -25,6 +25,8 @@ _MEANS = (
     ("completion_tokens", "answered", "completion_tokens", 1, 0),
     ("invalid", "Invalid replies", "n_invalid", 1, 2),
     ("unmarked", "Unmarked answers", "unmarked", 1, 2),
+    ("silent", "Silent calls", "silent", 1, 2),
+    ("too_long", "too long", "too_long", 1, 2),
     ("forced", "Forced %", "forced", 100, 1),
 )
 _DOLLARS = (("usd", "USD", 4), ("usd_in_all", "USD in all", 2))
@@ -95,6 +97,7 @@ def _notes(results: Results) -> list[str]:
     notes = [
         "Tokens as who answers counts them; empty where nobody told. Answered ones hold what was thought before an "
         "answer. Unmarked: answers without the mark behind which the model puts them; their whole text was read.",
+        "Silent calls brought no word; too long: those of them whose conversation exceeded what the model reads.",
         "Invalid replies name neither an examination nor a diagnosis. USD: these tokens at the prices of "
         "workflow/models.yaml, without discounts: an upper bound, whether answers were bought or replayed.",
     ]
