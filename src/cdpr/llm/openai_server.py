@@ -91,8 +91,9 @@ def _answer(answer: Any) -> Completion:
     told = _usage(answer), getattr(answer, "model", None)
     if refused or choice.finish_reason == "content_filter":
         return Completion(_text(said or refused or ""), (), (), "refusal", *told)
-    # A server that keeps thoughts apart has nothing left to say where they used up all tokens.
-    return Completion(_text(said or ""), (), (), "length" if choice.finish_reason == "length" else "stop", *told)
+    if said is None and choice.finish_reason in ("stop", "length"):  # thoughts that the server keeps apart were all
+        said = ""
+    return Completion(_text(said), (), (), "length" if choice.finish_reason == "length" else "stop", *told)
 
 
 def _usage(answer: Any) -> Usage | None:
