@@ -19,7 +19,7 @@ from cdpr.cases import write_records
 from cdpr.cli import explain, main
 from cdpr.evaluation.row import read_rows
 from cdpr.evaluation.run import Benchmark, evaluate
-from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
+from cdpr.llm import Completion, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.llm.archive import ArchiveError, export_recordings, import_recordings
 from cdpr.llm.journal import JournalError
 from cdpr.llm.recording import AnswerMissing, Recordings, asked_for, canonical, identity, question_of
@@ -427,6 +427,13 @@ def test_the_command_tells_how_to_replay(recorded, tmp_path, capsys):
     told = capsys.readouterr().out
     assert "32 answers about open cases" in told and "0 new answers, 32 known ones, 0 conflicting" in told
     assert "calls: {mode: replay}" in told and 'doctor_model: {at: "http://127.0.0.1/v1"}' in told
+    folder = canonical({"kind": "folder", "weights": "ab" * 32, "messages": ASK, "sample": 0})
+    local = Completion("Sepsis", (), (), "stop")
+    asyncio.run(Recordings(recorded, False).keep("doctor", folder, local, "doctor"))
+    assert main(["recordings", "export", archive, "--settings", str(mine)]) == 0
+    assert main(["recordings", "import", archive, "--configfile", str(mine)]) == 0
+    told = capsys.readouterr().out
+    assert "Of doctor (doctor_model) each question holds the digest" in told and "127.0.0.1" not in told
     assert main(["recordings", "export", archive, "--system", "nurse", "--settings", str(mine)]) == 2
     assert "nurse" in capsys.readouterr().err
 
