@@ -34,10 +34,10 @@ examples:
   cdpr check_export my_data                         what is wrong with an export of your own hospital
   cdpr config --write                               config.yaml, its schema and config/README.md anew
   cdpr plan_training --settings config.yaml config/paper.yaml   what verl is told, and whether it fits
+  cdpr systems --configfile mine.yaml               what every row of Table 1 lacks to be run here
   cdpr spend --plan main_table --configfile config/paper.yaml   what the paper's Table 1 would cost
   cdpr recordings export table1.zip                 the answers behind a table, so that others redo it for nothing
   cdpr export --inspect cdpr-seed0 run.eval         every case of an evaluation as a log of Inspect
-  cdpr systems                                      what every row of the main table lacks to be run
   cdpr why results/tables/main_results.run.json     what has changed since a result was made
 """
 
@@ -55,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if getattr(args, "settings", ()) is None:
         args.settings = os.environ.get("CDPR_SETTINGS", _SETTINGS_FILE).split(os.pathsep)
+    if overlays := getattr(args, "configfile", None):
+        args.settings += overlays
     speak_plainly()
     try:
         return args.call(args) or 0
@@ -150,6 +152,10 @@ _SETTINGS = (
     {"nargs": "+", "metavar": "FILE",
      "help": "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"},
 )  # fmt: skip
+_OVERLAY = (
+    ("--configfile",),
+    {"nargs": "+", "metavar": "FILE", "help": "settings over those of --settings, as for snakemake"},
+)
 
 
 def _add_stage(commands: Any, stage: Stage) -> None:
@@ -260,7 +266,6 @@ def _export(args: argparse.Namespace) -> None:
 def _spend(args: argparse.Namespace) -> None:
     from .workflow.spend import plan_spending, render_plan, render_spent
 
-    args.settings += args.configfile
     plan = _plan(args)
     budget = plan.settings.calls.budget_usd
     print(render_plan(*plan_spending(plan, args.plan), budget) if args.plan else render_spent(plan.state, budget))
@@ -294,7 +299,7 @@ _COMMANDS = {
         (("file",), {"metavar": "FILE", "help": "the archive (.zip)"}),
         (("--system",), {"action": "append", "default": [], "metavar": "NAME",
                          "help": "export what this agent asks, and no other (may be repeated)"}),
-        _SETTINGS]),
+        _OVERLAY, _SETTINGS]),
     "evaluate_served": (_evaluate_served, "Start a server of a model, let all its agents be evaluated, end it.", [
         (("name",), {"metavar": "JOB", "help": "a job of `serving` (config.yaml): the name of a model, a run, ..."}),
         _SETTINGS]),
@@ -306,16 +311,14 @@ _COMMANDS = {
         (("--dataset",), {"metavar": "NAME", "help": "the data set (default: the in-domain one)"}),
         (("--organization",), {"default": "unknown", "metavar": "NAME",
                                "help": "who answers for a record of Every Eval Ever"}),
-        _SETTINGS]),
+        _OVERLAY, _SETTINGS]),
     "spend": (_spend, "Tell what was spent on language models, or what a target would cost.", [
         (("--plan",), {"metavar": "TARGET", "help": "a table or figure, such as main_table: tell what it would cost"}),
-        (("--configfile",), {"nargs": "+", "default": [], "metavar": "FILE",
-                             "help": "settings over those of --settings, as for snakemake"}),
-        _SETTINGS]),
+        _OVERLAY, _SETTINGS]),
     "systems": (_systems, "List every row of the main table, what it takes, and what it lacks to be run here.",
-                [(("--json",), {"action": "store_true", "help": "for programs"}), _SETTINGS]),
+                [(("--json",), {"action": "store_true", "help": "for programs"}), _OVERLAY, _SETTINGS]),
     "why": (_why, "Say which part of a result's run key has changed since it was made.",
-            [(("record",), {"metavar": "RUN_JSON", "help": "a run.json"}), _SETTINGS]),
+            [(("record",), {"metavar": "RUN_JSON", "help": "a run.json"}), _OVERLAY, _SETTINGS]),
     "config": (_config, "Generate or check config.yaml, its JSON schema and config/README.md.",
                [(("--write",), {"action": "store_true", "help": "write the files (default: check them)"}),
                 (("--check",), {"action": "store_true", "help": "check only: exit code 1 when a file is stale"}),

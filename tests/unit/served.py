@@ -35,6 +35,21 @@ def answer(text, finish="stop", refusal=None):
             "type": "message", "content": [{"type": "text", "text": refusal or text}],
             "stop_reason": "refusal" if refusal else stop}
 
+# What servers say of a conversation that is too long for their model.
+TOO_LONG = {
+    "vllm": {"error": {"message": "This model's maximum context length is 2048 tokens. However, you requested 2100 "
+                                  "tokens (1900 in the messages, 200 in the completion)."}},
+    "openai": {"error": {"message": "Your input exceeds the context window.", "code": "context_length_exceeded"}},
+    "llama": {"error": {"code": 400, "message": "request (4390 tokens) exceeds the available context size (4096 "
+                                                "tokens), try increasing it", "type": "exceed_context_size_error"}},
+    "sglang": {"object": "error", "message": "The input (2100 tokens) is longer than the model's context length (2048 "
+                                             "tokens).", "type": "BadRequest", "code": 400},
+    "gemini": [{"error": {"code": 400, "message": "The input token count (314175) exceeds the maximum number of tokens "
+                                                  "allowed (131072).", "status": "INVALID_ARGUMENT"}}],
+    "claude": {"type": "error", "error": {"type": "invalid_request_error",
+                                          "message": "prompt is too long: 208310 tokens > 200000 maximum"}},
+}
+
 async def half():
     yield b'{"choices": [{"message": {"role": "assistant", "content": "cut'
     raise RuntimeError("the connection ends here")
@@ -73,6 +88,11 @@ async def complete(request: Request):
     seen[kind] += 1
     times[kind].append(time.time())
     if kind.startswith("doctor"):
+        if kind == "doctor_patchy" and not os.path.exists("well"):  # has no word for one case, no room for another
+            if "Case 3" in str(body):
+                return answer("")
+            if "Case 5" in str(body):
+                return JSONResponse(TOO_LONG["llama"], 400)
         if kind == "doctor_dies" and seen[kind] > 5:
             await asyncio.sleep(0.3)
             os._exit(1)
@@ -90,6 +110,9 @@ async def complete(request: Request):
             time.time() + 2, usegmt=True))
     if kind == "tomorrow":
         return busy("86400")
+    if kind.startswith("full_"):
+        told = TOO_LONG.get(kind[5:])
+        return JSONResponse(told, 400) if told else Response("too large", 413)
     if kind == "empty":
         return answer(" ")
     if kind == "thought_long":
@@ -179,7 +202,7 @@ class Server:
             place = str(free_port())
             self.url = f"http://127.0.0.1:{place}/v1"
         (folder / "server.py").write_text(SERVER)
-        self.process = subprocess.Popen([sys.executable, str(folder / "server.py"), place])
+        self.process = subprocess.Popen([sys.executable, str(folder / "server.py"), place], cwd=folder)
         transport = httpx2.HTTPTransport(uds=place) if unix else None
         self.client = httpx2.Client(base_url="http://localhost" if unix else self.url[:-3], trust_env=False,
                                    transport=transport)  # fmt: skip

@@ -280,7 +280,7 @@ LINE = (
     '{"note_id": "T-é", "decoding": "greedy", "correct": true, "diagnosis": "Sepsis", "gold": "Sepsis", "turns": 2, '
     '"n_issued": 1, "n_available": 1, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0, "n_physical": 0, '
     '"n_tests": 1, "n_na": 0, "cost_usd": 7.77, "utility": 0.912345678, "forced": false, "calls": 3, '
-    '"prompt_tokens": 1200, "completion_tokens": null, "unmarked": 1, '
+    '"prompt_tokens": 1200, "completion_tokens": null, "unmarked": 1, "silent": 1, "too_long": 0, '
     '"obtained": ["CBC"], "replies": ["REQUEST_TEST: CBC", "FINAL_DIAGNOSIS: Sepsis"]}\n'
 )
 

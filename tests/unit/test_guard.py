@@ -15,6 +15,7 @@ from served import Server
 from cdpr.cli import explain
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.llm.guard import Disclosure, GovernanceError, allow, host_of, is_local
+from cdpr.llm.types import UNREAD
 from cdpr.seeding import derive_seed
 from cdpr.settings.data import Governance
 
@@ -155,6 +156,13 @@ def test_a_server_in_trouble(server, kind, error, times):
     assert kind in message and "127.0.0.1" in message and "zqsecret" not in message
     chained = caught.value.__cause__ or caught.value.__context__
     assert "zqsecret" not in repr(chained)
+
+
+@pytest.mark.parametrize("who", ["vllm", "openai", "llama", "sglang", "gemini", "claude", "proxy"])
+def test_a_conversation_too_long_for_the_server_is_no_error(server, who):
+    model = open_model(ModelSpec(where=server.where, name=f"full_{who}", credentialed=True, retries=2, pause=0.01))
+    assert asyncio.run(model.chat(ASK, (0, 1), Sampling(7, 0.0), 3)) == [UNREAD, UNREAD]
+    assert server.seen(f"full_{who}") == 2, "nothing that trying again would help"
 
 
 def test_a_redirect_is_not_followed(server):

@@ -19,7 +19,7 @@ from cdpr.cases import write_records
 from cdpr.cli import explain, main
 from cdpr.evaluation.row import read_rows
 from cdpr.evaluation.run import Benchmark, evaluate
-from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
+from cdpr.llm import Completion, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.llm.archive import ArchiveError, export_recordings, import_recordings
 from cdpr.llm.journal import JournalError
 from cdpr.llm.recording import AnswerMissing, Recordings, asked_for, canonical, identity, question_of
@@ -136,11 +136,12 @@ def test_errors_are_not_kept(server, tmp_path, kind):
     assert Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers") == [(0,)]
 
 
-def test_an_answer_that_stays_empty_is_given_and_not_kept(server, tmp_path):
+def test_an_answer_that_stays_empty_is_given_and_asked_for_again(server, tmp_path):
     before = server.seen("empty")
     assert ask(spec := spec_of(tmp_path, server.url, "empty")) == [" "]
     assert server.seen("empty") == before + spec.retries + 1
-    assert Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers") == [(0,)]
+    assert ask(spec_of(tmp_path, server.url, "empty", "replay")) == [" "] and server.seen("empty") == before + 2
+    assert ask(spec) == [" "] and server.seen("empty") == before + 4, "it was no answer"
 
 
 @pytest.mark.parametrize(("kind", "text"), [("refuses", "I cannot help with that."), ("filtered", ""),
@@ -250,6 +251,37 @@ def test_a_credentialed_case_that_a_replay_lacks_is_told_by_a_pseudonym(server, 
     settings = settings_of(tmp_path, NOWHERE, mode="replay")
     assert f"case {pseudonym(settings.paths.state, case.note_id)} " in str(caught.value)
     assert case.note_id not in str(caught.value)
+
+
+def test_what_had_no_answer_is_replayed_as_that_and_asked_again(tmp_path, cases, monkeypatch):
+    """Of eight cases one is met with silence, and one is too long: turns of theirs that fail, and nobody else's."""
+    monkeypatch.setattr("cdpr.llm.spec._PATIENCE", 0)
+    with Server(tmp_path) as server:
+        settings = settings_of(tmp_path, server.url, "doctor_patchy")
+        live = evaluated(settings, cases, "live.jsonl")
+        rows = {row.note_id: row for row in read_rows(tmp_path / "live.jsonl") if row.decoding == "greedy"}
+        turns = settings.environment.max_turns
+        mute, unread = rows["T-3"], rows["T-5"]
+        assert (mute.calls, mute.silent, mute.too_long) == (turns, turns, 0)
+        assert (unread.calls, unread.silent, unread.too_long, unread.prompt_tokens) == (turns, turns, turns, 0)
+        assert all(row.n_invalid >= turns - 1 and row.forced and not row.correct for row in (mute, unread))
+        assert all(row.correct and not row.silent for name, row in rows.items() if name not in ("T-3", "T-5"))
+        export_recordings(tmp_path / "state", tmp_path / "a.zip")
+        import_recordings(tmp_path / "there" / "state", tmp_path / "a.zip")
+        for place in (tmp_path, tmp_path / "there"):
+            replay = settings_of(place, NOWHERE, "doctor_patchy", mode="replay")
+            assert evaluated(replay, cases, "replay.jsonl", f"{place.name}-job") == live
+        asked = server.seen("doctor_patchy")
+        (tmp_path / "well").touch()  # the server's hiccup is over, and it has more room
+        evaluated(settings, cases, "later.jsonl")
+        later = list(read_rows(tmp_path / "later.jsonl"))
+        assert all(row.correct and not row.silent for row in later)
+        assert server.seen("doctor_patchy") == asked + 2 * 2 * 2, "two cases, two decodings, two turns"
+        evaluated(settings, cases, "last.jsonl")
+        assert server.seen("doctor_patchy") == asked + 8, "now they are answered"
+    assert import_recordings(tmp_path / "state", tmp_path / "a.zip").conflicting, "the answers stay"
+    assert evaluated(settings_of(tmp_path, NOWHERE, "doctor_patchy", mode="replay"), cases, "r.jsonl") == (
+        tmp_path / "later.jsonl").read_bytes()  # fmt: skip
 
 
 def test_what_a_replay_lacks_is_told(server, case, cases, tmp_path):
@@ -395,6 +427,13 @@ def test_the_command_tells_how_to_replay(recorded, tmp_path, capsys):
     told = capsys.readouterr().out
     assert "32 answers about open cases" in told and "0 new answers, 32 known ones, 0 conflicting" in told
     assert "calls: {mode: replay}" in told and 'doctor_model: {at: "http://127.0.0.1/v1"}' in told
+    folder = canonical({"kind": "folder", "weights": "ab" * 32, "messages": ASK, "sample": 0})
+    local = Completion("Sepsis", (), (), "stop")
+    asyncio.run(Recordings(recorded, False).keep("doctor", folder, local, "doctor"))
+    assert main(["recordings", "export", archive, "--settings", str(mine)]) == 0
+    assert main(["recordings", "import", archive, "--configfile", str(mine)]) == 0
+    told = capsys.readouterr().out
+    assert "Of doctor (doctor_model) each question holds the digest" in told and "127.0.0.1" not in told
     assert main(["recordings", "export", archive, "--system", "nurse", "--settings", str(mine)]) == 2
     assert "nurse" in capsys.readouterr().err
 

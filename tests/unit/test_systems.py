@@ -204,7 +204,8 @@ def test_a_template_is_told_its_arguments_and_never_the_date(folder):
 def test_effort_is_told_per_case_with_dollars_where_there_is_a_price(tmp_path):
     """Two cases of 1,000 and 3,000 tokens asked and 100 answered, at 2.5 and 15 dollars a million."""
     settings = parse_settings(merge(SETTINGS.model_dump(), {"models": {"gpt_5_4": {"enabled": True}}}))
-    asked = [ASKED | {"prompt_tokens": n, "completion_tokens": 100, "n_invalid": k, "n_na": k, "unmarked": 1}
+    asked = [ASKED | {"prompt_tokens": n, "completion_tokens": 100, "n_invalid": k, "n_na": k, "unmarked": 1,
+                      "silent": k, "too_long": k}
              for k, n in enumerate((1000, 3000))]  # fmt: skip
     quiet = ASKED | {"prompt_tokens": None, "completion_tokens": None, "calls": 5}
     for run, told in {"gpt_5_4": asked, "warm_start": [quiet, quiet]}.items():
@@ -215,11 +216,12 @@ def test_effort_is_told_per_case_with_dollars_where_there_is_a_price(tmp_path):
     lines = csv.DictReader(done.out["csv"].read_text().splitlines())
     table = {(line["method"], line["dataset"], line["decoding"]): line for line in lines}
     priced = table["gpt_5_4", "mimic_iv", "greedy"]
-    told = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked", "usd", "usd_in_all", "cases")
-    assert [float(priced[name]) for name in told] == [2, 2000, 100, 0.5, 1, 0.0065, 0.013, 2]
+    told = ("calls", "prompt_tokens", "completion_tokens", "invalid", "unmarked", "silent", "too_long", "usd",
+            "usd_in_all", "cases")  # fmt: skip
+    assert [float(priced[name]) for name in told] == [2, 2000, 100, 0.5, 1, 0.5, 0.5, 0.0065, 0.013, 2]
     free = table["warm_start", "mimic_iv", "sampled"]
     assert (float(free["calls"]), free["prompt_tokens"], free["usd"]) == (5, "", "")
     assert table["Qwen3-8B", "", "greedy"]["status"].startswith("not run: needs a server")
     text = done.out["md"].read_text()
-    assert "| GPT-5.4 | MIMIC-IV | 2 | 2.00 | 2000 | 100 | 0.50 | 1.00 | 0.0 | 0.0065 | 0.01 |" in text
+    assert "| GPT-5.4 | MIMIC-IV | 2 | 2.00 | 2000 | 100 | 0.50 | 1.00 | 0.50 | 0.50 | 0.0 | 0.0065 | 0.01 |" in text
     assert "GPT-5.4: 2.5 USD a million tokens asked" in text

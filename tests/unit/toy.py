@@ -12,7 +12,8 @@ from cdpr.llm.types import ModelFailure
 from cdpr.settings import parse_settings
 
 # What a row of an evaluation tells of the calls behind it.
-ASKED = {"calls": 2, "prompt_tokens": 900, "completion_tokens": 40, "unmarked": 0}
+ASKED = {"calls": 2, "prompt_tokens": 900, "completion_tokens": 40, "unmarked": 0, "silent": 0,
+         "too_long": 0}  # fmt: skip
 RIGHT, WRONG = "FINAL_DIAGNOSIS: Acute appendicitis", "FINAL_DIAGNOSIS: Sepsis"
 CBC, CT, MRI = "REQUEST_TEST: CBC", "REQUEST_TEST: CT Abdomen and Pelvis", "REQUEST_TEST: MRI Brain"
 

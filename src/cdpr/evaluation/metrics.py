@@ -20,7 +20,7 @@ METRICS: Mapping[str, str] = {
 }  # fmt: skip
 
 # What is told of the replies beside it (no number where nobody counted): no metric of the paper, without intervals.
-REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "n_invalid")
+REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "silent", "too_long", "n_invalid")
 
 _EXPECTED = {  # of the types of pydantic's errors
     "bool_type": "expected bool", "string_type": "expected str", "int_type": "expected an integer",

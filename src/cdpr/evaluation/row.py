@@ -39,9 +39,10 @@ class EvaluationRow(BaseModel):
     and of an agent that sees the whole record. ``replies`` are the agent's words, turn by turn, from which a workup
     can be told again; None of credentialed cases.
 
-    ``calls`` of the acting model were answered, with ``prompt_tokens`` and ``completion_tokens`` together (None: not
-    told), ``unmarked`` of them without the mark of an answer; an agent without a model has none. ``judging`` is left
-    out of the line where tables judge and match alone.
+    ``calls`` to the acting model took ``prompt_tokens`` and ``completion_tokens`` together (None: not told); an agent
+    without a model has none. ``silent`` of them brought no word, ``too_long`` among them those whose conversation
+    exceeded what the model reads; ``unmarked`` brought an answer without its mark. ``judging`` is left out of the line
+    where tables judge and match alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -67,6 +68,8 @@ class EvaluationRow(BaseModel):
     prompt_tokens: NonNegativeInt | None
     completion_tokens: NonNegativeInt | None
     unmarked: NonNegativeInt
+    silent: NonNegativeInt
+    too_long: NonNegativeInt
     obtained: tuple[str, ...] | None = None
     judging: Judging | None = None
     replies: tuple[str, ...] | None = None

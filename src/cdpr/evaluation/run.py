@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -48,6 +49,7 @@ from .row import EvaluationRow, Judging
 if TYPE_CHECKING:
     from ..llm.own_server import OwnServer
 
+_SILENCE = ("calls", "silent", "too_long")
 _COUNTS = ("issued", "available", "unavailable", "invalid", "repeated", "physical")  # of an effort, as rows hold them
 
 
@@ -112,6 +114,7 @@ def evaluate(
     second = open_second(settings, credentialed=benchmark.credentialed)
     once = agent_class(agent_entry(settings, run)).one_decoding
     correct: dict[str, int] = {}
+    silent = Counter[str]()
     SYSTEM.set(run)
     state.mkdir(parents=True, exist_ok=True)
     with (state / "evaluation.jsonl").open("a+b") as rows:
@@ -137,10 +140,14 @@ def evaluate(
                         rows.flush()
                         os.fsync(rows.fileno())  # safe from a kill and from a power cut
                     correct[decoding] += sum(row.correct for row in done)
+                    silent += Counter({name: sum(getattr(row, name) for row in done) for name in _SILENCE})
                     bar.update(len(wave))
     with replacing(out) as partial:
         shutil.copyfile(rows.name, partial)
     Path(rows.name).unlink()
+    if silent["silent"]:  # it must not pass unnoticed: a server with too little room makes a table of failures
+        print(f"{run}: {silent['silent']:,} of {silent['calls']:,} calls brought no word, {silent['too_long']:,} of "
+              "them as the conversation was too long for the model: give its server more, or ask for less")  # fmt: skip
     accuracy = {f"{decoding}/accuracy": right / benchmark.cases for decoding, right in correct.items()}
     return accuracy | {"cases": benchmark.cases, "seconds": time.perf_counter() - started}
 

@@ -115,6 +115,8 @@ class NoteStructurer:
             return path.read_text(encoding="utf-8")
         greedy = Sampling(self._settings.max_tokens, temperature=0.0)
         [answer] = await self.model.chat(messages, (0,), greedy, seed=0)
+        if answer.finish_reason == "too_long":
+            raise ModelFailure("a section of a note is too long for the model")
         _write_for_owner(path, answer.text)
         return answer.text
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import replacing
-from .recording import Recordings, canonical, question_of, read_answer, write_answer
+from .recording import Recordings, canonical, keep_answer, question_of, read_answer, write_answer
 
 _MEMBER = "answers.jsonl"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same recordings make the same bytes
@@ -26,12 +26,14 @@ class ArchiveError(ValueError):
 @dataclass
 class Imported:
     """What became of an archive's answers: ``new`` ones are kept, ``known`` ones were there, and of ``conflicting``
-    ones (another answer to the same question) the one that was there stays. ``systems`` ask them."""
+    ones (another answer to the same question) the one that was there stays. ``systems`` ask them, those ``of_weights``
+    a model whose weights lay there: their digest is part of the question."""
 
     new: int = 0
     known: int = 0
     conflicting: int = 0
     systems: tuple[str, ...] = ()
+    of_weights: tuple[str, ...] = ()
 
 
 def export_recordings(state: str | Path, file: str | Path, systems: Sequence[str] = ()) -> int:
@@ -71,19 +73,22 @@ def export_recordings(state: str | Path, file: str | Path, systems: Sequence[str
 def import_recordings(state: str | Path, file: str | Path) -> Imported:
     """Keep the answers of an archive beside those that are there. Raises ArchiveError for what is no archive, or one
     whose answers do not belong to their questions; what stands before the first such line is kept."""
-    recordings, told, systems = Recordings(state, credentialed=False), Imported(), set()
+    recordings, told = Recordings(state, credentialed=False), Imported()
+    systems: set[str] = set()
+    of_weights: set[str] = set()
     batch: list[dict[str, Any]] = []
     try:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
             for number, line in enumerate(io.TextIOWrapper(lines, encoding="utf-8"), 1):
                 batch.append(found := _checked(line, f"{file}, line {number}"))
                 systems |= {*found["systems"]}
+                of_weights |= {*found["systems"]} if "weights" in found["asked"] else set()
                 if len(batch) == _AT_ONCE:
                     _keep_all(recordings, batch, told)
     except (zipfile.BadZipFile, KeyError, EOFError, UnicodeDecodeError) as error:
         raise ArchiveError(f"{file}: no archive of recordings ({type(error).__name__}); fetch it again") from error
     _keep_all(recordings, batch, told)
-    told.systems = tuple(sorted(systems))
+    told.systems, told.of_weights = tuple(sorted(systems)), tuple(sorted(of_weights))
     return told
 
 
@@ -138,9 +143,9 @@ def _keep(database: sqlite3.Connection, line: dict[str, Any]) -> tuple[bool, boo
     """Whether the answer is new, and whether the very same was there."""
     question, answer = line["question"], write_answer(read_answer(canonical(line["answer"])))
     there = database.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()
-    if there is None:
-        row = (question, line["model"], canonical(line["asked"]), answer, line["date"])
-        database.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?)", row)
+    known = there is not None and there[0] == answer
+    row = (question, line["model"], canonical(line["asked"]), answer, line["date"])
+    new = not known and keep_answer(database, row) is None
     uses = [(system, question) for system in line["systems"]]
     database.executemany("INSERT INTO uses VALUES (?, ?) ON CONFLICT DO NOTHING", uses)
-    return there is None, there is not None and there[0] == answer
+    return new, known

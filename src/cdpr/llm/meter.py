@@ -12,18 +12,23 @@ from .types import Completion, Messages, Model, Sampling
 
 @dataclass
 class Meter:
-    """Calls that were answered (of several answers to one question each is one) and their tokens, None as soon as
-    somebody did not tell them; ``unmarked`` counts answers without their mark (:func:`~.answers.cut_answer`)."""
+    """Calls (of several answers to one question each is one) and their tokens, None as soon as somebody did not tell
+    them. ``silent`` of the calls brought no word, ``too_long`` among them those whose conversation exceeded what the
+    model reads; ``unmarked`` counts answers without their mark (:func:`~.answers.cut_answer`)."""
 
     calls: int = 0
     prompt_tokens: int | None = 0
     completion_tokens: int | None = 0
     unmarked: int = 0
+    silent: int = 0
+    too_long: int = 0
 
     def count(self, completions: Iterable[Completion]) -> None:
         """Add what was answered."""
         for completion in completions:
             self.calls += 1
+            self.silent += not completion.text.strip()
+            self.too_long += completion.finish_reason == "too_long"
             if completion.usage is None or self.prompt_tokens is None or self.completion_tokens is None:
                 self.prompt_tokens = self.completion_tokens = None
             else:

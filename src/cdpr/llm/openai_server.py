@@ -12,7 +12,7 @@ from ..settings.models import PROVIDERS
 from .guard import unix_socket
 from .server import ServedModel
 from .spending import worst_case
-from .types import Completion, Messages, Sampling, Usage
+from .types import UNREAD, Completion, Messages, ModelFailure, Sampling, Usage
 
 
 class OpenAIServer(ServedModel):
@@ -39,7 +39,7 @@ class OpenAIServer(ServedModel):
         if self.tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
         extra = {"top_k": sampling.top_k or -1, "return_token_ids": True}
-        return await self._all(
+        drawn = await self._all(
             samples,
             lambda client, k: client.completions.create(
                 model=self.spec.name, prompt=list(prompt_ids), max_tokens=sampling.max_tokens,
@@ -47,6 +47,9 @@ class OpenAIServer(ServedModel):
             ),
             self._continuation, (len(prompt_ids), sampling.max_tokens),
         )  # fmt: skip
+        if UNREAD in drawn:  # no draw of the policy
+            raise ModelFailure(f"{self._called}: the prompt exceeds what the server reads")
+        return drawn
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         asked, seeded = self._asked(sampling)
@@ -88,6 +91,8 @@ def _answer(answer: Any) -> Completion:
     told = _usage(answer), getattr(answer, "model", None)
     if refused or choice.finish_reason == "content_filter":
         return Completion(_text(said or refused or ""), (), (), "refusal", *told)
+    if said is None and choice.finish_reason in ("stop", "length"):  # thoughts that the server keeps apart were all
+        said = ""
     return Completion(_text(said), (), (), "length" if choice.finish_reason == "length" else "stop", *told)
 
 

@@ -33,7 +33,7 @@ PROGRAMS: Mapping[str, str] = {
     "llama_cpp": "llama-server --model {weights} --host {host} --port {port} --alias {name} --jinja",
 }  # fmt: skip
 _TRIES = 3  # of a server whose port another process was quicker to take
-_TOLD = 15  # last lines of a log
+_TOLD = 8  # last lines of a log
 
 
 def command_of(serving: Serving, weights: str, name: str, port: int, gpus: int, flags: Sequence[str] = ()) -> list[str]:

@@ -4,6 +4,10 @@ A question is what decides the answer: the model, its digest where its weights l
 sampled, and which sample is meant. The seed belongs to it at temperatures above 0, so that another
 ``evaluation.seed`` draws anew, also from servers that take no seeds; greedy answers do not depend on it. Address and
 key of a server are no part: a recording serves whoever has the same question.
+
+That a question had no answer, whether nothing was said after all tries or the conversation was too long for the model
+(:attr:`~.types.Completion.answered`), is kept as well, but not as an answer: a replay comes to the same, and whoever
+may ask asks again.
 """
 
 from __future__ import annotations
@@ -60,7 +64,8 @@ class Recordings:
         return (read_answer(rows[0][0]), bool(rows[0][1])) if rows else None
 
     async def keep(self, model: str, asked: str, answer: Completion, system: str) -> Completion:
-        """Keep an answer; returns the kept one, which is another process's where that was faster."""
+        """Keep an answer, or that there is none; returns the kept one, which is another process's answer where that was
+        faster."""
         row = (question_of(asked), model, asked, write_answer(answer), _now())
         kept = await self.journal.write(lambda database: _keep(database, row, system))
         return read_answer(kept)
@@ -94,7 +99,8 @@ class RecordedModel(Model):
     async def _one(self, messages: Messages, sample: int, sampling: Sampling, seed: int) -> Completion:
         asked = canonical(asked_for(self._identity, messages, sample, sampling, seed))
         question, system = question_of(asked), SYSTEM.get()
-        if found := self.recordings.find(question, system):
+        found = self.recordings.find(question, system)
+        if found and (found[0].answered or self.inner is None):
             answer, noted = found
             if self.inner and not noted:
                 await self.recordings.note_use(question, system)
@@ -120,8 +126,6 @@ class RecordedModel(Model):
     ) -> Completion:
         assert self.inner is not None
         [answer] = await self.inner.chat(messages, (sample,), sampling, seed)
-        if _is_empty(answer):  # what may have been a hiccup shall not last
-            return answer
         return await self.recordings.keep(self._called, asked, answer, system)
 
 
@@ -183,24 +187,25 @@ def write_answer(answer: Completion) -> str:
 def read_answer(text: str) -> Completion:
     """A kept answer. Raises ValueError, TypeError or LookupError for what is none."""
     told = json.loads(text)
-    if not isinstance(told["text"], str) or told["finish_reason"] not in ("stop", "length", "refusal"):
+    if not isinstance(told["text"], str) or told["finish_reason"] not in ("stop", "length", "refusal", "too_long"):
         raise ValueError("no answer")
     usage = Usage(**told["usage"]) if told["usage"] else None
     return Completion(told["text"], (), (), told["finish_reason"], usage, told["model"])
 
 
-def _is_empty(answer: Completion) -> bool:
-    """Whether nothing was said, and for no reason that was told."""
-    return answer.finish_reason == "stop" and not answer.text.strip()
+def keep_answer(database: sqlite3.Connection, row: tuple[str, ...]) -> str | None:
+    """Insert a row of answers, unless its question is answered; returns the answer that was there before, if any."""
+    there = database.execute("SELECT answer FROM answers WHERE question = ?", row[:1]).fetchone()
+    if there and read_answer(there[0]).answered:
+        return there[0]
+    database.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", row)
+    return None
 
 
 def _keep(database: sqlite3.Connection, row: tuple[str, ...], system: str) -> str:
-    new = database.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row).rowcount
+    before = keep_answer(database, row)
     _note(database, system, row[0])
-    if new:
-        return row[3]
-    ((kept,),) = database.execute("SELECT answer FROM answers WHERE question = ?", row[:1])
-    return kept
+    return before or row[3]
 
 
 def _note(database: sqlite3.Connection, system: str, question: str) -> None:

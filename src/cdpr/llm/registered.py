@@ -42,7 +42,7 @@ class RegisteredModel(Model):
 
     def _answer(self, completion: Completion) -> Completion:
         text, marked = cut_answer(completion.text, self.entry.answer)
-        running().unmarked += not marked
+        running().unmarked += not marked and completion.finish_reason != "too_long"
         return replace(completion, text=text)
 
 

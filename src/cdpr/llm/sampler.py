@@ -21,7 +21,7 @@ from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .transformer import Transformer
-from .types import Completion, Messages, Model, ModelFailure, Request, Sampling, Usage
+from .types import UNREAD, Completion, Messages, Model, Request, Sampling, Usage
 
 _QUIET_TURNS = 16  # turns of the event loop without a new request after which a wave starts
 
@@ -94,13 +94,9 @@ class InProcessSampler(Model):
         return await future
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Raises ModelFailure for a conversation that leaves no room to answer."""
         prompt_ids = self.tokenizer.opening(messages)
         if len(prompt_ids) + sampling.max_tokens > self.max_positions:
-            raise ModelFailure(
-                f"model in {self.tokenizer.folder}: {len(prompt_ids)} tokens of question and {sampling.max_tokens} of "
-                f"answer exceed its {self.max_positions}"
-            )
+            return [UNREAD] * len(samples)
         return await self.sample(prompt_ids, samples, sampling, seed)
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:

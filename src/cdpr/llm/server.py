@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import logging
 import os
+import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -25,9 +26,14 @@ from .guard import host_of, is_local, unix_socket
 from .spec import ModelSpec
 from .spending import Outcome, Spending
 from .tokenizer import ChatTokenizer
-from .types import Completion, Model, ModelFailure, ModelUnavailable
+from .types import UNREAD, Completion, Model, ModelFailure, ModelUnavailable
 
 _THIS_REQUEST = (400, 413, 422)  # what a server answers to a request that it cannot serve; others it may
+# What they say where it exceeds what the model reads: OpenAI, DeepSeek and vLLM; llama.cpp; SGLang; Google; Anthropic.
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|maximum (?:context|model) length|exceed_context_size_error|model's (?:maximum )?context "
+    r"length|input token count \(?\d+\)? exceeds|prompt is too long", re.IGNORECASE
+)  # fmt: skip
 _LONGEST_PAUSE = 30.0  # seconds
 _LONGEST_WAIT = 120.0  # seconds that a server may ask for (Retry-After)
 _UNLIMITED = httpx2.Limits()  # how many requests are open at a time is for the spec to say
@@ -149,6 +155,8 @@ class ServedModel(Model):
             return _Trouble(f"no connection ({type(cause).__name__})"), "unknown" if sent else "free"
         except sdk.APIStatusError as error:
             status, wait = error.status_code, _retry_after(error.response)
+            if status == 413 or (status in _THIS_REQUEST and _TOO_LONG.search(str(error.body))):
+                return UNREAD, "free"
         except (sdk.APIError, ValueError, RecursionError):  # of what is no JSON
             return ModelFailure(f"{self._called}: what came back is no JSON"), "unknown"
         else:

@@ -62,16 +62,27 @@ class Completion:
     ``token_ids`` ends with the end-of-turn token when ``finish_reason`` is ``stop``, and is empty where a model tells
     only text; ``text`` leaves special tokens out. ``logprobs`` (one per token id, nats; empty where they are not told)
     are taken under the temperature-scaled softmax before top-p and top-k, and at temperature 1 when decoding is greedy.
-    ``refusal`` is the end of an answer that the model, or a filter before it, would not give. ``usage`` and ``model``,
-    what a server calls the model that answered, are None where nobody told it.
+    ``refusal`` is the end of an answer that the model, or a filter before it, would not give; ``too_long`` says that a
+    conversation and the room for its answer exceed what the model reads, so that it was not asked. ``usage`` and
+    ``model``, what a server calls the model that answered, are None where nobody told it.
     """
 
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    finish_reason: Literal["stop", "length", "refusal"]
+    finish_reason: Literal["stop", "length", "refusal", "too_long"]
     usage: Usage | None = None
     model: str | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether this is an answer: words, or a reason for their lack that lies in the question. An end without a word
+        may have been a hiccup, and what is too long for a server may fit the next one."""
+        return self.finish_reason != "too_long" and (self.finish_reason != "stop" or bool(self.text.strip()))
+
+
+UNREAD = Completion("", (), (), "too_long", Usage(0, 0))
+"""What a model gives for a conversation that is too long for it."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,7 @@ class Model(Protocol):
         )
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Answers to a conversation."""
+        """Answers to a conversation; :data:`UNREAD` for one that is too long."""
         if self.tokenizer is None:
             raise SettingsError(f"{self!r} cannot answer messages: it has no tokenizer")
         return await self.sample(self.tokenizer.opening(messages), samples, sampling, seed)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import astuple
+from pathlib import Path
 
 import numpy as np
 
 from ..job import Job
+from ..llm.spending import spent
 from ..results import frame
 from ..results.methods import Method, main_methods, tier_mark
 from ..results.results import Hole, Results, results_folder
@@ -25,20 +28,49 @@ _MEANS = (
     ("completion_tokens", "answered", "completion_tokens", 1, 0),
     ("invalid", "Invalid replies", "n_invalid", 1, 2),
     ("unmarked", "Unmarked answers", "unmarked", 1, 2),
+    ("silent", "Silent calls", "silent", 1, 2),
+    ("too_long", "too long", "too_long", 1, 2),
     ("forced", "Forced %", "forced", 100, 1),
 )
+# As the fields of what is spent stand.
+_SPENT = {column.key: column for column in (
+    Column("system", "System", align="l"), Column("model", "Model", align="l"), Column("calls", "Calls"),
+    Column("prompt_tokens", "Tokens asked"), Column("completion_tokens", "answered"), Column("usd", "USD", decimals=4),
+    Column("unknown_calls", "Calls", "Of it unknown"), Column("unknown_usd", "USD", "Of it unknown", decimals=4),
+    Column("reserved_usd", "USD under way", decimals=4),
+)}  # fmt: skip
 _DOLLARS = (("usd", "USD", 4), ("usd_in_all", "USD in all", 2))
 
 
 def write_effort(settings: Settings, job: Job) -> None:
     """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
-    results = Results(settings, results_folder(settings, job), main_methods(settings))
+    effort_sheet(settings, results_folder(settings, job)).write(job.out)
+
+
+def effort_sheet(settings: Settings, folder: Path) -> Sheet:
+    """Per decoding what each system took. Raises as :class:`Results` does."""
+    results = Results(settings, folder, main_methods(settings))
     mark = tier_mark(settings)
     parts = [(f"{one.capitalize()} decoding", effort_table(results, one, mark)) for one in results.decodings]
     lines = [line for decoding in results.decodings for line in _lines(results, decoding)]
     names = ("tier", "decoding", "group", "method", "label", "dataset", "status", "cases")
     measured = [name for name, *_ in (*_MEANS, *_DOLLARS)]
-    Sheet(f"Effort ({mark})", parts, frame.long_table(lines, names, (), measured)).write(job.out)
+    return Sheet(f"Effort ({mark})", parts, frame.long_table(lines, names, (), measured))
+
+
+def spent_table(state: str) -> Table | None:
+    """What was paid so far, by system and model, as ``cdpr spend`` tells it; None where nothing was."""
+    if not (found := spent(state)):
+        return None
+    rows: list[Row | Heading] = [Row(dict(zip(_SPENT, astuple(one), strict=True))) for one in found]
+    sums = [sum(values) for values in list(zip(*map(astuple, found), strict=True))[2:]]
+    total = {name: Cell(value, mark="total") for name, value in zip(_SPENT, ("In all", "", *sums), strict=True)}
+    notes = [
+        "The bill of all runs with the same paths.state, when this page was made: failed attempts, earlier results, "
+        "judge and matcher are in it, and recorded answers cost nothing again.",
+        "Of it unknown: the worst case of calls that timed out or whose process was killed; they may have been billed.",
+    ]
+    return Table(list(_SPENT.values()), [*rows, Row(total)], "Spent so far, in US dollars.", notes, "tab:spent")
 
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> Table:
@@ -95,6 +127,7 @@ def _notes(results: Results) -> list[str]:
     notes = [
         "Tokens as who answers counts them; empty where nobody told. Answered ones hold what was thought before an "
         "answer. Unmarked: answers without the mark behind which the model puts them; their whole text was read.",
+        "Silent calls brought no word; too long: those of them whose conversation exceeded what the model reads.",
         "Invalid replies name neither an examination nor a diagnosis. USD: these tokens at the prices of "
         "workflow/models.yaml, without discounts: an upper bound, whether answers were bought or replayed.",
     ]

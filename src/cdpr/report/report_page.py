@@ -30,6 +30,7 @@ from . import templates
 from .ablations import ablations_sheet
 from .card_page import card_parts
 from .dynamic_vs_static import dynamic_sheet
+from .effort import effort_sheet, spent_table
 from .headline import headline
 from .headroom import headroom_sheet
 from .main_table import main_sheet
@@ -79,6 +80,7 @@ _SHEETS: dict[str, Callable[[Settings, Path], Sheet]] = {
     "headroom": headroom_sheet,
     "main_results": main_sheet,
     "open_cases": open_sheet,
+    "effort": effort_sheet,
     "ablations": ablations_sheet,
     "dynamic_vs_static": dynamic_sheet,
     "sample_case": lambda settings, folder: sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl"),
@@ -194,7 +196,10 @@ def _filled(settings: Settings, chapter: Chapter, images: Images) -> Chapter:
     made = images.records.made(path)
     if not (results / path).exists():
         return replace(chapter, made=made, hole=f"missing: {path}")
-    return replace(chapter, made=made, parts=_SHEETS[chapter.table](settings, results).parts)
+    parts = list(_SHEETS[chapter.table](settings, results).parts)
+    if chapter.name == "effort" and (bill := spent_table(settings.paths.state)):
+        parts.insert(0, ("What was spent", bill))
+    return replace(chapter, made=made, parts=parts)
 
 
 def _card(name: str, label: str, images: Images) -> Chapter:

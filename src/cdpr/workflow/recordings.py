@@ -27,14 +27,19 @@ def import_(settings: Settings, file: str) -> str:
     found = import_recordings(settings.paths.state, file)
     told = f"{file}: {found.new:,} new answers, {found.known:,} known ones, {found.conflicting:,} conflicting"
     told += " (another answer was recorded here, and stays)" if found.conflicting else ""
-    models = []
+    models, folders = [], []
     for name in found.systems:
         where = ASKERS.get(name)
         called = value_at(settings, where) if where else getattr(settings.agents.get(name), "model", None)
-        if model := settings.models.get(called):
+        if name in found.of_weights:
+            folders.append(f"{name} ({called})" if called else name)
+        elif model := settings.models.get(called):
             models.append(f"{called}: {{enabled: true}}" if model.where else
                           f"{called}: {{at: \"http://127.0.0.1/v1\"}}")  # fmt: skip
-    if not models:
-        return told
-    return (f"{told}\nThey are of {', '.join(found.systems)}. To replay them without key, server or network:\n"
-            f"calls: {{mode: replay}}\nmodels: {{{', '.join(dict.fromkeys(models))}}}")  # fmt: skip
+    if models:
+        told += (f"\nThey are of {', '.join(found.systems)}. To replay them without key, server or network:\n"
+                 f"calls: {{mode: replay}}\nmodels: {{{', '.join(dict.fromkeys(models))}}}")  # fmt: skip
+    if folders:
+        told += (f"\nOf {', '.join(folders)} each question holds the digest of the model's weights: a replay needs "
+                 "the very same files, named as they were there (`at`, or `weights` and `serving`)")  # fmt: skip
+    return told

@@ -286,7 +286,7 @@ def _recorded(state: str) -> dict[str, int]:
 
 
 def _assumptions(settings: Settings, texts: Mapping[str, Texts], found: Sequence[Asked]) -> list[str]:
-    said = [f"every case is worked up {len(settings.evaluation.decodings)} times (evaluation.decodings: "
+    said = [f"workups of every case: {len(settings.evaluation.decodings)} (evaluation.decodings: "
             f"{', '.join(settings.evaluation.decodings)})"]  # fmt: skip
     for dataset, text in texts.items():
         how = f"measured on {text.measured} cases" if text.measured else "assumed: its cases are not there yet"

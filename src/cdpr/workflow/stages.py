@@ -224,7 +224,7 @@ _ALL = (
     _table("open_cases", "Write the table of open cases: every agent on AgentClinic's, and on your own in FHIR.",
            evidence.open_cases),
     _table("effort", "Write the table of calls, tokens and dollars of every agent, and of its bad replies.",
-           evidence.main_runs, of_the_paper=False),
+           evidence.main_runs),
     _table("ablations", "Write Table 2: CDPR without one of its parts.", evidence.ablations),
     _table("dynamic_vs_static", "Write Table 3: CDPR against a diagnosis from the whole record at once.",
            evidence.dynamic_vs_static),
