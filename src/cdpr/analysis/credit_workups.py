@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -25,7 +26,16 @@ from ..credit.rollouts import Draws
 from ..credit.selection import disagreed_decisions, entropy_selected, select_states
 from ..credit.tree import Node, paths
 from ..credit.uncertainty import ActionKey, action_of
-from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, State, Step, Trajectory, run_episode
+from ..environment import (
+    DiagnosticEnvironment,
+    Effort,
+    FinalDiagnosis,
+    Policy,
+    State,
+    Step,
+    Trajectory,
+    run_episode,
+)
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
 from ..evaluation.retelling import deviations, retell
@@ -95,7 +105,12 @@ def credit_workups(settings: Settings, job: Job) -> None:
     cases = chosen_cases(settings, job.inputs["cases"])
     credentialed = any(case.credentialed for case in cases)
     job.tags.update(disclosed(check_judges(settings, cases[0].dataset, credentialed=credentialed)))
-    found = asyncio.run(_Crediting(settings, job, credentialed).all(cases))
+    own, start = (ModelSpec.of_folder(job.inputs[name], settings.policy) for name in ("policy", "init_policy"))
+    opened = partial(PolicyAgent.build, settings, own)
+    frozen = settings.credit.continuation.policy == "frozen_init" and own != start
+    continues = PolicyAgent.build(settings, start, settings.training.temperature) if frozen else None
+    environment = open_environment(settings, credentialed=credentialed)
+    found = asyncio.run(Crediting(settings, environment, opened, continues).all(cases, job.inputs["evaluation"]))
     text = "".join(case.model_dump_json() + "\n" for case in found)
     write_bytes(job.out["credit"], gzip.compress(text.encode(), compresslevel=6, mtime=0))
     decisions = sum(len(steps) for case in found for steps in case.process)
@@ -116,40 +131,38 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     return [case for case in cases if case.note_id in names]
 
 
-class _Crediting:
-    """The policy, its frozen start and the rule, opened once."""
+class Crediting:
+    """CDPR's rule at every decision. ``opened`` gives the policy at a temperature (0: greedy); ``continues`` acts after
+    candidates (None: the policy itself)."""
 
-    def __init__(self, settings: Settings, job: Job, credentialed: bool):
-        self.settings = settings
-        self.environment = open_environment(settings, credentialed=credentialed)
-        self.rows = {(row.note_id, row.decoding): row for row in read_rows(job.inputs["evaluation"])}
-        self.folder = job.inputs["policy"]
-        policy = self._policy(self.folder, settings.training.temperature)
-        frozen = settings.credit.continuation.policy == "frozen_init" and job.inputs["init_policy"] != self.folder
-        continues = self._policy(job.inputs["init_policy"], settings.training.temperature) if frozen else policy
+    def __init__(
+        self, settings: Settings, environment: DiagnosticEnvironment, opened: Callable[[float], Policy],
+        continues: Policy | None = None,
+    ):  # fmt: skip
+        self.settings, self.environment, self.opened = settings, environment, opened
+        policy = opened(settings.training.temperature)
         # The workups of a table are no draws at the temperature of training: p_hat comes from n_s others alone.
         credit = every_state(settings.credit).model_copy(update={"own_actions": "apart"})
         seed = derive_seed(settings.inspector.seed, "credit")
-        self.process = ProcessReward(self.environment, policy, continues, credit, settings.utility, seed)
+        self.process = ProcessReward(environment, policy, continues or policy, credit, settings.utility, seed)
 
-    def _policy(self, folder: Path, temperature: float) -> PolicyAgent:
-        return PolicyAgent.build(self.settings, ModelSpec.of_folder(folder, self.settings.policy), temperature)
-
-    async def all(self, cases: Sequence[CaseRecord]) -> list[CreditedCase]:
+    async def all(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:
+        """The credit of those cases whose workups can be told again."""
+        rows = {(row.note_id, row.decoding): row for row in read_rows(evaluation)}
         found: list[CreditedCase] = []
         waiting = iter(cases)
         with tqdm(total=len(cases), desc="credit", unit="case", mininterval=5) as bar:
             while wave := list(islice(waiting, _AT_ONCE)):
-                credited = await asyncio.gather(*map(self.one, wave))
+                credited = await asyncio.gather(*(self.one(case, rows) for case in wave))
                 found += [case for case in credited if case is not None]
                 bar.update(len(wave))
         return found
 
-    async def one(self, case: CaseRecord) -> CreditedCase | None:
+    async def one(self, case: CaseRecord, rows: Mapping[tuple[str, str], EvaluationRow]) -> CreditedCase | None:
         """The credit of a case; None where its workups cannot be told again."""
         workups = {}
         for decoding in self.settings.evaluation.decodings:
-            row = self.rows[case.shown(case.note_id), decoding]
+            row = rows[case.shown(case.note_id), decoding]
             workups[decoding] = workup = await self._workup(case, row)
             if deviations(row, workup.effort()):
                 return None
@@ -177,7 +190,7 @@ class _Crediting:
         with the same seed."""
         if row.replies is not None:
             return await retell(self.environment, case, row.replies, row.forced)
-        agent = self._policy(self.folder, 0.0 if row.decoding == "greedy" else self.settings.training.temperature)
+        agent = self.opened(0.0 if row.decoding == "greedy" else self.settings.training.temperature)
         return await run_episode(
             self.environment, agent, case, derive_seed(self.settings.evaluation.seed, "case", case.note_id)
         )

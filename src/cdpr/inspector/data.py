@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 _BEFORE, _AFTER = "inspector.take(", ");\n"
 
@@ -24,3 +25,9 @@ def read_data(folder: Path, name: str) -> Any:
     """What :func:`write_data` wrote."""
     text = (folder / f"{name}.js").read_text(encoding="utf-8")
     return json.loads(text.removeprefix(f"{_BEFORE}{json.dumps(name)},").removesuffix(_AFTER))
+
+
+def address(run: str, dataset: str, **place: str | int) -> str:
+    """Where the inspector shows a run, or with ``case``, ``decoding`` and ``turn`` one of its decisions; below the
+    results folder."""
+    return f"inspector/index.html#{urlencode({'run': run, 'dataset': dataset, **place})}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -68,9 +69,7 @@ def _study(settings: Settings, path: Path | None) -> list[dict[str, Any]]:
             for state in states if settings.inspector.unsealed or synthetic(settings, state["dataset"])]  # fmt: skip
 
 
-def _write_dataset(
-    settings: Settings, path: Path, results: Path, folder: Path, dataset: str
-) -> list[dict[str, Any]]:
+def _write_dataset(settings: Settings, path: Path, results: Path, folder: Path, dataset: str) -> list[dict[str, Any]]:
     """Write the cases of a data set and the workups of every run on them; what the index tells of each."""
     runs = [run for run in settings.inspector.runs if not unfit(settings, run, dataset)]
     files = {run: results / "evaluations" / run / f"{dataset}.jsonl" for run in runs}
@@ -82,6 +81,9 @@ def _write_dataset(
     oracle = Oracle(settings, dataset) if synthetic(settings, dataset) else None
     views = []
     for run, file in files.items():
+        if not file.exists():  # under `evaluation.partial`
+            print(f"missing: {file}")
+            continue
         credit = credit_file(results, run, dataset)
         found = {case.case: case for case in read_credit(credit)} if credit.exists() else {}
         view = View(settings, environment, cases, found, chosen, oracle, settings.inspector.credentialed,

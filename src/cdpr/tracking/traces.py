@@ -10,10 +10,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 from ..evaluation.strata import stratified
-from ..inspector.data import read_data
+from ..inspector.data import address, read_data
 from ..records import RunRecord
 from ..settings import Settings
 from .mlflow_index import MlflowIndex, tracking_uri
@@ -68,11 +67,8 @@ def sample(workups: list[Told], settings: Settings) -> list[Told]:
     )  # fmt: skip
 
 
-def address(view: Told, workup: Told, turn: int = 0) -> str:
-    """Where the inspector shows a decision, below the results folder."""
-    place = {"run": view["run"], "dataset": view["dataset"], "case": workup["case"], "decoding": workup["decoding"],
-             "turn": turn}  # fmt: skip
-    return f"inspector/index.html#{urlencode(place)}"
+def _place(view: Told, workup: Told, turn: int = 0) -> str:
+    return address(view["run"], view["dataset"], case=workup["case"], decoding=workup["decoding"], turn=turn)
 
 
 def _log(experiment: str, run_id: str, view: Told, workup: Told, key: str) -> None:
@@ -81,9 +77,9 @@ def _log(experiment: str, run_id: str, view: Told, workup: Told, key: str) -> No
     numbers = {name: workup[name] for name in ("right", "forced", "cost", "utility", "tests", "missed")}
     root = mlflow.start_span_no_context(
         f"{view['run']}: {workup['case']}", "AGENT", experiment_id=experiment, inputs={"case": workup["case"]},
-        attributes={**numbers, "inspector": address(view, workup)},
+        attributes={**numbers, "inspector": _place(view, workup)},
         tags={"cdpr.run_key": key, "cdpr.dataset": view["dataset"], "cdpr.decoding": workup["decoding"],
-              "cdpr.right": str(workup["right"]).lower(), "cdpr.inspector": address(view, workup)},
+              "cdpr.right": str(workup["right"]).lower(), "cdpr.inspector": _place(view, workup)},
         metadata={"mlflow.sourceRun": run_id, "mlflow.trace.session": f"{view['dataset']}/{workup['case']}"},
     )  # fmt: skip
     for turn, step in enumerate(workup["steps"]):
@@ -92,7 +88,7 @@ def _log(experiment: str, run_id: str, view: Told, workup: Told, key: str) -> No
             f"{turn + 1}: {name or kind}", "TOOL" if kind != "end" else "LLM", parent_span=root,
             inputs={"reply": step["reply"][:_SHOWN]} if "reply" in step else None,
             attributes={"turn": turn, "kind": kind, "price_usd": step["charge"], "spent_usd": step["spent"],
-                        **_credit(step), "inspector": address(view, workup, turn)},
+                        **_credit(step), "inspector": _place(view, workup, turn)},
         )  # fmt: skip
         span.end()
     root.end(outputs={"diagnosis": workup["said"]})
