@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import re
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ from cdpr.environment import State, run_episode
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.evaluation.run import evaluation_row
 from cdpr.evaluation.strata import stratified
-from cdpr.inspector.data import read_data
+from cdpr.inspector.data import read_data, write_data
 from cdpr.inspector.oracle import Oracle
 from cdpr.inspector.write import credit_file, write_inspector
 from cdpr.job import Job
@@ -274,3 +275,88 @@ def test_a_link_leads_to_a_decision_and_text_is_shown_as_text(world):
     step = workup["steps"][1]
     assert f"{step['credit']['entropy']:.3f}" in page and "Turn 2: " in page
     assert f'aria-label="{OTHER}"' in page
+
+
+DRIVER = """
+addEventListener("load", async () => {
+  const later = ms => new Promise(resolve => setTimeout(resolve, ms));
+  const press = key =>
+    (document.activeElement ?? document.body).dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+  const place = () => new URLSearchParams(location.hash.slice(1));
+  while (!document.documentElement.dataset.ready) await later(20);
+  const told = {ready: document.documentElement.dataset.ready, count: document.getElementById("count").textContent};
+  const list = document.getElementById("decisions");
+  list.focus();
+  const first = place();
+  press("ArrowDown");
+  told.down = [place().get("case") === first.get("case"), place().get("turn")];
+  press("ArrowLeft");
+  told.left = place().get("turn");
+  press("]");
+  told.next = [place().get("case"), place().get("turn")];
+  press("[");
+  told.back = place().get("case") === first.get("case");
+  press("b");
+  await later(100);
+  told.beside = document.querySelectorAll(".side").length;
+  press("End");
+  await later(100);
+  told.last = list.getAttribute("aria-activedescendant");
+  press("d");
+  told.inDetail = document.getElementById("detail").contains(document.activeElement);
+  press("l");
+  told.inList = document.activeElement === list;
+  let slowest = 0, most = 0;
+  for (let i = 0; i < 40; i++) {
+    list.scrollTop = i * list.scrollHeight / 40;
+    const before = performance.now();
+    await new Promise(resolve => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+    slowest = Math.max(slowest, performance.now() - before);
+    most = Math.max(most, document.getElementById("rows").childElementCount);
+  }
+  Object.assign(told, {slowest, most, wide: document.documentElement.scrollWidth - innerWidth});
+  press("/");
+  document.activeElement.value = "no such case";
+  document.activeElement.dispatchEvent(new Event("input", {bubbles: true}));
+  await later(100);
+  told.empty = document.getElementById("count").textContent;
+  document.documentElement.dataset.driven = JSON.stringify(told);
+});
+"""
+
+
+def driven(site: Path, fragment: str, *flags: str) -> dict:
+    """What a driver found that uses the page with the keyboard alone."""
+    (site / "driver.js").write_text(DRIVER)
+    page = (site / "index.html").read_text()
+    if "driver.js" not in page:
+        (site / "index.html").write_text(page.replace("</body>", '<script src="driver.js"></script></body>'))
+    found = re.search(r'data-driven="([^"]*)"', browser(site, fragment, *flags))
+    assert found, "the driver did not come to its end"
+    return json.loads(found[1].replace("&quot;", '"'))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@pytest.mark.parametrize("size", ["1280,900", "390,844"])
+def test_ten_thousand_decisions_by_keyboard_alone(world, tmp_path, size):
+    site = tmp_path / "site"
+    shutil.copytree(world.site, site)
+    workups, cases = [], read_data(site, f"data/{DATASET}")
+    one = [workup for workup in world.workups() if workup["case"] in world.credit and len(workup["steps"]) > 1]
+    while sum(len(workup["steps"]) for workup in workups) < 10_000:
+        name = f"case-{len(workups):05d}"
+        workups.append({**one[len(workups) % len(one)], "case": name, "decoding": "greedy"})
+        cases[name] = cases["T-0"]
+    for name, data in (
+        (f"data/{RUN}.{DATASET}", workups),
+        (f"data/{OTHER}.{DATASET}", workups),
+        (f"data/{DATASET}", cases),
+    ):
+        write_data(site, name, data)
+    told = driven(site, f"run={RUN}&dataset={DATASET}", f"--window-size={size}")
+    assert int(told["ready"]) < 2000
+    assert int(told["count"].split()[0].replace(",", "")) >= 10_000 and told["empty"].startswith("0 decisions")
+    assert told["down"] == [True, "1"] and told["left"] == "0" and told["next"] == ["case-00001", "0"] and told["back"]
+    assert told["beside"] == 2 and told["inDetail"] and told["inList"]
+    assert int(told["last"].removeprefix("row-")) == int(told["count"].split()[0].replace(",", "")) - 1
+    assert told["most"] < 80 and told["slowest"] < 100 and told["wide"] <= 0

@@ -93,7 +93,7 @@ def _write_dataset(settings: Settings, path: Path, results: Path, folder: Path, 
         write_data(folder, name, workups)
         views.append({"run": run, "dataset": dataset, "data": name, "workups": len(workups), "credited": len(found),
                       "decisions": sum(len(workup["steps"]) for workup in workups),
-                      "credentialed": credentialed and not settings.inspector.credentialed})  # fmt: skip
+                      "credentialed": credentialed})  # fmt: skip
     write_data(folder, f"data/{dataset}", dict(_told_cases(settings, cases, chosen)))
     return views
 

@@ -5,6 +5,7 @@
 const inspector = (() => {
   const byId = id => document.getElementById(id);
   const list = byId("decisions"), space = byId("space"), rows = byId("rows"), detail = byId("detail"), form = byId("filters");
+  const field = name => form.elements.namedItem(name);
   const loaded = new Map(), waiting = new Map();
   const KEYS = ["run", "beside", "dataset", "decoding", "case", "turn", "disease", "verdict", "low", "high", "oracle",
     "selected", "find", "credited", "sort"];
@@ -311,7 +312,7 @@ const inspector = (() => {
     const moves = {
       j: () => go(current + 1), k: () => go(current - 1), "[": () => byCase(-1), "]": () => byCase(1),
       ArrowRight: () => item && turn + 1 < item.workup.steps.length && turnTo(turn + 1), ArrowLeft: () => turn > 0 && turnTo(turn - 1),
-      "/": () => { byId("more").open = true; form.find.focus(); }, "?": () => byId("help").showModal(),
+      "/": () => { byId("more").open = true; field("find").focus(); }, "?": () => byId("help").showModal(),
       d: () => (detail.querySelector("summary, button") ?? detail).focus(), l: () => list.focus(),
       b: () => { const runs = ["", ...index.runs.filter(run => run !== at.run && viewOf(run, at.dataset))];
         set({beside: runs[(runs.indexOf(at.beside) + 1) % runs.length]}); },
@@ -355,17 +356,17 @@ const inspector = (() => {
     offer("beside", [["", "nothing"], ...index.runs.filter(run => run !== at.run && viewOf(run, at.dataset))]);
     offer("decoding", decodings);
     offer("disease", [["", "any"], ...[...new Set(Object.values(cases).map(each => each.gold))].sort()]);
-    for (const key of ["verdict", "low", "high", "oracle", "selected", "find", "sort"]) form[key].value = at[key];
-    form.credited.checked = Boolean(at.credited);
+    for (const key of ["verdict", "low", "high", "oracle", "selected", "find", "sort"]) field(key).value = at[key];
+    field("credited").checked = Boolean(at.credited);
     choose();
   }
 
   function offer(name, options) {
-    form[name].replaceChildren(...options.map(option => {
+    field(name).replaceChildren(...options.map(option => {
       const [value, text] = Array.isArray(option) ? option : [option, option];
       return make("option", {value, selected: value === at[name]}, text);
     }));
-    form[name].value = at[name];
+    field(name).value = at[name];
   }
 
   function fail(error) {
