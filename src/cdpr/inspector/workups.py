@@ -6,7 +6,6 @@ Everything is plain JSON. Keys are short, as there are thousands of them; ``site
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -45,17 +44,18 @@ class View:
     open: bool
     whole_record: bool = False
 
-    def told(self, rows: Iterable[EvaluationRow]) -> Iterator[Told]:
+    async def told(self, rows: Iterable[EvaluationRow]) -> list[Told]:
         """The workups of an evaluation. Raises InspectorError for a row of a case that is not there, or whose requests
         are answered otherwise than when it was evaluated."""
         by_name = {case.shown(name): case for name, case in self.cases.items()}
+        found = []
         for row in rows:
-            case = by_name.get(row.note_id)
-            if case is None:
+            if row.note_id not in by_name:
                 raise InspectorError(f"case {row.note_id} was evaluated and is not among the cases; evaluate again")
-            yield self._workup(case, row)
+            found.append(await self._workup(by_name[row.note_id], row))
+        return found
 
-    def _workup(self, case: CaseRecord, row: EvaluationRow) -> Told:
+    async def _workup(self, case: CaseRecord, row: EvaluationRow) -> Told:
         credit = self.credit.get(case.note_id)
         if credit and row.decoding not in credit.decodings:
             credit = None
@@ -69,7 +69,7 @@ class View:
         }  # fmt: skip
         if replies is None or self.whole_record:
             return told
-        workup = asyncio.run(retell(self.environment, case, replies, row.forced))
+        workup = await retell(self.environment, case, replies, row.forced)
         if odd := deviations(row, workup.effort()):
             raise InspectorError(
                 f"case {told['case']}: its requests are answered otherwise than when it was evaluated "
@@ -81,6 +81,7 @@ class View:
 
     def _steps(self, workup: Trajectory, credit: CreditedCase | None, place: int, show: _Show) -> Iterator[Told]:
         found = credited(credit, place) if credit else {}
+        oracle = self.oracle if workup.case.note_id in self.chosen and self._readable(workup.case) else None
         spent = 0.0
         for t, step in enumerate(workup.steps):
             spent += step.observation.charge_usd
@@ -89,9 +90,9 @@ class View:
                 told["reply"] = step.turn.text
             state = credit.states[found[t]] if credit and t in found else None
             opinion = None
-            if self.oracle and workup.case.note_id in self.chosen and not (workup.forced and step is workup.steps[-1]):
+            if oracle and not (workup.forced and step is workup.steps[-1]):
                 others = [candidate.action for candidate in state.candidates] if state else []
-                opinion = self.oracle.opinion(workup.states[t], action_of(step), others)
+                opinion = oracle.opinion(workup.states[t], action_of(step), others)
                 told["oracle"] = _opinion(opinion, show)
             if credit and state:
                 told["credit"] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -88,7 +89,7 @@ def _write_dataset(settings: Settings, path: Path, results: Path, folder: Path, 
         found = {case.case: case for case in read_credit(credit)} if credit.exists() else {}
         view = View(settings, environment, cases, found, chosen, oracle, settings.inspector.credentialed,
                     agent_class(agent_entry(settings, run)).whole_record)  # fmt: skip
-        workups = list(view.told(read_rows(file)))
+        workups = asyncio.run(view.told(read_rows(file)))
         name = f"data/{run}.{dataset}"
         write_data(folder, name, workups)
         views.append({"run": run, "dataset": dataset, "data": name, "workups": len(workups), "credited": len(found),
