@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -34,7 +35,7 @@ from cdpr.settings import Settings
 
 RUN, OTHER, DATASET = "cdpr-seed0", "grpo-seed0", "mimic_iv"
 SCRIPT = "<script>document.title='taken over'</script>"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @dataclass(frozen=True)

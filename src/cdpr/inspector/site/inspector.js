@@ -120,6 +120,7 @@ const inspector = (() => {
     current = items.findIndex(item => item.workup.case === at.case && item.turn === Number(at.turn || 0));
     if (current < 0 && at.case) current = items.findIndex(item => item.workup.case === at.case);
     if (current < 0 && items.length) current = 0;
+    rows.style.setProperty("--name", `${Math.max(4, ...Object.keys(cases).slice(0, 50).map(name => Math.min(name.length, 15)))}ch`);
     space.style.height = `${items.length * rowHeight}px`;
     go(current, false);
   }
@@ -243,7 +244,8 @@ const inspector = (() => {
     return [
       make("p", {}, WHY[why] ?? why, ` Entropy ${number(entropy, 3)} ${index.credit.entropy_base === "e" ? "nats" : "bits"}, η ${index.credit.threshold}.`),
       make("p", {}, make("strong", {}, `R_proc ${signed(process)}`), process === null ? " (no value)"
-        : `: the value of the action taken against the candidates (baseline: ${index.credit.baseline}, bounded to ±${index.credit.clip}).`),
+        : `: the value of the action taken against the candidates (baseline: ${index.credit.baseline}, bounded to ±${index.credit.clip}).`
+          + (step.act[0] === "end" ? " A diagnosis taken is judged by its own words; Û of diagnosing is the share of right ones among those drawn." : "")),
       make("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Candidates"},
         make("table", {}, make("thead", {}, make("tr", {}, ...head.map(text => make("th", {scope: "col"}, text)))),
           make("tbody", {}, ...candidates.map(each => candidate(each, same(each.act, step.act), truth))))),
