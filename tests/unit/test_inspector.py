@@ -13,6 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from toy import ASKED, HastyPolicy, ToyPolicy, problem
@@ -29,11 +30,15 @@ from cdpr.inspector.oracle import Oracle
 from cdpr.inspector.write import credit_file, write_inspector
 from cdpr.job import Job
 from cdpr.llm.meter import Meter
+from cdpr.records import RunRecord
 from cdpr.results.methods import DATASETS
 from cdpr.seeding import derive_seed
 from cdpr.settings import Settings
+from cdpr.tracking.traces import log_traces
 
 RUN, OTHER, DATASET = "cdpr-seed0", "grpo-seed0", "mimic_iv"
+RATED = {"state": "0" * 16, "dataset": DATASET, "note_id": "T-1", "turn": 0, "source": RUN, "run": "grpo-seed0",
+         "kind": "request", "action": "Chest X-ray", "means": {"safety": 3.5, "cost_awareness": None}}  # fmt: skip
 SCRIPT = "<script>document.title='taken over'</script>"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -244,7 +249,7 @@ def test_a_sample_is_spread_and_nested():
 def test_credentialed_cases_are_digests_without_the_switch(tmp_path, toy_case):
     closed = made(tmp_path / "closed", toy_case, credentialed=True)
     text = "".join(path.read_text() for path in closed.site.rglob("*") if path.is_file())
-    for word in ("T-0", "appendicitis", "appendix", "Blood", "30 year", "taken over"):
+    for word in ("T-0", "appendicitis", "appendix", "Blood", "Chest", "30 year", "taken over"):
         assert word not in text, word
     workups = closed.workups()
     credited = [workup for workup in workups if workup["steps"]]
@@ -338,6 +343,13 @@ def driven(site: Path, fragment: str, *flags: str) -> dict:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+def test_states_of_the_study_show_their_ratings(world):
+    page = browser(world.site, f"run={RUN}&dataset={DATASET}&case=T-1&decoding=greedy&turn=0")
+    assert f"turn 1 of {RUN}" in page and "grpo-seed0: Chest X-ray" in page and ">3.50<" in page
+    assert "Chest X-ray" not in browser(world.site, f"run={OTHER}&dataset={DATASET}&case=T-1&decoding=greedy&turn=0")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 @pytest.mark.parametrize("size", ["1280,900", "390,844"])
 def test_ten_thousand_decisions_by_keyboard_alone(world, tmp_path, size):
     site = tmp_path / "site"
@@ -361,3 +373,55 @@ def test_ten_thousand_decisions_by_keyboard_alone(world, tmp_path, size):
     assert told["beside"] == 2 and told["inDetail"] and told["inList"]
     assert int(told["last"].removeprefix("row-")) == int(told["count"].split()[0].replace(",", "")) - 1
     assert told["most"] < 80 and told["slowest"] < 100 and told["wide"] <= 0
+
+
+# Traces
+
+
+def test_traces_tell_price_value_and_reward_of_every_turn_once(tmp_path, toy_case):
+    mlflow = pytest.importorskip("mlflow")
+    here = made(tmp_path, toy_case, tracking={"traces": 5})
+    for run in (RUN, OTHER):
+        _record(tmp_path / "evaluations" / run / f"{DATASET}.run.json", "evaluate_agent", f"{run == OTHER:016d}",
+                run=run, dataset=DATASET)  # fmt: skip
+    _record(tmp_path / "inspector.run.json", "write_inspector", "9" * 16)
+    assert log_traces(here.settings) == {"traces": 10, "evaluations": 2, "credentialed": 0}
+    assert log_traces(here.settings)["traces"] == 0
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_experiment_by_name("cdpr/evaluation").experiment_id
+    runs = {run.info.run_id: run.data.tags for run in client.search_runs([experiment])}
+    traces = client.search_traces(locations=[experiment], max_results=100)
+    assert len(traces) == 10 and {trace.info.request_metadata["mlflow.sourceRun"] for trace in traces} == set(runs)
+    told = {w["case"] + w["decoding"]: w for w in here.workups()}
+    seen = 0
+    for trace in traces:
+        address = dict(parse_qsl(urlsplit(trace.info.tags["cdpr.inspector"]).fragment))
+        if address["run"] != RUN:
+            continue
+        steps = told[address["case"] + address["decoding"]]["steps"]
+        spans = [span for span in trace.data.spans if span.parent_id]
+        assert len(spans) == len(steps)
+        for span in spans:
+            step = steps[span.attributes["turn"]]
+            assert span.attributes["price_usd"] == step["charge"]
+            assert span.attributes.get("r_proc") == step.get("credit", {}).get("process")
+            if "credit" in step:
+                values = [each.get("value") for each in step["credit"]["candidates"]]
+                assert span.attributes["u_hat"] in values
+                seen += 1
+    assert seen >= 5
+
+
+def test_no_trace_of_credentialed_cases_unless_the_store_is_declared(tmp_path, toy_case):
+    pytest.importorskip("mlflow")
+    here = made(tmp_path, toy_case, credentialed=True, inspector={"credentialed": True})
+    _record(tmp_path / "inspector.run.json", "write_inspector", "9" * 16)
+    assert log_traces(here.settings) == {"traces": 0, "evaluations": 0, "credentialed": 2}
+    database = tmp_path / "mlflow.db"
+    assert not database.exists() or b"appendicitis" not in database.read_bytes()
+
+
+def _record(path: Path, stage: str, key: str, **options: str) -> None:
+    record = RunRecord(stage=stage, run_key=key, options=options, started="2026-01-01T00:00:00+00:00", tier="demo",
+                       experiment="cdpr/evaluation")  # fmt: skip
+    path.write_text(record.model_dump_json())

@@ -23,7 +23,7 @@ from ..settings import Settings
 from . import site
 from .data import write_data
 from .oracle import Oracle
-from .workups import View, case_name
+from .workups import View, case_name, digest
 
 _SITE = ("index.html", "inspector.js", "inspector.css")
 
@@ -46,10 +46,12 @@ def write_inspector(settings: Settings, job: Job) -> None:
             datasets.append({"name": dataset, "label": label, "about": source_of(settings, dataset).what,
                              "oracle": synthetic(settings, dataset)})  # fmt: skip
             views += told
+    shown = settings.inspector.credentialed
+    closed = {view["dataset"] for view in views if view["credentialed"] and not shown}
     write_data(folder, "data/index", {
         "mark": tier_mark(settings), "runs": settings.inspector.runs, "datasets": datasets, "views": views,
         "utility": settings.utility.model_dump(), "notices": notices(settings), "credit": _rule(settings),
-        "study": _study(settings, job.inputs.get("study")),
+        "study": _study(job.inputs.get("study"), closed),
     })  # fmt: skip
     job.metrics.update({name: sum(view[name] for view in views) for name in ("workups", "decisions")})
     print(f"{job.metrics['decisions']:.0f} decisions of {len(views)} evaluations: open index.html")
@@ -62,12 +64,13 @@ def _rule(settings: Settings) -> dict[str, Any]:
     return {name: getattr(credit, name) for name in names} | {"entropy_base": credit.entropy_base}
 
 
-def _study(settings: Settings, path: Path | None) -> list[dict[str, Any]]:
-    """The states that the expert study rates, where marking them tells no rater anything."""
-    states = map(json.loads, path.read_text(encoding="utf-8").splitlines()) if path else ()
-    return [{"dataset": state["dataset"], "case": state["note_id"], "turn": state["turn"], "run": state["source"],
-             "digest": state["digest"]}
-            for state in states if settings.inspector.unsealed or synthetic(settings, state["dataset"])]  # fmt: skip
+def _study(path: Path | None, closed: set[str]) -> list[dict[str, Any]]:
+    """What raters of the expert study gave at states of these workups: one line per state and run that was rated. On
+    ``closed`` data sets actions are digests."""
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines()) if path else ()
+    kept = ("dataset", "note_id", "turn", "source", "run", "action", "means")
+    told = [{name: line[name] for name in kept} for line in lines]
+    return [line | {"action": digest(line["action"])} if line["dataset"] in closed else line for line in told]
 
 
 def _write_dataset(settings: Settings, path: Path, results: Path, folder: Path, dataset: str) -> list[dict[str, Any]]:
@@ -110,4 +113,6 @@ def _told_cases(
             told["chosen"] = True
         if readable:
             told |= {"summary": case.case_summary, "results": case.key_pertinent_results_dict}
+        if readable and case.credentialed:
+            told["digest"] = case.shown(case.note_id)  # as other results call it
         yield case_name(case, settings.inspector.credentialed), told

@@ -230,9 +230,6 @@ class Inspector(Section):
     credentialed: bool = key(False)
     """Whether texts of credentialed cases are shown; otherwise digests stand in their place. The page is then as
     private as the cases."""
-    unsealed: bool = key(False)
-    """Whether decisions that the expert study rates are marked on real cases too: set it when the study's key has been
-    opened, since the marks tell whose workups the states are from."""
 
 
 class Settings(Section):

@@ -315,8 +315,8 @@ _ALL = (
         reads=(*_REPORTED, "inspector"), runtime=("training.save_every", "governance", "calls"),
         evidence=evidence.inspected,
         needs={f"cases_{name}": sources.output_of("map_costs", "cases", dataset=name) for name in BENCHMARKS}
-        | {"study": sources.study_states},
-        about={"study": "states of the expert study, which are marked"},
+        | {"study": sources.study_means},
+        about={"study": "means of the expert study by state, shown beside the decision"},
         outputs={"site": Output("<results>/inspector", "the site: open its index.html", folder=True)},
         also=sources.data_sets, outside=evidence.credit_keys,
         more_code=lambda plan, settings, options: [*judging_code(settings), "cdpr.agents.policy"],

@@ -182,15 +182,17 @@ const inspector = (() => {
     }
     const {workup, turn} = item, told = cases[workup.case] ?? {};
     const beside = others?.find(other => other.case === workup.case && other.decoding === workup.decoding);
-    const marks = index.study.filter(state => state.dataset === at.dataset && state.case === workup.case);
+    const rated = ratings(workup);
+    const states = [...new Map(rated.map(each => [`${each.source} ${each.turn}`, each])).values()];
     detail.replaceChildren(
       make("div", {class: "case"},
         make("h2", {}, `${workup.case} · ${workup.decoding}`),
         make("p", {}, "Found in the end: ", make("strong", {}, told.gold ?? "–")),
         told.summary ? make("details", {open: innerWidth > 800}, make("summary", {}, "Presentation"), make("p", {class: "text"}, told.summary))
           : make("p", {class: "hole"}, "A credentialed case: its texts are not shown, names of examinations are digests."),
-        marks.length ? make("p", {class: "small"}, "Rated in the expert study: ",
-          marks.map(state => `turn ${state.turn + 1} of ${state.run} (state ${state.digest})`).join("; ")) : ""),
+        states.length ? make("p", {class: "small"}, "Rated in the expert study: ", ...states.map(({source, turn}) =>
+          make("button", {type: "button", onclick: () => set({run: source, turn: String(turn), decoding: "greedy"}).catch(fail)},
+            `turn ${turn + 1} of ${source}`))) : ""),
       make("div", {class: "sides"},
         side(at.run, workup, turn, turnTo),
         at.beside ? (beside ? side(at.beside, beside, Math.min(turn, Math.max(0, beside.steps.length - 1)), null)
@@ -209,13 +211,13 @@ const inspector = (() => {
         workup.steps.length ? make("ol", {class: "turns", "aria-label": "Turns"}, ...workup.steps.map((each, t) => make("li", {},
           make("button", {type: "button", "aria-current": t === now ? "step" : null, onclick: () => turnTo ? turnTo(t) : fill(t)},
             `${t + 1} ${label(each.act)}`)))) : make("p", {class: "hole"}, "Its decisions are not told: the agent saw the whole record, or its words are not kept."),
-        ...(step ? decision(workup, step, now) : []));
+        ...(step ? decision(run, workup, step, now) : []));
     };
     fill(turn);
     return box;
   }
 
-  function decision(workup, step, turn) {
+  function decision(run, workup, step, turn) {
     const known = workup.steps.slice(0, turn);
     return [
       make("h3", {}, `Known before turn ${turn + 1}`),
@@ -228,6 +230,24 @@ const inspector = (() => {
         ? "Forced to diagnose: no choice to credit."
         : "Not credited: of each data set a few cases are (setting inspector.cases), and policies of our own alone.")]),
       ...(step.oracle ? oracle(step) : []),
+      ...study(run, workup, turn),
+    ];
+  }
+
+  const ratings = workup => index.study.filter(each => each.dataset === at.dataset
+    && [workup.case, cases[workup.case]?.digest].includes(each.note_id));
+
+  // What the raters of the expert study gave each run for what it would do at this state.
+  function study(run, workup, turn) {
+    const rated = ratings(workup).filter(each => each.source === run && each.turn === turn && workup.decoding === "greedy");
+    if (!rated.length) return [];
+    const dimensions = Object.keys(rated[0].means);
+    return [
+      make("h3", {}, "What the raters of the expert study gave"),
+      make("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Ratings"}, make("table", {},
+        make("thead", {}, make("tr", {}, ...["Run and its action", ...dimensions].map(text => make("th", {scope: "col"}, text.replaceAll("_", " "))))),
+        make("tbody", {}, ...rated.map(each => make("tr", {}, make("td", {}, `${each.run}: ${each.action}`),
+          ...dimensions.map(name => make("td", {}, number(each.means[name])))))))),
     ];
   }
 
