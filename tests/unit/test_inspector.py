@@ -21,7 +21,7 @@ from toy import ASKED, HastyPolicy, ToyPolicy, problem
 from cdpr.analysis.credit_workups import CreditedCase, Crediting, read_credit
 from cdpr.cases import CaseRecord, write_records
 from cdpr.credit.process_reward import ProcessReward
-from cdpr.environment import State, run_episode
+from cdpr.environment import State, case_seed, run_episode
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.evaluation.run import evaluation_row
 from cdpr.evaluation.strata import stratified
@@ -101,7 +101,7 @@ async def _evaluated(settings, environment, cases, run: str) -> list[EvaluationR
     for decoding in ("greedy", "sampled"):
         agent = at_temperature(settings.training.temperature if decoding == "sampled" else 0.0)
         for one in cases:
-            seed = derive_seed(settings.evaluation.seed, "case", one.note_id) + (run != RUN)
+            seed = case_seed(settings.evaluation.seed, one) + (run != RUN)
             workup = await run_episode(environment, agent, one, seed)
             rows.append(evaluation_row(settings, agent, workup, decoding, Meter(**ASKED)))
     return rows
@@ -198,7 +198,7 @@ def test_selection_is_that_of_training(tmp_path, toy_case, rule):
     seen = set()
     for line in here.credit.values():
         case = next(case for case in here.cases if case.note_id == line.case)
-        seed = derive_seed(here.settings.evaluation.seed, "case", case.note_id)
+        seed = case_seed(here.settings.evaluation.seed, case)
         agents = [at_temperature(float(decoding == "sampled")) for decoding in line.decodings]
         group = [asyncio.run(run_episode(environment, agent, case, seed)) for agent in agents]
         (report,) = asyncio.run(own.score([group], 0))

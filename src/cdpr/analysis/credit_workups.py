@@ -34,6 +34,7 @@ from ..environment import (
     State,
     Step,
     Trajectory,
+    case_seed,
     run_episode,
 )
 from ..environment.opening import check_judges, open_environment
@@ -191,9 +192,7 @@ class Crediting:
         if row.replies is not None:
             return await retell(self.environment, case, row.replies, row.forced)
         agent = self.opened(0.0 if row.decoding == "greedy" else self.settings.training.temperature)
-        return await run_episode(
-            self.environment, agent, case, derive_seed(self.settings.evaluation.seed, "case", case.note_id)
-        )
+        return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 
     def _endings(self, found: GroupCredit, key: tuple, node: Node, value: CandidateValue) -> Iterator[Ending]:
         """The continuations of a candidate; a diagnosis has none."""
