@@ -4,18 +4,18 @@ what it should."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
-import json
-import os
 import re
 import shutil
-import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
+from browser import CHROMIUM, Browser
 from toy import ASKED, HastyPolicy, ToyPolicy, problem
 
 from cdpr.analysis.credit_workups import CreditedCase, Crediting, read_credit
@@ -40,7 +40,6 @@ RUN, OTHER, DATASET = "cdpr-seed0", "grpo-seed0", "mimic_iv"
 RATED = {"state": "0" * 16, "dataset": DATASET, "note_id": "T-1", "turn": 0, "source": RUN, "run": "grpo-seed0",
          "kind": "request", "action": "Chest X-ray", "means": {"safety": 3.5, "cost_awareness": None}}  # fmt: skip
 SCRIPT = "<script>document.title='taken over'</script>"
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @dataclass(frozen=True)
@@ -262,117 +261,143 @@ def test_credentialed_cases_are_digests_without_the_switch(tmp_path, toy_case):
 
 # The page, in a real browser
 
-
-def browser(site: Path, fragment: str, *flags: str) -> str:
-    """The page's elements after its scripts have run."""
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=6000", *flags]
-    done = subprocess.run([*command, "--dump-dom", f"file://{site}/index.html#{fragment}"], capture_output=True,
-                          text=True, timeout=120, check=True)  # fmt: skip
-    return done.stdout
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+KEYS = {"ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "End": 35}
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_a_link_leads_to_a_decision_and_text_is_shown_as_text(world):
+@contextlib.contextmanager
+def opened(site: Path, folder: Path, width: int = 1280, height: int = 900, **place: object) -> Iterator[Browser]:
+    """The inspector at a place, ready."""
+    (folder / "profile").mkdir(parents=True)
+    page = Browser(folder / "profile", folder, width, height)
+    try:
+        page.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
+        )
+        page.call("Page.navigate", url=f"{(site / 'index.html').as_uri()}#{urlencode(place)}")
+        page._wait(lambda: _ready(page))
+        yield page
+    finally:
+        page.close()
+
+
+def _ready(page: Browser) -> None:
+    assert page.js("document.documentElement.dataset.ready ?? null") is not None
+
+
+def press(page: Browser, *keys: str) -> None:
+    """Real keys, one after another."""
+    for key in keys:
+        code = KEYS.get(key, ord(key[0].upper()))
+        text = {} if key in KEYS else {"text": key}
+        page.call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
+        page.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+
+def place(page: Browser) -> dict[str, str]:
+    return dict(parse_qsl(page.js("location.hash.slice(1)")))
+
+
+@needs_browser
+def test_a_link_leads_to_a_decision_and_text_is_shown_as_text(world, tmp_path):
     workup = next(w for w in world.workups() if w["case"] in world.credit and len(w["steps"]) > 1)
-    place = f"run={RUN}&dataset={DATASET}&case={workup['case']}&decoding={workup['decoding']}&turn=1&beside={OTHER}"
-    page = browser(world.site, place)
-    assert "data-ready" in page and "<title>Decision inspector</title>" in page
-    assert SCRIPT.replace("<", "&lt;").replace(">", "&gt;") in page
-    step = workup["steps"][1]
-    assert f"{step['credit']['entropy']:.3f}" in page and "Turn 2: " in page
-    assert f'aria-label="{OTHER}"' in page
+    at = {
+        "run": RUN,
+        "dataset": DATASET,
+        "case": workup["case"],
+        "decoding": workup["decoding"],
+        "turn": 1,
+        "beside": OTHER,
+    }
+    with opened(world.site, tmp_path, **at) as page:
+        assert page.js("document.title") == "Decision inspector"
+        told = page.js("document.getElementById('detail').textContent")
+        assert SCRIPT in told and page.js("document.querySelectorAll('#detail script').length") == 0
+        assert f"Entropy {workup['steps'][1]['credit']['entropy']:.3f}" in told and "Turn 2: " in told
+        assert page.js("[...document.querySelectorAll('.side')].map(side => side.ariaLabel)") == [RUN, OTHER]
+        assert place(page) == {name: str(value) for name, value in at.items()}
 
 
-DRIVER = """
-addEventListener("load", async () => {
-  const later = ms => new Promise(resolve => setTimeout(resolve, ms));
-  const press = key =>
-    (document.activeElement ?? document.body).dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
-  const place = () => new URLSearchParams(location.hash.slice(1));
-  while (!document.documentElement.dataset.ready) await later(20);
-  const told = {ready: document.documentElement.dataset.ready, count: document.getElementById("count").textContent};
+@needs_browser
+def test_states_of_the_study_show_their_ratings(world, tmp_path):
+    for run, shown in ((RUN, True), (OTHER, False)):
+        at = {"run": run, "dataset": DATASET, "case": "T-1", "decoding": "greedy", "turn": 0}
+        with opened(world.site, tmp_path / run, **at) as page:
+            told = page.js("document.getElementById('detail').textContent")
+            assert f"turn 1 of {RUN}" in told
+            assert ("grpo-seed0: Chest X-ray" in told and "3.50" in told) is shown
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+def test_ten_thousand_decisions_by_keyboard_alone(world, tmp_path, width, height):
+    site = tmp_path / "site"
+    shutil.copytree(world.site, site)
+    count = _grow(world, site)
+    with opened(site, tmp_path / "browser", width, height, run=RUN, dataset=DATASET) as page:
+        assert int(page.js("document.documentElement.dataset.ready")) < 2000
+        assert page.js("document.getElementById('count').textContent").startswith(f"{count:,} decisions")
+        page.js("document.getElementById('decisions').focus()")
+        press(page, "ArrowDown")
+        assert (place(page)["case"], place(page)["turn"]) == ("case-00000", "1")
+        press(page, "ArrowLeft")
+        assert place(page)["turn"] == "0"
+        press(page, "]", "]", "[")
+        assert (place(page)["case"], place(page)["turn"]) == ("case-00001", "0")
+        press(page, "b")
+        page._wait(lambda: _sides(page, 2))
+        press(page, "d")
+        assert page.js("document.getElementById('detail').contains(document.activeElement)")
+        press(page, "l", "End")
+        assert (
+            page.js(
+                _FRAMES + "(async () => (await frame(), "
+                "document.getElementById('decisions').getAttribute('aria-activedescendant')))()"
+            )
+            == f"row-{count - 1}"
+        )
+        slowest, most = page.js(_SCROLL)
+        assert slowest < 200 and most < 80, (slowest, most)
+        assert page.js("document.documentElement.scrollWidth <= innerWidth")
+        press(page, "/", "x", "y")
+        assert page.js("document.getElementById('count').textContent").startswith("0 decisions")
+
+
+_FRAMES = "const frame = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));"
+_SCROLL = (
+    "(async () => {"
+    + _FRAMES
+    + """
   const list = document.getElementById("decisions");
-  list.focus();
-  const first = place();
-  press("ArrowDown");
-  told.down = [place().get("case") === first.get("case"), place().get("turn")];
-  press("ArrowLeft");
-  told.left = place().get("turn");
-  press("]");
-  told.next = [place().get("case"), place().get("turn")];
-  press("[");
-  told.back = place().get("case") === first.get("case");
-  press("b");
-  await later(100);
-  told.beside = document.querySelectorAll(".side").length;
-  press("End");
-  await later(100);
-  told.last = list.getAttribute("aria-activedescendant");
-  press("d");
-  told.inDetail = document.getElementById("detail").contains(document.activeElement);
-  press("l");
-  told.inList = document.activeElement === list;
   let slowest = 0, most = 0;
   for (let i = 0; i < 40; i++) {
     list.scrollTop = i * list.scrollHeight / 40;
     const before = performance.now();
-    await new Promise(resolve => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+    await frame();
     slowest = Math.max(slowest, performance.now() - before);
     most = Math.max(most, document.getElementById("rows").childElementCount);
   }
-  Object.assign(told, {slowest, most, wide: document.documentElement.scrollWidth - innerWidth});
-  press("/");
-  document.activeElement.value = "no such case";
-  document.activeElement.dispatchEvent(new Event("input", {bubbles: true}));
-  await later(100);
-  told.empty = document.getElementById("count").textContent;
-  document.documentElement.dataset.driven = JSON.stringify(told);
-});
-"""
+  return [slowest, most];
+})()"""
+)
 
 
-def driven(site: Path, fragment: str, *flags: str) -> dict:
-    """What a driver found that uses the page with the keyboard alone."""
-    (site / "driver.js").write_text(DRIVER)
-    page = (site / "index.html").read_text()
-    if "driver.js" not in page:
-        (site / "index.html").write_text(page.replace("</body>", '<script src="driver.js"></script></body>'))
-    found = re.search(r'data-driven="([^"]*)"', browser(site, fragment, *flags))
-    assert found, "the driver did not come to its end"
-    return json.loads(found[1].replace("&quot;", '"'))
+def _sides(page: Browser, count: int) -> None:
+    assert page.js("document.querySelectorAll('.side').length") == count
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_states_of_the_study_show_their_ratings(world):
-    page = browser(world.site, f"run={RUN}&dataset={DATASET}&case=T-1&decoding=greedy&turn=0")
-    assert f"turn 1 of {RUN}" in page and "grpo-seed0: Chest X-ray" in page and ">3.50<" in page
-    assert "Chest X-ray" not in browser(world.site, f"run={OTHER}&dataset={DATASET}&case=T-1&decoding=greedy&turn=0")
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-@pytest.mark.parametrize("size", ["1280,900", "390,844"])
-def test_ten_thousand_decisions_by_keyboard_alone(world, tmp_path, size):
-    site = tmp_path / "site"
-    shutil.copytree(world.site, site)
-    workups, cases = [], read_data(site, f"data/{DATASET}")
+def _grow(world: World, site: Path) -> int:
+    """Ten thousand decisions and more, in both runs; how many."""
+    cases, workups, count = read_data(site, f"data/{DATASET}"), [], 0
     one = [workup for workup in world.workups() if workup["case"] in world.credit and len(workup["steps"]) > 1]
-    while sum(len(workup["steps"]) for workup in workups) < 10_000:
+    while count < 10_000:
         name = f"case-{len(workups):05d}"
         workups.append({**one[len(workups) % len(one)], "case": name, "decoding": "greedy"})
         cases[name] = cases["T-0"]
-    for name, data in (
-        (f"data/{RUN}.{DATASET}", workups),
-        (f"data/{OTHER}.{DATASET}", workups),
-        (f"data/{DATASET}", cases),
-    ):
-        write_data(site, name, data)
-    told = driven(site, f"run={RUN}&dataset={DATASET}", f"--window-size={size}")
-    assert int(told["ready"]) < 2000
-    assert int(told["count"].split()[0].replace(",", "")) >= 10_000 and told["empty"].startswith("0 decisions")
-    assert told["down"] == [True, "1"] and told["left"] == "0" and told["next"] == ["case-00001", "0"] and told["back"]
-    assert told["beside"] == 2 and told["inDetail"] and told["inList"]
-    assert int(told["last"].removeprefix("row-")) == int(told["count"].split()[0].replace(",", "")) - 1
-    assert told["most"] < 80 and told["slowest"] < 100 and told["wide"] <= 0
+        count += len(workups[-1]["steps"])
+    for name, data in ((f"{RUN}.{DATASET}", workups), (f"{OTHER}.{DATASET}", workups), (DATASET, cases)):
+        write_data(site, f"data/{name}", data)
+    return count
 
 
 # Traces
