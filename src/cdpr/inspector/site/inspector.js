@@ -34,8 +34,8 @@ const inspector = (() => {
 
   // Words
 
-  const number = (x, digits = 2) => x === null || x === undefined ? "–" : x.toFixed(digits).replace("-", "−");
-  const signed = (x, digits = 3) => x === null || x === undefined ? "–" : (x > 0 ? "+" : "") + number(x, digits);
+  const number = (x, digits = 2) => x === null || x === undefined ? "–" : x.toFixed(digits).replace(/^-(?=0\.?0*$)/, "").replace("-", "−");
+  const signed = (x, digits = 3) => (x > 0 ? "+" : "") + number(x, digits);
   const usd = x => `${number(x)} USD`;
 
   function label([kind, name]) {
