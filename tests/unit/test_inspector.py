@@ -282,7 +282,7 @@ def opened(site: Path, folder: Path, width: int = 1280, height: int = 900, **pla
 
 
 def _ready(page: Browser) -> None:
-    assert page.js("document.documentElement.dataset.ready ?? null") is not None
+    assert page.js("document.documentElement?.dataset.ready ?? null") is not None
 
 
 def press(page: Browser, *keys: str) -> None:
