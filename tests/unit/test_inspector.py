@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -84,6 +85,8 @@ def made(folder: Path, case: CaseRecord, credentialed: bool = False, size: int =
         file.parent.mkdir(parents=True)
         file.write_bytes(gzip.compress("".join(one.model_dump_json() + "\n" for one in found).encode()))
         credit = credit or {one.case: one for one in read_credit(file)}
+    places["study"] = folder / "means.jsonl"
+    places["study"].write_text(json.dumps(RATED) + "\n")
     write_inspector(
         settings, Job("write_inspector", "0" * 16, {**places, "results": folder}, {"site": folder / "inspector"})
     )
