@@ -62,7 +62,8 @@ class World:
 
 def made(folder: Path, case: CaseRecord, credentialed: bool = False, size: int = 6, **changed) -> World:
     settings, environment = problem(
-        paths={"results": str(folder)}, inspector={"runs": [RUN, OTHER], "cases": 4, **changed.pop("inspector", {})},
+        paths={"results": str(folder), "state": str(folder / "state")},
+        inspector={"runs": [RUN, OTHER], "cases": 4, **changed.pop("inspector", {})},
         credit={"samples": 6, "continuations": 3, **changed.pop("credit", {})}, **changed,
     )  # fmt: skip
     cases = [
@@ -257,7 +258,7 @@ def test_credentialed_cases_are_digests_without_the_switch(tmp_path, toy_case):
     credited = [workup for workup in workups if workup["steps"]]
     assert len(credited) == 8 and all("credit" in workup["steps"][0] for workup in credited)
     names = {each["act"][1] for workup in credited for each in workup["steps"][0]["credit"]["candidates"]}
-    assert all(re.fullmatch(r"[0-9a-f]{8}|", name) for name in names) and len(names) > 1
+    assert all(re.fullmatch(r"[0-9a-f]{16}|", name) for name in names) and len(names) > 1
     shown = made(tmp_path / "open", toy_case, credentialed=True, inspector={"credentialed": True})
     assert shown.workups()[0]["case"] == "T-0" and "REQUEST" in str(shown.workups())
 

@@ -40,7 +40,7 @@ from ..environment import (
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
 from ..evaluation.retelling import deviations, retell
-from ..evaluation.row import EvaluationRow, read_rows
+from ..evaluation.row import EvaluationRow, read_rows, shown
 from ..evaluation.strata import stratified
 from ..files import write_bytes
 from ..job import Job
@@ -163,7 +163,7 @@ class Crediting:
         """The credit of a case; None where its workups cannot be told again."""
         workups = {}
         for decoding in self.settings.evaluation.decodings:
-            row = rows[case.shown(case.note_id), decoding]
+            row = rows[shown(self.settings, case, case.note_id), decoding]
             workups[decoding] = workup = await self._workup(case, row)
             if deviations(row, workup.effort()):
                 return None

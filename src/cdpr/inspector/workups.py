@@ -6,7 +6,6 @@ Everything is plain JSON. Keys are short, as there are thousands of them; ``site
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from ..credit.report import StateCredit
 from ..credit.uncertainty import ActionKey
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory
 from ..evaluation.retelling import deviations, retell
-from ..evaluation.row import EvaluationRow
+from ..evaluation.row import EvaluationRow, shown
 from ..settings import Settings
 from .oracle import Opinion, Oracle
 
@@ -47,7 +46,7 @@ class View:
     async def told(self, rows: Iterable[EvaluationRow]) -> list[Told]:
         """The workups of an evaluation. Raises InspectorError for a row of a case that is not there, or whose requests
         are answered otherwise than when it was evaluated."""
-        by_name = {case.shown(name): case for name, case in self.cases.items()}
+        by_name = {shown(self.settings, case, name): case for name, case in self.cases.items()}
         found = []
         for row in rows:
             if row.note_id not in by_name:
@@ -63,9 +62,9 @@ class View:
         replies = credit.replies[place] if credit else row.replies
         show = self._shown(case)
         told = {
-            "case": case_name(case, self.open), "decoding": row.decoding, "right": row.correct, "forced": row.forced,
-            "said": row.diagnosis, "cost": row.cost_usd,
-            "utility": row.utility, "tests": row.n_tests, "missed": row.n_na, "turns": row.turns, "steps": [],
+            "case": case_name(self.settings, case), "decoding": row.decoding, "right": row.correct,
+            "forced": row.forced, "said": row.diagnosis, "cost": row.cost_usd, "utility": row.utility,
+            "tests": row.n_tests, "missed": row.n_na, "turns": row.turns, "steps": [],
         }  # fmt: skip
         if replies is None or self.whole_record:
             return told
@@ -106,10 +105,10 @@ class View:
         return self.open or not case.credentialed
 
     def _shown(self, case: CaseRecord) -> _Show:
-        """How an action is told: of a credentialed case by a digest of its name."""
+        """How an action is told: of a credentialed case by a pseudonym."""
         if self._readable(case):
             return lambda action: [*action]
-        return lambda action: [action[0], digest(action[1]) if action[1] else ""]
+        return lambda action: [action[0], shown(self.settings, case, action[1]) if action[1] else ""]
 
 
 _Show = Callable[[ActionKey], list[str]]
@@ -128,13 +127,9 @@ def credited(credit: CreditedCase, place: int) -> dict[int, int]:
     return {t: index for index, state in enumerate(credit.states) for i, t in state.visits if i == place}
 
 
-def case_name(case: CaseRecord, is_open: bool) -> str:
-    """The case's name on the site: of a credentialed case a digest, unless texts may be shown."""
-    return case.note_id if is_open else case.shown(case.note_id)
-
-
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+def case_name(settings: Settings, case: CaseRecord) -> str:
+    """The case's name on the site: of a credentialed case a pseudonym, unless texts may be shown."""
+    return case.note_id if settings.inspector.credentialed else shown(settings, case, case.note_id)
 
 
 def _candidates(

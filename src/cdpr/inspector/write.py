@@ -13,8 +13,9 @@ from ..agents.build import agent_class, agent_entry
 from ..analysis.credit_workups import chosen_cases, read_credit
 from ..cases import CaseRecord, iterate_records
 from ..environment.opening import open_environment
-from ..evaluation.row import read_rows
+from ..evaluation.row import read_rows, shown
 from ..job import Job
+from ..pseudonym import pseudonym
 from ..results.methods import DATASETS, synthetic, tier_mark, unfit
 from ..results.provenance import check_provenance
 from ..results.results import results_folder
@@ -23,7 +24,7 @@ from ..settings import Settings
 from . import site
 from .data import write_data
 from .oracle import Oracle
-from .workups import View, case_name, digest
+from .workups import View, case_name
 
 _SITE = ("index.html", "inspector.js", "inspector.css")
 
@@ -46,12 +47,11 @@ def write_inspector(settings: Settings, job: Job) -> None:
             datasets.append({"name": dataset, "label": label, "about": source_of(settings, dataset).what,
                              "oracle": synthetic(settings, dataset)})  # fmt: skip
             views += told
-    shown = settings.inspector.credentialed
-    closed = {view["dataset"] for view in views if view["credentialed"] and not shown}
+    closed = {view["dataset"] for view in views if view["credentialed"] and not settings.inspector.credentialed}
     write_data(folder, "data/index", {
         "mark": tier_mark(settings), "runs": settings.inspector.runs, "datasets": datasets, "views": views,
         "utility": settings.utility.model_dump(), "notices": notices(settings), "credit": _rule(settings),
-        "study": _study(job.inputs.get("study"), closed),
+        "study": _study(settings, job.inputs.get("study"), closed),
     })  # fmt: skip
     job.metrics.update({name: sum(view[name] for view in views) for name in ("workups", "decisions")})
     print(f"{job.metrics['decisions']:.0f} decisions of {len(views)} evaluations: open index.html")
@@ -64,13 +64,16 @@ def _rule(settings: Settings) -> dict[str, Any]:
     return {name: getattr(credit, name) for name in names} | {"entropy_base": credit.entropy_base}
 
 
-def _study(path: Path | None, closed: set[str]) -> list[dict[str, Any]]:
+def _study(settings: Settings, path: Path | None, closed: set[str]) -> list[dict[str, Any]]:
     """What raters of the expert study gave at states of these workups: one line per state and run that was rated. On
-    ``closed`` data sets actions are digests."""
+    ``closed`` data sets actions are pseudonyms."""
     lines = map(json.loads, path.read_text(encoding="utf-8").splitlines()) if path else ()
     kept = ("dataset", "note_id", "turn", "source", "run", "action", "means")
     told = [{name: line[name] for name in kept} for line in lines]
-    return [line | {"action": digest(line["action"])} if line["dataset"] in closed else line for line in told]
+    return [
+        line | {"action": pseudonym(settings.paths.state, line["action"])} if line["dataset"] in closed else line
+        for line in told
+    ]
 
 
 def _write_dataset(settings: Settings, path: Path, results: Path, folder: Path, dataset: str) -> list[dict[str, Any]]:
@@ -108,11 +111,13 @@ def _told_cases(
     """The cases by the name that the site gives them; of credentialed ones no text."""
     for case in cases.values():
         readable = settings.inspector.credentialed or not case.credentialed
-        told: dict[str, Any] = {"gold": case.diagnosis_results if readable else case.shown(case.diagnosis_results)}
+        told: dict[str, Any] = {
+            "gold": case.diagnosis_results if readable else shown(settings, case, case.diagnosis_results)
+        }
         if case.note_id in chosen:
             told["chosen"] = True
         if readable:
             told |= {"summary": case.case_summary, "results": case.key_pertinent_results_dict}
         if readable and case.credentialed:
-            told["digest"] = case.shown(case.note_id)  # as other results call it
-        yield case_name(case, settings.inspector.credentialed), told
+            told["digest"] = shown(settings, case, case.note_id)  # as other results call it
+        yield case_name(settings, case), told

@@ -228,7 +228,7 @@ class Inspector(Section):
     others the workups alone are shown."""
     seed: int = key(0, "Seed of the choice of these cases, and of probes and continuations.")
     credentialed: bool = key(False)
-    """Whether texts of credentialed cases are shown; otherwise digests stand in their place. The page is then as
+    """Whether texts of credentialed cases are shown; otherwise pseudonyms stand in their place. The page is then as
     private as the cases."""
 
 

@@ -189,7 +189,7 @@ const inspector = (() => {
         make("h2", {}, `${workup.case} · ${workup.decoding}`),
         make("p", {}, "Found in the end: ", make("strong", {}, told.gold ?? "–")),
         told.summary ? make("details", {open: innerWidth > 800}, make("summary", {}, "Presentation"), make("p", {class: "text"}, told.summary))
-          : make("p", {class: "hole"}, "A credentialed case: its texts are not shown, names of examinations are digests."),
+          : make("p", {class: "hole"}, "A credentialed case: its texts are not shown, names of examinations are pseudonyms."),
         states.length ? make("p", {class: "small"}, "Rated in the expert study: ", ...states.map(({source, turn}) =>
           make("button", {type: "button", onclick: () => set({run: source, turn: String(turn), decoding: "greedy"}).catch(fail)},
             `turn ${turn + 1} of ${source}`))) : ""),
