@@ -435,8 +435,8 @@ def test_traces_tell_price_value_and_reward_of_every_turn_once(tmp_path, toy_cas
             assert span.attributes["price_usd"] == step["charge"]
             assert span.attributes.get("r_proc") == step.get("credit", {}).get("process")
             if "credit" in step:
-                values = [each.get("value") for each in step["credit"]["candidates"]]
-                assert span.attributes["u_hat"] in values
+                (taken,) = (each for each in step["credit"]["candidates"] if each.get("taken"))
+                assert span.attributes["u_hat"] == taken["value"]
                 seen += 1
     assert seen >= 5
 

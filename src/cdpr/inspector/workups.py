@@ -14,6 +14,7 @@ from ..analysis.credit_workups import CreditedCase, Ending
 from ..cases import CaseRecord
 from ..credit.report import StateCredit
 from ..credit.uncertainty import ActionKey
+from ..credit.uncertainty import action_of as credited_action
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory
 from ..evaluation.retelling import deviations, retell
 from ..evaluation.row import EvaluationRow, shown
@@ -94,10 +95,11 @@ class View:
                 opinion = oracle.opinion(workup.states[t], action_of(step), others)
                 told["oracle"] = _opinion(opinion, show)
             if credit and state:
+                taken = credited_action(step, self.settings.credit.diagnoses)
                 told["credit"] = {
                     "entropy": _round(state.entropy), "why": credit.selected[place][t],
                     "process": _round(credit.process[place][t]),
-                    "candidates": list(_candidates(state, credit.endings[found[t]], opinion, show)),
+                    "candidates": list(_candidates(state, credit.endings[found[t]], opinion, show, taken)),
                 }  # fmt: skip
             yield told
 
@@ -133,13 +135,14 @@ def case_name(settings: Settings, case: CaseRecord) -> str:
 
 
 def _candidates(
-    state: StateCredit, endings: Iterable[Iterable[Ending]], opinion: Opinion | None, show: _Show
+    state: StateCredit, endings: Iterable[Iterable[Ending]], opinion: Opinion | None, show: _Show, taken: ActionKey
 ) -> Iterator[Told]:
-    """The actions at a state: those that were valued, then the others that the policy drew."""
+    """The actions at a state: those that were valued, then the others that the policy drew. ``taken`` is marked."""
     share = {one.action: one.p for one in state.actions}
     for value, ends in zip(state.candidates, endings, strict=True):
         told = {
-            "act": show(value.action), "top": value.in_top_m, "share": _round(share.pop(value.action, 0.0)),
+            "act": show(value.action), "taken": value.action == taken, "top": value.in_top_m,
+            "share": _round(share.pop(value.action, 0.0)),
             "value": _round(value.value), "right": _round(value.correct), "tests": _round(value.tests),
             "cost": _round(value.cost_usd), "missed": _round(value.infeasible), "failed": value.failed,
             "endings": [

@@ -98,9 +98,8 @@ def _credit(step: Told) -> Told:
     """U_hat of the action taken, R_proc and entropy, where the decision is credited."""
     if "credit" not in step:
         return {}
-    credit, kind = step["credit"], step["act"][0]
-    taken = [each.get("value") for each in credit["candidates"]
-             if each["act"] == step["act"] or kind == each["act"][0] == "end"]  # fmt: skip
+    credit = step["credit"]
+    taken = [each["value"] for each in credit["candidates"] if each.get("taken")]
     told = {"u_hat": taken[0] if taken else None, "r_proc": credit["process"], "entropy": credit["entropy"]}
     return {name: value for name, value in told.items() if value is not None} | {"selected": credit["why"] or "no"}
 

@@ -49,8 +49,6 @@ const inspector = (() => {
     }
   }
 
-  const same = (a, b) => a[0] === b[0] && (a[0] === "end" || a[1].toLowerCase() === b[1].toLowerCase());
-
   const WHY = {
     disagreed: "Selected: workups that part here end differently (cache disagreement).",
     entropy: "Selected: the policy is uncertain here (entropy).",
@@ -268,7 +266,7 @@ const inspector = (() => {
           + (step.act[0] === "end" ? " A diagnosis taken is judged by its own words; Û of diagnosing is the share of right ones among those drawn." : "")),
       make("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "Candidates"},
         make("table", {}, make("thead", {}, make("tr", {}, ...head.map(text => make("th", {scope: "col"}, text)))),
-          make("tbody", {}, ...candidates.map(each => candidate(each, same(each.act, step.act), truth))))),
+          make("tbody", {}, ...candidates.map(each => candidate(each, each.taken, truth))))),
     ];
   }
 
