@@ -61,6 +61,12 @@ rule credit_quality:
         of("measure_credit_quality", "plot_credit_quality"),
 
 
+rule inspector:
+    input:
+        of("write_inspector"),
+        rules.log_traces.output,
+
+
 rule judge_agreement:
     input:
         of("write_judge_agreement"),

@@ -226,6 +226,21 @@ def _rebuild_tracking(args: argparse.Namespace) -> None:
     print(f"{tracking_uri(settings)}: {count['records']} runs, {count['new']} new, {count['superseded']} superseded")
 
 
+def _log_traces(args: argparse.Namespace) -> None:
+    from .settings import load_settings
+    from .tracking.mlflow_index import tracking_uri
+    from .tracking.traces import log_traces
+
+    settings = load_settings(*args.settings)
+    if not settings.tracking.mlflow or not settings.tracking.traces:
+        print("tracking.mlflow is off, or tracking.traces is 0: nothing to log")
+        return
+    count = log_traces(settings)
+    print(f"{tracking_uri(settings)}: {count['traces']} workups of {count['evaluations']} evaluations"
+          + (f"; {count['credentialed']} evaluations passed over: their cases are credentialed, and the store is not "
+             "declared fit for them (tracking.credentialed)" if count["credentialed"] else ""))  # fmt: skip
+
+
 def _clean_state(args: argparse.Namespace) -> None:
     from .workflow.housekeeping import clean_state
 
@@ -292,6 +307,8 @@ _COMMANDS = {
         _SETTINGS]),
     "rebuild_tracking": (_rebuild_tracking, "Bring the MLflow index up to date with all run.json files.",
                          [_SETTINGS]),
+    "log_traces": (_log_traces, "Show workups of the inspector as traces in MLflow, each evaluation's once.",
+                   [_SETTINGS]),
     "clean_state": (_clean_state, "Remove checkpoints and caches that belong to no job of this configuration.",
                     [_SETTINGS]),
     "recordings": (_recordings, "Hand recorded answers about open cases to others, or take theirs.", [

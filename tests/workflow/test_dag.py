@@ -51,6 +51,15 @@ def test_a_second_run_has_nothing_to_do(project):
     assert "Nothing to be done" in project.snakemake()
 
 
+def test_the_inspector_shows_what_was_evaluated(project):
+    project.snakemake("inspector", "--config", "inspector={runs: [cdpr-seed0, value_of_information], cases: 3}")
+    views = json.loads(project.read("inspector/data/index.js").partition(b",")[2].removesuffix(b");\n"))["views"]
+    assert len(views) == 6 and {view["credited"] for view in views} == {0, 3}
+    assert all(view["decisions"] >= view["workups"] > 0 for view in views)
+    assert b'href="inspector/index.html#run=cdpr-seed0&amp;dataset=mimic_iv"' in project.read("report.html")
+    assert b" workups of 6 evaluations" in (project.folder / RESULTS / "logs/log_traces.log").read_bytes()
+
+
 def test_touching_and_rewording_rerun_nothing(project):
     for part in PARTS:
         for path in [project.folder / part, *(project.folder / part).rglob("*")]:

@@ -9,6 +9,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, ValidationInfo, field_validator
 
+from ..cases import CaseRecord
+from ..pseudonym import pseudonym
+from ..settings import Settings
+
 
 class Judging(BaseModel):
     """What models had to do with a workup's verdict and requests; only where the settings name one.
@@ -86,6 +90,11 @@ class EvaluationRow(BaseModel):
         """The row as one line of JSON."""
         told = self.model_dump(exclude=None if self.judging else {"judging"})
         return json.dumps(told, ensure_ascii=False) + "\n"
+
+
+def shown(settings: Settings, case: CaseRecord, text: str) -> str:
+    """A text of a case as rows tell it: of a credentialed case as a pseudonym."""
+    return pseudonym(settings.paths.state, text) if case.credentialed else text
 
 
 def read_rows(path: Path) -> Iterator[EvaluationRow]:

@@ -40,11 +40,10 @@ from ..job import Job
 from ..llm.asking import SYSTEM
 from ..llm.guard import disclosed
 from ..llm.meter import Meter, metering
-from ..pseudonym import pseudonym
 from ..settings import Settings
 from ..settings.datasets import FURTHER
 from ..settings.judging import DECIDING, SECOND
-from .row import EvaluationRow, Judging
+from .row import EvaluationRow, Judging, shown
 
 if TYPE_CHECKING:
     from ..llm.own_server import OwnServer
@@ -124,7 +123,7 @@ def evaluate(
             temperature = 0.0 if decoding == "greedy" else settings.training.temperature
             with tqdm(total=benchmark.cases, desc=f"{run} on {benchmark.dataset}, {decoding}", mininterval=5) as bar:
                 for wave in benchmark.waves():
-                    done = _recall(rows, [(_shown(settings, case, case.note_id), decoding) for case in wave])
+                    done = _recall(rows, [(shown(settings, case, case.note_id), decoding) for case in wave])
                     if not done:
                         agent = agent or build_agent(
                             settings, run, policy, temperature, benchmark.dataset, server,
@@ -181,11 +180,11 @@ def evaluation_row(
     case, tests = workup.case, settings.environment.tests
     effort = whole_record_effort(case) if agent.whole_record else workup.effort()
     return EvaluationRow(
-        note_id=_shown(settings, case, case.note_id),
+        note_id=shown(settings, case, case.note_id),
         decoding=decoding,
         correct=workup.correct,
-        diagnosis=_shown(settings, case, workup.diagnosis or ""),
-        gold=_shown(settings, case, case.diagnosis_results),
+        diagnosis=shown(settings, case, workup.diagnosis or ""),
+        gold=shown(settings, case, case.diagnosis_results),
         turns=len(workup.steps),
         **{f"n_{name}": getattr(effort, name) for name in _COUNTS},
         n_tests=count_tests(effort, tests),
@@ -198,10 +197,6 @@ def evaluation_row(
         judging=judging,
         replies=None if case.credentialed else tuple(step.turn.text for step in workup.steps),
     )
-
-
-def _shown(settings: Settings, case: CaseRecord, text: str) -> str:
-    return pseudonym(settings.paths.state, text) if case.credentialed else text
 
 
 def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: Judge | None) -> Judging | None:

@@ -1,18 +1,19 @@
-"""Finished workups told again: what the agent said, from the rows; what it was answered, from the cases."""
+"""Finished workups as conversations, told again from rows and cases."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from ..agents.build import agent_class, agent_entry
 from ..cases import CaseRecord, iterate_records
-from ..environment import DiagnosticEnvironment, Effort, PromptBuilder, State, Turn
+from ..environment import PromptBuilder
 from ..environment.opening import open_environment
 from ..environment.prompt import Conversation
+from ..evaluation.retelling import deviations, retell
 from ..evaluation.row import EvaluationRow, read_rows
 from ..files import file_digest
 from ..records import RunRecord
@@ -139,10 +140,10 @@ def workups(exported: Exported) -> Iterator[Workup]:
         if row.replies is None or row.note_id not in cases:
             raise ExportError(f"{place}: its row holds no replies, or is of no test case; evaluate again")
         case = cases[row.note_id]
-        state = asyncio.run(_retold(environment, case, row.replies))
+        workup = asyncio.run(retell(environment, case, row.replies, row.forced))
         if not whole:
-            _hold_to(row, Effort.of(state.history), place)
-        before = State(case, state.history[:-1])
+            _hold_to(deviations(row, workup.effort()), place)
+        before = workup.states[-1]
         # The compact prompt has no words for it.
         forced = row.forced and prompt.style == "full"
         asked = prompts.static_messages(case) if whole else prompts.messages(before, forced)
@@ -150,20 +151,7 @@ def workups(exported: Exported) -> Iterator[Workup]:
         yield Workup(case, row, [*asked, reply], len(asked) - 2 * len(before.history))
 
 
-async def _retold(environment: DiagnosticEnvironment, case: CaseRecord, replies: tuple[str, ...]) -> State:
-    """The state behind all replies; the last of them, where it was forced and names no diagnosis, is invalid."""
-    state = environment.initial(case)
-    for number, reply in enumerate(replies, 1):
-        step = await environment.respond(state, Turn(reply))
-        state = state.after(environment.conclude(state, step)[0] if number == len(replies) else step)
-    return state
-
-
-def _hold_to(row: EvaluationRow, found: Effort, place: str) -> None:
-    counts = [field.name for field in fields(Effort) if field.name != "cost_usd"]
-    told = {name: getattr(row, f"n_{name}") for name in counts} | {"cost_usd": row.cost_usd}
-    now = {name: getattr(found, name) for name in counts} | {"cost_usd": round(found.cost_usd, 6)}
-    odd = [f"{name} {told[name]}, now {now[name]}" for name in told if told[name] != now[name]]
+def _hold_to(odd: list[str], place: str) -> None:
     if odd:
         raise ExportError(
             f"{place}: its requests are answered otherwise than when it was evaluated ({', '.join(odd)}); export it "

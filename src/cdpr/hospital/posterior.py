@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -103,17 +104,18 @@ class Diagnostician:
         return on * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - on) * miss
 
     def two_step_gain(
-        self, p: np.ndarray, charge: np.ndarray, miss: float, asked: np.ndarray, candidates: int = 8
-    ) -> np.ndarray:
+        self, p: np.ndarray, charge: np.ndarray, miss: float, asked: np.ndarray, candidates: int = 8,
+        also: Iterable[int] = (),
+    ) -> np.ndarray:  # fmt: skip
         """As :meth:`net_gain`, but after the first answer one more examination may be asked for where it gains.
 
-        Only the ``candidates`` examinations with the highest one-step gain are looked at; all others, and
-        those already ``asked`` [examinations of bool], are -inf.
+        Only the ``candidates`` examinations with the highest one-step gain and those named ``also`` are looked at; all
+        others, and those already ``asked`` [examinations of bool], are -inf.
         """
         barred = np.where(asked, -np.inf, 0.0)
         one = self.net_gain(p, charge, miss) + barred
         two = np.full(len(self.exams), -np.inf)
-        for exam in np.argsort(-one, kind="stable")[:candidates]:
+        for exam in dict.fromkeys([*np.argsort(-one, kind="stable")[:candidates].tolist(), *also]):
             if asked[exam]:
                 continue
             then = barred.copy()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..inspector.data import address
 from ..records import KEY_TAG
 from ..results.methods import DATASETS, Method, synthetic
 from ..results.provenance import check_tier, find_record, read_record, stated_tier
@@ -34,11 +35,13 @@ class Made:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An evaluation, its place on the page, and the training of its policy (None for one that was not trained)."""
+    """An evaluation, its place on the page, and the training of its policy (None for one that was not trained).
+    ``inspector`` is where the inspector shows its cases; empty for runs that it does not show."""
 
     anchor: str
     made: Made
     training: Made | None
+    inspector: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ class Records:
     def _evaluated(self, run: str, dataset: str) -> Evaluated:
         path, record = _path(run, dataset), self.results / "training" / run / "run.json"
         training = self.made(f"training/{run}/metrics.jsonl", record) if record.exists() else None
-        return Evaluated(anchor(run, dataset), self.made(path, find_record(self.results / path)), training)
+        shown = address(run, dataset) if run in self.settings.inspector.runs else ""
+        return Evaluated(anchor(run, dataset), self.made(path, find_record(self.results / path)), training, shown)
 
 
 class Links:

@@ -203,6 +203,11 @@ class Evaluation(Section):
 class Tracking(Section):
     mlflow: bool = key(True, "Index runs in MLflow (`results/mlflow.db`).")
     uri: str | None = key(None, "Tracking server; empty: a SQLite file under `results`.")
+    traces: NonNegativeInt = key(50)
+    """Workups of each evaluation in the inspector that MLflow shows as traces; 0: none."""
+    credentialed: bool = key(False)
+    """Whether traces of credentialed cases may lie in the store: set it only where the store is as protected as the
+    cases. They hold what the inspector shows of them."""
 
 
 class Analysis(Section):
@@ -210,6 +215,21 @@ class Analysis(Section):
     truth: int = key(256, "Whole continuations of every state behind the true advantage.", gt=1)
     replicates: int = key(4, "How often every estimate is repeated with new random numbers.", gt=1)
     seed: int = key(0, "Seed of workups, truth and replicates.")
+
+
+class Inspector(Section):
+    runs: list[str] = key(
+        ["cdpr-seed0", "grpo-seed0", "utility_grpo-seed0", "warm_start", "value_of_information"], min_length=1
+    )
+    """Runs that it shows: `VARIANT-seedN`, or an agent of `workflow/agents.yaml`; decisions of a policy of our own are
+    credited."""
+    cases: PositiveInt = key(40)
+    """Test cases of each data set whose decisions are credited, spread over the diseases, the same for all runs; of the
+    others the workups alone are shown."""
+    seed: int = key(0, "Seed of the choice of these cases, and of probes and continuations.")
+    credentialed: bool = key(False)
+    """Whether texts of credentialed cases are shown; otherwise pseudonyms stand in their place. The page is then as
+    private as the cases."""
 
 
 class Settings(Section):
@@ -245,4 +265,5 @@ class Settings(Section):
     calls: Calls = Field(default_factory=Calls, description="Calls of language models that are not trained here.")
     frameworks: Frameworks = Field(default_factory=Frameworks, description="Published agents of several calls.")
     analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")
+    inspector: Inspector = Field(default_factory=Inspector, description="Target `inspector`.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")

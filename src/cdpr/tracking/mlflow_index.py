@@ -78,6 +78,12 @@ class MlflowIndex:
         query = f"tags.`{KEY_TAG}` = '{key}'"
         return next(iter(self.client.search_runs([self.experiment(experiment)], query, max_results=1)), None)
 
+    def run_of(self, record: RunRecord) -> str:
+        """Id of the run of a ``run.json``, which is indexed where it is not yet."""
+        if self._found(record.experiment, record.run_key) is None:
+            self.upsert(record, [])
+        return self._found(record.experiment, record.run_key).info.run_id
+
     def last_step(self, run_id: str) -> int:
         """Largest step for which the run has metrics; -1 without any."""
         names = self.client.get_run(run_id).data.metrics

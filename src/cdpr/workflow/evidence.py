@@ -16,7 +16,7 @@ from ..results.methods import (
     open_methods,
     pictured_methods,
 )
-from ..settings import Settings, job_of, project_folder, shown, sweeps
+from ..settings import AgentEntry, Settings, job_of, project_folder, shown, sweeps
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
 from .stage import Evidence, Options
 
@@ -80,6 +80,19 @@ def swept(where: str, every: bool = False) -> Callable[[Plan], Evidence]:
     return found
 
 
+def inspected(plan: Plan) -> Evidence:
+    """The runs that the inspector shows, on every benchmark."""
+    return Evidence(tuple(plan.evaluations(plan.settings.inspector.runs)))
+
+
+def credited(plan: Plan) -> list[tuple[str, str]]:
+    """Those of them (run, data set) whose decisions are credited: policies of our own that examine step by step."""
+    agents = plan.settings.agents
+    own = [run for run in plan.settings.inspector.runs if run not in agents
+           or (agents[run].own_policy and agents[run].acts == AgentEntry.model_fields["acts"].default)]  # fmt: skip
+    return [(run, dataset) for run, dataset in inspected(plan).evaluations if run in own]
+
+
 def whole_report(plan: Plan) -> Evidence:
     """Everything behind the tables and figures that the page shows and the ledger judges."""
     found = Evidence()
@@ -94,6 +107,11 @@ def whole_report(plan: Plan) -> Evidence:
 def paper_facts(plan: Plan, options: Options) -> dict[str, str]:
     """The paper's figures and claims."""
     return {"paper": plan.digests.digest(str(project_folder() / _PAPER_FACTS))}
+
+
+def credit_keys(plan: Plan, options: Options) -> dict[str, str]:
+    """Keys of the credit that the inspector shows."""
+    return {f"credit of {r} on {d}": plan.key("credit_workups", run=r, dataset=d) for r, d in credited(plan)}
 
 
 def shown_on_page(plan: Plan, options: Options) -> dict[str, str]:

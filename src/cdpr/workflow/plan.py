@@ -31,6 +31,7 @@ from ..settings import (
 )
 from ..settings.data import missing_paths
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
+from .evidence import credited
 from .machines import evaluation_machine, training_machine
 from .stage import Evidence, Made, Options, Source, Stage
 from .stages import OPEN_CASES, STAGES
@@ -141,6 +142,10 @@ class Plan:
         paths = [self.output("evaluate_agent", name, run=run, dataset=dataset)
                  for name in ("evaluation", "record") for run, dataset in found.evaluations]  # fmt: skip
         return self._present([*paths, *self._training_files(found, "metrics", "record")])
+
+    def credit_files(self) -> list[str]:
+        """Paths of the credit that the inspector shows."""
+        return [self.output("credit_workups", "credit", run=r, dataset=d) for r, d in credited(self)]
 
     def made(self) -> list[str]:
         """Every result that the report comes from. Snakemake leaves a deleted file between two that are there alone;

@@ -71,6 +71,13 @@ def hospital_cases(dataset: str) -> Need:
     return lambda plan, options: made if plan.raw_path(dataset) is None else None
 
 
+def study_means(plan: Plan, options: Options) -> Source:
+    """What the expert study found of each state; its analysis has opened the key."""
+    from .stages import STAGES
+
+    return Made("analyse_study", "means") if "analyse_study" in STAGES else None
+
+
 IN_DOMAIN_CASES = output_of("map_costs", "cases", dataset=IN_DOMAIN)
 
 

@@ -36,11 +36,11 @@ _DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such
 def _shown(
     name: str, summary: str, call: str, found: Callable[[Plan], Evidence], outputs: Mapping[str, Output],
     outside: Callable[[Plan, Options], Mapping[str, str]] = lambda plan, options: {}, on_page: bool = False,
-    **needs: Need,
+    reads: tuple[str, ...] = (), **needs: Need,
 ) -> Stage:  # fmt: skip
     """A stage that shows results of other runs, which it finds below the results folder."""
-    return Stage(name, summary, call, reads=_REPORTED, runtime=("training.save_every",), evidence=found, needs=needs,
-                 outputs=outputs, also=sources.data_sets, outside=outside, on_page=on_page,
+    return Stage(name, summary, call, reads=(*_REPORTED, *reads), runtime=("training.save_every",), evidence=found,
+                 needs=needs, outputs=outputs, also=sources.data_sets, outside=outside, on_page=on_page,
                  preload=_SHOWING)  # fmt: skip
 
 
@@ -266,7 +266,7 @@ _ALL = (
         "write_report", "Write one HTML page with all results, each linked to the run that made it.",
         "cdpr.report.report_page:write_report", evidence.whole_report,
         {"html": Output("<results>/report.html", "the page", report=("Report", {"page": "all results"}))},
-        evidence.shown_on_page,
+        evidence.shown_on_page, reads=("inspector.runs",),
     ),
     Stage(
         "write_timings", "Sum up what the computing costs: time and memory per stage, by every run.json.",
@@ -291,6 +291,35 @@ _ALL = (
         needs={"quality": "measure_credit_quality.quality"}, about={"quality": "measures of `measure_credit_quality`"},
         outputs=_plot("credit_quality"),
         also=sources.data_sets,
+    ),
+    Stage(
+        "credit_workups", "Credit the decisions of a policy on test cases, as CDPR's training would have done.",
+        "cdpr.analysis.credit_workups:credit_workups",
+        reads=("inspector.cases", "inspector.seed", "credit", "evaluation.decodings", "evaluation.seed",
+               "training.temperature", *_DECISIONS),
+        runtime=_JUDGED,
+        options={"run": _RUN, "dataset": _DATASET["dataset"]},
+        needs={"cases": sources.benchmark_cases, "evaluation": "evaluate_agent.evaluation",
+               "policy": sources.acting_policy, "init_policy": sources.init_policy},
+        about={"cases": "priced cases", "evaluation": "what `evaluate_agent` wrote", "policy": "the run's policy",
+               "init_policy": "policy that training started from, which continues where it is frozen"},
+        outputs={"credit": Output("<results>/analysis/credit/{run}/{dataset}.jsonl.gz",
+                                  "one JSON object a case: its workups, states, candidates, continuations and R_proc")},
+        also=sources.deciding_judges, outside=sources.deciding_weights,
+        more_code=lambda plan, settings, options: [module_of(""), *judging_code(settings)],
+        tensors=True, preload=("cdpr.analysis.credit_workups", "cdpr.llm.sampler"),
+    ),
+    Stage(
+        "write_inspector", "Write the decision inspector: a site to step through workups and see why they went so.",
+        "cdpr.inspector.write:write_inspector",
+        reads=(*_REPORTED, "inspector"), runtime=("training.save_every", "governance", "calls"),
+        evidence=evidence.inspected,
+        needs={f"cases_{name}": sources.output_of("map_costs", "cases", dataset=name) for name in BENCHMARKS}
+        | {"study": sources.study_means},
+        about={"study": "means of the expert study by state, shown beside the decision"},
+        outputs={"site": Output("<results>/inspector", "the site: open its index.html", folder=True)},
+        also=sources.data_sets, outside=evidence.credit_keys,
+        more_code=lambda plan, settings, options: [*judging_code(settings), "cdpr.agents.policy"],
     ),
     Stage(
         "init_tracking", "Create the MLflow database and its experiments once, before jobs run side by side.",

@@ -1,0 +1,33 @@
+"""Data as scripts: a page that is opened from a file may load scripts beside it, and fetch nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+_BEFORE, _AFTER = "inspector.take(", ");\n"
+
+
+def write_data(folder: Path, name: str, content: Any) -> Path:
+    """Write ``content`` to ``<name>.js`` below a folder, the same bytes every time. Returns the path."""
+    path = folder / f"{name}.js"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # Nothing in a script that could end it, were it ever put into a page.
+    text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    path.write_text(f"{_BEFORE}{json.dumps(name)},{text}{_AFTER}", encoding="utf-8")
+    return path
+
+
+def read_data(folder: Path, name: str) -> Any:
+    """What :func:`write_data` wrote."""
+    text = (folder / f"{name}.js").read_text(encoding="utf-8")
+    return json.loads(text.removeprefix(f"{_BEFORE}{json.dumps(name)},").removesuffix(_AFTER))
+
+
+def address(run: str, dataset: str, **place: str | int) -> str:
+    """Where the inspector shows a run, or with ``case``, ``decoding`` and ``turn`` one of its decisions; below the
+    results folder."""
+    return f"inspector/index.html#{urlencode({'run': run, 'dataset': dataset, **place})}"

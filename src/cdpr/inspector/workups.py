@@ -1,0 +1,168 @@
+"""Workups as the site reads them: what was known, what was done and what it cost, decision by decision; credit and the
+oracle's opinion where there are any.
+
+Everything is plain JSON. Keys are short, as there are thousands of them; ``site/inspector.js`` names them in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..analysis.credit_workups import CreditedCase, Ending
+from ..cases import CaseRecord
+from ..credit.report import StateCredit
+from ..credit.uncertainty import ActionKey
+from ..credit.uncertainty import action_of as credited_action
+from ..environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory
+from ..evaluation.retelling import deviations, retell
+from ..evaluation.row import EvaluationRow, shown
+from ..settings import Settings
+from .oracle import Opinion, Oracle
+
+Told = dict[str, Any]
+_DIGITS = 6
+
+
+class InspectorError(ValueError):
+    """Results that do not belong together; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The workups of one run on one data set. ``credit`` is that of the ``chosen`` cases, on which the ``oracle`` gives
+    its opinion (None: nobody knows the model behind the cases). ``open``: texts of credentialed cases are shown. An
+    agent that sees the ``whole_record`` at once takes no decisions."""
+
+    settings: Settings
+    environment: DiagnosticEnvironment
+    cases: Mapping[str, CaseRecord]
+    credit: Mapping[str, CreditedCase]
+    chosen: Container[str]
+    oracle: Oracle | None
+    open: bool
+    whole_record: bool = False
+
+    async def told(self, rows: Iterable[EvaluationRow]) -> list[Told]:
+        """The workups of an evaluation. Raises InspectorError for a row of a case that is not there, or whose requests
+        are answered otherwise than when it was evaluated."""
+        by_name = {shown(self.settings, case, name): case for name, case in self.cases.items()}
+        found = []
+        for row in rows:
+            if row.note_id not in by_name:
+                raise InspectorError(f"case {row.note_id} was evaluated and is not among the cases; evaluate again")
+            found.append(await self._workup(by_name[row.note_id], row))
+        return found
+
+    async def _workup(self, case: CaseRecord, row: EvaluationRow) -> Told:
+        credit = self.credit.get(case.note_id)
+        if credit and row.decoding not in credit.decodings:
+            credit = None
+        place = credit.decodings.index(row.decoding) if credit else 0
+        replies = credit.replies[place] if credit else row.replies
+        show = self._shown(case)
+        told = {
+            "case": case_name(self.settings, case), "decoding": row.decoding, "right": row.correct,
+            "forced": row.forced, "said": row.diagnosis, "cost": row.cost_usd, "utility": row.utility,
+            "tests": row.n_tests, "missed": row.n_na, "turns": row.turns, "steps": [],
+        }  # fmt: skip
+        if replies is None or self.whole_record:
+            return told
+        workup = await retell(self.environment, case, replies, row.forced)
+        if odd := deviations(row, workup.effort()):
+            raise InspectorError(
+                f"case {told['case']}: its requests are answered otherwise than when it was evaluated "
+                f"({', '.join(odd)}); evaluate again"
+            )
+        told["said"] = show(("end", workup.diagnosis or ""))[1]
+        told["steps"] = list(self._steps(workup, credit, place, show))
+        return told
+
+    def _steps(self, workup: Trajectory, credit: CreditedCase | None, place: int, show: _Show) -> Iterator[Told]:
+        found = credited(credit, place) if credit else {}
+        oracle = self.oracle if workup.case.note_id in self.chosen and self._readable(workup.case) else None
+        spent = 0.0
+        for t, step in enumerate(workup.steps):
+            spent += step.observation.charge_usd
+            told = {"act": show(action_of(step)), "charge": _round(step.observation.charge_usd), "spent": _round(spent)}
+            if self._readable(workup.case):
+                told["reply"] = step.turn.text
+            state = credit.states[found[t]] if credit and t in found else None
+            opinion = None
+            if oracle and not (workup.forced and step is workup.steps[-1]):
+                others = [candidate.action for candidate in state.candidates] if state else []
+                opinion = oracle.opinion(workup.states[t], action_of(step), others)
+                told["oracle"] = _opinion(opinion, show)
+            if credit and state:
+                taken = credited_action(step, self.settings.credit.diagnoses)
+                told["credit"] = {
+                    "entropy": _round(state.entropy), "why": credit.selected[place][t],
+                    "process": _round(credit.process[place][t]),
+                    "candidates": list(_candidates(state, credit.endings[found[t]], opinion, show, taken)),
+                }  # fmt: skip
+            yield told
+
+    def _readable(self, case: CaseRecord) -> bool:
+        return self.open or not case.credentialed
+
+    def _shown(self, case: CaseRecord) -> _Show:
+        """How an action is told: of a credentialed case by a pseudonym."""
+        if self._readable(case):
+            return lambda action: [*action]
+        return lambda action: [action[0], shown(self.settings, case, action[1]) if action[1] else ""]
+
+
+_Show = Callable[[ActionKey], list[str]]
+
+
+def action_of(step: Step) -> ActionKey:
+    """The action of a step: a diagnosis by its words, a request by the examination that it met, or by its own words."""
+    if isinstance(step.action, FinalDiagnosis):
+        return "end", step.action.text
+    kind, name = step.evidence
+    return kind, step.action.name if isinstance(step.action, RequestTest) and not step.observation.exam_key else name
+
+
+def credited(credit: CreditedCase, place: int) -> dict[int, int]:
+    """The state of each decision of a workup, by its number; forced ones have none."""
+    return {t: index for index, state in enumerate(credit.states) for i, t in state.visits if i == place}
+
+
+def case_name(settings: Settings, case: CaseRecord) -> str:
+    """The case's name on the site: of a credentialed case a pseudonym, unless texts may be shown."""
+    return case.note_id if settings.inspector.credentialed else shown(settings, case, case.note_id)
+
+
+def _candidates(
+    state: StateCredit, endings: Iterable[Iterable[Ending]], opinion: Opinion | None, show: _Show, taken: ActionKey
+) -> Iterator[Told]:
+    """The actions at a state: those that were valued, then the others that the policy drew. ``taken`` is marked."""
+    share = {one.action: one.p for one in state.actions}
+    for value, ends in zip(state.candidates, endings, strict=True):
+        told = {
+            "act": show(value.action), "taken": value.action == taken, "top": value.in_top_m,
+            "share": _round(share.pop(value.action, 0.0)),
+            "value": _round(value.value), "right": _round(value.correct), "tests": _round(value.tests),
+            "cost": _round(value.cost_usd), "missed": _round(value.infeasible), "failed": value.failed,
+            "endings": [
+                {"from": end.source, "right": end.correct, "tests": end.tests, "cost": _round(end.cost_usd),
+                 "missed": end.infeasible, "utility": _round(end.utility),
+                 "path": None if end.path is None else [show(action) for action in end.path]}
+                for end in ends
+            ],
+        }  # fmt: skip
+        yield told | ({"true": _round(opinion.values[value.action])} if opinion else {})
+    yield from ({"act": show(action), "share": _round(p)} for action, p in share.items())
+
+
+def _opinion(opinion: Opinion, show: _Show) -> Told:
+    return {
+        "posterior": [[disease, _round(p)] for disease, p in opinion.posterior],
+        "best": show(opinion.best), "value": _round(opinion.best_value), "lost": _round(opinion.lost),
+        "taken": _round(next(iter(opinion.values.values()))), "disagrees": opinion.disagrees,
+    }  # fmt: skip
+
+
+def _round(number: float | None) -> float | None:
+    return None if number is None else round(number, _DIGITS)

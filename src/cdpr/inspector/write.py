@@ -1,0 +1,123 @@
+"""``results/inspector/``: the site and its data, one script per data set and per run on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ..agents.build import agent_class, agent_entry
+from ..analysis.credit_workups import chosen_cases, read_credit
+from ..cases import CaseRecord, iterate_records
+from ..environment.opening import open_environment
+from ..evaluation.row import read_rows, shown
+from ..job import Job
+from ..pseudonym import pseudonym
+from ..results.methods import DATASETS, synthetic, tier_mark, unfit
+from ..results.provenance import check_provenance
+from ..results.results import results_folder
+from ..results.sources import notices, source_of
+from ..settings import Settings
+from . import site
+from .data import write_data
+from .oracle import Oracle
+from .workups import View, case_name
+
+_SITE = ("index.html", "inspector.js", "inspector.css")
+
+
+def credit_file(results: Path, run: str, dataset: str) -> Path:
+    """Where the credit of a run's workups lies; agents that are no policy of our own have none."""
+    return results / "analysis" / "credit" / run / f"{dataset}.jsonl.gz"
+
+
+def write_inspector(settings: Settings, job: Job) -> None:
+    """Stage ``write_inspector``. Raises InspectorError and ProvenanceError where results do not belong together."""
+    folder, results = job.out["site"], results_folder(settings, job)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _SITE:
+        (folder / name).write_bytes(resources.files(site).joinpath(name).read_bytes())
+    datasets, views = [], []
+    for dataset, label in DATASETS.items():
+        told = _write_dataset(settings, job.inputs[f"cases_{dataset}"], results, folder, dataset)
+        if told:
+            datasets.append({"name": dataset, "label": label, "about": source_of(settings, dataset).what,
+                             "oracle": synthetic(settings, dataset)})  # fmt: skip
+            views += told
+    closed = {view["dataset"] for view in views if view["credentialed"] and not settings.inspector.credentialed}
+    write_data(folder, "data/index", {
+        "mark": tier_mark(settings), "runs": settings.inspector.runs, "datasets": datasets, "views": views,
+        "utility": settings.utility.model_dump(), "notices": notices(settings), "credit": _rule(settings),
+        "study": _study(settings, job.inputs.get("study"), closed),
+    })  # fmt: skip
+    job.metrics.update({name: sum(view[name] for view in views) for name in ("workups", "decisions")})
+    print(f"{job.metrics['decisions']:.0f} decisions of {len(views)} evaluations: open index.html")
+
+
+def _rule(settings: Settings) -> dict[str, Any]:
+    """The settings by which a reader can check the numbers."""
+    credit = settings.credit
+    names = ("threshold", "candidates", "continuations", "horizon", "samples", "baseline", "clip", "max_states")
+    return {name: getattr(credit, name) for name in names} | {"entropy_base": credit.entropy_base}
+
+
+def _study(settings: Settings, path: Path | None, closed: set[str]) -> list[dict[str, Any]]:
+    """What raters of the expert study gave at states of these workups: one line per state and run that was rated. On
+    ``closed`` data sets actions are pseudonyms."""
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines()) if path else ()
+    kept = ("dataset", "note_id", "turn", "source", "run", "action", "means")
+    told = [{name: line[name] for name in kept} for line in lines]
+    return [
+        line | {"action": pseudonym(settings.paths.state, line["action"])} if line["dataset"] in closed else line
+        for line in told
+    ]
+
+
+def _write_dataset(settings: Settings, path: Path, results: Path, folder: Path, dataset: str) -> list[dict[str, Any]]:
+    """Write the cases of a data set and the workups of every run on them; what the index tells of each."""
+    runs = [run for run in settings.inspector.runs if not unfit(settings, run, dataset)]
+    files = {run: results / "evaluations" / run / f"{dataset}.jsonl" for run in runs}
+    check_provenance(settings, files.values())
+    cases = {case.note_id: case for case in iterate_records(path, "test")}
+    chosen = {case.note_id for case in chosen_cases(settings, path)}
+    credentialed = any(case.credentialed for case in cases.values())
+    environment = open_environment(settings, credentialed=credentialed)
+    oracle = Oracle(settings, dataset) if synthetic(settings, dataset) else None
+    views = []
+    for run, file in files.items():
+        if not file.exists():  # under `evaluation.partial`
+            print(f"missing: {file}")
+            continue
+        credit = credit_file(results, run, dataset)
+        found = {case.case: case for case in read_credit(credit)} if credit.exists() else {}
+        view = View(settings, environment, cases, found, chosen, oracle, settings.inspector.credentialed,
+                    agent_class(agent_entry(settings, run)).whole_record)  # fmt: skip
+        workups = asyncio.run(view.told(read_rows(file)))
+        name = f"data/{run}.{dataset}"
+        write_data(folder, name, workups)
+        views.append({"run": run, "dataset": dataset, "data": name, "workups": len(workups), "credited": len(found),
+                      "decisions": sum(len(workup["steps"]) for workup in workups),
+                      "credentialed": credentialed})  # fmt: skip
+    write_data(folder, f"data/{dataset}", dict(_told_cases(settings, cases, chosen)))
+    return views
+
+
+def _told_cases(
+    settings: Settings, cases: Mapping[str, CaseRecord], chosen: set[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The cases by the name that the site gives them; of credentialed ones no text."""
+    for case in cases.values():
+        readable = settings.inspector.credentialed or not case.credentialed
+        told: dict[str, Any] = {
+            "gold": case.diagnosis_results if readable else shown(settings, case, case.diagnosis_results)
+        }
+        if case.note_id in chosen:
+            told["chosen"] = True
+        if readable:
+            told |= {"summary": case.case_summary, "results": case.key_pertinent_results_dict}
+        if readable and case.credentialed:
+            told["digest"] = shown(settings, case, case.note_id)  # as other results call it
+        yield case_name(settings, case), told

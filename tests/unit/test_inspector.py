@@ -1,0 +1,456 @@
+"""The inspector: its numbers are those of the credit artifact, its oracle is the reference, its page tells and hides
+what it should."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+from browser import CHROMIUM, Browser
+from toy import ASKED, HastyPolicy, ToyPolicy, problem
+
+from cdpr.analysis.credit_workups import CreditedCase, Crediting, read_credit
+from cdpr.cases import CaseRecord, write_records
+from cdpr.credit.process_reward import ProcessReward
+from cdpr.environment import State, case_seed, run_episode
+from cdpr.evaluation.row import EvaluationRow
+from cdpr.evaluation.run import evaluation_row
+from cdpr.evaluation.strata import stratified
+from cdpr.inspector.data import read_data, write_data
+from cdpr.inspector.oracle import Oracle
+from cdpr.inspector.write import credit_file, write_inspector
+from cdpr.job import Job
+from cdpr.llm.meter import Meter
+from cdpr.records import RunRecord
+from cdpr.results.methods import DATASETS
+from cdpr.seeding import derive_seed
+from cdpr.settings import Settings
+from cdpr.tracking.traces import log_traces
+
+RUN, OTHER, DATASET = "cdpr-seed0", "grpo-seed0", "mimic_iv"
+RATED = {"state": "0" * 16, "dataset": DATASET, "note_id": "T-1", "turn": 0, "source": RUN, "run": "grpo-seed0",
+         "kind": "request", "action": "Chest X-ray", "means": {"safety": 3.5, "cost_awareness": None}}  # fmt: skip
+SCRIPT = "<script>document.title='taken over'</script>"
+
+
+@dataclass(frozen=True)
+class World:
+    """Evaluations of two runs of the toy policy, credited, and the inspector made of them."""
+
+    settings: Settings
+    folder: Path
+    credit: dict[str, CreditedCase]
+    cases: list[CaseRecord]
+
+    @property
+    def site(self) -> Path:
+        return self.folder / "inspector"
+
+    def workups(self, run: str = RUN) -> list[dict]:
+        return read_data(self.site, f"data/{run}.{DATASET}")
+
+
+def made(folder: Path, case: CaseRecord, credentialed: bool = False, size: int = 6, **changed) -> World:
+    settings, environment = problem(
+        paths={"results": str(folder), "state": str(folder / "state")},
+        inspector={"runs": [RUN, OTHER], "cases": 4, **changed.pop("inspector", {})},
+        credit={"samples": 6, "continuations": 3, **changed.pop("credit", {})}, **changed,
+    )  # fmt: skip
+    cases = [
+        case.model_copy(update={"note_id": f"T-{i}", "split": "test", "credentialed": credentialed,
+                                "case_summary": f"{case.case_summary}\n{SCRIPT}"})
+        for i in range(size)
+    ]  # fmt: skip
+    places = {f"cases_{name}": folder / "cases" / f"{name}.jsonl" for name in DATASETS}
+    for path in places.values():
+        write_records(path, cases)
+    credit: dict[str, CreditedCase] = {}
+    for run in (RUN, OTHER):
+        rows = asyncio.run(_evaluated(settings, environment, cases, run))
+        evaluation = folder / "evaluations" / run / f"{DATASET}.jsonl"
+        evaluation.parent.mkdir(parents=True)
+        evaluation.write_text("".join(row.line() for row in rows))
+        crediting = Crediting(settings, environment, at_temperature)
+        found = asyncio.run(crediting.all(cases[:4], evaluation))
+        file = credit_file(folder, run, DATASET)
+        file.parent.mkdir(parents=True)
+        file.write_bytes(gzip.compress("".join(one.model_dump_json() + "\n" for one in found).encode()))
+        credit = credit or {one.case: one for one in read_credit(file)}
+    places["study"] = folder / "means.jsonl"
+    places["study"].write_text(json.dumps(RATED) + "\n")
+    write_inspector(
+        settings, Job("write_inspector", "0" * 16, {**places, "results": folder}, {"site": folder / "inspector"})
+    )
+    return World(settings, folder, credit, cases)
+
+
+def at_temperature(temperature: float) -> ToyPolicy:
+    """Greedily it is another policy, so that the two workups of a case part."""
+    return ToyPolicy() if temperature else HastyPolicy()
+
+
+async def _evaluated(settings, environment, cases, run: str) -> list[EvaluationRow]:
+    rows = []
+    for decoding in ("greedy", "sampled"):
+        agent = at_temperature(settings.training.temperature if decoding == "sampled" else 0.0)
+        for one in cases:
+            seed = case_seed(settings.evaluation.seed, one) + (run != RUN)
+            workup = await run_episode(environment, agent, one, seed)
+            rows.append(evaluation_row(settings, agent, workup, decoding, Meter(**ASKED)))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, request) -> World:
+    case = request.getfixturevalue("toy_case")
+    return made(tmp_path_factory.mktemp("inspector"), case)
+
+
+@pytest.fixture(scope="module")
+def toy_case() -> CaseRecord:
+    results = {
+        "Complete Blood Count": "White Blood Cells: Value: 15.1; Units: K/uL; Reference Range: 4.0--11.0",
+        "Lipase": "Lipase: Value: 30; Units: IU/L; Reference Range: 0.0--60.0",
+        "CT Abdomen and Pelvis": f"Dilated appendix with fat stranding. {SCRIPT}",
+    }
+    return CaseRecord(
+        note_id="T", case_summary="- Patient Information: 30 year old male\n- Chief Complaint: Abdominal pain",
+        key_pertinent_results_dict=results, final_diagnosis="Acute appendicitis",
+        diagnosis_results="Acute appendicitis", dataset=DATASET, split="test",
+        exam_cost_map=dict(zip(results, (7.77, 6.89, 297.26), strict=True)),
+        subject_key="s", credentialed=False,
+    )  # fmt: skip
+
+
+# Numbers
+
+
+def test_its_numbers_are_those_of_the_credit_artifact(world):
+    """Every decision of every credited workup: shares, values, terms, rewards and reasons."""
+    compared = 0
+    for workup in world.workups():
+        line = world.credit.get(workup["case"])
+        if line is None:
+            assert not any("credit" in step for step in workup["steps"])
+            continue
+        place = line.decodings.index(workup["decoding"])
+        for t, step in enumerate(workup["steps"]):
+            state = next((s for s in line.states if (place, t) in s.visits), None)
+            if state is None:
+                assert line.forced[place] and t == len(workup["steps"]) - 1 and "credit" not in step
+                continue
+            told, value = step["credit"], {tuple(v.action): v for v in state.candidates}
+            assert told["why"] == line.selected[place][t]
+            assert told["entropy"] == pytest.approx(state.entropy, abs=1e-6)
+            assert told["process"] == pytest.approx(line.process[place][t], abs=1e-6)
+            assert {tuple(each["act"]) for each in told["candidates"]} == {*value, *(a.action for a in state.actions)}
+            for each in told["candidates"]:
+                if "value" not in each:
+                    continue
+                found = value[tuple(each["act"])]
+                shown = [each[name] for name in ("value", "right", "tests", "cost", "missed", "top")]
+                assert shown == pytest.approx([found.value, found.correct, found.tests, found.cost_usd,
+                                               found.infeasible, found.in_top_m], abs=1e-6)  # fmt: skip
+                compared += 1
+    assert compared > 30
+
+
+def test_a_value_is_the_mean_of_its_continuations_and_a_reward_its_distance_from_the_baseline(world):
+    checked = 0
+    for workup in world.workups():
+        for step in workup["steps"]:
+            if "credit" not in step:
+                continue
+            candidates = [each for each in step["credit"]["candidates"] if each.get("value") is not None]
+            for each in candidates:
+                if each["act"][0] == "end":
+                    continue
+                assert len(each["endings"]) >= world.settings.credit.continuations
+                assert each["value"] == pytest.approx(fmean(end["utility"] for end in each["endings"]), abs=1e-5)
+                assert all(
+                    end["path"][-1][0] in ("end", "invalid") or end["from"] == "suffix" for end in each["endings"]
+                )
+            baseline = fmean(each["value"] for each in candidates if each["top"])
+            kind = step["act"][0]
+            own = float(workup["right"]) if kind == "end" else next(
+                each["value"] for each in candidates if each["act"][1].lower() == step["act"][1].lower())  # fmt: skip
+            assert step["credit"]["process"] == pytest.approx(max(-1, min(1, own - baseline)), abs=1e-5)
+            checked += 1
+        assert workup["steps"][-1]["spent"] == pytest.approx(workup["cost"])
+    assert checked > 15
+
+
+@pytest.mark.parametrize("rule", [{}, {"max_states": 1}, {"threshold": 1.1}, {"select_disagreed": False}])
+def test_selection_is_that_of_training(tmp_path, toy_case, rule):
+    """What the artifact calls selected is what the process reward credits when it selects for itself."""
+    here = made(tmp_path, toy_case, credit=rule)
+    _, environment = problem()
+    credit = here.settings.credit.model_copy(update={"own_actions": "apart"})
+    policy, seed = ToyPolicy(), derive_seed(here.settings.inspector.seed, "credit")
+    own = ProcessReward(environment, policy, policy, credit, here.settings.utility, seed)
+    seen = set()
+    for line in here.credit.values():
+        case = next(case for case in here.cases if case.note_id == line.case)
+        seed = case_seed(here.settings.evaluation.seed, case)
+        agents = [at_temperature(float(decoding == "sampled")) for decoding in line.decodings]
+        group = [asyncio.run(run_episode(environment, agent, case, seed)) for agent in agents]
+        (report,) = asyncio.run(own.score([group], 0))
+        assert [[bool(why) for why in steps] for steps in line.selected] == [
+            [r is not None for r in steps] for steps in report.process
+        ]
+        seen |= {why for steps in line.selected for why in steps}
+    assert len(seen) > 1
+
+
+def test_the_oracle_is_the_reference(toy_case):
+    settings, environment = problem()
+    oracle = Oracle(settings, DATASET)
+    agent, state = oracle.agent, State(toy_case)
+    for reply in ("REQUEST_TEST: CT Abdomen and Pelvis", "REQUEST_TEST: Lipase", None):
+        p = agent.posterior(state)
+        likeliest = agent.diagnose(state, 0)
+        wrong = next(d for d in agent.doctor.diseases if d != likeliest)
+        said = oracle.opinion(state, ("end", wrong), [("end", ""), ("result", "Lipase"), ("unavailable", "astrology")])
+        assert dict(said.posterior)[likeliest] == pytest.approx(p.max())
+        assert said.values["end", ""] == pytest.approx(p.max())
+        assert said.values["end", wrong] == pytest.approx(p[agent.doctor.diseases.index(wrong)])
+        pick = agent.choose(state, 0)
+        assert said.best == (
+            ("end", likeliest) if pick is None else ("result", agent.doctor.key(agent.doctor.exams[pick]))
+        )
+        assert said.lost == pytest.approx(said.best_value - said.values["end", wrong]) and said.disagrees
+        assert said.best_value >= max(v for v in said.values.values() if v is not None) - 1e-3
+        agreed = oracle.opinion(state, said.best, [])
+        assert agreed.lost == pytest.approx(0.0, abs=1e-9) and not agreed.disagrees
+        if reply:
+            turn = type(asyncio.run(ToyPolicy().act(state, False, 0)))(reply)
+            state = state.after(environment.step(state, turn))
+
+
+def test_a_sample_is_spread_and_nested():
+    items = [f"{kind}{i}" for kind in "abc" for i in range(1 + 20 * (kind == "a"))]
+    few, more = (stratified(items, n, lambda x: x[0], str, 3) for n in (3, 9))
+    assert {x[0] for x in few} == {"a", "b", "c"} and set(few) < set(more) and len(more) == 9
+    assert (
+        stratified(reversed(items), 9, lambda x: x[0], str, 3) == more != stratified(items, 9, lambda x: x[0], str, 4)
+    )
+
+
+# Privacy
+
+
+def test_credentialed_cases_are_digests_without_the_switch(tmp_path, toy_case):
+    closed = made(tmp_path / "closed", toy_case, credentialed=True)
+    text = "".join(path.read_text() for path in closed.site.rglob("*") if path.is_file())
+    for word in ("T-0", "appendicitis", "appendix", "Blood", "Chest", "30 year", "taken over"):
+        assert word not in text, word
+    workups = closed.workups()
+    credited = [workup for workup in workups if workup["steps"]]
+    assert len(credited) == 8 and all("credit" in workup["steps"][0] for workup in credited)
+    names = {each["act"][1] for workup in credited for each in workup["steps"][0]["credit"]["candidates"]}
+    assert all(re.fullmatch(r"[0-9a-f]{16}|", name) for name in names) and len(names) > 1
+    shown = made(tmp_path / "open", toy_case, credentialed=True, inspector={"credentialed": True})
+    assert shown.workups()[0]["case"] == "T-0" and "REQUEST" in str(shown.workups())
+
+
+# The page, in a real browser
+
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+KEYS = {"ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "End": 35}
+
+
+@contextlib.contextmanager
+def opened(site: Path, folder: Path, width: int = 1280, height: int = 900, **place: object) -> Iterator[Browser]:
+    """The inspector at a place, ready."""
+    (folder / "profile").mkdir(parents=True)
+    page = Browser(folder / "profile", folder, width, height)
+    try:
+        page.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
+        )
+        page.call("Page.navigate", url=f"{(site / 'index.html').as_uri()}#{urlencode(place)}")
+        page._wait(lambda: _ready(page))
+        yield page
+    finally:
+        page.close()
+
+
+def _ready(page: Browser) -> None:
+    assert page.js("document.documentElement?.dataset.ready ?? null") is not None
+
+
+def press(page: Browser, *keys: str) -> None:
+    """Real keys, one after another."""
+    for key in keys:
+        code = KEYS.get(key, ord(key[0].upper()))
+        text = {} if key in KEYS else {"text": key}
+        page.call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
+        page.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+
+def place(page: Browser) -> dict[str, str]:
+    return dict(parse_qsl(page.js("location.hash.slice(1)")))
+
+
+@needs_browser
+def test_a_link_leads_to_a_decision_and_text_is_shown_as_text(world, tmp_path):
+    workup = next(w for w in world.workups() if w["case"] in world.credit and len(w["steps"]) > 1)
+    at = {
+        "run": RUN,
+        "dataset": DATASET,
+        "case": workup["case"],
+        "decoding": workup["decoding"],
+        "turn": 1,
+        "beside": OTHER,
+    }
+    with opened(world.site, tmp_path, **at) as page:
+        assert page.js("document.title") == "Decision inspector"
+        told = page.js("document.getElementById('detail').textContent")
+        assert SCRIPT in told and page.js("document.querySelectorAll('#detail script').length") == 0
+        assert f"Entropy {workup['steps'][1]['credit']['entropy']:.3f}" in told and "Turn 2: " in told
+        assert page.js("[...document.querySelectorAll('.side')].map(side => side.ariaLabel)") == [RUN, OTHER]
+        assert place(page) == {name: str(value) for name, value in at.items()}
+
+
+@needs_browser
+def test_states_of_the_study_show_their_ratings(world, tmp_path):
+    for run, shown in ((RUN, True), (OTHER, False)):
+        at = {"run": run, "dataset": DATASET, "case": "T-1", "decoding": "greedy", "turn": 0}
+        with opened(world.site, tmp_path / run, **at) as page:
+            told = page.js("document.getElementById('detail').textContent")
+            assert f"turn 1 of {RUN}" in told
+            assert ("grpo-seed0: Chest X-ray" in told and "3.50" in told) is shown
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+def test_ten_thousand_decisions_by_keyboard_alone(world, tmp_path, width, height):
+    site = tmp_path / "site"
+    shutil.copytree(world.site, site)
+    count = _grow(world, site)
+    with opened(site, tmp_path / "browser", width, height, run=RUN, dataset=DATASET) as page:
+        assert int(page.js("document.documentElement.dataset.ready")) < 2000
+        assert page.js("document.getElementById('count').textContent").startswith(f"{count:,} decisions")
+        page.js("document.getElementById('decisions').focus()")
+        press(page, "ArrowDown")
+        assert (place(page)["case"], place(page)["turn"]) == ("case-00000", "1")
+        press(page, "ArrowLeft")
+        assert place(page)["turn"] == "0"
+        press(page, "]", "]", "[")
+        assert (place(page)["case"], place(page)["turn"]) == ("case-00001", "0")
+        press(page, "b")
+        page._wait(lambda: _sides(page, 2))
+        press(page, "d")
+        assert page.js("document.getElementById('detail').contains(document.activeElement)")
+        press(page, "l", "End")
+        assert (
+            page.js(
+                _FRAMES + "(async () => (await frame(), "
+                "document.getElementById('decisions').getAttribute('aria-activedescendant')))()"
+            )
+            == f"row-{count - 1}"
+        )
+        slowest, most = page.js(_SCROLL)
+        assert slowest < 200 and most < 80, (slowest, most)
+        assert page.js("document.documentElement.scrollWidth <= innerWidth")
+        press(page, "/", "x", "y")
+        assert page.js("document.getElementById('count').textContent").startswith("0 decisions")
+
+
+_FRAMES = "const frame = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));"
+_SCROLL = (
+    "(async () => {"
+    + _FRAMES
+    + """
+  const list = document.getElementById("decisions");
+  let slowest = 0, most = 0;
+  for (let i = 0; i < 40; i++) {
+    list.scrollTop = i * list.scrollHeight / 40;
+    const before = performance.now();
+    await frame();
+    slowest = Math.max(slowest, performance.now() - before);
+    most = Math.max(most, document.getElementById("rows").childElementCount);
+  }
+  return [slowest, most];
+})()"""
+)
+
+
+def _sides(page: Browser, count: int) -> None:
+    assert page.js("document.querySelectorAll('.side').length") == count
+
+
+def _grow(world: World, site: Path) -> int:
+    """Ten thousand decisions and more, in both runs; how many."""
+    cases, workups, count = read_data(site, f"data/{DATASET}"), [], 0
+    one = [workup for workup in world.workups() if workup["case"] in world.credit and len(workup["steps"]) > 1]
+    while count < 10_000:
+        name = f"case-{len(workups):05d}"
+        workups.append({**one[len(workups) % len(one)], "case": name, "decoding": "greedy"})
+        cases[name] = cases["T-0"]
+        count += len(workups[-1]["steps"])
+    for name, data in ((f"{RUN}.{DATASET}", workups), (f"{OTHER}.{DATASET}", workups), (DATASET, cases)):
+        write_data(site, f"data/{name}", data)
+    return count
+
+
+# Traces
+
+
+def test_traces_tell_price_value_and_reward_of_every_turn_once(tmp_path, toy_case):
+    mlflow = pytest.importorskip("mlflow")
+    here = made(tmp_path, toy_case, tracking={"traces": 5})
+    for run in (RUN, OTHER):
+        _record(tmp_path / "evaluations" / run / f"{DATASET}.run.json", "evaluate_agent", f"{run == OTHER:016d}",
+                run=run, dataset=DATASET)  # fmt: skip
+    _record(tmp_path / "inspector.run.json", "write_inspector", "9" * 16)
+    assert log_traces(here.settings) == {"traces": 10, "evaluations": 2, "credentialed": 0}
+    assert log_traces(here.settings)["traces"] == 0
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_experiment_by_name("cdpr/evaluation").experiment_id
+    runs = {run.info.run_id: run.data.tags for run in client.search_runs([experiment])}
+    traces = client.search_traces(locations=[experiment], max_results=100)
+    assert len(traces) == 10 and {trace.info.request_metadata["mlflow.sourceRun"] for trace in traces} == set(runs)
+    told = {w["case"] + w["decoding"]: w for w in here.workups()}
+    seen = 0
+    for trace in traces:
+        address = dict(parse_qsl(urlsplit(trace.info.tags["cdpr.inspector"]).fragment))
+        if address["run"] != RUN:
+            continue
+        steps = told[address["case"] + address["decoding"]]["steps"]
+        spans = [span for span in trace.data.spans if span.parent_id]
+        assert len(spans) == len(steps)
+        for span in spans:
+            step = steps[span.attributes["turn"]]
+            assert span.attributes["price_usd"] == step["charge"]
+            assert span.attributes.get("r_proc") == step.get("credit", {}).get("process")
+            if "credit" in step:
+                (taken,) = (each for each in step["credit"]["candidates"] if each.get("taken"))
+                assert span.attributes["u_hat"] == taken["value"]
+                seen += 1
+    assert seen >= 5
+
+
+def test_no_trace_of_credentialed_cases_unless_the_store_is_declared(tmp_path, toy_case):
+    pytest.importorskip("mlflow")
+    here = made(tmp_path, toy_case, credentialed=True, inspector={"credentialed": True})
+    _record(tmp_path / "inspector.run.json", "write_inspector", "9" * 16)
+    assert log_traces(here.settings) == {"traces": 0, "evaluations": 0, "credentialed": 2}
+    database = tmp_path / "mlflow.db"
+    assert not database.exists() or b"appendicitis" not in database.read_bytes()
+
+
+def _record(path: Path, stage: str, key: str, **options: str) -> None:
+    record = RunRecord(stage=stage, run_key=key, options=options, started="2026-01-01T00:00:00+00:00", tier="demo",
+                       experiment="cdpr/evaluation")  # fmt: skip
+    path.write_text(record.model_dump_json())
