@@ -30,6 +30,9 @@ class Study(Section):
     of them knows."""
     ratings: str | None = key(None)
     """Folder with the forms that came back; empty: simulated raters where all cases are synthetic, else none yet."""
+    kept: str | None = key(None)
+    """Copy of `results/study` from when the forms were handed out: states, forms and key of the analysis are taken from
+    there, and nothing is made again, whatever changes in code or models meanwhile."""
     allow_missing: bool = key(False, "Analyse although ratings are missing; how many, every table then says.")
     model_rater: str | None = key(None)
     """A language model that rates the same forms, apart from the raters: an entry of `workflow/models.yaml`, or a

@@ -15,7 +15,6 @@ from ..seeding import derive_seed
 from ..settings import Settings
 from . import statistics
 from .blinding import Items, Key
-from .methods import study_runs
 from .ratings import PHYSICIAN, Ratings, read_ratings
 from .records import StudyError, StudyState, read_lines
 from .rubric import dimensions
@@ -62,7 +61,7 @@ class Comparison(_Part):
 
 
 class Analysis(_Part):
-    """What the study found. ``kind`` says who rated (empty: nobody has yet), ``runs`` are by method, ours first;
+    """What the study found. ``kind`` says who rated (empty: nobody has yet), ``runs`` are compared, ours first;
     ``scores`` by dimension and run, ``datasets`` means by data set, dimension and run; ``lead`` by dimension is ours
     above the best baseline, ``ahead`` that lead above the largest other one. ``model_rater`` is how a language model's
     ratings agree with the raters' means (Krippendorff's alpha), ``model_scores`` what it gave."""
@@ -70,7 +69,7 @@ class Analysis(_Part):
     study: str
     kind: str = ""
     source: str
-    runs: dict[str, str]
+    runs: tuple[str, ...]
     left_out: dict[str, str]
     raters: tuple[str, ...] = ()
     states: int
@@ -90,7 +89,7 @@ class Analysis(_Part):
     @property
     def ours(self) -> str:
         """The run of the first method."""
-        return next(iter(self.runs.values()))
+        return self.runs[0]
 
     def next_best(self, dimension: str) -> str:
         """The baseline with the highest mean on a dimension."""
@@ -109,7 +108,7 @@ def analyse_study(settings: Settings, job: Job) -> None:
     """Stage ``analyse_study``: read the forms that came back, open the key, write every figure of the study. Raises
     StudyError for forms that cannot be used."""
     items = Items.model_validate_json(job.inputs["items"].read_text(encoding="utf-8"))
-    key = Key.open(job.inputs["key"], items)
+    key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
     ratings = _ratings(settings, job.inputs.get("ratings"), items)
     model = read_ratings([job.inputs["model_ratings"]], _only(items, job.inputs["model_ratings"])) if (
@@ -141,7 +140,7 @@ def analyse(
     model: Ratings | None = None,
 ) -> Analysis:  # fmt: skip
     """Everything that tables, figures and the ledger show."""
-    plan, runs = settings.study, study_runs(settings)
+    plan, runs = settings.study, key.compared
     cases = [(state.dataset, state.note_id) for state in states]
     head = Analysis(
         study=items.study, source=states[0].source, runs=runs, left_out=dict(key.left_out), states=len(states),
@@ -149,7 +148,7 @@ def analyse(
     )  # fmt: skip
     if ratings is None:
         return head
-    table = Means(states, items, key, list(runs.values()), ratings)
+    table = Means(states, items, key, list(runs), ratings)
     weights = statistics.resampled_clusters(cases, settings.evaluation.bootstrap, derive_seed(plan.seed, "bootstrap"))
     draws = table.draws(weights)
     scores = {name: {run: _interval(table.mean(d)[r], draws[d, r]) for r, run in enumerate(table.runs)}

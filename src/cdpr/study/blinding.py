@@ -71,16 +71,18 @@ class Items(BaseModel):
 
 @dataclass(frozen=True)
 class Key:
-    """The sealed part: the runs behind every content, of one ``study``."""
+    """The sealed part: the runs behind every content, of one ``study``; ``compared`` are all of them, ours first, and
+    ``left_out`` what could not be."""
 
     study: str
+    compared: tuple[str, ...]
     runs: Mapping[str, tuple[str, ...]]
     left_out: Mapping[str, str]
 
     def write(self, path: Path) -> None:
         """Readable by its owner alone."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        told = {"study": self.study, "left_out": dict(self.left_out), "runs": dict(self.runs)}
+        told = {"study": self.study, "compared": list(self.compared), "left_out": dict(self.left_out), "runs": dict(self.runs)}
         path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
         path.chmod(0o600)
 
@@ -88,7 +90,7 @@ class Key:
     def open(cls, path: Path, items: Items) -> Key:
         """Raises StudyError for the key of another study, or one that was edited."""
         told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        key = cls(told["study"], {name: tuple(runs) for name, runs in told["runs"].items()}, told["left_out"])
+        key = cls(told["study"], tuple(told["compared"]), {name: tuple(runs) for name, runs in told["runs"].items()}, told["left_out"])
         if key.study != items.study or set(key.runs) != set(items.contents):
             raise StudyError(f"{path}: this is the key of study {key.study}, the forms are of {items.study}; keep the "
                              "key that was written with them")  # fmt: skip
@@ -101,12 +103,12 @@ def blind(plan: Study, states: Sequence[StudyState], proposals: Sequence[Proposa
     at: dict[str, list[Proposal]] = defaultdict(list)
     for proposal in proposals:
         at[proposal.state].append(proposal)
-    runs = {proposal.run for proposal in proposals}
+    runs = dict.fromkeys(proposal.run for proposal in proposals)
     contents: dict[str, Content] = {}
     behind: dict[str, tuple[str, ...]] = {}
     of_state: dict[str, list[str]] = defaultdict(list)
     for state in states:
-        if {proposal.run for proposal in at[state.digest]} != runs:
+        if {proposal.run for proposal in at[state.digest]} != set(runs):
             raise StudyError(f"state {state.digest}: not every method proposes something; make the proposals again")
         grouped: dict[tuple, list[str]] = defaultdict(list)
         for proposal in sorted(at[state.digest], key=lambda proposal: proposal.run):
@@ -124,7 +126,7 @@ def blind(plan: Study, states: Sequence[StudyState], proposals: Sequence[Proposa
     told = json.dumps([[(s.digest, s.presentation) for s in states], [c.model_dump() for c in contents.values()],
                        {r: [p.model_dump() for p in pages] for r, pages in forms.items()}])  # fmt: skip
     study = hashlib.sha256(told.encode()).hexdigest()[:12]
-    return Items(study=study, forms=forms, contents=contents), Key(study, dict(sorted(behind.items())), left_out)
+    return Items(study=study, forms=forms, contents=contents), Key(study, tuple(runs), dict(sorted(behind.items())), left_out)
 
 
 def _form(seed: int, rater: str, of_state: Mapping[str, Sequence[str]]) -> tuple[Page, ...]:

@@ -8,10 +8,9 @@ from pathlib import Path
 from ..files import write_text
 from ..job import Job
 from ..settings import Settings
-from ..settings.datasets import BENCHMARKS
 from . import html_form, label_studio, potato, redcap, spreadsheet
 from .blinding import Items, Page, blind
-from .methods import left_out, study_runs
+from .methods import all_synthetic, left_out
 from .protocol import protocol
 from .records import Proposal, StudyState, read_lines
 from .shown import Shown
@@ -20,15 +19,15 @@ SYNTHETIC = "Synthetic cases: no patient stands behind them."
 
 
 def make_forms(settings: Settings, job: Job) -> None:
-    """Stage ``make_forms``: blind the proposals, write the forms, what they hold (``items``), the sealed ``key`` and
+    """Stage ``make_forms``: blind the proposals, write the forms, what they hold (``items``), the key (``sealed``) and
     the ``protocol`` of the study."""
     states = read_lines(job.inputs["states"], StudyState)
-    runs = list(study_runs(settings).values())
-    proposals = [proposal for n in range(len(runs))
-                 for proposal in read_lines(job.inputs[f"proposals_{n + 1}"], Proposal)]  # fmt: skip
+    given = sorted(name for name in job.inputs if name.startswith("proposals_"))
+    proposals = [proposal for name in given for proposal in read_lines(job.inputs[name], Proposal)]
+    runs = list(dict.fromkeys(proposal.run for proposal in proposals))
     items, key = blind(settings.study, states, proposals, left_out(settings))
     write_text(job.out["items"], items.model_dump_json() + "\n")
-    key.write(job.out["key"])
+    key.write(job.out["sealed"])
     shown = Shown(states, items)
     write_forms(items, shown, job.out["forms"], SYNTHETIC if all_synthetic(settings) else "")
     write_text(job.out["protocol"], protocol(settings, states, items, runs, key.left_out))
@@ -48,8 +47,3 @@ def write_forms(items: Items, shown: Shown, folder: Path, mark: str) -> None:
     redcap.write(folder / "redcap", items.study, forms, shown)
     label_studio.write(folder / "label_studio", items.study, forms, shown)
     potato.write(folder / "potato", items.study, forms, shown)
-
-
-def all_synthetic(settings: Settings) -> bool:
-    """Whether every case comes from the synthetic hospital."""
-    return all(settings.data.source(dataset).path is None for dataset in BENCHMARKS)

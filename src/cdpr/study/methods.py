@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..agents.build import agent_class
 from ..settings import Settings, SettingsError, job_of, seeds_of, served, variants, why_not_run
+from ..settings.datasets import BENCHMARKS
 
 
 def study_run(settings: Settings, name: str) -> str:
@@ -28,11 +27,9 @@ def study_runs(settings: Settings) -> dict[str, str]:
     return runs
 
 
-def left_out(settings: Settings) -> Mapping[str, str]:
+def left_out(settings: Settings) -> dict[str, str]:
     """Methods that are asked for and not run, with the reason."""
-    runs = study_runs(settings)
-    return {n: why_left_out(settings, n) or "trains the same as another" for n in settings.study.methods
-            if n not in runs}  # fmt: skip
+    return {name: why for name in settings.study.methods if (why := why_left_out(settings, name))}
 
 
 def why_left_out(settings: Settings, name: str) -> str:
@@ -44,6 +41,11 @@ def why_left_out(settings: Settings, name: str) -> str:
         return why
     if entry.model and not entry.own_policy and served(settings, entry):
         return "its server runs for evaluations alone: start one yourself, and set `at` of its model"
-    if entry.knows_hospital and any(settings.data.source(d).path for d in ("mimic_iv", "clinicalbench", "private")):
+    if entry.knows_hospital and not all_synthetic(settings):
         return "real cases have no known model"
     return "it sees the whole record, and so decides nothing step by step" if agent_class(entry).whole_record else ""
+
+
+def all_synthetic(settings: Settings) -> bool:
+    """Whether every case comes from the synthetic hospital."""
+    return all(settings.data.source(dataset).path is None for dataset in BENCHMARKS)
