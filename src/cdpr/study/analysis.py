@@ -185,7 +185,9 @@ class Means:
         for name, behind in key.runs.items():
             for run in behind:
                 if run in runs:
-                    self.values[:, runs.index(run), self.place[items.contents[name].state]] = self.of_content[:, at[name]]
+                    self.values[:, runs.index(run), self.place[items.contents[name].state]] = self.of_content[
+                        :, at[name]
+                    ]
         self.values = np.round(self.values, statistics.DECIMALS)
 
     def mean(self, dimension: int) -> np.ndarray:

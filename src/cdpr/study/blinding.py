@@ -82,7 +82,12 @@ class Key:
     def write(self, path: Path) -> None:
         """Readable by its owner alone."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        told = {"study": self.study, "compared": list(self.compared), "left_out": dict(self.left_out), "runs": dict(self.runs)}
+        told = {
+            "study": self.study,
+            "compared": list(self.compared),
+            "left_out": dict(self.left_out),
+            "runs": dict(self.runs),
+        }
         path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
         path.chmod(0o600)
 
@@ -90,7 +95,12 @@ class Key:
     def open(cls, path: Path, items: Items) -> Key:
         """Raises StudyError for the key of another study, or one that was edited."""
         told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        key = cls(told["study"], tuple(told["compared"]), {name: tuple(runs) for name, runs in told["runs"].items()}, told["left_out"])
+        key = cls(
+            told["study"],
+            tuple(told["compared"]),
+            {name: tuple(runs) for name, runs in told["runs"].items()},
+            told["left_out"],
+        )
         if key.study != items.study or set(key.runs) != set(items.contents):
             raise StudyError(f"{path}: this is the key of study {key.study}, the forms are of {items.study}; keep the "
                              "key that was written with them")  # fmt: skip
@@ -126,7 +136,9 @@ def blind(plan: Study, states: Sequence[StudyState], proposals: Sequence[Proposa
     told = json.dumps([[(s.digest, s.presentation) for s in states], [c.model_dump() for c in contents.values()],
                        {r: [p.model_dump() for p in pages] for r, pages in forms.items()}])  # fmt: skip
     study = hashlib.sha256(told.encode()).hexdigest()[:12]
-    return Items(study=study, forms=forms, contents=contents), Key(study, tuple(runs), dict(sorted(behind.items())), left_out)
+    return Items(study=study, forms=forms, contents=contents), Key(
+        study, tuple(runs), dict(sorted(behind.items())), left_out
+    )
 
 
 def _form(seed: int, rater: str, of_state: Mapping[str, Sequence[str]]) -> tuple[Page, ...]:

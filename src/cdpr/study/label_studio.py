@@ -19,7 +19,7 @@ def write(folder: Path, study: str, forms: Mapping[str, Sequence[Page]], shown: 
              '  <Header value="What is proposed"/>', '  <Text name="proposed" value="$proposed"/>']  # fmt: skip
     for dimension in rubric():
         meaning = " ".join(f"{value}: {text}" for value, text in dimension.anchors.items())
-        lines.append(f"  <Header value={quoteattr(f'{dimension.title}: {dimension.asks} {meaning}')} size=\"5\"/>")
+        lines.append(f'  <Header value={quoteattr(f"{dimension.title}: {dimension.asks} {meaning}")} size="5"/>')
         lines.append(f'  <Rating name="{dimension.name}" toName="proposed" maxRating="5" required="true"/>')
     lines += ['  <TextArea name="comment" toName="proposed" placeholder="Comment" rows="2"/>', "</View>"]
     write_text(folder / "config.xml", "\n".join(lines) + "\n")

@@ -75,7 +75,7 @@ def _question(shown: Shown, page: Page, card: Card) -> str:
 
 def scores(answer: str) -> dict[str, int]:
     """The last five numbers from 1 to 5 of an answer. Raises StudyError where there are fewer."""
-    found = _SCORES.findall(answer)[-len(dimensions()):]
+    found = _SCORES.findall(answer)[-len(dimensions()) :]
     if len(found) < len(dimensions()):
         raise StudyError(f"the model rater gave {len(found)} scores instead of {len(dimensions())}; name another model "
                          "in study.model_rater")  # fmt: skip

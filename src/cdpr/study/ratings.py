@@ -110,9 +110,7 @@ def _whose(returned: Returned, items: Items) -> tuple[str, list[str]]:
     return rater, []
 
 
-def _together(
-    rater: str, files: Sequence[Returned], items: Items, ratings: Ratings, allow_missing: bool
-) -> list[str]:
+def _together(rater: str, files: Sequence[Returned], items: Items, ratings: Ratings, allow_missing: bool) -> list[str]:
     """Put a rater's scores into ``ratings``; what is wrong with them."""
     wanted = [card.code for page in items.forms[rater] for card in page.cards]
     everything = len(wanted) * len(dimensions())
@@ -168,7 +166,9 @@ def _scores(returned: Returned, rater: str, items: Items) -> tuple[dict[str, dic
                     continue
                 score = _score(value)
                 if score is None:
-                    problems.append(f"{path}: out of range: {code}, {dimension}: {value!r} is no whole number from 1 to 5")
+                    problems.append(
+                        f"{path}: out of range: {code}, {dimension}: {value!r} is no whole number from 1 to 5"
+                    )
                 else:
                     found[dimension] = score
     return scores, problems
@@ -206,7 +206,9 @@ def _label_studio(path: Path, tasks: Sequence[Mapping[str, Any]]) -> Returned:
         for annotation in task["annotations"]:
             if annotation.get("was_cancelled"):
                 continue
-            cells = {one["from_name"]: one["value"]["rating"] for one in annotation["result"] if one["type"] == "rating"}
+            cells = {
+                one["from_name"]: one["value"]["rating"] for one in annotation["result"] if one["type"] == "rating"
+            }
             rows.append((str(task["data"]["code"]), cells))
             who = annotation.get("completed_by")
             people.add(str(who.get("id") if isinstance(who, dict) else who))

@@ -23,6 +23,7 @@ _PLACES = tuple(f"training.verl.{name}" for name in (
 _JUDGED = ("judge", "matcher", "models", "governance", "calls")  # `also` tells what of them decides
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
              "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
+             "study.states", "study.level",
              *_DECISIONS)  # fmt: skip
 _ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *_DECISIONS)
 _STUDY = "<results>/study"
