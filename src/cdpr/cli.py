@@ -188,7 +188,7 @@ def _check_ratings(args: argparse.Namespace) -> int:
     from .study.ratings import check_ratings
 
     plan = _plan(args)
-    path = Path(args.items or plan.resolved(str(plan.place(plan.source("analyse_study", "items", {})))))
+    path = Path(args.cards or plan.resolved(str(plan.place(plan.source("analyse_study", "cards", {})))))
     ratings, problems = check_ratings(map(Path, args.files), Items.model_validate_json(path.read_text("utf-8")))
     print(
         "\n".join(problems) or f"complete: {len(ratings.scores)} raters; set study.ratings to the folder of these files"
@@ -297,7 +297,7 @@ _COMMANDS = {
         _SETTINGS]),
     "check_ratings": (_check_ratings, "List everything that is wrong with forms that raters sent back.", [
         (("files",), {"nargs": "+", "metavar": "FILE", "help": "forms (JSON, CSV, XLSX, JSONL), or folders of them"}),
-        (("--items",), {"metavar": "PATH", "help": "items.json of the study (default: where the workflow has it)"}),
+        (("--cards",), {"metavar": "PATH", "help": "cards.json of the study (default: where the workflow has it)"}),
         _SETTINGS]),
     "plan_training": (_plan_training, "Show how a variant would be trained with verl, and whether it fits.", [
         (("--run",), {"default": "cdpr-seed0", "metavar": "NAME", "help": "VARIANT-seedN (default: cdpr-seed0)"}),

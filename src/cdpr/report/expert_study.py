@@ -151,8 +151,11 @@ def _notes(settings: Settings, found: Analysis) -> list[str]:
         f"*: above the next-best baseline, p < {found.level:g} after Holm's correction over the dimensions.",
     ]
     if found.kind == SIMULATED:
-        notes.insert(0, "Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of "
-                        "their own. They show that the study works, and nothing of what physicians would say.")  # fmt: skip
+        notes.insert(
+            0,
+            "Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of their own. "
+            "They show that the study works, and nothing of what physicians would say.",
+        )
     if found.missing:
         notes.append(f"{found.missing} ratings are missing; means are over what there is.")
     return notes
@@ -172,8 +175,8 @@ def _tests(settings: Settings, found: Analysis) -> Table:
     text = (f"{label(settings, found.ours)} against every baseline, per-state means, {who(found)} "
             f"({tier_mark(settings)}).")  # fmt: skip
     return Table(_TESTS, rows, text, [
-        "Two-sided paired Wilcoxon signed-rank tests; zeros take part in the ranking (Pratt). Holm over the dimensions: "
-        "per baseline, as in the paper; over all: every test of the study.",
+        "Two-sided paired Wilcoxon signed-rank tests; zeros take part in the ranking (Pratt). Holm over the "
+        "dimensions: per baseline, as in the paper; over all: every test of the study.",
         f"States needed: for {found.target:g} points at this SD, with 80% power, at Holm's worst level over all tests.",
     ], "tab:expert_tests")  # fmt: skip
 
@@ -186,12 +189,12 @@ def _side(test: Comparison, level: float) -> str:
 
 def _agreement(settings: Settings, found: Analysis) -> Table:
     columns = [Column("dimension", "Dimension", align="l"), Column("alpha", "Krippendorff's alpha [95%]"),
-               *([Column("model", "Language model against raters", decimals=2)] if found.model_rater else [])]  # fmt: skip
+               *([Column("model", "Language model, raters")] if found.model_rater else [])]  # fmt: skip
     rows = []
     for d in rubric():
         at = found.alpha[d.name]
-        shown = "undefined" if at.value is None else (
-            f"{at.value:.2f}" if at.low is None or at.high is None else interval(at.value, at.low, at.high))  # fmt: skip
+        known = at.value is not None and at.low is not None and at.high is not None
+        shown = interval(at.value, at.low, at.high) if known else "undefined"  # type: ignore[arg-type]
         cells: dict = {"dimension": d.title, "alpha": Cell(at.value, text=shown)}
         rows.append(Row(cells | ({"model": found.model_rater[d.name].value} if found.model_rater else {})))
     text = f"Agreement of {who(found)}, ordinal ({tier_mark(settings)})."

@@ -107,7 +107,7 @@ class Analysis(_Part):
 def analyse_study(settings: Settings, job: Job) -> None:
     """Stage ``analyse_study``: read the forms that came back, open the key, write every figure of the study. Raises
     StudyError for forms that cannot be used."""
-    items = Items.model_validate_json(job.inputs["items"].read_text(encoding="utf-8"))
+    items = Items.model_validate_json(job.inputs["cards"].read_text(encoding="utf-8"))
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
     ratings = _ratings(settings, job.inputs.get("ratings"), items)

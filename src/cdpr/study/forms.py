@@ -19,14 +19,14 @@ SYNTHETIC = "Synthetic cases: no patient stands behind them."
 
 
 def make_forms(settings: Settings, job: Job) -> None:
-    """Stage ``make_forms``: blind the proposals, write the forms, what they hold (``items``), the key (``sealed``) and
+    """Stage ``make_forms``: blind the proposals, write the forms, what they hold (``cards``), the key (``sealed``) and
     the ``protocol`` of the study."""
     states = read_lines(job.inputs["states"], StudyState)
     given = sorted(name for name in job.inputs if name.startswith("proposals_"))
     proposals = [proposal for name in given for proposal in read_lines(job.inputs[name], Proposal)]
     runs = list(dict.fromkeys(proposal.run for proposal in proposals))
     items, key = blind(settings.study, states, proposals, left_out(settings))
-    write_text(job.out["items"], items.model_dump_json() + "\n")
+    write_text(job.out["cards"], items.model_dump_json() + "\n")
     key.write(job.out["sealed"])
     shown = Shown(states, items)
     write_forms(items, shown, job.out["forms"], SYNTHETIC if all_synthetic(settings) else "")

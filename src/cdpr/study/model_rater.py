@@ -26,7 +26,7 @@ def rate_by_model(settings: Settings, job: Job) -> None:
     """Stage ``rate_by_model``: ask ``study.model_rater`` about every proposal. Raises SettingsError and GovernanceError
     before any case is shown, StudyError for an answer without five scores."""
     states = read_lines(job.inputs["states"], StudyState)
-    items = Items.model_validate_json(job.inputs["items"].read_text(encoding="utf-8"))
+    items = Items.model_validate_json(job.inputs["cards"].read_text(encoding="utf-8"))
     spec = rater_spec(settings, credentialed=any(state.credentialed for state in states))
     job.tags.update(disclosed([spec.check(state.dataset) for state in states[:1]]))
     rater, pages = next(iter(items.forms.items()))

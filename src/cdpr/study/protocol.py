@@ -40,9 +40,9 @@ def bias(states: Sequence[StudyState], runs: Sequence[str]) -> str:
     """Whose states these are, and what that does to the comparison."""
     source = states[0].source
     among = "which is itself compared" if source in runs else "which is not compared"
-    return (f"The states are decisions of {source}, {among}. A method is judged at moments that it might never have come "
-            f"to: the sample favours methods that decide like {source}, and says nothing of states that it does not "
-            "reach.")  # fmt: skip
+    return (f"The states are decisions of {source}, {among}. A method is judged at moments that it might never have "
+            f"come to: the sample favours methods that decide like {source}, and says nothing of states that it "
+            "does not reach.")  # fmt: skip
 
 
 def _strata(states: Sequence[StudyState]) -> list[str]:
@@ -50,8 +50,8 @@ def _strata(states: Sequence[StudyState]) -> list[str]:
     turns = sorted({state.turn for state in states})
     rows = [f"| {DATASETS[d].label} | " + " | ".join(str(counts[d, turn]) for turn in turns)
             + f" | {len({s.note_id for s in states if s.dataset == d})} |" for d in BENCHMARKS]  # fmt: skip
-    return ["| states by turn | " + " | ".join(map(str, turns)) + " | cases |", "|:--" + "|--:" * (len(turns) + 1) + "|",
-            *rows]  # fmt: skip
+    heads = ["states by turn", *map(str, turns), "cases"]
+    return ["| " + " | ".join(heads) + " |", "|:--" + "|--:" * (len(heads) - 1) + "|", *rows]
 
 
 def _power(settings: Settings, states: int, baselines: int) -> list[str]:
@@ -65,6 +65,6 @@ def _power(settings: Settings, states: int, baselines: int) -> list[str]:
     return [
         f"States that a paired signed-rank test needs to find {plan.difference:g} points with 80% power at level "
         f"{plan.level:g}, by the deviation of the differences between two methods' per-state means: for one test, for "
-        f"Holm's worst case over the {len(dimensions())} dimensions, and over all {tests} tests. This study has {states}.",
+        f"Holm's worst case over the {len(dimensions())} dimensions, and over all {tests} tests. Here are {states}.",
         "", f"| deviation | one test | {len(dimensions())} tests | {tests} tests |", "|--:|--:|--:|--:|", *rows,
     ]  # fmt: skip

@@ -141,8 +141,8 @@ def _several(rater: str, files: Sequence[Returned]) -> str:
     if len(told) == 1:
         return f"{rater}: duplicate: the same ratings in {names}; keep one of the files"
     if len(people) > 1 or not people:
-        return (f"{rater}: two raters under one name: {names} differ and come from different forms; give each rater the "
-                "form of their own name")  # fmt: skip
+        return (f"{rater}: two raters under one name: {names} differ and come from different forms; give each rater "
+                "the form of their own name")  # fmt: skip
     return f"{rater}: duplicate: {names} are two versions of one form; keep the later one"
 
 

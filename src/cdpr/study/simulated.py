@@ -1,7 +1,7 @@
 """Simulated raters: they know the synthetic hospital's model, score by its exact posterior, and are no physicians.
 
 Each has a leniency, a contrast, a drift of its own per dimension, a mood per proposal (which moves all its scores of it
-together) and noise. What they agree on is the posterior; what they say of a method says nothing of what physicians would.
+together) and noise. What they agree on is the posterior; what they say of a method is not what physicians would.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CANDIDATES = 0.9  # share of the posterior that the differential holds
 def simulate_ratings(settings: Settings, job: Job) -> None:
     """Stage ``simulate_ratings``: fill in every rater's form."""
     states = {state.digest: state for state in read_lines(job.inputs["states"], StudyState)}
-    items = Items.model_validate_json(job.inputs["items"].read_text(encoding="utf-8"))
+    items = Items.model_validate_json(job.inputs["cards"].read_text(encoding="utf-8"))
     assessors = {state.dataset: Assessor(state.dataset, settings.costs) for state in states.values()}
     truth = {name: assessors[states[content.state].dataset].worth(states[content.state], content)
              for name, content in items.contents.items()}  # fmt: skip

@@ -48,8 +48,10 @@ def write(path: Path, study: str, rater: str, pages: Sequence[Page], shown: Show
         cell.font = Font(bold=True)
     for column, width in zip("ABCDEFGHIJKLM", (14, 7, 14, 7, 9, 70, 50, 13, 13, 13, 13, 13, 30), strict=True):
         sheet.column_dimensions[column].width = width
-    rated = DataValidation(type="whole", operator="between", formula1="1", formula2="5", allow_blank=True,
-                           showErrorMessage=True, errorTitle="1 to 5", error="Give a whole number from 1 to 5.")  # fmt: skip
+    rated = DataValidation(
+        type="whole", operator="between", formula1="1", formula2="5", allow_blank=True, showErrorMessage=True,
+        errorTitle="1 to 5", error="Give a whole number from 1 to 5.",
+    )  # fmt: skip
     sheet.add_data_validation(rated)
     rated.add(f"H2:L{last}")
     sheet.freeze_panes = "F2"

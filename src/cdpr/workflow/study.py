@@ -53,7 +53,7 @@ PROPOSALS: dict[str, Need] = {f"proposals_{n + 1}": _proposals(n) for n in range
 
 KEPT: dict[str, Need] = {
     "states": kept(states, "states/{source}.jsonl"),
-    "items": kept(sources.output_of("make_forms", "items"), "items.json"),
+    "cards": kept(sources.output_of("make_forms", "cards"), "cards.json"),
     "sealed": kept(sources.output_of("make_forms", "sealed"), "sealed/key.json"),
 }
 
