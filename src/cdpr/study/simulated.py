@@ -81,6 +81,7 @@ class Assessor:
         self.doctor, self.costs = Diagnostician(dataset=dataset), costs
         self.usd = np.array([self.price(exam) for exam in self.doctor.exams])
         self.posterior = functools.cache(self._posterior)
+        self.gains = functools.cache(self._gains)
 
     def price(self, exam: str) -> float:
         key = self.doctor.key(exam)
@@ -127,24 +128,28 @@ class Assessor:
     def _action(self, state: StudyState, content: Content, p: np.ndarray) -> tuple[float, float, float]:
         """Relevance, gain and cost-effectiveness. An examination: its information on the differential beside that of
         the best one; its expected information beside that of the best one; its bits per dollar beside the best.
-        A diagnosis: how likely it is beside the likeliest; its probability; that it costs nothing, less what one
-        examination more could add."""
-        gain = self.information(p)
+        A diagnosis: whether it is the likeliest, and how likely (geometric mean); its probability; the same, less
+        what one examination more could add."""
         if content.kind == "diagnosis":
             named = self._disease(content.action)
             sure = 0.0 if named is None else float(p[named])
             better = float(np.max(self.doctor.expected_best(p)) - p.max())
-            return sure / float(p.max()), sure, sure * (1 - min(1.0, 2 * better)) ** 0.5
+            return sure / float(p.max()) ** 0.5, sure, sure * (1 - min(1.0, 2 * better)) ** 0.5
         name = canonical_name(content.action) if content.kind == "request" else None
         known = {canonical_name(seen.examination) for seen in state.found if seen.kind == "result"}
         if name is None or name not in self.doctor.exams or name in known:
             return 0.0, 0.0, 0.0
         at, open_ = self.doctor.exams.index(name), np.array([e not in known for e in self.doctor.exams])
-        few = self.information(_differential(p))
+        gain, few = self.gains(state)
         usd = self.usd.copy()
         usd[at] = content.usd or 0.0
         per_dollar = gain / (usd + _DRAW)
         return tuple(float(_share(values, at, open_)) ** 0.5 for values in (few, gain, per_dollar))  # type: ignore[return-value]
+
+    def _gains(self, state: StudyState) -> tuple[np.ndarray, np.ndarray]:
+        """Information of each examination in a state, and what of it is on the differential."""
+        p = self.posterior(state)
+        return self.information(p), self.information(_differential(p))
 
     def information(self, p: np.ndarray) -> np.ndarray:
         """Expected information of each examination about the disease, bits, shape [examinations], where it is done."""

@@ -132,11 +132,11 @@ def states_needed(difference: float, sd: float, tests: int = 1, power: float = 0
     ``level`` over ``tests`` (Bonferroni's, which Holm's is never above).
 
     Normal approximation, divided by the test's asymptotic efficiency against the t-test for normal differences, 3 / pi
-    (Lehmann, Nonparametrics (1975)). Raises ValueError for no difference or no spread.
+    (Lehmann, Nonparametrics (1975)); at least six, since fewer reach no p below .05. Raises ValueError for no difference or no spread.
     """
     from scipy.stats import norm
 
     if difference <= 0 or sd <= 0 or tests < 1:
         raise ValueError(f"need difference, sd > 0 and tests >= 1, got {difference}, {sd} and {tests}")
     z = norm.ppf(1 - level / tests / 2) + norm.ppf(power)
-    return math.ceil((z * sd / difference) ** 2 * math.pi / 3)
+    return max(6, math.ceil((z * sd / difference) ** 2 * math.pi / 3))
