@@ -38,7 +38,7 @@ from cdpr.study.model_rater import rater_spec, rules
 from cdpr.study.model_rater import scores as read_scores
 from cdpr.study.proposals import propose_actions, reasons, rebuilt
 from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_ratings
-from cdpr.study.records import Proposal, StudyError, StudyState, read_lines, state_digest
+from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
 from cdpr.study.rubric import dimensions, rubric
 from cdpr.study.sampling import allotted, sample_states
 from cdpr.study.shown import Shown
@@ -89,7 +89,9 @@ class Place:
         items = {"states": self.states_file, "cards": self.folder / "cards.json"}
         simulate_ratings(self.settings, self.job("simulate_ratings", items, {"ratings": "simulated"}))
         inputs = items | {"sealed": self.folder / "sealed/key.json", "ratings": self.folder / "simulated"}
-        analyse_study(self.settings, self.job("analyse_study", inputs, {"analysis": "analysis.json"}))
+        analyse_study(
+            self.settings, self.job("analyse_study", inputs, {"analysis": "analysis.json", "means": "means.jsonl"})
+        )
 
     @property
     def items(self) -> Items:
@@ -374,7 +376,7 @@ WRONG = {
     "two raters": (lambda s, f: [as_json(s, f), as_json(s, f, scores=edited(s, score=5), filled_by="y")],
                    "R1: two raters under one name"),
     "no form": (lambda s, f: (f / "letter.json").write_text('{"dear": "study team"}'), "cannot be read: neither"),
-    "no table": (lambda s, f: (f / "table.csv").write_text("a,b\n1,2\n"), "cannot be read: no column cost_effectiveness, "),
+    "no table": (lambda s, f: (f / "table.csv").write_text("a,b\n1,2\n"), "no column cost_effectiveness, "),
     "no workbook": (lambda s, f: (f / "sheet.xlsx").write_text("not a zip"), "cannot be read: it is no workbook"),
 }  # fmt: skip
 
@@ -483,6 +485,10 @@ def test_the_analysis_is_of_the_ratings(study):
     for content, runs in key.runs.items():
         for run in runs:
             scores[run].append(np.mean([back[rater][content][name] for rater in back]))
+    lines = read_lines(study.folder / "means.jsonl", StateMeans)
+    assert np.mean([line.means[name] for line in lines if line.run == "random"]) == pytest.approx(
+        np.mean(scores["random"])
+    ) and {line.state for line in lines} == {state.digest for state in study.states}
     for run in RUNS:
         assert found.scores[name][run].value == pytest.approx(np.mean(scores[run]))
         assert found.scores[name][run].low <= np.mean(scores[run]) <= found.scores[name][run].high
@@ -514,7 +520,8 @@ def test_table_and_figure_say_who_rated(study, tmp_path):
 def test_without_ratings_tables_say_so(study, tmp_path):
     inputs = {"states": study.states_file, "cards": study.folder / "cards.json",
               "sealed": study.folder / "sealed" / "key.json"}  # fmt: skip
-    analyse_study(SETTINGS, Job("a", "k", inputs, {"analysis": tmp_path / "analysis.json"}))
+    analyse_study(SETTINGS, Job("a", "k", inputs, {"analysis": tmp_path / "analysis.json", "means": tmp_path / "m"}))
+    assert not (tmp_path / "m").read_text()
     out = {name: tmp_path / f"t.{name}" for name in ("csv", "md", "tex")}
     write_expert_study(SETTINGS, Job("t", "k", {"study": tmp_path / "analysis.json"}, out))
     assert "no ratings yet" in out["md"].read_text("utf-8")

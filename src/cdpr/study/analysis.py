@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..settings import Settings
 from . import statistics
 from .blinding import Items, Key
 from .ratings import PHYSICIAN, Ratings, read_ratings
-from .records import StudyError, StudyState, read_lines
+from .records import StateMeans, StudyError, StudyState, read_lines, write_lines
 from .rubric import dimensions
 
 _ALPHA_RESAMPLES = 500  # each is a new alpha; the interval's ends move by less than .005 with more
@@ -115,6 +115,7 @@ def analyse_study(settings: Settings, job: Job) -> None:
         "model_ratings" in job.inputs) else None  # fmt: skip
     found = analyse(settings, states, items, key, ratings, model)
     write_text(job.out["analysis"], found.model_dump_json(indent=1) + "\n")
+    write_lines(job.out["means"], per_state(states, items, key, ratings) if ratings else ())
     job.metrics.update({f"alpha/{name}": at.value for name, at in found.alpha.items() if at.value is not None})
     job.tags["raters"] = found.kind or "none yet"
     print(f"study {found.study}: {found.kind or 'no'} raters, {found.states} states, {found.missing} ratings missing")
@@ -214,6 +215,23 @@ class Means:
             }
             for dataset in dict.fromkeys(of.tolist())
         }
+
+
+def per_state(
+    states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings
+) -> Iterator[StateMeans]:  # fmt: skip
+    """The means of every state and run."""
+    table = Means(states, items, key, list(key.compared), ratings)
+    content = {(items.contents[name].state, run): items.contents[name] for name, runs in key.runs.items()
+               for run in runs}  # fmt: skip
+    for n, state in enumerate(states):
+        for r, run in enumerate(table.runs):
+            told, means = content[state.digest, run], table.values[:, r, n]
+            yield StateMeans(
+                state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn, source=state.source,
+                run=run, kind=told.kind, action=told.action,
+                means={d: None if np.isnan(m) else float(m) for d, m in zip(dimensions(), means, strict=True)},
+            )  # fmt: skip
 
 
 def _alphas(table: Means, weights: np.ndarray) -> dict[str, Interval]:

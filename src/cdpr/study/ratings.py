@@ -18,6 +18,7 @@ from .rubric import SCALE, dimensions
 PHYSICIAN, SIMULATED, MODEL = "physician", "simulated", "language model"
 FORMAT = "cdpr-study-ratings"
 _SHOWN = 30  # problems that a message lists
+_QUOTED = 8  # characters of a wrong score that a message quotes
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,21 @@ class Proposal(_Line):
     usd: NonNegativeFloat | None
 
 
+class StateMeans(_Line):
+    """What raters gave a run at a state, unsealed: means over raters by dimension, None where nobody rated. ``state``
+    is the digest of :class:`StudyState`, whose place stands beside it."""
+
+    state: str
+    dataset: str
+    note_id: str
+    turn: NonNegativeInt
+    source: str
+    run: str
+    kind: str
+    action: str
+    means: dict[str, float | None]
+
+
 Line = TypeVar("Line", bound=_Line)
 
 

@@ -132,7 +132,8 @@ def states_needed(difference: float, sd: float, tests: int = 1, power: float = 0
     ``level`` over ``tests`` (Bonferroni's, which Holm's is never above).
 
     Normal approximation, divided by the test's asymptotic efficiency against the t-test for normal differences, 3 / pi
-    (Lehmann, Nonparametrics (1975)); at least six, since fewer reach no p below .05. Raises ValueError for no difference or no spread.
+    (Lehmann, Nonparametrics (1975)); at least six, since fewer reach no p below .05. Raises
+    ValueError for no difference or no spread.
     """
     from scipy.stats import norm
 

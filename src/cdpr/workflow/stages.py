@@ -354,7 +354,10 @@ _ALL = (
         reads=("study", "evaluation.bootstrap"), runtime=("study.ratings", "study.kept"),
         needs={**study.KEPT, "ratings": study.ratings, "model_ratings": study.model_ratings},
         about={"ratings": "folder with the forms that came back"},
-        outputs={"analysis": Output(f"{_STUDY}/analysis.json", "agreement, means, tests")},
+        outputs={
+            "analysis": Output(f"{_STUDY}/analysis.json", "agreement, means, tests"),
+            "means": Output(f"{_STUDY}/means.jsonl", "means by state and run, unsealed; as private as the cases"),
+        },
         preload=("scipy.stats", "statsmodels.stats.multitest"),
     ),
     _table("expert_study", "Write the table of the expert study.", evidence.nothing, study="analyse_study.analysis"),
