@@ -80,12 +80,14 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
             points.errorbar(values, at, xerr=spread, color=look.colour, marker=look.marker, linestyle="none",
                             markersize=3.5, linewidth=1)  # fmt: skip
         stars = {d.name: "*" if _significant(found, d.name) else "" for d in facts}
-        radar.set_xticks(angles, [f"{d.title.replace(' ', chr(10), 1)} {stars[d.name]}" for d in facts], fontsize=7)
+        radar.set_xticks(angles, [f"{_two_lines(d.title)} {stars[d.name]}" for d in facts], fontsize=7)
+        radar.tick_params(axis="x", pad=9)
         radar.set_theta_offset(math.pi / 2)
         radar.set_ylim(1, 5)
         radar.set_yticks([2, 3, 4, 5], ["2", "3", "4", "5"], fontsize=6)
         points.set_yticks(range(len(facts)), [f"{d.title} {stars[d.name]}" for d in facts], fontsize=7)
         points.invert_yaxis()
+        points.set_title(who(found), fontsize=8)
         points.set_xlabel("mean score [95% interval over cases]")
         figure.legend(*radar.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=7)
         style.foot(figure, settings, [
@@ -93,6 +95,10 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
             f"*: {label(settings, found.ours)} above the next-best baseline, signed-rank test (Pratt), Holm over the "
             f"dimensions, p < {found.level:g}",
         ])  # fmt: skip
+
+
+def _two_lines(title: str) -> str:
+    return title.replace("-", "-\n", 1) if "-" in title else title.replace(" ", "\n", 1)
 
 
 def _significant(found: Analysis, dimension: str) -> bool:
