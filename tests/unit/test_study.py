@@ -18,6 +18,7 @@ from browser import CHROMIUM, Browser
 from hypothesis import given
 from hypothesis import strategies as st
 from openpyxl import load_workbook
+from served import answering
 from test_headroom import a_case
 
 from cdpr.cases import write_records
@@ -30,11 +31,11 @@ from cdpr.report.expert_study import plot_expert_study, write_expert_study
 from cdpr.settings import SettingsError, parse_settings
 from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics
-from cdpr.study.analysis import Analysis, analyse_study
+from cdpr.study.analysis import Analysis, analyse, analyse_study
 from cdpr.study.blinding import Items, Key, blind
 from cdpr.study.forms import make_forms, write_forms
 from cdpr.study.methods import left_out, study_run
-from cdpr.study.model_rater import rater_spec, rules
+from cdpr.study.model_rater import rate_by_model, rater_spec, rules
 from cdpr.study.model_rater import scores as read_scores
 from cdpr.study.proposals import propose_actions, reasons, rebuilt
 from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_ratings
@@ -587,6 +588,46 @@ def test_a_language_model_rates_by_the_rubric_and_no_credentialed_text_leaves():
     paid = parse_settings({"study": {"model_rater": "gpt_5_4"}})
     with pytest.raises(SettingsError, match="costs money"):
         rater_spec(paid, credentialed=False)
+
+
+def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tmp_path):
+    async def answer(request, server):
+        said = (await request.json())["messages"][-1]["content"]
+        server.asked.append(said)
+        thought = "THINKING: Sepsis or pneumonia.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
+        text = "4, 3, 5, 2, 1" if said.endswith("Scores:") else thought
+        return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}}  # fmt: skip
+
+    def run(url: str, mode: str, out: Path):
+        settings = parse_settings({
+            "study": STUDY | {"model_rater": "reader"}, "calls": {"mode": mode},
+            "paths": {"state": str(tmp_path / "state")},
+            "models": {"reader": {"label": "Reader", "id": "reader", "at": url}},
+            "agents": {"reader": {"model": "reader"}},
+        })  # fmt: skip
+        shown = {"states": study.states_file, "cards": study.folder / "cards.json"}
+        job = Job("p", "k", cases | shown, {"proposals": out / "p.jsonl"}, options={"run": "reader"})
+        propose_actions(settings, job)
+        rate_by_model(settings, Job("r", "k", shown, {"ratings": out / "r.json"}))
+        return (out / "p.jsonl").read_bytes(), (out / "r.json").read_bytes()
+
+    (tmp_path / "first").mkdir()
+    (tmp_path / "again").mkdir()
+    with answering(answer) as server:
+        first, asked = run(server.url, "record", tmp_path / "first"), len(server.asked)
+    assert first == run(server.url, "replay", tmp_path / "again") and asked > len(study.states)
+    proposals = read_lines(tmp_path / "first" / "p.jsonl", Proposal)
+    assert {(p.reasoning, p.action, p.leaning) for p in proposals} == {
+        ("Sepsis or pneumonia.\nperfusion", "Lactate", "")}  # fmt: skip
+    codes, items = study.items.codes(), study.items
+    only = items.model_copy(update={"forms": {"R1": items.forms["R1"]}})
+    rated = read_ratings([tmp_path / "first" / "r.json"], only)
+    assert rated.kind == "language model" and len(rated.scores["R1"]) == len(codes) // 3
+    simulated = read_ratings([study.folder / "simulated"], items)
+    found = analyse(SETTINGS, study.states, items, study.key(), simulated, rated)
+    assert found.model_scores["disease_relevance"]["random"] == 5 and set(found.model_rater) == set(dimensions())
+    assert found.scores == study.analysis.scores  # it counts in no mean
 
 
 # The form in a browser
