@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..settings import SettingsError
 from ..study.analysis import Analysis, Interval
-from ..study.methods import study_run
 from ..study.ratings import PHYSICIAN, SIMULATED
 from ..study.rubric import dimensions
 from .claims import StudyClaim
@@ -71,14 +69,12 @@ def _largest(claim: StudyClaim, found: Analysis, evidence: Evidence) -> _Asked:
 
 def _above(claim: StudyClaim, found: Analysis, evidence: Evidence) -> _Asked:
     """One named method above another on the dimensions named."""
-    runs = []
+    runs: list[str] = []
     for name in (claim.of, claim.than):
-        try:
-            runs.append(study_run(evidence.settings, name))
-        except SettingsError:
-            raise NotMeasured(f"this configuration has no agent or variant {name!r}") from None
-        if runs[-1] not in found.runs:
+        rated = [run for run in evidence.method(name).runs if run in found.runs]
+        if not rated:
             raise NotMeasured(f"{name} was not rated")
+        runs += rated[:1]
     differences = [(found.scores[d][runs[0]], found.scores[d][runs[1]]) for d in claim.on_dimensions]
     # The two means share no draw in the record: the interval of the difference is at most their spread together.
     effects = [Effect((a.value or 0) - (b.value or 0), (a.low or 0) - (b.high or 0), (a.high or 0) - (b.low or 0))
