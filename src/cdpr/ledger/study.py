@@ -71,7 +71,8 @@ def _above(claim: StudyClaim, found: Analysis, evidence: Evidence) -> _Asked:
     """One named method above another on the dimensions named."""
     runs: list[str] = []
     for name in (claim.of, claim.than):
-        rated = [run for run in evidence.method(name).runs if run in found.runs]
+        named = [method for method in evidence.results.methods if name in (method.name, method.paper)]
+        rated = [run for method in named for run in method.runs if run in found.runs]
         if not rated:
             raise NotMeasured(f"{name} was not rated")
         runs += rated[:1]
