@@ -26,6 +26,7 @@ include: "rules/costs.smk"  #     case records -> priced cases
 include: "rules/train.smk"  #     warm start, GRPO, utility-GRPO, CDPR, ablations
 include: "rules/evaluate.smk"  #  every agent on every benchmark; headroom; real cases
 include: "rules/analysis.smk"  #  what process rewards are worth as estimates of the advantage
+include: "rules/study.smk"  #     the expert study: states, forms, ratings, tests
 include: "rules/cards.smk"  #     data cards; benchmarks without leaks
 include: "rules/report.smk"  #    tables, figures, claims, page
 include: "rules/tracking.smk"  #  the MLflow index

@@ -138,7 +138,8 @@ onstart:
     judged = (
         j
         for j in workflow.dag.needrun_jobs()
-        if j.rule.name in ("evaluate_agent", "train_policy")
+        if j.rule.name
+        in ("evaluate_agent", "train_policy", "sample_states", "propose_actions")
     )
     behind = (
         SERVED[j.rule.name]

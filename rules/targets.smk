@@ -77,6 +77,11 @@ rule leak_control:
         of("write_leak_control"),
 
 
+rule expert_study:
+    input:
+        of("write_expert_study", "plot_expert_study"),
+
+
 rule engines:
     input:
         of("plot_engines"),

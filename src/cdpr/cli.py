@@ -35,6 +35,7 @@ examples:
   cdpr config --write                               config.yaml, its schema and config/README.md anew
   cdpr plan_training --settings config.yaml config/paper.yaml   what verl is told, and whether it fits
   cdpr systems --configfile mine.yaml               what every row of Table 1 lacks to be run here
+  cdpr check_ratings returned/                      what is wrong with forms of the expert study
   cdpr spend --plan main_table --configfile config/paper.yaml   what the paper's Table 1 would cost
   cdpr recordings export table1.zip                 the answers behind a table, so that others redo it for nothing
   cdpr export --inspect cdpr-seed0 run.eval         every case of an evaluation as a log of Inspect
@@ -188,6 +189,19 @@ def _run_stage(args: argparse.Namespace) -> None:
     run_stage(plan, stage, {name: vars(args)[name] for name in stage.options}, vars(args))
 
 
+def _check_ratings(args: argparse.Namespace) -> int:
+    from .study.blinding import Items
+    from .study.ratings import check_ratings
+
+    plan = _plan(args)
+    path = Path(args.cards or plan.resolved(str(plan.place(plan.source("analyse_study", "cards", {})))))
+    ratings, problems = check_ratings(map(Path, args.files), Items.model_validate_json(path.read_text("utf-8")))
+    print(
+        "\n".join(problems) or f"complete: {len(ratings.scores)} raters; set study.ratings to the folder of these files"
+    )
+    return 1 if problems else 0
+
+
 def _evaluate_served(args: argparse.Namespace) -> None:
     from .workflow.served import evaluate_served
 
@@ -300,6 +314,10 @@ _COMMANDS = {
                        "help": "cases in the layout of docs/reference/private-format.md (default: data.private.path)"}),
         (("--show-values",), {"action": "store_true", "help": "quote the values of credentialed cases"}),
         (("--template",), {"metavar": "NEW_FOLDER", "help": "write example files into a new folder instead"}),
+        _SETTINGS]),
+    "check_ratings": (_check_ratings, "List everything that is wrong with forms that raters sent back.", [
+        (("files",), {"nargs": "+", "metavar": "FILE", "help": "forms (JSON, CSV, XLSX, JSONL), or folders of them"}),
+        (("--cards",), {"metavar": "PATH", "help": "cards.json of the study (default: where the workflow has it)"}),
         _SETTINGS]),
     "plan_training": (_plan_training, "Show how a variant would be trained with verl, and whether it fits.", [
         (("--run",), {"default": "cdpr-seed0", "metavar": "NAME", "help": "VARIANT-seedN (default: cdpr-seed0)"}),

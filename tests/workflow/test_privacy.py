@@ -23,7 +23,7 @@ STEM = "zqleak"  # every planted word begins with it; the rest of the word says 
 NUMBER = "739184620517"  # begins planted patient and admission numbers, which are whole numbers in MIMIC-IV
 TRACE = re.compile(rb"zqleak[a-z]*|739184620517", re.IGNORECASE)
 RESTRICTED = [
-    rf"{RESULTS}/(records|cases|evaluations|policies|analysis)/.*",
+    rf"{RESULTS}/(records|cases|evaluations|policies|analysis|study)/.*",
     rf"{RESULTS}/training/[^/]+/(policy/.*|credit\.jsonl\.gz)",
     r"state/.*",
 ]

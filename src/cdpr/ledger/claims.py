@@ -19,6 +19,7 @@ from ..results.methods import DATASETS, IN_DOMAIN
 from ..results.paper import facts_folder, sample_prices
 from ..settings.experiments import Value, shipped_experiments
 from ..settings.section import Section
+from ..study.rubric import dimensions
 
 On = Literal["mimic_iv", "clinicalbench", "private", "average"]
 Metric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
@@ -136,6 +137,19 @@ class SetupClaim(_Claim):
     value: Value | dict[str, Value]
 
 
+class StudyClaim(_Claim):
+    """Of the expert study: ours ``leads`` on a dimension or on all, has its ``largest_lead`` on one; ``of`` stands
+    ``above`` ``than`` on ``on_dimensions``; the raters' ``agreement`` is above ``value`` on every dimension."""
+
+    kind: Literal["study"]
+    asks: Literal["leads", "largest_lead", "above", "agreement"]
+    dimension: str = ""
+    on_dimensions: tuple[str, ...] = ()
+    of: str = ""
+    than: str = ""
+    value: float = 0.0
+
+
 class OpenClaim(_Claim):
     """What no run of this pipeline tells, with why. ``undecidable``: no result could ever tell, whoever had it; these
     are definitions, arguments and facts of the authors' own setup."""
@@ -144,7 +158,7 @@ class OpenClaim(_Claim):
     why: str = Field(min_length=1)
 
 
-Claim = FigureClaim | ComparisonClaim | TrainingClaim | SuperlativeClaim | SetupClaim | OpenClaim
+Claim = FigureClaim | ComparisonClaim | TrainingClaim | SuperlativeClaim | SetupClaim | StudyClaim | OpenClaim
 
 
 def _problems(claim: Any) -> Iterator[str]:
@@ -164,6 +178,12 @@ def _problems(claim: Any) -> Iterator[str]:
         yield "field 'by': `probes` goes with `times`, everything else with `than`"
     if kind == "best" and not (not claim.of) == bool(claim.sweep) == (claim.value is not None):
         yield "field 'of': either `of`, or `sweep` with `value`"
+    if kind == "study":
+        if claim.asks == "above" and not (claim.of and claim.than and claim.on_dimensions):
+            yield "field 'asks': `above` goes with `of`, `than` and `on_dimensions`"
+        strange = {d for d in (claim.dimension, *claim.on_dimensions) if d} - set(dimensions())
+        if strange or (claim.asks == "largest_lead" and not claim.dimension):
+            yield f"field 'dimension': one of {', '.join(dimensions())}"
     if kind == "setup":
         if (claim.what == "settings") != isinstance(claim.value, dict):
             yield "field 'value': settings by name for `settings`, else one value"

@@ -13,6 +13,7 @@ from ..settings import sweeps
 from .claims import Claim, ComparisonClaim, FigureClaim, OpenClaim, SuperlativeClaim
 from .evidence import FACTOR, Evidence, SideBySide, stated_cases, training_seeds
 from .setup import compare_setup
+from .study import compare_study
 from .training import compare_training
 from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, NotMeasured, Verdict, directional
 
@@ -183,5 +184,5 @@ def _shown(verdict: str, why: str, found: SideBySide, effect: Effect, statistic:
 
 _JUDGES: dict[str, Callable[[Any, Evidence], Verdict]] = {
     "figure": compare_figure, "compare": compare_methods, "training": compare_training, "best": judge_superlative,
-    "setup": compare_setup,
+    "setup": compare_setup, "study": compare_study,
 }  # fmt: skip

@@ -31,6 +31,7 @@ from .ablations import ablations_sheet
 from .card_page import card_parts
 from .dynamic_vs_static import dynamic_sheet
 from .effort import effort_sheet, spent_table
+from .expert_study import expert_study_sheet
 from .headline import headline
 from .headroom import headroom_sheet
 from .main_table import main_sheet
@@ -83,6 +84,7 @@ _SHEETS: dict[str, Callable[[Settings, Path], Sheet]] = {
     "effort": effort_sheet,
     "ablations": ablations_sheet,
     "dynamic_vs_static": dynamic_sheet,
+    "expert_study": expert_study_sheet,
     "sample_case": lambda settings, folder: sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl"),
 }
 

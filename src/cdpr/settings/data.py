@@ -104,4 +104,6 @@ class Governance(Section):
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
     """Key and path of all data that the settings name and that are not there."""
     named = settings.data.paths | settings.frameworks.paths
+    study = {"study.ratings": settings.study.ratings, "study.kept": settings.study.kept}
+    named |= {name: path for name, path in study.items() if path}
     return [(key, path) for key, path in named.items() if not Path(path).exists()]

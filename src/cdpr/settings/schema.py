@@ -22,6 +22,7 @@ from .judging import Judge, Matcher
 from .models import MODELS_FILE, ModelEntry, shipped_models
 from .section import Section, Share, key
 from .serving import Serving
+from .study import Study
 from .verl import Verl
 
 
@@ -266,4 +267,5 @@ class Settings(Section):
     frameworks: Frameworks = Field(default_factory=Frameworks, description="Published agents of several calls.")
     analysis: Analysis = Field(default_factory=Analysis, description="Target `credit_quality`.")
     inspector: Inspector = Field(default_factory=Inspector, description="Target `inspector`.")
+    study: Study = Field(default_factory=Study, description="The expert study of single decisions.")
     tracking: Tracking = Field(default_factory=Tracking, description="MLflow.")

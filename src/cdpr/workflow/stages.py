@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..environment.opening import judging_code
 from ..llm.spec import module_of
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
-from . import evidence, sources
+from . import evidence, sources, study
 from .stage import Evidence, Need, Options, Output, Stage
 
 if TYPE_CHECKING:
@@ -23,7 +23,10 @@ _PLACES = tuple(f"training.verl.{name}" for name in (
 _JUDGED = ("judge", "matcher", "models", "governance", "calls")  # `also` tells what of them decides
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
              "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
+             "study.states", "study.level",
              *_DECISIONS)  # fmt: skip
+_ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *_DECISIONS)
+_STUDY = "<results>/study"
 _RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
 _SHOWING = ("matplotlib.backends.backend_agg", "scipy.stats", "statsmodels.stats.multitest")
@@ -260,7 +263,7 @@ _ALL = (
          "md": Output("<results>/claims.md", "the ledger to read",
                       report=("Claims", {"table": "claims of the paper"})),
          "csv": Output("<results>/claims.csv", "one row per claim")},
-        evidence.paper_facts,
+        evidence.paper_facts, study="analyse_study.analysis",
     ),
     _shown(
         "write_report", "Write one HTML page with all results, each linked to the run that made it.",
@@ -292,6 +295,74 @@ _ALL = (
         outputs=_plot("credit_quality"),
         also=sources.data_sets,
     ),
+    # The expert study
+    Stage(
+        "sample_states", "Sample decision states of one policy's workups, for the expert study.",
+        "cdpr.study.sampling:sample_states",
+        reads=("study.states", "study.seed", *_ACTING), runtime=("agents", "frameworks", *_JUDGED),
+        options={"run": _RUN},
+        needs=study.CASES | {"policy": sources.acting_policy}, about=study.ABOUT_CASES | {"policy": "policy folder"},
+        outputs={"states": Output(f"{_STUDY}/states/{{run}}.jsonl", "one state a line; as private as the cases")},
+        also=study.actor, outside=study.actor_files, more_code=sources.agents_code, tensors=True,
+        preload=("cdpr.evaluation.run", "cdpr.llm.sampler"),
+    ),
+    Stage(
+        "propose_actions", "Ask an agent what it would do at every state of the expert study.",
+        "cdpr.study.proposals:propose_actions",
+        reads=_ACTING, runtime=("agents", "frameworks", *_JUDGED),
+        options={"run": _RUN},
+        needs=study.CASES | {"policy": sources.acting_policy, "states": study.states},
+        about=study.ABOUT_CASES | {"policy": "policy folder", "states": "states of `sample_states`"},
+        outputs={"proposals": Output(f"{_STUDY}/proposals/{{run}}.jsonl", "one proposal a line")},
+        also=study.actor, outside=study.actor_files, more_code=sources.agents_code, tensors=True,
+        preload=("cdpr.evaluation.run", "cdpr.llm.sampler"),
+    ),
+    Stage(
+        "make_forms", "Blind the proposals, and write what raters fill in.",
+        "cdpr.study.forms:make_forms",
+        reads=("study.methods", "study.raters", "study.merge_identical", "study.seed", "study.level",
+               "study.difference"),
+        runtime=("agents", "models", "serving", "data"),
+        needs={"states": study.states, **study.PROPOSALS},
+        about={"states": "states of `sample_states`"},
+        outputs={
+            "cards": Output(f"{_STUDY}/cards.json", "what is rated by whom, and not who proposed it"),
+            "forms": Output(f"{_STUDY}/forms", "HTML and XLSX per rater; REDCap, Label Studio, Potato", folder=True),
+            "sealed": Output(f"{_STUDY}/sealed/key.json", "who proposed what; the analysis alone opens it"),
+            "protocol": Output(f"{_STUDY}/protocol.md", "sample, load and power; not for raters"),
+        },
+        also=study.compared,
+    ),
+    Stage(
+        "simulate_ratings", "Let simulated raters, who know the synthetic hospital, fill in the forms.",
+        "cdpr.study.simulated:simulate_ratings",
+        reads=("study.seed", "costs"),
+        needs={name: study.KEPT[name] for name in ("states", "cards")},
+        outputs={"ratings": Output(f"{_STUDY}/simulated", "one form per simulated rater", folder=True)},
+    ),
+    Stage(
+        "rate_by_model", "Let a language model fill in a form of the expert study.",
+        "cdpr.study.model_rater:rate_by_model",
+        reads=("study.model_rater", "policy"), runtime=("models", "calls", "governance"),
+        needs={name: study.KEPT[name] for name in ("states", "cards")},
+        outputs={"ratings": Output(f"{_STUDY}/model_rater/ratings.json", "the form that it filled in")},
+        also=study.model_rater, more_code=study.model_rater_code,
+    ),
+    Stage(
+        "analyse_study", "Read the forms that came back, open the key, and test.",
+        "cdpr.study.analysis:analyse_study",
+        reads=("study", "evaluation.bootstrap"), runtime=("study.ratings", "study.kept"),
+        needs={**study.KEPT, "ratings": study.ratings, "model_ratings": study.model_ratings},
+        about={"ratings": "folder with the forms that came back"},
+        outputs={
+            "analysis": Output(f"{_STUDY}/analysis.json", "agreement, means, tests"),
+            "means": Output(f"{_STUDY}/means.jsonl", "means by state and run, unsealed; as private as the cases"),
+        },
+        preload=("scipy.stats", "statsmodels.stats.multitest"),
+    ),
+    _table("expert_study", "Write the table of the expert study.", evidence.nothing, study="analyse_study.analysis"),
+    _figure("expert_study", "Draw the radar of the expert study, with marks of significance.", evidence.nothing,
+            study="analyse_study.analysis"),
     Stage(
         "credit_workups", "Credit the decisions of a policy on test cases, as CDPR's training would have done.",
         "cdpr.analysis.credit_workups:credit_workups",

@@ -1,0 +1,51 @@
+"""Which runs take part in the study, and why others do not."""
+
+from __future__ import annotations
+
+from ..agents.build import agent_class
+from ..settings import Settings, SettingsError, job_of, seeds_of, served, variants, why_not_run
+from ..settings.datasets import BENCHMARKS
+
+
+def study_run(settings: Settings, name: str) -> str:
+    """The run of a variant (its first seed) or agent. Raises SettingsError for a name that is neither."""
+    if name in variants(settings):
+        return f"{job_of(settings, name)}-seed{seeds_of(settings, name)[0]}"
+    if name not in settings.agents:
+        raise SettingsError(f"study: {name!r} is neither a variant of workflow/experiments.yaml nor an agent of "
+                            f"workflow/agents.yaml ({', '.join(settings.agents)})")  # fmt: skip
+    return name
+
+
+def study_runs(settings: Settings) -> dict[str, str]:
+    """The runs that are compared, by method; two methods that train the same thing are one."""
+    runs: dict[str, str] = {}
+    for name in settings.study.methods:
+        run = study_run(settings, name)
+        if not why_left_out(settings, name) and run not in runs.values():
+            runs[name] = run
+    return runs
+
+
+def left_out(settings: Settings) -> dict[str, str]:
+    """Methods that are asked for and not run, with the reason."""
+    return {name: why for name in settings.study.methods if (why := why_left_out(settings, name))}
+
+
+def why_left_out(settings: Settings, name: str) -> str:
+    """Why a method takes no part; empty where it does."""
+    entry = settings.agents.get(name)
+    if entry is None:
+        return ""
+    if why := why_not_run(settings, name):
+        return why
+    if entry.model and not entry.own_policy and served(settings, entry):
+        return "its server runs for evaluations alone: start one yourself, and set `at` of its model"
+    if entry.knows_hospital and not all_synthetic(settings):
+        return "real cases have no known model"
+    return "it sees the whole record, and so decides nothing step by step" if agent_class(entry).whole_record else ""
+
+
+def all_synthetic(settings: Settings) -> bool:
+    """Whether every case comes from the synthetic hospital."""
+    return all(settings.data.source(dataset).path is None for dataset in BENCHMARKS)

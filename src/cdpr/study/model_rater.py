@@ -1,0 +1,82 @@
+"""A language model as a further rater. It fills in the form of the first rater, and stands apart from the others."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from ..environment.questions import Questions
+from ..job import Job
+from ..llm import ModelSpec, open_model
+from ..llm.guard import disclosed
+from ..settings import Settings, SettingsError
+from ..settings.models import named_model
+from .blinding import Card, Items, Page
+from .ratings import MODEL, write_ratings
+from .records import StudyError, StudyState, read_lines
+from .rubric import dimensions, rubric
+from .shown import Shown
+
+_LONGEST = 64  # tokens of an answer
+_SCORES = re.compile(r"\b([1-5])\b")
+
+
+def rate_by_model(settings: Settings, job: Job) -> None:
+    """Stage ``rate_by_model``: ask ``study.model_rater`` about every proposal. Raises SettingsError and GovernanceError
+    before any case is shown, StudyError for an answer without five scores."""
+    states = read_lines(job.inputs["states"], StudyState)
+    items = Items.model_validate_json(job.inputs["cards"].read_text(encoding="utf-8"))
+    spec = rater_spec(settings, credentialed=any(state.credentialed for state in states))
+    job.tags.update(disclosed([spec.check(state.dataset) for state in states[:1]]))
+    rater, pages = next(iter(items.forms.items()))
+    questions = Questions(open_model(spec), rules(), "rater", _LONGEST)
+    scores = asyncio.run(_rated(questions, Shown(states, items), pages))
+    write_ratings(job.out["ratings"], items.study, rater, MODEL, iter(scores))
+    print(f"{settings.study.model_rater} rated {len(scores)} proposals")
+
+
+def rater_spec(settings: Settings, *, credentialed: bool) -> ModelSpec:
+    """The model of ``study.model_rater``. Raises SettingsError for one that costs money without leave, or is
+    nowhere."""
+    name = settings.study.model_rater
+    if name is None:
+        raise SettingsError("no language model rates: name one in study.model_rater")
+    entry = named_model(settings, name)
+    if entry.paid and not entry.enabled and settings.calls.mode != "replay":
+        raise SettingsError(f"study.model_rater: every answer of {entry.label or entry.id} costs money; set "
+                            "`enabled: true` in its entry below `models`, or study.model_rater to null")  # fmt: skip
+    return ModelSpec.of_entry(entry, settings, credentialed=credentialed)
+
+
+def rules() -> str:
+    """What the model is told: the rubric, and how to answer."""
+    lines = ["You rate one proposed next step in the workup of a patient, by what is known at that moment alone. Give "
+             "each of these five dimensions a whole number from 1 to 5."]  # fmt: skip
+    for number, dimension in enumerate(rubric(), 1):
+        lines.append(f"\n{number}. {dimension.title}. {dimension.asks}")
+        lines += [f"   {value}: {text}" for value, text in dimension.anchors.items()]
+    return "\n".join([*lines, "\nAnswer with five numbers in this order, separated by commas, and nothing else."])
+
+
+async def _rated(questions: Questions, shown: Shown, pages: Sequence[Page]) -> list[tuple[str, dict[str, int]]]:
+    cards = [(page, card) for page in pages for card in page.cards]
+    asked = [_question(shown, page, card) for page, card in cards]
+    ended = await asyncio.gather(*map(questions.ask, asked), return_exceptions=True)
+    for error in ended:
+        if isinstance(error, BaseException):
+            raise error
+    return [(card.code, scores(questions.answer(question))) for (_, card), question in zip(cards, asked, strict=True)]
+
+
+def _question(shown: Shown, page: Page, card: Card) -> str:
+    return f"{shown.patient(page)}\n\nProposed:\n{shown.proposal(card)}\n\nScores:"
+
+
+def scores(answer: str) -> dict[str, int]:
+    """The last five numbers from 1 to 5 of an answer. Raises StudyError where there are fewer."""
+    found = _SCORES.findall(answer)[-len(dimensions()) :]
+    if len(found) < len(dimensions()):
+        raise StudyError(f"the model rater gave {len(found)} scores instead of {len(dimensions())}; name another model "
+                         "in study.model_rater")  # fmt: skip
+    return dict(zip(dimensions(), map(int, found), strict=True))

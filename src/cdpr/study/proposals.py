@@ -1,0 +1,142 @@
+"""What every compared method would do at the same states."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ..agents.build import agent_entry, build_agent, model_spec
+from ..cases import CaseRecord, is_physical, iterate_records
+from ..costs import load_catalogue, price_of
+from ..costs.billing import charge
+from ..environment import (
+    WAVE,
+    Agent,
+    DiagnosticEnvironment,
+    FinalDiagnosis,
+    RequestTest,
+    State,
+    Turn,
+    parse_action,
+)
+from ..environment.opening import check_judges, open_environment
+from ..job import Job
+from ..llm.asking import CASE, SYSTEM
+from ..llm.guard import disclosed
+from ..seeding import derive_seed
+from ..settings import Settings
+from .records import Proposal, StudyError, StudyState, read_lines, state_digest, write_lines
+from .sampling import in_style
+
+# Lines of a reply that tell the action, and the labels before reasons.
+_ACTION = re.compile(r"^\W*(?:ACTION|Test needed|Diagnosis|REQUEST_TEST|FINAL_DIAGNOSIS)\W*:.*$", re.MULTILINE | re.I)
+_LABEL = re.compile(r"^\W*(?:THINKING|Reason)\W*:[ \t*]*", re.MULTILINE | re.IGNORECASE)
+# Names by which a reply may give its author away.
+_NAMES = re.compile(
+    r"\b(?:chat-?gpt|gpt-?[\w.]*|openai|claude\w*|anthropic|gemini|deepseek\w*|qwen[\w.]*|alibaba|med-?gemma|gemma"
+    r"|mistral|ministral|llama[\w.]*|baichuan[\w.]*|huatuo\w*|cdpr|grpo)\b", re.IGNORECASE)  # fmt: skip
+
+
+def propose_actions(settings: Settings, job: Job) -> None:
+    """Stage ``propose_actions``: ask a run for its decision at every state of the study, greedily. Raises StudyError
+    where the cases are no longer those that the states are from."""
+    run, policy = job.options["run"], job.inputs.get("policy")
+    by_dataset: dict[str, list[StudyState]] = defaultdict(list)
+    for state in read_lines(job.inputs["states"], StudyState):
+        by_dataset[state.dataset].append(state)
+    SYSTEM.set(run)
+    entry, kept, told = agent_entry(settings, run), [], []
+    style = settings.environment.prompt.style if entry.own_policy else "full"
+    for dataset, states in by_dataset.items():
+        credentialed = any(state.credentialed for state in states)
+        spec = model_spec(settings, entry, policy, credentialed=credentialed)
+        told += [spec and spec.check(dataset), *check_judges(settings, dataset, credentialed=credentialed)]
+        environment = open_environment(settings, credentialed=credentialed)
+        agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)
+        wanted = {state.note_id for state in states}
+        records = (case for case in iterate_records(job.inputs[dataset], "test"))
+        cases = {shown: case for case in records if (shown := case.shown(case.note_id)) in wanted}
+        if missing := wanted - set(cases):
+            raise StudyError(f"{job.inputs[dataset]}: {len(missing)} cases of the study are not in it: sample again")
+        kept += asyncio.run(_decisions(settings, environment, agent, run, style, states, cases))
+    job.tags.update(disclosed(told))
+    job.metrics["proposals"] = len(kept)
+    write_lines(job.out["proposals"], kept)
+    kinds = [proposal.kind for proposal in kept]
+    print(f"{run}: {kinds.count('request')} requests, {kinds.count('diagnosis')} diagnoses, "
+          f"{kinds.count('unreadable')} unreadable replies at {len(kinds)} states")  # fmt: skip
+
+
+async def _decisions(
+    settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str, style: str,
+    states: Sequence[StudyState], cases: dict[str, CaseRecord],
+) -> list[Proposal]:  # fmt: skip
+    async def one(told: StudyState) -> Proposal:
+        case = cases[told.note_id]
+        CASE.set(told.note_id)
+        state = await rebuilt(environment, case, told, style)
+        seed = derive_seed(settings.evaluation.seed, "study", told.digest)
+        return await decide(settings, environment, agent, run, state, told.digest, seed)
+
+    done: list[Proposal] = []
+    for start in range(0, len(states), WAVE):
+        agent.refresh()
+        ended = await asyncio.gather(*map(one, states[start : start + WAVE]), return_exceptions=True)
+        for proposal in ended:  # what was asked is paid for: all are waited for before the first error is raised
+            if isinstance(proposal, BaseException):
+                raise proposal
+            done.append(proposal)
+    return done
+
+
+async def rebuilt(environment: DiagnosticEnvironment, case: CaseRecord, told: StudyState, style: str) -> State:
+    """The state as the environment has it, told in the ``style`` of the agent that is asked: without the words, and so
+    without the reasons, of the policy that went there. Raises StudyError where it is another state now."""
+    state = environment.initial(case)
+    for reply in told.replies:
+        state = state.after(await environment.respond(state, Turn(in_style(reply, style))))
+    if state_digest(case, state) != told.digest:
+        raise StudyError(f"{told.dataset}: state {told.digest} comes out differently: cases or matcher have changed; "
+                         "sample again")  # fmt: skip
+    return state
+
+
+async def decide(
+    settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str, state: State, digest: str, seed: int
+) -> Proposal:  # fmt: skip
+    """The decision of an agent at a state. One that gives no reasons and does not diagnose is also asked for the
+    diagnosis that it leans to, which is all that raters can then know of its thoughts."""
+    turn = await agent.act(state, False, seed)
+    action, reasoning = parse_action(turn.text), reasons(turn.text)
+    leaning = ""
+    if isinstance(action, RequestTest) and not reasoning:
+        forced = parse_action((await agent.act(state, True, seed)).text)
+        leaning = forced.text if isinstance(forced, FinalDiagnosis) else ""
+    match action:
+        case RequestTest(name):
+            usd = asked_price(settings, environment, state, name)
+            return Proposal(state=digest, run=run, reasoning=reasoning, leaning=leaning, kind="request", action=name,
+                            usd=usd)  # fmt: skip
+        case FinalDiagnosis(text):
+            return Proposal(state=digest, run=run, reasoning=reasoning, leaning=leaning, kind="diagnosis", action=text,
+                            usd=None)  # fmt: skip
+    return Proposal(state=digest, run=run, reasoning=reasoning, leaning=leaning, kind="unreadable", action="", usd=None)
+
+
+def reasons(reply: str) -> str:
+    """The words of a reply beside its action; names of models are blanked, since raters are blind."""
+    said = _LABEL.sub("", _ACTION.sub("", reply))
+    lines = [line.strip() for line in said.splitlines() if re.search(r"\w", line)]
+    return _NAMES.sub("[model]", "\n".join(lines))
+
+
+def asked_price(settings: Settings, environment: DiagnosticEnvironment, state: State, name: str) -> float:
+    """US dollars that a request would be charged now; the list price where the record has no result: a rater must not
+    see from the price what is available. ``name`` was matched before (:meth:`DiagnosticEnvironment.respond`)."""
+    found = environment.matcher.match(name, state.case.key_pertinent_results_dict)
+    if found:
+        fresh = [key for key in found if key not in state.obtained]
+        return charge(state.case, state.obtained, fresh[0]) if fresh else 0.0
+    return 0.0 if is_physical(name) else round(price_of(name, settings.costs, load_catalogue()).usd, 2)

@@ -1,0 +1,95 @@
+"""What the study writes and reads, line by line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt
+
+from ..cases import CaseRecord
+from ..environment import State
+from ..files import write_text
+
+
+class StudyError(ValueError):
+    """A study that cannot go on; the message says what is wrong, where, and what to do."""
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Found(_Line):
+    """One examination asked for before the state: its answer as it was shown, and what was charged in US dollars."""
+
+    kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget"]
+    examination: str
+    text: str = ""
+    usd: NonNegativeFloat = 0.0
+
+
+class StudyState(_Line):
+    """A decision state. ``dataset``, ``note_id`` (of credentialed cases a digest, as in evaluations), ``turn`` (0: only
+    the presentation is known) and ``source``, the run whose workup it is from, are where it is; ``digest`` is its
+    identity. ``replies`` lead there, in the full grammar. As private as the case."""
+
+    digest: str
+    dataset: str
+    note_id: str
+    turn: NonNegativeInt
+    source: str
+    credentialed: bool
+    presentation: str
+    found: tuple[Found, ...]
+    replies: tuple[str, ...]
+
+
+class Proposal(_Line):
+    """What a run does at a state. ``reasoning`` are its words without the action; ``leaning`` is the diagnosis that it
+    would have given there, asked of those that give no reasons; ``usd`` what the request would be charged."""
+
+    state: str
+    run: str
+    reasoning: str
+    leaning: str
+    kind: Literal["request", "diagnosis", "unreadable"]
+    action: str
+    usd: NonNegativeFloat | None
+
+
+class StateMeans(_Line):
+    """What raters gave a run at a state, unsealed: means over raters by dimension, None where nobody rated. ``state``
+    is the digest of :class:`StudyState`, whose place stands beside it."""
+
+    state: str
+    dataset: str
+    note_id: str
+    turn: NonNegativeInt
+    source: str
+    run: str
+    kind: str
+    action: str
+    means: dict[str, float | None]
+
+
+Line = TypeVar("Line", bound=_Line)
+
+
+def state_digest(case: CaseRecord, state: State) -> str:
+    """Identity of a state: the case, and its evidence in order, whatever words led there; 16 hexadecimal digits."""
+    told = [case.dataset, case.shown(case.note_id), state.key[1]]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def write_lines(path: Path, lines: Iterable[BaseModel]) -> None:
+    """One JSON object a line."""
+    write_text(path, "".join(line.model_dump_json() + "\n" for line in lines))
+
+
+def read_lines(path: Path, kind: type[Line]) -> list[Line]:
+    """Raises pydantic's ValidationError for a line that is none."""
+    return [kind.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines()]

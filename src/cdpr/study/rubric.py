@@ -1,0 +1,34 @@
+"""The five dimensions and their anchors (paper, appendix "Expert Evaluation Protocol"), in words of ours."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from importlib import resources
+
+import yaml
+
+SCALE = (1, 2, 3, 4, 5)
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """What is rated: ``of`` the reasoning or the action; ``anchors`` say what each score means."""
+
+    name: str
+    title: str
+    of: str
+    asks: str
+    anchors: dict[int, str]
+
+
+@functools.cache
+def rubric() -> tuple[Dimension, ...]:
+    """The dimensions in the paper's order."""
+    text = resources.files(__package__).joinpath("rubric.yaml").read_text(encoding="utf-8")
+    return tuple(Dimension(**entry) for entry in yaml.safe_load(text))
+
+
+def dimensions() -> tuple[str, ...]:
+    """Their names."""
+    return tuple(dimension.name for dimension in rubric())

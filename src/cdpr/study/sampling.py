@@ -1,0 +1,113 @@
+"""Decision states for the study: a sample of one policy's own, stratified by turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..agents.build import agent_entry, build_agent, model_spec
+from ..cases import CaseRecord, iterate_records
+from ..environment import FinalDiagnosis, RequestTest, State, Trajectory, parse_action, render_action, run_episodes
+from ..environment.opening import check_judges, open_environment
+from ..job import Job
+from ..llm.asking import SYSTEM
+from ..llm.guard import disclosed
+from ..seeding import derive_seed
+from ..settings import Settings
+from ..settings.datasets import BENCHMARKS
+from .records import Found, StudyError, StudyState, state_digest, write_lines
+
+# Cases worked up for each state that is wanted: enough that every turn can be filled from different cases.
+_CASES_PER_STATE = 2
+
+
+def sample_states(settings: Settings, job: Job) -> None:
+    """Stage ``sample_states``: let the source work up test cases greedily, as its evaluation does, and keep a sample of
+    its decisions. Raises StudyError where a benchmark gives none."""
+    run, policy = job.options["run"], job.inputs.get("policy")
+    wanted, seed, kept, told = settings.study.states, settings.study.seed, [], []
+    SYSTEM.set(run)
+    for dataset in BENCHMARKS:
+        cases = _drawn(list(iterate_records(job.inputs[dataset], "test")), wanted * _CASES_PER_STATE, seed)
+        credentialed = any(case.credentialed for case in cases)
+        spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
+        told += [spec and spec.check(dataset), *check_judges(settings, dataset, credentialed=credentialed)]
+        environment = open_environment(settings, credentialed=credentialed)
+        agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)
+        workups = asyncio.run(run_episodes(environment, agent, cases, settings.evaluation.seed))
+        states = [study_state(state, run) for state in sampled(workups, wanted, derive_seed(seed, dataset))]
+        if not states:
+            raise StudyError(f"{job.inputs[dataset]}: {run} decides nothing on these cases; name another study.source")
+        kept += states
+        strata = Counter(state.turn for state in states)
+        print(f"{dataset}: {len(states)} states of {len({s.note_id for s in states})} cases; by turn: "
+              + ", ".join(f"{turn}: {strata[turn]}" for turn in sorted(strata)))  # fmt: skip
+    job.metrics["states"] = len(kept)
+    job.tags.update(disclosed(told))
+    write_lines(job.out["states"], kept)
+
+
+def _drawn(cases: Sequence[CaseRecord], wanted: int, seed: int) -> list[CaseRecord]:
+    """So many cases at random."""
+    order = np.random.default_rng(derive_seed(seed, "cases")).permutation(len(cases))
+    return [cases[i] for i in order[:wanted]]
+
+
+def sampled(workups: Sequence[Trajectory], wanted: int, seed: int) -> list[State]:
+    """States at which the policy had a choice, in the order of cases and turns: each turn as often as among all of them
+    (largest remainders, at least once), from as many cases as possible."""
+    rng = np.random.default_rng(seed)
+    by_turn: dict[int, list[State]] = defaultdict(list)
+    for workup in workups:
+        for turn, state in enumerate(workup.states):
+            if not (workup.forced and turn == len(workup.steps) - 1):
+                by_turn[turn].append(state)
+    order = {workup.case.note_id: n for n, workup in enumerate(workups)}
+    used: Counter[str] = Counter()
+    chosen: list[State] = []
+    shares = allotted({turn: len(states) for turn, states in by_turn.items()}, wanted)
+    for turn in sorted(by_turn, key=lambda turn: (len(by_turn[turn]), turn)):  # late turns are rare: they choose first
+        states = [by_turn[turn][i] for i in rng.permutation(len(by_turn[turn]))]
+        states.sort(key=lambda state: used[state.case.note_id])
+        chosen += states[: shares[turn]]
+        used.update(state.case.note_id for state in states[: shares[turn]])
+    return sorted(chosen, key=lambda state: (order[state.case.note_id], len(state.history)))
+
+
+def allotted(sizes: Mapping[int, int], wanted: int) -> dict[int, int]:
+    """How many of each stratum: in proportion, by largest remainders, no stratum empty where there is room."""
+    wanted = min(wanted, sum(sizes.values()))
+    exact = {name: wanted * size / max(1, sum(sizes.values())) for name, size in sizes.items()}
+    least = 1 if wanted >= len(sizes) else 0
+    given = {name: min(sizes[name], max(least, int(share))) for name, share in exact.items()}
+    while sum(given.values()) > wanted:
+        given[max(given, key=lambda name: (given[name] - exact[name], given[name], name))] -= 1
+    while sum(given.values()) < wanted:
+        room = [name for name in given if given[name] < sizes[name]]
+        given[max(room, key=lambda name: (exact[name] - given[name], -name))] += 1
+    return given
+
+
+def study_state(state: State, source: str) -> StudyState:
+    """A state as the study keeps it."""
+    case, found, replies = state.case, [], []
+    for step in state.history:
+        asked = step.action.name if isinstance(step.action, RequestTest) else ""
+        seen = step.observation
+        found.append(Found(kind=seen.kind, examination=seen.exam_key or asked, text=seen.text, usd=seen.charge_usd))
+        readable = isinstance(step.action, (RequestTest, FinalDiagnosis))
+        replies.append(render_action(step.action, "full") if readable else step.turn.text)
+    return StudyState(
+        digest=state_digest(case, state), dataset=case.dataset, note_id=case.shown(case.note_id),
+        turn=len(state.history), source=source, credentialed=case.credentialed, presentation=case.case_summary,
+        found=tuple(found), replies=tuple(replies),
+    )  # fmt: skip
+
+
+def in_style(reply: str, style: str) -> str:
+    """The same action in another grammar; what cannot be read stays as it is."""
+    action = parse_action(reply)
+    return render_action(action, style) if isinstance(action, (RequestTest, FinalDiagnosis)) else reply

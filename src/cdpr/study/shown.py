@@ -1,0 +1,60 @@
+"""How a state and a proposal read in every form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .blinding import Card, Content, Items, Page
+from .records import Found, StudyState
+
+_MISSED = {"unavailable": "not available", "repeat": "asked again", "invalid": "an order that nobody could read",
+           "over_budget": "refused: over the budget"}  # fmt: skip
+
+
+class Shown:
+    """The texts of a study. What became of the patient is in none of them."""
+
+    def __init__(self, states: Sequence[StudyState], items: Items):
+        self.states = {state.digest: state for state in states}
+        self.items = items
+
+    def content(self, card: Card) -> Content:
+        """What a card holds."""
+        return self.items.contents[card.content]
+
+    def patient(self, page: Page) -> str:
+        """Presentation and examinations so far, as one text."""
+        state = self.states[page.state]
+        lines = [state.presentation.strip(), "", "Examinations so far:" if state.found else "No examination so far."]
+        for n, seen in enumerate(state.found, 1):
+            lines += [f"{n}. {heading(seen)}", *([seen.text] if seen.text else [])]
+        return "\n".join(lines)
+
+    def proposal(self, card: Card) -> str:
+        """Reasoning and action, as one text."""
+        content = self.content(card)
+        return f"Reasoning: {reasoning(content)}\nNext action: {action(content)}"
+
+
+def heading(seen: Found) -> str:
+    """An examination, its price and what came of it."""
+    name = seen.examination or "Order"
+    if seen.kind == "result":
+        return f"{name} (USD {seen.usd:.2f})"
+    return f"{name}: {_MISSED[seen.kind]}" if seen.examination else _MISSED[seen.kind].capitalize()
+
+
+def reasoning(content: Content) -> str:
+    """The words of a proposal, or what it leans to."""
+    if content.reasoning:
+        return content.reasoning
+    if content.leaning:
+        return f"(no words) Working diagnosis: {content.leaning}"
+    return "(no words) Working diagnosis: as below" if content.kind == "diagnosis" else "(none was given)"
+
+
+def action(content: Content) -> str:
+    """What is to be done."""
+    if content.kind == "request":
+        return f"Order: {content.action} (USD {content.usd or 0:.2f})"
+    return f"Stop and diagnose: {content.action}" if content.kind == "diagnosis" else "(no readable action)"

@@ -1,0 +1,182 @@
+"""Simulated raters: they know the synthetic hospital's model, score by its exact posterior, and are no physicians.
+
+Each has a leniency, a contrast, a drift of its own per dimension, a mood per proposal (which moves all its scores of it
+together) and noise. What they agree on is the posterior; what they say of a method is not what physicians would.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..cases import diagnoses, is_physical
+from ..costs import load_catalogue, price_of
+from ..hospital.posterior import Diagnostician, canonical_name
+from ..job import Job
+from ..seeding import derive_seed
+from ..settings import Settings
+from ..settings.schema import Costs
+from .blinding import Content, Items, Page
+from .ratings import SIMULATED, write_ratings
+from .records import StudyState, read_lines
+from .rubric import dimensions
+
+_DRAW = 1.0  # US dollars of burden that every examination has beside its price
+_CANDIDATES = 0.9  # share of the posterior that the differential holds
+
+
+def simulate_ratings(settings: Settings, job: Job) -> None:
+    """Stage ``simulate_ratings``: fill in every rater's form."""
+    states = {state.digest: state for state in read_lines(job.inputs["states"], StudyState)}
+    items = Items.model_validate_json(job.inputs["cards"].read_text(encoding="utf-8"))
+    assessors = {state.dataset: Assessor(state.dataset, settings.costs) for state in states.values()}
+    truth = {name: assessors[states[content.state].dataset].worth(states[content.state], content)
+             for name, content in items.contents.items()}  # fmt: skip
+    folder = job.out["ratings"]
+    folder.mkdir(parents=True, exist_ok=True)
+    for rater, pages in items.forms.items():
+        scores = SimulatedRater.of(rater, settings.study.seed).scores(pages, truth)
+        write_ratings(folder / f"{rater}.json", items.study, rater, SIMULATED, scores)
+    print(f"{len(items.forms)} simulated raters scored {len(truth)} proposals")
+
+
+@dataclass(frozen=True)
+class SimulatedRater:
+    """Habits: ``leniency`` and ``drift`` [dimensions] in points, ``contrast`` of the scale, deviations of ``mood`` and
+    ``noise`` in points."""
+
+    name: str
+    seed: int
+    leniency: float
+    contrast: float
+    drift: np.ndarray
+    mood: float
+    noise: float
+
+    @classmethod
+    def of(cls, name: str, seed: int) -> SimulatedRater:
+        """The rater of a name: the same one every time."""
+        rng = np.random.default_rng(derive_seed(seed, "habits", name))
+        return cls(name, seed, rng.normal(0, 0.25), rng.uniform(0.85, 1.1), rng.normal(0, 0.15, len(dimensions())),
+                   rng.uniform(0.15, 0.3), rng.uniform(0.35, 0.55))  # fmt: skip
+
+    def scores(self, pages: Sequence[Page], truth: Mapping[str, np.ndarray]) -> Iterator[tuple[str, dict[str, int]]]:
+        """Scores of every card by its code; ``truth`` are the worths [dimensions] in 0..1 by content."""
+        for page in pages:
+            for card in page.cards:
+                rng = np.random.default_rng(derive_seed(self.seed, self.name, card.content))
+                points = 3 + self.contrast * 4 * (truth[card.content] - 0.5) + self.leniency + self.drift
+                points = points + rng.normal(0, self.mood) + rng.normal(0, self.noise, len(points))
+                rated = np.clip(np.rint(points), 1, 5).astype(int).tolist()
+                yield card.code, dict(zip(dimensions(), rated, strict=True))
+
+
+class Assessor:
+    """What a proposal is worth, by the exact posterior of one hospital."""
+
+    def __init__(self, dataset: str, costs: Costs):
+        self.doctor, self.costs = Diagnostician(dataset=dataset), costs
+        self.usd = np.array([self.price(exam) for exam in self.doctor.exams])
+        self.posterior = functools.cache(self._posterior)
+        self.gains = functools.cache(self._gains)
+
+    def price(self, exam: str) -> float:
+        key = self.doctor.key(exam)
+        return 0.0 if is_physical(key) else price_of(key, self.costs, load_catalogue()).usd
+
+    def _posterior(self, state: StudyState) -> np.ndarray:
+        p = self.doctor.prior(state.presentation)
+        for seen in state.found:
+            if seen.kind == "result":
+                p = self.doctor.update(p, seen.examination, seen.text)
+        return p
+
+    def worth(self, state: StudyState, content: Content) -> np.ndarray:
+        """Worths [dimensions] in 0..1, in the rubric's order."""
+        p = self.posterior(state)
+        return np.array([*self._reasoning(state, content, p), *self._action(state, content, p)])
+
+    def _reasoning(self, state: StudyState, content: Content, p: np.ndarray) -> tuple[float, float]:
+        """Completeness: how likely the disease that it leans to is beside the likeliest. Support: that disease against
+        its strongest rival. Where it states findings, the share of the known ones that it states, and the share of
+        those stated that are true, count half."""
+        named = self._disease(content.action if content.kind == "diagnosis" else content.leaning)
+        leans = (0.0, 0.0) if named is None else (
+            float(p[named] / p.max()), float(p[named] / (p[named] + np.delete(p, named).max())))  # fmt: skip
+        fidelity = self._fidelity(state, content.reasoning) if content.reasoning else None
+        if fidelity is None:
+            return leans
+        return fidelity if named is None else tuple(np.mean([leans, fidelity], axis=0))
+
+    def _fidelity(self, state: StudyState, reasoning: str) -> tuple[float, float] | None:
+        """Findings as reasoning and state have them; None where the reasoning tells none that can be read."""
+        read = self.doctor.interpreter.examination
+        known, stated = {}, {}
+        for seen in state.found:
+            exam = self.doctor.examination(seen.examination) if seen.kind == "result" else None
+            if exam is not None:
+                known |= {(exam.name, name): value for name, value in read(exam, seen.text).items()}
+                stated |= {(exam.name, name): value for name, value in read(exam, reasoning).items()}
+        if not stated:
+            return None
+        right = sum(known.get(name) == value for name, value in stated.items())
+        return right / max(1, len(known)), right / len(stated)
+
+    def _action(self, state: StudyState, content: Content, p: np.ndarray) -> tuple[float, float, float]:
+        """Relevance, gain and cost-effectiveness. An examination: its information on the differential beside that of
+        the best one; its expected information beside that of the best one; its bits per dollar beside the best.
+        A diagnosis: whether it is the likeliest, and how likely (geometric mean); its probability; the same, less
+        what one examination more could add."""
+        if content.kind == "diagnosis":
+            named = self._disease(content.action)
+            sure = 0.0 if named is None else float(p[named])
+            better = float(np.max(self.doctor.expected_best(p)) - p.max())
+            return sure / float(p.max()) ** 0.5, sure, sure * (1 - min(1.0, 2 * better)) ** 0.5
+        name = canonical_name(content.action) if content.kind == "request" else None
+        known = {canonical_name(seen.examination) for seen in state.found if seen.kind == "result"}
+        if name is None or name not in self.doctor.exams or name in known:
+            return 0.0, 0.0, 0.0
+        at, open_ = self.doctor.exams.index(name), np.array([e not in known for e in self.doctor.exams])
+        gain, few = self.gains(state)
+        usd = self.usd.copy()
+        usd[at] = content.usd or 0.0
+        per_dollar = gain / (usd + _DRAW)
+        return tuple(float(_share(values, at, open_)) ** 0.5 for values in (few, gain, per_dollar))  # type: ignore[return-value]
+
+    def _gains(self, state: StudyState) -> tuple[np.ndarray, np.ndarray]:
+        """Information of each examination in a state, and what of it is on the differential."""
+        p = self.posterior(state)
+        return self.information(p), self.information(_differential(p))
+
+    def information(self, p: np.ndarray) -> np.ndarray:
+        """Expected information of each examination about the disease, bits, shape [examinations], where it is done."""
+        return np.array([_mutual_information(table, p) for table in self.doctor.outcomes])
+
+    def _disease(self, said: str) -> int | None:
+        term = diagnoses().find(said) if said else None
+        return self.doctor.diseases.index(term.name) if term and term.name in self.doctor.diseases else None
+
+
+def _differential(p: np.ndarray) -> np.ndarray:
+    """The likeliest diseases that together hold most of the posterior, and none else."""
+    order = np.argsort(-p, kind="stable")
+    few = order[: max(2, int(np.searchsorted(np.cumsum(p[order]), _CANDIDATES)) + 1)]
+    kept = np.zeros_like(p)
+    kept[few] = p[few]
+    return kept / kept.sum()
+
+
+def _mutual_information(table: np.ndarray, p: np.ndarray) -> float:
+    """I(outcome; disease) in bits; ``table`` [outcomes, D] is P(outcome | disease)."""
+    marginal = table @ p
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where((table > 0) & (p > 0), table * np.log2(table / marginal[:, None]), 0.0)
+    return float(max(0.0, (terms * p).sum()))
+
+
+def _share(values: np.ndarray, at: int, among: np.ndarray) -> float:
+    best = values[among].max()
+    return min(1.0, values[at] / best) if best > 1e-9 else 0.0

@@ -1,0 +1,83 @@
+"""The form as a spreadsheet, with cells that take nothing but 1 to 5."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..files import write_bytes
+from .blinding import Page
+from .rubric import dimensions, rubric
+from .shown import Shown
+
+HEADER = ("study", "rater", "code", "state", "proposal", "patient", "proposed", *dimensions(), "comment")
+_CELL = 32_000  # characters that a cell holds
+_DATE = datetime.datetime(2000, 1, 1)
+# What Excel would take for a formula, and what XML cannot hold.
+_ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+def write(path: Path, study: str, rater: str, pages: Sequence[Page], shown: Shown, mark: str) -> None:
+    """Write a rater's workbook: everything but ratings and comments is locked (without a password)."""
+    from openpyxl import Workbook
+    from openpyxl.styles import Alignment, Font, Protection
+    from openpyxl.worksheet.datavalidation import DataValidation
+
+    book = Workbook()
+    sheet = book.active
+    sheet.title = "ratings"
+    sheet.append(HEADER)
+    for number, page in enumerate(pages, 1):
+        for card in page.cards:
+            told = (study, rater, card.code, number, card.letter, shown.patient(page), shown.proposal(card))
+            sheet.append([*map(_plain, told)])
+    last = sheet.max_row
+    first_rated, wrapped = len(HEADER) - len(dimensions()) - 1, Alignment(wrap_text=True, vertical="top")
+    for row in sheet.iter_rows(min_row=2, max_row=last, max_col=len(HEADER)):
+        for at, cell in enumerate(row):
+            cell.alignment = wrapped
+            if at >= first_rated:
+                cell.protection = Protection(locked=False)
+            elif isinstance(cell.value, str):
+                cell.data_type = "s"  # a text that begins with "=" is no formula
+    for cell in sheet[1]:
+        cell.font = Font(bold=True)
+    for column, width in zip("ABCDEFGHIJKLM", (14, 7, 14, 7, 9, 70, 50, 13, 13, 13, 13, 13, 30), strict=True):
+        sheet.column_dimensions[column].width = width
+    rated = DataValidation(
+        type="whole", operator="between", formula1="1", formula2="5", allow_blank=True, showErrorMessage=True,
+        errorTitle="1 to 5", error="Give a whole number from 1 to 5.",
+    )  # fmt: skip
+    sheet.add_data_validation(rated)
+    rated.add(f"H2:L{last}")
+    sheet.freeze_panes = "F2"
+    sheet.protection.sheet = True
+    guide = book.create_sheet("how to rate")
+    guide.append([f"Rater {rater}, study {study}. {mark}"])
+    guide.append(["Rate every proposal by itself, from 1 to 5, by what is known at that moment. Rate alone."])
+    guide.append(["", "1", "2", "3", "4", "5"])
+    for dimension in rubric():
+        guide.append([f"{dimension.title}: {dimension.asks}", *dimension.anchors.values()])
+    write_bytes(path, _same_bytes(book))
+
+
+def _plain(value: object) -> object:
+    return _ILLEGAL.sub(" ", value)[:_CELL] if isinstance(value, str) else value
+
+
+def _same_bytes(book) -> bytes:
+    """The workbook without the time at which it was saved, in its properties and in its archive."""
+    saved, out = io.BytesIO(), io.BytesIO()
+    book.properties.created = _DATE
+    book.save(saved)
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            text = old.read(name)
+            if name == "docProps/core.xml":
+                text = re.sub(rb"(<dcterms:modified[^>]*>)[^<]*", rb"\g<1>2000-01-01T00:00:00Z", text)
+            new.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED)
+    return out.getvalue()

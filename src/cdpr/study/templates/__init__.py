@@ -1,0 +1,1 @@
+"""The raters' form."""

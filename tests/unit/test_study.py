@@ -1,0 +1,688 @@
+"""The expert study: sample, blinding, forms and what comes back of them, statistics, and what is said of it."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from browser import CHROMIUM, Browser
+from hypothesis import given
+from hypothesis import strategies as st
+from openpyxl import load_workbook
+from served import answering
+from test_headroom import a_case
+
+from cdpr.cases import write_records
+from cdpr.environment import DiagnosticEnvironment, State
+from cdpr.job import Job
+from cdpr.ledger.claims import read_claims
+from cdpr.ledger.page import make_ledger
+from cdpr.llm.guard import GovernanceError
+from cdpr.report.expert_study import plot_expert_study, write_expert_study
+from cdpr.settings import SettingsError, parse_settings
+from cdpr.settings.datasets import BENCHMARKS
+from cdpr.study import statistics
+from cdpr.study.analysis import Analysis, analyse, analyse_study
+from cdpr.study.blinding import Items, Key, blind
+from cdpr.study.forms import make_forms, write_forms
+from cdpr.study.methods import left_out, study_run
+from cdpr.study.model_rater import rate_by_model, rater_spec, rules
+from cdpr.study.model_rater import scores as read_scores
+from cdpr.study.proposals import propose_actions, reasons, rebuilt
+from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_ratings
+from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
+from cdpr.study.rubric import dimensions, rubric
+from cdpr.study.sampling import allotted, sample_states
+from cdpr.study.shown import Shown
+from cdpr.study.simulated import simulate_ratings
+from cdpr.workflow.plan import Plan
+
+RUNS = ("value_of_information", "cheapest_first", "random", "zero_test")
+STUDY = {"states": 8, "source": "cheapest_first", "methods": list(RUNS), "permutations": 200, "seed": 3}
+SETTINGS = parse_settings({"study": STUDY, "evaluation": {"bootstrap": 100}, "seeds": [0]})
+OPENING = '</script><script>document.title="broken in"</script>'
+
+
+class Place:
+    """A study on disk, made by the stages themselves."""
+
+    def __init__(self, root: Path, settings=SETTINGS):
+        self.root, self.settings = root, settings
+        self.folder = root / "results" / "study"
+
+    def job(self, name: str, inputs: dict[str, Path], out: dict[str, str], **options: str) -> Job:
+        made = {key: self.folder / path for key, path in out.items()}
+        for path in made.values():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return Job(name, "0" * 16, inputs, made, options=options, state=self.root / "state")
+
+    @property
+    def states_file(self) -> Path:
+        return self.folder / "states" / f"{self.settings.study.source}.jsonl"
+
+    def make(self, cases: dict[str, Path]) -> None:
+        out = {"states": f"states/{self.settings.study.source}.jsonl"}
+        sample_states(self.settings, self.job("sample_states", cases, out, run=self.settings.study.source))
+        shown = {"states": self.states_file}
+        for run in RUNS:
+            job = self.job("propose_actions", cases | shown, {"proposals": f"proposals/{run}.jsonl"}, run=run)
+            propose_actions(self.settings, job)
+            shown[f"proposals_{len(shown)}"] = job.out["proposals"]
+        make_forms(
+            self.settings,
+            self.job(
+                "make_forms",
+                shown,
+                {"cards": "cards.json", "forms": "forms", "sealed": "sealed/key.json", "protocol": "protocol.md"},
+            ),
+        )
+
+    def rate_and_analyse(self) -> None:
+        items = {"states": self.states_file, "cards": self.folder / "cards.json"}
+        simulate_ratings(self.settings, self.job("simulate_ratings", items, {"ratings": "simulated"}))
+        inputs = items | {"sealed": self.folder / "sealed/key.json", "ratings": self.folder / "simulated"}
+        analyse_study(
+            self.settings, self.job("analyse_study", inputs, {"analysis": "analysis.json", "means": "means.jsonl"})
+        )
+
+    @property
+    def items(self) -> Items:
+        return Items.model_validate_json((self.folder / "cards.json").read_text("utf-8"))
+
+    @property
+    def states(self) -> list[StudyState]:
+        return read_lines(self.states_file, StudyState)
+
+    @property
+    def analysis(self) -> Analysis:
+        return Analysis.model_validate_json((self.folder / "analysis.json").read_text("utf-8"))
+
+    def key(self) -> Key:
+        return Key.open(self.folder / "sealed" / "key.json", self.items)
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory) -> dict[str, Path]:
+    """Twelve test cases per benchmark, drawn from the synthetic hospital; one of them tries to break in."""
+    root, paths = tmp_path_factory.mktemp("cases"), {}
+    for offset, dataset in enumerate(BENCHMARKS):
+        drawn = [a_case(100 * offset + n).model_copy(update={"dataset": dataset}) for n in range(12)]
+        drawn[0] = drawn[0].model_copy(update={"case_summary": f"{drawn[0].case_summary}\n{OPENING}"})
+        paths[dataset] = root / f"{dataset}.jsonl"
+        write_records(paths[dataset], drawn)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, cases) -> Place:
+    place = Place(tmp_path_factory.mktemp("study"))
+    place.make(cases)
+    place.rate_and_analyse()
+    return place
+
+
+# Sample and proposals
+
+
+@given(st.dictionaries(st.integers(0, 9), st.integers(1, 60), min_size=1), st.integers(1, 200))
+def test_every_turn_is_sampled_in_proportion(sizes, wanted):
+    given = allotted(sizes, wanted)
+    total = min(wanted, sum(sizes.values()))
+    assert sum(given.values()) == total and all(0 <= given[t] <= sizes[t] for t in sizes)
+    if total >= len(sizes):
+        assert min(given.values()) >= 1
+    if total < len(sizes) or all(total * size >= sum(sizes.values()) for size in sizes.values()):
+        assert all(abs(given[t] - total * sizes[t] / sum(sizes.values())) <= 1 + 1e-9 for t in sizes)
+
+
+def test_states_are_spread_over_cases_and_are_what_the_source_decided(study, cases):
+    states = study.states
+    assert Counter(state.dataset for state in states) == dict.fromkeys(BENCHMARKS, 8)
+    assert len({state.digest for state in states}) == len(states) and {s.source for s in states} == {"cheapest_first"}
+    assert len({state.note_id for state in states}) >= 20  # of 24 states
+    assert len({state.turn for state in states}) > 2 and all(len(s.replies) == s.turn == len(s.found) for s in states)
+
+
+def test_every_method_decides_at_the_very_same_state(study, cases):
+    import asyncio
+
+    from cdpr.cases import iterate_records
+
+    for run in RUNS:
+        assert [p.state for p in read_lines(study.folder / f"proposals/{run}.jsonl", Proposal)] == [
+            state.digest for state in study.states]  # fmt: skip
+    told = max(study.states, key=lambda state: state.turn)
+    case = next(c for c in iterate_records(cases[told.dataset]) if c.note_id == told.note_id)
+    environment = DiagnosticEnvironment(SETTINGS.environment)
+    for style in ("full", "compact"):
+        state = asyncio.run(rebuilt(environment, case, told, style))
+        assert state_digest(case, state) == told.digest and len(state.history) == told.turn
+    other = case.model_copy(update={"key_pertinent_results_dict": {}, "exam_cost_map": {}, "exam_billing_group": {}})
+    with pytest.raises(StudyError, match="comes out differently"):
+        asyncio.run(rebuilt(environment, other, told, "full"))
+
+
+def test_a_state_of_a_credentialed_case_is_named_by_digests(case):
+    case = case.model_copy(update={"credentialed": True, "note_id": "NOTE-77"})
+    assert case.shown("NOTE-77") != "NOTE-77" and state_digest(case, State(case)) != state_digest(
+        case.model_copy(update={"credentialed": False}), State(case))  # fmt: skip
+
+
+def test_words_beside_the_action_are_kept_and_give_nobody_away():
+    reply = "THINKING: As GPT-5.4 I suspect sepsis.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
+    assert reasons(reply) == "As [model] I suspect sepsis.\nperfusion"
+    assert reasons("REQUEST_TEST: Lactate") == ""
+
+
+# Blinding and forms
+
+
+def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(study):
+    items, key = study.items, study.key()
+    for path in (study.folder / "forms").rglob("*"):
+        if path.is_file():
+            text = path.read_bytes()
+            assert not [run for run in RUNS if run.encode() in text], path
+    orders = [[page.state for page in pages] for pages in items.forms.values()]
+    assert len({tuple(order) for order in orders}) == 3 and {frozenset(order) for order in orders} == {
+        frozenset(state.digest for state in study.states)}  # fmt: skip
+    shown = Counter((items.contents[name].state, run) for name, runs in key.runs.items() for run in runs)
+    assert shown == {(state.digest, run): 1 for state in study.states for run in RUNS}
+    assert len(items.codes()) == 3 * len(items.contents)
+    first = [key.runs[page.cards[0].content][0] for page in items.forms["R1"]]
+    assert len(set(first)) > 1  # no method always stands first
+    assert (study.folder / "sealed" / "key.json").stat().st_mode & 0o077 == 0
+
+
+def test_the_key_of_another_study_is_refused(study, tmp_path):
+    other = tmp_path / "key.json"
+    told = json.loads((study.folder / "sealed" / "key.json").read_text())
+    other.write_text(json.dumps(told | {"study": "0" * 12}))
+    with pytest.raises(StudyError, match="this is the key of study 000000000000"):
+        Key.open(other, study.items)
+
+
+def test_the_same_settings_make_the_same_bytes_and_another_seed_another_study(study, cases, tmp_path):
+    again = Place(tmp_path)
+    again.make(cases)
+    for path in sorted((study.folder / "forms").rglob("*.*")):
+        assert path.read_bytes() == (again.folder / path.relative_to(study.folder)).read_bytes(), path
+    plan = SETTINGS.study.model_copy(update={"seed": 4})
+    proposals = [p for run in RUNS for p in read_lines(study.folder / f"proposals/{run}.jsonl", Proposal)]
+    items, _ = blind(plan, study.states, proposals, {})
+    assert items.study != study.items.study and not set(items.codes()) & set(study.items.codes())
+    with pytest.raises(StudyError, match="not every method proposes"):
+        blind(plan, study.states, proposals[:-1], {})
+
+
+def test_what_reads_alike_is_shown_once(study):
+    proposals = [p for run in RUNS for p in read_lines(study.folder / f"proposals/{run}.jsonl", Proposal)]
+    apart, _ = blind(SETTINGS.study.model_copy(update={"merge_identical": False}), study.states, proposals, {})
+    assert len(apart.contents) == len(proposals) > len(study.items.contents)
+
+
+def test_text_of_a_case_stays_text(study):
+    form = (study.folder / "forms" / "R1.html").read_text("utf-8")
+    assert OPENING not in form and "http" not in re.sub(r"http-equiv", "", form)
+    data = json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', form, re.DOTALL)[1])
+    assert sum(OPENING in page["patient"] for page in data["pages"]) >= 1
+    potato = (study.folder / "forms/potato/R1.jsonl").read_text("utf-8")
+    assert "<script>" not in potato and "&lt;script&gt;" in potato
+
+
+def test_the_files_of_other_tools_are_as_these_want_them(study):
+    folder = study.folder / "forms"
+    with (folder / "redcap" / "dictionary.csv").open(encoding="utf-8") as text:
+        fields = list(csv.DictReader(text))
+    assert len(fields[0]) == 18 and fields[0]["Variable / Field Name"] == "record_id"
+    matrix = [field for field in fields if field["Matrix Group Name"]]
+    assert [f["Variable / Field Name"] for f in matrix] == list(dimensions())
+    assert {f["Choices, Calculations, OR Slider Labels"] for f in matrix} == {"1, 1 | 2, 2 | 3, 3 | 4, 4 | 5, 5"}
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]{0,25}", f["Variable / Field Name"]) for f in fields)
+    with (folder / "redcap" / "import_R1.csv").open(encoding="utf-8") as text:
+        assert set(next(csv.reader(text))) <= {field["Variable / Field Name"] for field in fields}
+    import xml.etree.ElementTree as ElementTree
+
+    config = ElementTree.parse(folder / "label_studio" / "config.xml")
+    assert [tag.get("name") for tag in config.iter("Rating")] == list(dimensions())
+    potato = yaml.safe_load((folder / "potato" / "R2.yaml").read_text("utf-8"))
+    assert [s["name"] for s in potato["annotation_schemes"]] == [*dimensions(), "comment"]
+    assert (folder / "potato" / potato["data_files"][0]).exists()
+
+
+def test_the_protocol_tells_bias_load_and_power(study):
+    text = (study.folder / "protocol.md").read_text("utf-8")
+    assert "decisions of cheapest_first, which is itself compared" in text and "do not hand it to raters" in text
+    assert "| 1 | " in text and "R3: " in text
+
+
+# What comes back
+
+
+def filled(study, rater: str = "R1") -> dict[str, dict[str, int]]:
+    """Scores by code, all different enough to notice a mix-up."""
+    cards = [card.code for page in study.items.forms[rater] for card in page.cards]
+    return {code: {d: 1 + (n + 2 * k) % 5 for k, d in enumerate(dimensions())} for n, code in enumerate(cards)}
+
+
+def as_json(place, folder: Path, rater: str = "R1", scores=None, **head) -> Path:
+    path = folder / f"{rater}{len(list(folder.iterdir()))}.json"
+    write_ratings(path, place.items.study, rater, PHYSICIAN, iter((scores or filled(place, rater)).items()))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"filled_by": "x"} | head))
+    return path
+
+
+def as_csv(study, folder: Path) -> Path:
+    path, names = folder / "back.csv", ["study", "rater", "filled_by", "code", *dimensions(), "comment"]
+    with path.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.DictWriter(out, names)
+        writer.writeheader()
+        for code, scores in filled(study).items():
+            writer.writerow({"study": study.items.study, "rater": "R1", "filled_by": "x", "code": code} | scores)
+    return path
+
+
+def as_xlsx(study, folder: Path) -> Path:
+    book = load_workbook(study.folder / "forms" / "R1.xlsx")
+    sheet, scores = book["ratings"], filled(study)
+    heads = [cell.value for cell in sheet[1]]
+    for row in range(2, sheet.max_row + 1):
+        code = sheet.cell(row, heads.index("code") + 1).value
+        for name, value in scores[code].items():
+            cell = sheet.cell(row, heads.index(name) + 1)
+            assert not cell.protection.locked and sheet.cell(row, 1).protection.locked
+            cell.value = value
+    book.save(folder / "back.xlsx")
+    return folder / "back.xlsx"
+
+
+def as_redcap(study, folder: Path) -> Path:
+    with (study.folder / "forms/redcap/import_R1.csv").open(encoding="utf-8") as text:
+        rows = list(csv.DictReader(text))
+    scores = filled(study)
+    names = [*rows[0], *dimensions(), "comment", "rating_complete"]
+    with (folder / "redcap.csv").open("w", encoding="utf-8-sig", newline="") as out:
+        writer = csv.DictWriter(out, names)
+        writer.writeheader()
+        writer.writerows(row | scores[row["record_id"]] | {"rating_complete": 2} for row in rows)
+    return folder / "redcap.csv"
+
+
+def as_label_studio(study, folder: Path) -> Path:
+    tasks, scores = json.loads((study.folder / "forms/label_studio/tasks_R1.json").read_text("utf-8")), filled(study)
+    for task in tasks:
+        given = scores[task["data"]["code"]].items()
+        result = [{"from_name": d, "to_name": "proposed", "type": "rating", "value": {"rating": v}} for d, v in given]
+        task["annotations"] = [{"completed_by": 4, "was_cancelled": False, "result": result}]
+    (folder / "studio.json").write_text(json.dumps(tasks))
+    return folder / "studio.json"
+
+
+def as_potato(study, folder: Path) -> Path:
+    lines = []
+    for n, (code, scores) in enumerate(filled(study).items()):
+        labels = {d: {f"scale_{v}": str(v)} if n % 2 else {str(v): True} for d, v in scores.items()}
+        lines.append({"id": code, "displayed_text": "", "label_annotations": labels})
+    (folder / "potato.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder / "potato.jsonl"
+
+
+@pytest.mark.parametrize("form", [as_json, as_csv, as_xlsx, as_redcap, as_label_studio, as_potato])
+def test_every_form_comes_back_the_same(study, tmp_path, form):
+    only = study.items.model_copy(update={"forms": {"R1": study.items.forms["R1"]}})
+    ratings = read_ratings([form(study, tmp_path)], only)
+    codes = study.items.codes()
+    assert ratings.scores == {"R1": {codes[code][1]: scores for code, scores in filled(study).items()}}
+    assert ratings.missing == 0
+
+
+def edited(study, **change):
+    scores = filled(study)
+    first, second, *_ = scores
+    match change:
+        case {"score": value}:
+            scores[first]["diagnostic_gain"] = value
+        case {"drop": True}:
+            del scores[first]["diagnostic_gain"]
+        case {"code": new}:
+            scores[new] = scores.pop(second)
+    return scores
+
+
+def renamed(path: Path) -> None:
+    path.write_text(path.read_text().replace('"R1"', '"R9"'))
+
+
+WRONG = {
+    "missing": (lambda s, f: as_json(s, f, scores=edited(s, drop=True)), "missing: 1 of .* ratings of R1, in 1 states"),
+    "out of range": (lambda s, f: as_json(s, f, scores=edited(s, score=6)), "out of range: .*diagnostic_gain: 6 is no"),
+    "half": (lambda s, f: as_json(s, f, scores=edited(s, score=3.5)), "out of range: .*3.5 is no whole number"),
+    "a word": (lambda s, f: as_json(s, f, scores=edited(s, score="good")), "out of range: .*'good' is no whole number"),
+    "edited key": (lambda s, f: as_json(s, f, scores=edited(s, code="abc")), "edited key: 'abc' is no code of study"),
+    "swapped key": (lambda s, f: as_json(s, f, scores=edited(s, code=next(iter(filled(s, "R2"))))),
+                    "edited key: .* is of the form of R2, not of R1"),
+    "wrong study": (lambda s, f: as_json(s, f, study="feedfeedfeed"), "wrong study: it is of feedfeedfeed"),
+    "unknown rater": (lambda s, f: renamed(as_json(s, f)), "unknown rater 'R9'"),
+    "twice": (lambda s, f: [as_json(s, f), as_json(s, f)], "R1: duplicate: the same ratings in"),
+    "two versions": (lambda s, f: [as_json(s, f), as_json(s, f, scores=edited(s, score=5))], "two versions of one"),
+    "two raters": (lambda s, f: [as_json(s, f), as_json(s, f, scores=edited(s, score=5), filled_by="y")],
+                   "R1: two raters under one name"),
+    "no form": (lambda s, f: (f / "letter.json").write_text('{"dear": "study team"}'), "cannot be read: neither"),
+    "no table": (lambda s, f: (f / "table.csv").write_text("a,b\n1,2\n"), "no column cost_effectiveness, "),
+    "no workbook": (lambda s, f: (f / "sheet.xlsx").write_text("not a zip"), "cannot be read: it is no workbook"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_form_is_refused_with_what_is_wrong(study, tmp_path, what):
+    make, message = WRONG[what]
+    make(study, tmp_path)
+    only = study.items.model_copy(update={"forms": {"R1": study.items.forms["R1"], "R2": study.items.forms["R2"]}})
+    as_json(study, tmp_path, "R2")
+    _, problems = check_ratings([tmp_path], only)
+    assert any(re.search(message, problem) for problem in problems), problems
+    with pytest.raises(StudyError, match="these ratings cannot be used"):
+        read_ratings([tmp_path], only)
+
+
+def test_a_row_that_stands_twice_and_a_rater_who_sent_nothing(study, tmp_path):
+    path = as_json(study, tmp_path)
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps(told | {"ratings": [*told["ratings"], told["ratings"][0]]}))
+    _, problems = check_ratings([path], study.items)
+    assert any("stands twice" in p for p in problems) and "R2: missing: no form came back" in problems
+    with pytest.raises(StudyError, match="there is no such file"):
+        check_ratings([tmp_path / "nowhere"], study.items)
+
+
+def test_what_is_missing_may_be_allowed_and_is_counted(study, tmp_path):
+    as_json(study, tmp_path, scores=edited(study, drop=True))
+    ratings = read_ratings([tmp_path], study.items, allow_missing=True)
+    assert ratings.missing == 1 + 2 * 5 * len(study.items.contents)
+
+
+# Statistics
+
+
+CODERS = """\
+1 2 3 3 2 1 4 1 2 . . .
+1 2 3 3 2 2 4 1 2 5 . 3
+. 3 3 3 2 3 4 2 2 5 1 .
+1 2 3 3 2 4 4 1 2 5 1 ."""
+
+
+PUBLISHED = {"nominal": 0.743, "ordinal": 0.815, "interval": 0.849, "ratio": 0.797}
+
+
+@pytest.mark.parametrize("level", PUBLISHED)
+def test_alpha_is_the_published_one(level):
+    ratings = [[float("nan") if x == "." else float(x) for x in line.split()] for line in CODERS.splitlines()]
+    assert statistics.alpha(ratings, level) == pytest.approx(PUBLISHED[level], abs=5e-4)
+
+
+def test_alpha_without_disagreement_to_speak_of_is_undefined():
+    assert statistics.alpha([[3, 3], [3, 3]]) is None
+    assert statistics.alpha([[1, 2], [float("nan")] * 2]) is None
+
+
+def test_permutation_is_the_exact_one():
+    d = np.array([1, 1, -1, 2, 0, 3, 1 / 3, 2 / 3])
+    moved = d[d != 0]
+    sums = [abs(np.dot(signs, moved)) for signs in itertools.product((-1, 1), repeat=len(moved))]
+    exact = np.mean(np.array(sums) >= abs(moved.sum()) - 1e-9)
+    assert statistics.sign_flips(d, 20000, 0) == pytest.approx(exact, abs=0.01)
+    assert statistics.compare(np.zeros(9), 50, 0).p == statistics.compare(np.zeros(9), 50, 0).p_permutation == 1.0
+
+
+def test_signed_rank_and_effects_by_hand():
+    d = np.array([2.0, -1.0, 3.0, 4.0])  # ranks 2, 1, 3, 4: positive 9, negative 1
+    found = statistics.compare(d, 100, 0)
+    assert found.rank_biserial == pytest.approx((9 - 1) / 10) and found.difference == 2.0
+    assert found.p == pytest.approx(0.14413, abs=1e-5)  # z = (9 - 5) / sqrt(7.5) = 1.4606
+    assert found.shift == np.median([(a + b) / 2 for a, b in itertools.combinations_with_replacement(d, 2)])
+
+
+def test_zeros_take_part_in_the_ranking_or_are_dropped():
+    d = np.array([0.0, 0.0, 1.0, 2.0, -3.0, 4.0])
+    found = statistics.compare(d, 100, 0)
+    # Pratt: ranks 3, 4, 5, 6 behind two zeros: z = (5 - 9) / sqrt(21.5); dropped: ranks 1 to 4: z = (3 - 5) / sqrt(7.5)
+    assert found.zeros == 2 and found.p == pytest.approx(0.38834, abs=1e-4)
+    assert found.p_zeros_dropped == pytest.approx(0.46521, abs=1e-4)
+
+
+def test_power_is_that_of_simulated_studies():
+    rng, sd = np.random.default_rng(5), 1.1
+    states = statistics.states_needed(0.5, sd)
+    found = [statistics.signed_rank(np.round(rng.normal(0.5, sd, states) * 3) / 3, "pratt") < 0.05 for _ in range(600)]
+    assert np.mean(found) == pytest.approx(0.8, abs=0.06)
+    assert statistics.states_needed(0.5, sd, 20) > statistics.states_needed(0.5, sd, 5) > states
+    with pytest.raises(ValueError, match="need difference"):
+        statistics.states_needed(0, sd)
+
+
+def test_states_of_a_case_are_drawn_together():
+    weights = statistics.resampled_clusters(["a", "a", "b", "c"], 500, 1)
+    assert (weights[:, 0] == weights[:, 1]).all() and weights.mean() == pytest.approx(1, abs=0.1)
+    assert not (weights[:, 1] == weights[:, 2]).all()
+
+
+# What is said of it
+
+
+def test_the_analysis_is_of_the_ratings(study):
+    found, key, items = study.analysis, study.key(), study.items
+    assert found.kind == "simulated" and found.runs == RUNS and found.missing == 0 and len(found.comparisons) == 15
+    name, scores = "diagnostic_gain", {run: [] for run in RUNS}
+    back = read_ratings([study.folder / "simulated"], items).scores
+    for content, runs in key.runs.items():
+        for run in runs:
+            scores[run].append(np.mean([back[rater][content][name] for rater in back]))
+    lines = read_lines(study.folder / "means.jsonl", StateMeans)
+    assert np.mean([line.means[name] for line in lines if line.run == "random"]) == pytest.approx(
+        np.mean(scores["random"])
+    ) and {line.state for line in lines} == {state.digest for state in study.states}
+    for run in RUNS:
+        assert found.scores[name][run].value == pytest.approx(np.mean(scores[run]))
+        assert found.scores[name][run].low <= np.mean(scores[run]) <= found.scores[name][run].high
+    test = found.comparison(name, "random")
+    assert test.difference == pytest.approx(np.mean(scores[RUNS[0]]) - np.mean(scores["random"]))
+    assert test.p <= test.holm <= 1 and test.holm <= test.holm_all + 1e-12
+    assert 0.4 < found.alpha[name].value < 1 and found.alpha[name].low < found.alpha[name].value
+
+
+def test_simulated_raters_know_a_good_choice_from_a_random_one(study):
+    found = study.analysis
+    for name in ("diagnostic_gain", "cost_effectiveness"):
+        assert found.scores[name]["value_of_information"].value > found.scores[name]["random"].value + 0.3
+    forms = [json.loads((study.folder / f"simulated/{r}.json").read_text()) for r in ("R1", "R2")]
+    assert {form["kind"] for form in forms} == {"simulated"}
+
+
+def test_table_and_figure_say_who_rated(study, tmp_path):
+    out = {name: tmp_path / f"t.{name}" for name in ("csv", "md", "tex")}
+    write_expert_study(SETTINGS, Job("t", "k", {"study": study.folder / "analysis.json"}, out))
+    for name in ("md", "tex"):
+        assert out[name].read_text("utf-8").count("3 simulated raters") >= 3
+    assert "4.7" in out["md"].read_text("utf-8") and "simulated" in out["csv"].read_text("utf-8")
+    out = {name: tmp_path / f"f.{name}" for name in ("png", "pdf")}
+    plot_expert_study(SETTINGS, Job("f", "k", {"study": study.folder / "analysis.json"}, out))
+    assert out["png"].stat().st_size > 20_000
+
+
+def test_without_ratings_tables_say_so(study, tmp_path):
+    inputs = {"states": study.states_file, "cards": study.folder / "cards.json",
+              "sealed": study.folder / "sealed" / "key.json"}  # fmt: skip
+    analyse_study(SETTINGS, Job("a", "k", inputs, {"analysis": tmp_path / "analysis.json", "means": tmp_path / "m"}))
+    assert not (tmp_path / "m").read_text()
+    out = {name: tmp_path / f"t.{name}" for name in ("csv", "md", "tex")}
+    write_expert_study(SETTINGS, Job("t", "k", {"study": tmp_path / "analysis.json"}, out))
+    assert "no ratings yet" in out["md"].read_text("utf-8")
+    figure = {name: tmp_path / f"f.{name}" for name in ("png", "pdf")}
+    plot_expert_study(SETTINGS, Job("f", "k", {"study": tmp_path / "analysis.json"}, figure))
+
+
+def test_simulated_ratings_do_not_pass_as_physicians(study, tmp_path):
+    settings = parse_settings({"study": STUDY | {"ratings": str(study.folder / "simulated")}})
+    inputs = {"states": study.states_file, "cards": study.folder / "cards.json",
+              "sealed": study.folder / "sealed" / "key.json", "ratings": study.folder / "simulated"}  # fmt: skip
+    with pytest.raises(StudyError, match=r"these are simulated ratings; study\.ratings is for physicians' alone"):
+        analyse_study(settings, Job("a", "k", inputs, {"analysis": tmp_path / "a.json"}))
+
+
+def test_claims_are_judged_and_never_more_than_a_direction(study, tmp_path):
+    claims = [claim for claim in read_claims() if claim.id.startswith("expert.")]
+    judged = {c["id"]: c for c in make_ledger(SETTINGS, study.root / "results", claims)["claims"]}
+    leads, agreement = judged["expert.leads"], judged["expert.agreement"]
+    assert (
+        leads["verdict"] in ("same direction", "open", "deviates") and "simulated raters, no physicians" in leads["why"]
+    )
+    least = min(study.analysis.lead.values(), key=lambda at: at.value)
+    assert leads["measured"] == pytest.approx(least.value, abs=1e-6) and agreement["measured"] is not None
+    assert judged["expert.medgemma"]["verdict"] == "not run" and "was not rated" in judged["expert.medgemma"]["why"]
+    empty = {c["id"]: c for c in make_ledger(SETTINGS, tmp_path, claims)["claims"]}
+    assert empty["expert.leads"]["verdict"] == "not run" and "missing" in empty["expert.leads"]["why"]
+
+
+# Settings, models and plan
+
+
+def test_methods_are_runs_and_what_cannot_be_run_is_told():
+    settings = parse_settings({})
+    assert study_run(settings, "cdpr") == "cdpr-seed0" and study_run(settings, "warm_start") == "warm_start"
+    assert set(left_out(settings)) == {"gpt_5_4", "qwen3_32b", "med_gemma_27b", "mdagent"}
+    with pytest.raises(SettingsError, match="'nobody' is neither a variant"):
+        study_run(settings, "nobody")
+    for wrong, message in (({"raters": ["Dr. Who"]}, "no pseudonym"), ({"methods": ["cdpr", "cdpr"]}, "stands twice")):
+        with pytest.raises(SettingsError, match=message):
+            parse_settings({"study": wrong})
+
+
+def test_a_study_that_was_handed_out_is_analysed_as_it_was(tmp_path):
+    changed = {"study": {"kept": str(tmp_path), "ratings": str(tmp_path)}}
+    plan, usual = (Plan(parse_settings(more | {"paths": {"state": str(tmp_path)}})) for more in (changed, {}))
+    kept = {
+        name: plan.place(plan.source("analyse_study", name, {})) for name in ("states", "cards", "sealed", "ratings")
+    }
+    assert kept == {"states": f"{tmp_path}/states/warm_start.jsonl", "cards": f"{tmp_path}/cards.json",
+                    "sealed": f"{tmp_path}/sealed/key.json", "ratings": str(tmp_path)}  # fmt: skip
+    assert usual.place(usual.source("analyse_study", "ratings", {})) == "<results>/study/simulated"
+
+
+def test_a_language_model_rates_by_the_rubric_and_no_credentialed_text_leaves():
+    assert read_scores("Scores: 4, 3, 5, 2, 1") == dict(zip(dimensions(), (4, 3, 5, 2, 1), strict=True))
+    with pytest.raises(StudyError, match="gave 2 scores"):
+        read_scores("4 and 5")
+    assert all(anchor in rules() for dimension in rubric() for anchor in dimension.anchors.values())
+    remote = parse_settings({"study": {"model_rater": "https://models.example/v1"}})
+    with pytest.raises(GovernanceError, match="must not be sent"):
+        replace(rater_spec(remote, credentialed=True), name="some-model").check("mimic_iv")
+    paid = parse_settings({"study": {"model_rater": "gpt_5_4"}})
+    with pytest.raises(SettingsError, match="costs money"):
+        rater_spec(paid, credentialed=False)
+
+
+def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tmp_path):
+    async def answer(request, server):
+        said = (await request.json())["messages"][-1]["content"]
+        server.asked.append(said)
+        thought = "THINKING: Sepsis or pneumonia.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
+        text = "4, 3, 5, 2, 1" if said.endswith("Scores:") else thought
+        return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}}  # fmt: skip
+
+    def run(url: str, mode: str, out: Path):
+        settings = parse_settings({
+            "study": STUDY | {"model_rater": "reader"}, "calls": {"mode": mode},
+            "paths": {"state": str(tmp_path / "state")},
+            "models": {"reader": {"label": "Reader", "id": "reader", "at": url}},
+            "agents": {"reader": {"model": "reader"}},
+        })  # fmt: skip
+        shown = {"states": study.states_file, "cards": study.folder / "cards.json"}
+        job = Job("p", "k", cases | shown, {"proposals": out / "p.jsonl"}, options={"run": "reader"})
+        propose_actions(settings, job)
+        rate_by_model(settings, Job("r", "k", shown, {"ratings": out / "r.json"}))
+        return (out / "p.jsonl").read_bytes(), (out / "r.json").read_bytes()
+
+    (tmp_path / "first").mkdir()
+    (tmp_path / "again").mkdir()
+    with answering(answer) as server:
+        first, asked = run(server.url, "record", tmp_path / "first"), len(server.asked)
+    assert first == run(server.url, "replay", tmp_path / "again") and asked > len(study.states)
+    proposals = read_lines(tmp_path / "first" / "p.jsonl", Proposal)
+    assert {(p.reasoning, p.action, p.leaning) for p in proposals} == {
+        ("Sepsis or pneumonia.\nperfusion", "Lactate", "")}  # fmt: skip
+    codes, items = study.items.codes(), study.items
+    only = items.model_copy(update={"forms": {"R1": items.forms["R1"]}})
+    rated = read_ratings([tmp_path / "first" / "r.json"], only)
+    assert rated.kind == "language model" and len(rated.scores["R1"]) == len(codes) // 3
+    simulated = read_ratings([study.folder / "simulated"], items)
+    found = analyse(SETTINGS, study.states, items, study.key(), simulated, rated)
+    assert found.model_scores["disease_relevance"]["random"] == 5 and set(found.model_rater) == set(dimensions())
+    assert found.scores == study.analysis.scores  # it counts in no mean
+
+
+# The form in a browser
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: set CHROMIUM to a binary, or install one")
+def test_a_physician_fills_the_form_in_two_sittings(study, tmp_path):
+    """Half of it by keyboard, the browser closed; reopened, finished, exported, imported."""
+    form, items = tmp_path / "R1.html", study.items
+    shutil.copy(study.folder / "forms" / "R1.html", form)
+    profile, downloads = tmp_path / "profile", tmp_path / "downloads"
+    profile.mkdir()
+    downloads.mkdir()
+    pages = items.forms["R1"]
+    expected = filled(study)
+
+    def rate(browser: Browser, pages) -> None:
+        for page in pages:
+            for card in page.cards:
+                for name in dimensions():
+                    focused = browser.js("document.activeElement.name")
+                    assert focused == f"{card.code}/{name}"
+                    browser.press(str(expected[card.code][name]))
+            browser.press("n")
+
+    half = len(pages) // 2
+    browser = Browser(profile, downloads)
+    try:
+        browser.open(form)
+        assert browser.js("document.title") == "Rating form"  # the case that tries to break in did not
+        rate(browser, pages[:half])
+        told = browser.js("document.getElementById('count').textContent")
+        assert told.endswith(f"{half} of {len(pages)} states")
+    finally:
+        browser.close()
+    browser = Browser(profile, downloads, 800, 1100)  # a tablet's width
+    try:
+        browser.open(form)
+        assert browser.js("document.getElementById('count').textContent") == told
+        assert browser.js("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        rate(browser, pages[half:])
+        browser.js("document.getElementById('json').click()")
+        browser.js("document.getElementById('csv').click()")
+        back = [browser.downloaded(".json"), browser.downloaded(".csv")]
+    finally:
+        browser.close()
+    only = items.model_copy(update={"forms": {"R1": pages}})
+    codes = items.codes()
+    for path in back:
+        assert read_ratings([path], only).scores == {
+            "R1": {codes[code][1]: scores for code, scores in expected.items()}}  # fmt: skip
+
+
+def test_forms_can_be_written_for_one_rater(study, tmp_path):
+    """What a coordinator does who replaces a rater: the others' forms stay as they are."""
+    only = study.items.model_copy(update={"forms": {"R2": study.items.forms["R2"]}})
+    write_forms(only, Shown(study.states, only), tmp_path, "")
+    assert sorted(p.name for p in tmp_path.glob("R*")) == ["R2.html", "R2.xlsx"]
