@@ -41,7 +41,7 @@ from cdpr.study.proposals import propose_actions, reasons, rebuilt
 from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_ratings
 from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
 from cdpr.study.rubric import dimensions, rubric
-from cdpr.study.sampling import allotted, sample_states
+from cdpr.study.sampling import allotted, sample_states, study_state
 from cdpr.study.shown import Shown
 from cdpr.study.simulated import simulate_ratings
 from cdpr.workflow.plan import Plan
@@ -164,17 +164,20 @@ def test_every_method_decides_at_the_very_same_state(study, cases):
     case = next(c for c in iterate_records(cases[told.dataset]) if c.note_id == told.note_id)
     environment = DiagnosticEnvironment(SETTINGS.environment)
     for style in ("full", "compact"):
-        state = asyncio.run(rebuilt(environment, case, told, style))
-        assert state_digest(case, state) == told.digest and len(state.history) == told.turn
+        state = asyncio.run(rebuilt(SETTINGS, environment, case, told, style))
+        assert state_digest(SETTINGS, case, state) == told.digest and len(state.history) == told.turn
     other = case.model_copy(update={"key_pertinent_results_dict": {}, "exam_cost_map": {}, "exam_billing_group": {}})
     with pytest.raises(StudyError, match="comes out differently"):
-        asyncio.run(rebuilt(environment, other, told, "full"))
+        asyncio.run(rebuilt(SETTINGS, environment, other, told, "full"))
 
 
-def test_a_state_of_a_credentialed_case_is_named_by_digests(case):
+def test_a_state_of_a_credentialed_case_is_named_by_pseudonyms(case, tmp_path):
+    settings = parse_settings({"paths": {"state": str(tmp_path)}})
     case = case.model_copy(update={"credentialed": True, "note_id": "NOTE-77"})
-    assert case.shown("NOTE-77") != "NOTE-77" and state_digest(case, State(case)) != state_digest(
-        case.model_copy(update={"credentialed": False}), State(case))  # fmt: skip
+    open_one = case.model_copy(update={"credentialed": False})
+    assert "NOTE-77" not in study_state(settings, State(case), "x").model_dump_json()
+    assert study_state(settings, State(open_one), "x").note_id == "NOTE-77"
+    assert state_digest(settings, case, State(case)) != state_digest(settings, open_one, State(open_one))
 
 
 def test_words_beside_the_action_are_kept_and_give_nobody_away():

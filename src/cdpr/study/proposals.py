@@ -22,6 +22,7 @@ from ..environment import (
     parse_action,
 )
 from ..environment.opening import check_judges, open_environment
+from ..evaluation.row import shown
 from ..job import Job
 from ..llm.asking import CASE, SYSTEM
 from ..llm.guard import disclosed
@@ -57,7 +58,7 @@ def propose_actions(settings: Settings, job: Job) -> None:
         agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)
         wanted = {state.note_id for state in states}
         records = (case for case in iterate_records(job.inputs[dataset], "test"))
-        cases = {shown: case for case in records if (shown := case.shown(case.note_id)) in wanted}
+        cases = {name: case for case in records if (name := shown(settings, case, case.note_id)) in wanted}
         if missing := wanted - set(cases):
             raise StudyError(f"{job.inputs[dataset]}: {len(missing)} cases of the study are not in it: sample again")
         kept += asyncio.run(_decisions(settings, environment, agent, run, style, states, cases))
@@ -76,7 +77,7 @@ async def _decisions(
     async def one(told: StudyState) -> Proposal:
         case = cases[told.note_id]
         CASE.set(told.note_id)
-        state = await rebuilt(environment, case, told, style)
+        state = await rebuilt(settings, environment, case, told, style)
         seed = derive_seed(settings.evaluation.seed, "study", told.digest)
         return await decide(settings, environment, agent, run, state, told.digest, seed)
 
@@ -91,13 +92,15 @@ async def _decisions(
     return done
 
 
-async def rebuilt(environment: DiagnosticEnvironment, case: CaseRecord, told: StudyState, style: str) -> State:
+async def rebuilt(
+    settings: Settings, environment: DiagnosticEnvironment, case: CaseRecord, told: StudyState, style: str
+) -> State:
     """The state as the environment has it, told in the ``style`` of the agent that is asked: without the words, and so
     without the reasons, of the policy that went there. Raises StudyError where it is another state now."""
     state = environment.initial(case)
     for reply in told.replies:
         state = state.after(await environment.respond(state, Turn(in_style(reply, style))))
-    if state_digest(case, state) != told.digest:
+    if state_digest(settings, case, state) != told.digest:
         raise StudyError(f"{told.dataset}: state {told.digest} comes out differently: cases or matcher have changed; "
                          "sample again")  # fmt: skip
     return state

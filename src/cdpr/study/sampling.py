@@ -12,6 +12,7 @@ from ..agents.build import agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, iterate_records
 from ..environment import FinalDiagnosis, RequestTest, State, Trajectory, parse_action, render_action, run_episodes
 from ..environment.opening import check_judges, open_environment
+from ..evaluation.row import shown
 from ..job import Job
 from ..llm.asking import SYSTEM
 from ..llm.guard import disclosed
@@ -38,7 +39,7 @@ def sample_states(settings: Settings, job: Job) -> None:
         environment = open_environment(settings, credentialed=credentialed)
         agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)
         workups = asyncio.run(run_episodes(environment, agent, cases, settings.evaluation.seed))
-        states = [study_state(state, run) for state in sampled(workups, wanted, derive_seed(seed, dataset))]
+        states = [study_state(settings, state, run) for state in sampled(workups, wanted, derive_seed(seed, dataset))]
         if not states:
             raise StudyError(f"{job.inputs[dataset]}: {run} decides nothing on these cases; name another study.source")
         kept += states
@@ -91,7 +92,7 @@ def allotted(sizes: Mapping[int, int], wanted: int) -> dict[int, int]:
     return given
 
 
-def study_state(state: State, source: str) -> StudyState:
+def study_state(settings: Settings, state: State, source: str) -> StudyState:
     """A state as the study keeps it."""
     case, found, replies = state.case, [], []
     for step in state.history:
@@ -101,7 +102,7 @@ def study_state(state: State, source: str) -> StudyState:
         readable = isinstance(step.action, (RequestTest, FinalDiagnosis))
         replies.append(render_action(step.action, "full") if readable else step.turn.text)
     return StudyState(
-        digest=state_digest(case, state), dataset=case.dataset, note_id=case.shown(case.note_id),
+        digest=state_digest(settings, case, state), dataset=case.dataset, note_id=shown(settings, case, case.note_id),
         turn=len(state.history), source=source, credentialed=case.credentialed, presentation=case.case_summary,
         found=tuple(found), replies=tuple(replies),
     )  # fmt: skip
