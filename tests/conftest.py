@@ -8,6 +8,7 @@ import os
 import pytest
 
 from cdpr.cases import CaseRecord
+from cdpr.llm.asking import CASE, SYSTEM
 
 # One thread each, set before anything loads torch: pytest runs two processes on two cores, and threads that wait for
 # one another across them make small operations many times as slow.
@@ -20,6 +21,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("verl"):
                 item.add_marker(pytest.mark.skip(reason="verl is not installed: `make verl`"))
+
+
+@pytest.fixture(autouse=True)
+def nobody_asks() -> None:
+    """Stages say in whose name they ask, each in a process of its own; tests share one."""
+    SYSTEM.set("")
+    CASE.set("")
 
 
 @pytest.fixture

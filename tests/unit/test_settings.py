@@ -209,4 +209,4 @@ def test_a_stage_sees_only_what_it_declares():
                 value = getattr(value, name)
     with pytest.raises(SettingsError, match="nowhere"):
         restrict(Settings(), {"nowhere"})
-    assert without(["costs"], ["costs.fallback_usd"]) == {"costs.price_map", "costs.group_price"}
+    assert without(["costs"], ["costs.fallback_usd"]) == {"costs.price_map", "costs.group_price", "costs.class_rates"}
