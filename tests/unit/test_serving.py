@@ -82,7 +82,7 @@ def test_it_starts_when_it_is_needed_and_ends_with_the_job(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("flags", "patience", "says"),
     [
-        (["--never"], 4, r"not ready within 4 seconds \(serving\.patience_s\)(?s:.*)ends:\n +stub: environment"),
+        (["--never"], 8, r"not ready within 8 seconds \(serving\.patience_s\)(?s:.*)ends:\n +stub: environment"),
         (["--fails"], 30, r"ended with exit status 1 before it was ready(?s:.*)no weights in that folder"),
         (["--name other"], 30, r"calls its models other(?s:.*)--served-model-name"),
     ],

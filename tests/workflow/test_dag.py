@@ -22,6 +22,9 @@ TABLES = [path for stage in SHOWN if stage.startswith("write_") for path in SHOW
 PICTURES = [path for paths in SHOWN.values() for path in paths if path.endswith(".png")]
 LAST = {"write_report": 1, "index_runs": 1, "reproduce_paper": 1}
 REPORTS = dict.fromkeys([*SHOWN, "write_claims"], 1) | LAST
+# From the decisions of a trained policy to the table and figure of the expert study.
+STUDY = {"propose_actions": None, "make_forms": 1, "simulate_ratings": 1, "analyse_study": 1, "write_expert_study": 1,
+         "plot_expert_study": 1}  # fmt: skip
 
 pytestmark = pytest.mark.workflow
 
@@ -88,7 +91,7 @@ def trained_behind(stage: str) -> set[str]:
         ("workflow/paper/text.csv", {"write_claims": 1, **LAST,
                                      **{stage: 1 for stage in SHOWN if stage.startswith("write_")}}),
         ("src/cdpr/training/algorithms/cdpr.py", {"train_policy": runs_of("cdpr"), "evaluate_agent": None,
-                                                  "write_claims": 1, **LAST,
+                                                  "write_claims": 1, **LAST, **STUDY,
                                                   **{stage: 1 for stage in SHOWN if trained_behind(stage)}}),
         ("src/cdpr/tracking/mlflow_index.py", {}),
     ],
@@ -106,7 +109,7 @@ def test_an_edit_reruns_what_can_reach_it(project, file, expected):
 
 
 def test_a_setting_reruns_what_reads_it(project):
-    assert project.would_run("--config", "evaluation={bootstrap: 50}") == REPORTS
+    assert project.would_run("--config", "evaluation={bootstrap: 50}") == REPORTS | {"analyse_study": 1}
     jobs = project.would_run("--config", "credit={beta: 0.7}")
     assert jobs["train_policy"] == runs_of("cdpr") and "warm_start_policy" not in jobs
 
