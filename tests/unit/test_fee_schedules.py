@@ -94,7 +94,8 @@ def test_the_shipped_catalogue_is_what_the_published_files_give(tmp_path):
 def test_a_catalogue_of_another_locality_keeps_what_is_not_given(tmp_path):
     chosen = parse_settings({"data": {"fee_schedules": {"locality": "02102-01"}}}, "test")
     folder = tmp_path / "catalogue"
-    job = Job("build_catalogue", "k", {"pfs": PFS, "gpci": GPCI, "opps_cap": CAP}, {"catalogue": folder})
+    inputs = {"pfs": PFS, "gpci": GPCI, "opps_cap": CAP, "results": tmp_path}  # a job knows the results folder too
+    job = Job("build_catalogue", "k", inputs, {"catalogue": folder})
     build.build_catalogue(chosen, job)
     prices, shipped = load_catalogue(folder).prices, load_catalogue().prices
     assert (prices["CT Abdomen and Pelvis"].usd, prices["CT Abdomen and Pelvis"].locality) == (344.11, "02102-01")

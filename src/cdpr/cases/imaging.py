@@ -9,7 +9,7 @@ import yaml
 from .vocabulary import normalise
 
 # What a name says of contrast, on normalised text ("W/O" is "w o"); "w&w/o" comes first, for it holds the others.
-_WITH, _WITHOUT, _AGENT = r"w(ith)?", r"(w ?o|without)", r"( i ?v)? ?(contrast|gad(olinium)?|c)\b"
+_WITH, _WITHOUT, _AGENT = r"w(ith)?", r"(w ?o|without)", r"( i ?v)? ?(contrast|dye|gad(olinium)?|c)\b"
 _ENHANCED = r"\b(contrast|enhanced)( (enhanced|enhancement))?( scan)?\b"
 _CONTRAST = (
     ("with and without", re.compile(rf"\b({_WITH}( and)? {_WITHOUT}|{_WITHOUT}( and)? {_WITH})\b({_AGENT})?")),
@@ -23,6 +23,7 @@ _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"]
 _NOISE = _VIEWS.union(_TABLE["noise"])
 _WORDS: dict[str, str] = _TABLE["words"]
 _WITHIN: dict[str, dict[str, str]] = _TABLE["within"]
+_TECHNIQUES = frozenset(_TABLE["techniques"])
 _REGIONS = frozenset(_TABLE["regions"]).union(*(part.split() for within in _WITHIN.values() for part in within))
 
 
@@ -52,7 +53,10 @@ def modality(name: str) -> str | None:
 
 def regions(words: frozenset[str]) -> list[frozenset[str]]:
     """An imaging name's words as it may be listed, one set for each region: only the words that name regions, those of
-    a smaller region within that which the modality pictures; empty where no region is known."""
+    a smaller region within that which the modality pictures; empty where no region is known, and
+    where another technique makes another study of it."""
+    if words & _TECHNIQUES:
+        return []
     how = words & _MODALITIES
     known = {word for word in words - how if word in _REGIONS}
     found = []

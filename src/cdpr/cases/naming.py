@@ -38,6 +38,10 @@ _VITAL, _BEDSIDE = _pattern(_TABLE["vital_signs"]), _pattern(_TABLE["bedside"])
 PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
 _FLUIDS = frozenset(_TABLE["fluids"])
 _HEADS = frozenset(_TABLE["heads"])
+_TECHNIQUES = frozenset(_TABLE["techniques"])
+_SPELT = [(re.compile(said), alike) for said, alike in _TABLE["spellings"].items()]
+# Words that name a test only beside one that says so: "cardiac markers", not "cardiac evaluation".
+_GENERIC, _SAYS_TEST = frozenset(_TABLE["generic"]), re.compile(_TABLE["says_test"])
 # Signs that are letters or numbers to whoever reads them.
 _SIGNS = str.maketrans(
     {
@@ -81,11 +85,12 @@ def meaning(name: str) -> Meaning:
     if len(name) > _LONGEST:
         return Meaning()
     name = _HAN_AND_LATIN.sub(" ", _CHARGE.sub(r"\1", name.translate(_SIGNS)))
-    found = _listed(name) or _imaging(name) or _without_aside(name) or _by_words(name)
+    found = _listed(name)
+    if found is None and (kind := _at_the_bedside(name)):
+        return Meaning(kind=kind, whole=False)
+    found = found or _imaging(name) or _without_aside(name) or _by_words(name)
     if found is not None or no_examination(name):
         return found or Meaning()
-    if (vital := _VITAL.fullmatch(normalise(name))) or _BEDSIDE.fullmatch(normalise(name)):
-        return Meaning(kind=VITAL_SIGNS if vital else BEDSIDE, whole=False)
     return _joined(name) or _regions(name) or _headed(name) or Meaning(kind=_class(name), whole=False)
 
 
@@ -125,7 +130,7 @@ def classes() -> tuple[str, ...]:
 
 
 def _class(name: str) -> str:
-    plain = normalise(name)
+    plain = _alike(name)
     kind = whole_kind(name)
     if kind is not None:
         return {"laboratory": "laboratory test"}.get(kind, kind)
@@ -133,6 +138,12 @@ def _class(name: str) -> str:
     if not _CLASSES["biopsy"].search(plain) and (how := modality(name)) is not None:
         return how
     return next((kind for kind, said in _CLASSES.items() if said.search(plain)), "")
+
+
+def _at_the_bedside(name: str) -> str:
+    """The class of an item of the physical examination; empty for any other name."""
+    plain = normalise(name)
+    return VITAL_SIGNS if _VITAL.fullmatch(plain) else BEDSIDE if _BEDSIDE.fullmatch(plain) else ""
 
 
 def _listed(name: str) -> Meaning | None:
@@ -149,7 +160,7 @@ def _listed(name: str) -> Meaning | None:
 
 def _imaging(name: str) -> Meaning | None:
     key = imaging_words(name)
-    if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(normalise(name)):
+    if key is None or _HEADS.intersection(key[0]) or _CLASSES["biopsy"].search(_alike(name)):
         return None
     term = _study(*key)
     return Meaning((term,), "alias") if term else None
@@ -158,7 +169,7 @@ def _imaging(name: str) -> Meaning | None:
 def _regions(name: str) -> Meaning | None:
     """Imaging by the regions that its name has beside other words; each of them has to be listed."""
     key = imaging_words(name)
-    if key is None or _CLASSES["biopsy"].search(normalise(name)):
+    if key is None or _CLASSES["biopsy"].search(_alike(name)):
         return None
     words, contrast = key
     terms = [_study(region, contrast) for region in regions(words)]
@@ -217,8 +228,17 @@ def _without_aside(name: str) -> Meaning | None:
 
 def words_of(name: str) -> frozenset[str]:
     """The words that tell an examination from others: no fillers, one spelling of each, in the singular."""
-    tokens = (_SYNONYMS.get(token, token) for token in normalise(name).replace("+", " ").split())
+    tokens = (_SYNONYMS.get(token, token) for token in _alike(name).replace("+", " ").split())
     return frozenset(_singular(token) for token in tokens if token not in _FILLERS)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _alike(name: str) -> str:
+    """The normalised name in American spelling, with one ending for what is done and what it gives."""
+    plain = normalise(name)
+    for said, alike in _SPELT:
+        plain = said.sub(alike, plain)
+    return plain
 
 
 def _singular(word: str) -> str:
@@ -259,7 +279,9 @@ def _by_words(name: str) -> Meaning | None:
     fluid = words - _FLUIDS | {"body", "fluid"} if words & _FLUIDS else words
     for wanted in dict.fromkeys((words, words - _BLOOD, fluid)):
         found = _index().get(wanted)
-        if found is not None and _telling(wanted):
+        if found is None or not _telling(wanted):
+            continue
+        if not wanted <= _GENERIC or _SAYS_TEST.search(_alike(name)):
             return Meaning((found[0],), found[1])
     return None
 
@@ -268,7 +290,8 @@ def _joined(name: str) -> Meaning | None:
     """Several examinations in one name: "CRP and ESR", "EMG/NCS"; each part has to be known by itself, or with what the
     last one says of its head ("hip and knee X-ray"), or at least its class."""
     parts = [part for part in _AND.split(name) if part.strip()]
-    if not 2 <= len(parts) <= 5:
+    # "Glucose, CSF" is no glucose beside a puncture.
+    if not 2 <= len(parts) <= 5 or ("," in name and _SPECIMEN.fullmatch(normalise(_ASIDE.sub("", parts[-1])))):
         return None
     head = parts[-1].split()[-1]
     terms: list[Term] = []
@@ -283,7 +306,10 @@ def _joined(name: str) -> Meaning | None:
             terms += found.terms
     if not terms or len(kinds) > 1:
         return None
-    return Meaning(tuple(dict.fromkeys(terms)), "alias", "".join(kinds), whole=False)
+    # Whoever takes a biopsy by endoscope has looked.
+    held = {name for term in terms for name in term.holds}
+    terms = [term for term in dict.fromkeys(terms) if term.name not in held]
+    return Meaning(tuple(terms), "alias", "".join(kinds), whole=False)
 
 
 def _headed(name: str) -> Meaning | None:
@@ -295,7 +321,7 @@ def _headed(name: str) -> Meaning | None:
     fitting = [
         (place, known, found)
         for place, (known, found) in enumerate(_index().items())
-        if found is not None and known <= words and known & heads and known - heads
+        if found is not None and known <= words and known & heads and known - heads - _TECHNIQUES
     ]
     if not fitting:
         return None

@@ -26,6 +26,7 @@ from .fee_schedules import (
 from .tables import CatalogueError, read_table
 
 SCHEDULES = ("CLFS", "PFS", "OPPS")
+FILES = ("clfs", "pfs", "opps_cap", "gpci", "opps")
 _LISTED = 100
 
 
@@ -45,7 +46,8 @@ def build_catalogue(settings: Settings, job: Job) -> None:
 
     Examinations of a schedule that is not given, or without a rate in it, keep the shipped rate.
     """
-    schedules = _read(settings.data.fee_schedules, job.inputs)
+    given = {name: job.inputs[name] for name in FILES if name in job.inputs}
+    schedules = _read(settings.data.fee_schedules, given)
     folder = job.out["catalogue"]
     kept = write_catalogue(folder, schedules, load_catalogue().prices)
     prices = load_catalogue(folder).prices
@@ -53,7 +55,7 @@ def build_catalogue(settings: Settings, job: Job) -> None:
     report = {
         "files": {
             name: {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-            for name, path in sorted(job.inputs.items())
+            for name, path in sorted(given.items())
         },
         "schedules": {kind: _told(schedule) | {"examinations": priced[kind]} for kind, schedule in schedules.items()},
         "shipped_rates_kept": {name: prices[name].source for name in kept},
@@ -63,7 +65,7 @@ def build_catalogue(settings: Settings, job: Job) -> None:
     for kind in SCHEDULES:
         of_kind = sum(coded.schedule == kind for coded in examination_codes())
         print(_line(kind, schedules.get(kind), priced.get(kind, 0), of_kind))
-    for line in _lines_of_place(settings.data.fee_schedules, schedules.get("PFS"), job.inputs):
+    for line in _lines_of_place(settings.data.fee_schedules, schedules.get("PFS"), given):
         print(line)
     print(f"{len(prices)} examinations priced, {len(kept)} of them at the shipped rate")
 
