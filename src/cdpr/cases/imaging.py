@@ -14,7 +14,7 @@ _ENHANCED = r"\b(contrast|enhanced)( (enhanced|enhancement))?( scan)?\b"
 _CONTRAST = (
     ("with and without", re.compile(rf"\b({_WITH}( and)? {_WITHOUT}|{_WITHOUT}( and)? {_WITH})\b({_AGENT})?")),
     ("with and without", re.compile(rf"\b(plain|unenhanced)\b(?=.*{_ENHANCED})|(?<=\+) ?{_ENHANCED}")),
-    ("without", re.compile(rf"\b({_WITHOUT}|non|no){_AGENT}|\b(noncontrast|unenhanced|plain(?= (ct|mri|scan)\b))\b")),
+    ("without", re.compile(rf"\b({_WITHOUT}|non|no){_AGENT}|\b(noncontrast|unenhanced|non ?enhanced|plain(?= (ct|mri|scan)\b))\b")),
     ("with", re.compile(rf"\b{_WITH}{_AGENT}|\b(contrast enhanced|post contrast|enhanced)\b")),
 )
 _TABLE = yaml.safe_load(resources.files(__package__).joinpath("data", "imaging.yaml").read_text(encoding="utf-8"))
@@ -59,9 +59,13 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
         return []
     how = words & _MODALITIES
     known = {word for word in words - how if word in _REGIONS}
+    if len(known) > 1:
+        known -= {"softtissue"}  # of the neck: the neck
+    named = frozenset(known)
     found = []
     for part, whole in _WITHIN.get(min(how), {}).items():
-        if known.issuperset(part.split()):
+        # "Cervical and thoracic spine" says the spine of both once.
+        if named.issuperset(part.split()) and known.intersection(part.split()):
             known -= set(part.split())
             found.append(frozenset(whole.split()) | how)
     found += [frozenset({word}) | how for word in sorted(known - set(_TABLE["qualifiers"]))]

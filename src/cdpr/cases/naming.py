@@ -38,6 +38,7 @@ _VITAL, _BEDSIDE = _pattern(_TABLE["vital_signs"]), _pattern(_TABLE["bedside"])
 PHYSICAL = VITAL_SIGNS, BEDSIDE = "vital signs", "bedside"
 _FLUIDS = frozenset(_TABLE["fluids"])
 _HEADS = frozenset(_TABLE["heads"])
+_ANTIBODY = frozenset(_TABLE["antibody"])
 _TECHNIQUES = frozenset(_TABLE["techniques"])
 _SPELT = [(re.compile(said), alike) for said, alike in _TABLE["spellings"].items()]
 # Words that name a test only beside one that says so: "cardiac markers", not "cardiac evaluation".
@@ -51,6 +52,7 @@ _SIGNS = str.maketrans(
 )  # fmt: skip
 _HAN_AND_LATIN = re.compile(r"(?<=[\u3400-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u3400-\u9fff])")
 _ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
+_WITHIN = re.compile(r"\s+\([^()]*\)\s+(?=\w)")
 _SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
 _AND = re.compile(r"\s*(?:[,;&+/]|\band\b|\bwith\b|\bplus\b)\s*", re.IGNORECASE)
 # Cultures and stains are one code, whatever is cultured or stained.
@@ -148,7 +150,7 @@ def _at_the_bedside(name: str) -> str:
 
 def _listed(name: str) -> Meaning | None:
     """As the vocabulary has it, with a side or without; a physical examination is none."""
-    for spelling in dict.fromkeys((name, _SIDE.sub(" ", name))):
+    for spelling in dict.fromkeys((name, _SIDE.sub(" ", name), _alike(name))):
         plain = normalise(spelling)
         term = examinations().spellings.get(plain)
         if term is not None and term.kind != "physical":
@@ -205,11 +207,12 @@ def _names(terms: list[Term]) -> Iterator[tuple[str, Term]]:
 
 
 def _without_aside(name: str) -> Meaning | None:
-    """The name without a trailing remark in brackets, or what the brackets spell out; a remark that names a specimen
+    """The name without a remark in brackets, or what the brackets spell out; a remark that names a specimen
     makes another examination."""
     aside = _ASIDE.search(name)
-    if aside is None:
-        return None
+    if aside is None:  # "Edrophonium (Tensilon) test"
+        found = _listed(plain) or _by_words(plain) if (plain := _WITHIN.sub(" ", name)) != name else None
+        return found and Meaning(found.terms, found.how, whole=False)
     bare, remark = name[: aside.start()], aside[1]
     specimen = _SPECIMEN.search(normalise(remark))
     if specimen is None or _ANY_SPECIMEN.search(bare):
@@ -229,7 +232,12 @@ def _without_aside(name: str) -> Meaning | None:
 def words_of(name: str) -> frozenset[str]:
     """The words that tell an examination from others: no fillers, one spelling of each, in the singular."""
     tokens = (_SYNONYMS.get(token, token) for token in _alike(name).replace("+", " ").split())
-    return frozenset(_singular(token) for token in tokens if token not in _FILLERS)
+    words = frozenset(_singular(token) for token in tokens if token not in _FILLERS)
+    # "Anti-CCP", "CCP antibodies", "CCP IgG": what is looked for is the antibody. In a fluid it is another quantity.
+    against = words - _ANTIBODY
+    if words & _ANTIBODY and any(len(word) > 1 for word in against) and not against & _FLUIDS | against & {"csf"}:
+        return against | {"antibody"}
+    return words
 
 
 @functools.lru_cache(maxsize=1 << 14)
