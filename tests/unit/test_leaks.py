@@ -350,6 +350,23 @@ def test_strict_control_finds_reordered_shortened_and_abbreviated_names(text, di
     assert normal[1]["Imaging"] == text
 
 
+@pytest.mark.parametrize(
+    ("text", "diagnosis", "left"),
+    [
+        ("His mother has rheumatoid arthritis.", "Reactive arthritis", True),
+        ("Chronic arthritis of one knee.", "Reactive arthritis", False),
+        ("Typical arthritis of one knee.", "Reactive arthritis", False),
+        ("Hepatitis A IgG antibody: positive", "Active chronic hepatitis B infection", True),
+        ("Findings of hepatitis: antibody pending", "Hepatitis B infection, active", False),
+        ("Rubella IgM: positive", "Congenital rubella infection", True),
+        ("In respiratory distress since birth.", "Neonatal respiratory distress syndrome", True),
+        ("It suggests respiratory distress syndrome.", "Neonatal respiratory distress syndrome", False),
+    ],
+)
+def test_a_single_word_of_another_disease_or_of_a_test_is_no_loose_name(text, diagnosis, left):
+    assert (mentions(text, diagnosis, loose=True) == []) is left
+
+
 def test_a_word_that_many_diseases_share_is_no_loose_name():
     for text, diagnosis in (
         ("The heart is normal. Lower lobe clear.", "Acute heart failure"),

@@ -40,6 +40,9 @@ _NEGATED_AFTER = re.compile(
 _BRACKETED = re.compile(r"\(([A-Z][A-Za-z0-9-]{1,7})\)")
 # A word that names a disease by itself: what is left when its qualifiers are.
 _DISEASE = re.compile(r"\w{3}(?:itis|oma|osis|a?emia|pathy|thenia|penia|plegia|rrhea|ectasis|ism)$", re.IGNORECASE)
+_KIND = re.compile(rf"\b((?:{_SAID['kinds']}))\s+$", re.IGNORECASE)
+_SURE = re.compile(_SAID["sure"], re.IGNORECASE)
+_TEST = re.compile(rf"(?:[ -]\w+){{0,3}}?[ -](?:{_SAID['tests']})\b", re.IGNORECASE)
 _LINKING, _TOO_GENERAL = frozenset(_SAID["linking"]), frozenset(_SAID["too_general"])
 _RELATIVE = rf"(?i:\b{_SAID['relatives']}\b)"
 _SOMEONE = re.compile(_RELATIVE)
@@ -174,12 +177,24 @@ def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
             (start, end)
             for start, end in _spans(_loosely(diagnosis), text)
             if not any(start < other and first < end for first, other in named)
+            and not _names_another(text, start, end, diagnosis)
         ]
     return [
         Mention(start, end, text[start:end], _of_a_relative(text, start, end))
         for start, end in sorted(found)
         if not _false_friend(text, start, end) and not _negated(text, start, end)
     ]
+
+
+def _names_another(text: str, start: int, end: int, diagnosis: str) -> bool:
+    """Whether a single word of the diagnosis belongs to another disease here, or to the name of a test."""
+    if " " in text[start:end]:
+        return False
+    if _TEST.match(text, end):
+        return True
+    kind = _KIND.search(text, max(0, start - 40), start)
+    known = kind is None or kind[1].casefold() in diagnosis.casefold()
+    return not known and not _SURE.fullmatch(kind[1]) and not _QUALIFIER.match(f"{kind[1]} x")
 
 
 def _spans(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
