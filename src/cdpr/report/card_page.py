@@ -107,6 +107,10 @@ def _diagnoses(card: Mapping[str, Any]) -> list[Block]:
 _FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the median of their class",
           "fallback": "at the fallback price"}  # fmt: skip
 
+_HOW = {"name": "as its own name", "alias": "as another name", "analyte": "as a quantity of it", "class": "by its class",
+        "fallback": "not at all", "override": "in your prices"}  # fmt: skip
+_DRAWN = "Names that the catalogue does not list as its own, drawn at random: see for yourself whether each is read right."
+
 
 def _prices(card: Mapping[str, Any]) -> list[Block]:
     prices, printed = card["prices"], card["prices"]["paper"]
@@ -122,12 +126,15 @@ def _prices(card: Mapping[str, Any]) -> list[Block]:
     counts = [{"what": words, "count": found[key], "share": _percent(found[key] / max(1, found["found"]))}
               for key, words in _FOUND.items()]  # fmt: skip
     counts.append({"what": "left out before: no examination", "count": found["no_examination"]})
-    drawn = [{**row, "price_usd": f"{float(row['price_usd']):.2f}"} for row in prices["mappings"]]
+    drawn = [{**row, "how": _HOW.get(row["how"], row["how"]), "price_usd": f"{float(row['price_usd']):.2f}"}
+             for row in prices["mappings"]]  # fmt: skip
     mappings = [("exam_key", "Name", None), ("how", "Found", None), ("examination", "Priced as", None),
                 ("hcpcs", "Code", None), ("price_usd", "USD", None), ("source", "Source", None)]  # fmt: skip
     tables = [_table(columns, counts)]
-    tables += ["Some of the names, drawn at random, to see for yourself:", _table(mappings, drawn)] if drawn else []
-    return [about, *tables, *(_share_table(prices[key], head) for key, head in heads.items() if prices[key]), told]
+    tables += [_DRAWN, _table(mappings, drawn)] if drawn else []
+    how = [{**row, "how": _HOW.get(row["how"], row["how"])} for row in prices["by_how"]]
+    shared = {**prices, "by_how": how}
+    return [about, *tables, *(_share_table(shared[key], head) for key, head in heads.items() if shared[key]), told]
 
 
 def _share_table(rows: Sequence[Mapping[str, Any]], header: str) -> Table:
