@@ -1,5 +1,8 @@
 """What free names of examinations mean: the grammar, classes and their rates, what is no examination, requests."""
 
+import csv
+from pathlib import Path
+
 import pytest
 
 from cdpr.cases import examinations, meaning, no_examination
@@ -120,3 +123,63 @@ def test_every_examination_and_every_part_can_be_ordered_under_all_its_names():
         if term.kind != "physical":
             for name in (term.name, *term.aliases, *term.parts):
                 assert match(name, (term.name,)) == (term.name,), name
+
+
+# Read as another examination than they are, or into the wrong class.
+MISREAD = {
+    "Bronchoscopic lung biopsy", "FIT", "Fungal culture of skin scrapings", "Nasal swab for influenza",
+    "Orthopantomogram", "Panoramic dental radiograph", "Ultrasound of the kidneys and bladder",
+}  # fmt: skip
+
+
+def test_names_as_clinicians_write_them_are_read_right():
+    """``examination_names.csv`` says what each may be priced by: codes, ``=class``, ``free``, ``none``."""
+    rows = csv.DictReader((Path(__file__).parent / "examination_names.csv").open(encoding="utf-8"))
+    accepted = {row["name"]: {_codes(one) for one in row["accepted"].split()} for row in rows}
+    read = {name: _codes(_read_as(name)) for name in accepted}
+    assert {name for name in read if read[name] not in accepted[name]} == MISREAD
+    assert "fallback" not in read.values() and len(read) > 700
+
+
+def _read_as(name: str) -> str:
+    price = price_of(name, Costs(), load_catalogue())
+    coded = price.how not in ("physical", "none", "fallback", "class")
+    if coded:
+        return price.hcpcs
+    return f"={meaning(name).kind.replace(' ', '_')}" if price.how == "class" else price.how.replace("physical", "free")
+
+
+def _codes(said: str) -> str:
+    return "+".join(sorted(code.partition("-")[0] for code in said.split("+")))
+
+
+@pytest.mark.parametrize(
+    ("names", "examinations_meant"),
+    [
+        ("Ionised calcium|Corrected calcium", "Free Calcium|Calcium"),
+        ("Bronchoscopy with BAL", "Bronchoalveolar Lavage"),
+        ("Core needle biopsy of the breast", "Breast Biopsy"),
+        ("CT venogram of the head", "CT Angiography Head"),
+        ("MRI of cervical and thoracic spine", "MRI Cervical Spine|MRI Thoracic Spine"),
+        ("Anti-cyclic citrullinated peptide antibodies|CCP IgG", "Anti-CCP Antibody"),
+        ("Edrophonium (Tensilon) test", "Edrophonium Test"),
+        ("ABG on room air", "Arterial Blood Gas"),
+        ("HRCT of the chest|Non-enhanced CT chest", "CT Chest without Contrast"),
+        ("Serum albumin|Total protein", "Comprehensive Metabolic Panel"),
+    ],
+)
+def test_spelling_technique_and_shared_words_do_not_mislead(names, examinations_meant):
+    found = {term.name for name in names.split("|") for term in meaning(name).terms}
+    assert found == set(examinations_meant.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Heart rate", "vital signs"), ("Respiratory rate", "vital signs"), ("Thyroid examination", "bedside"),
+        ("Cardiac evaluation", ""), ("Amylase, Stool", "stool test"), ("CT perfusion brain", "ct"),
+        ("RSV DNA probe", "molecular test"), ("Nasopharyngeal swab PCR", "molecular test"),
+    ],
+)  # fmt: skip
+def test_an_organ_a_specimen_or_a_technique_is_not_taken_for_a_test(name, kind):
+    assert (meaning(name).terms, meaning(name).kind) == ((), kind)

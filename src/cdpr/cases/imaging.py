@@ -11,10 +11,11 @@ from .vocabulary import normalise
 # What a name says of contrast, on normalised text ("W/O" is "w o"); "w&w/o" comes first, for it holds the others.
 _WITH, _WITHOUT, _AGENT = r"w(ith)?", r"(w ?o|without)", r"( i ?v)? ?(contrast|dye|gad(olinium)?|c)\b"
 _ENHANCED = r"\b(contrast|enhanced)( (enhanced|enhancement))?( scan)?\b"
+_PLAIN = r"non ?enhanced|plain(?= (ct|mri|scan)\b)"
 _CONTRAST = (
     ("with and without", re.compile(rf"\b({_WITH}( and)? {_WITHOUT}|{_WITHOUT}( and)? {_WITH})\b({_AGENT})?")),
     ("with and without", re.compile(rf"\b(plain|unenhanced)\b(?=.*{_ENHANCED})|(?<=\+) ?{_ENHANCED}")),
-    ("without", re.compile(rf"\b({_WITHOUT}|non|no){_AGENT}|\b(noncontrast|unenhanced|non ?enhanced|plain(?= (ct|mri|scan)\b))\b")),
+    ("without", re.compile(rf"\b({_WITHOUT}|non|no){_AGENT}|\b(noncontrast|unenhanced|{_PLAIN})\b")),
     ("with", re.compile(rf"\b{_WITH}{_AGENT}|\b(contrast enhanced|post contrast|enhanced)\b")),
 )
 _TABLE = yaml.safe_load(resources.files(__package__).joinpath("data", "imaging.yaml").read_text(encoding="utf-8"))

@@ -107,9 +107,9 @@ def _diagnoses(card: Mapping[str, Any]) -> list[Block]:
 _FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the median of their class",
           "fallback": "at the fallback price"}  # fmt: skip
 
-_HOW = {"name": "as its own name", "alias": "as another name", "analyte": "as a quantity of it", "class": "by its class",
-        "fallback": "not at all", "override": "in your prices"}  # fmt: skip
-_DRAWN = "Names that the catalogue does not list as its own, drawn at random: see for yourself whether each is read right."
+_HOW = {"name": "as its own name", "alias": "as another name", "analyte": "as a quantity of it",
+        "class": "by its class", "fallback": "not at all", "override": "in your prices"}  # fmt: skip
+_DRAWN = "Names that are not the catalogue's own, drawn at random: see for yourself whether each is read right."
 
 
 def _prices(card: Mapping[str, Any]) -> list[Block]:
