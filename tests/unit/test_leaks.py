@@ -23,6 +23,7 @@ KEPT = {name: "keep" for name in Leaks.model_fields if name != "names"}
         ("prior PE", "Pulmonary embolism"),
         ("known crohn's  disease", "Crohn's disease flare"),
         ("has had Crohns disease", "Crohn's disease"),
+        ("born with Hirschsprung disease", "Hirschsprung's disease"),
         ("for cholecystitis-like pain", "Acute on chronic cholecystitis with stones"),
         ("prior CVA, tender knee", "Stroke"),
         ("两天前诊断急性胰腺炎", "急性胰腺炎"),
