@@ -123,7 +123,7 @@ def _run(job: Mapping[str, Any], line: socket.socket, outputs: Sequence[int]) ->
     except BaseException:
         traceback.print_exc()
         code = 1
-    threading._shutdown()  # type: ignore[attr-defined]  # what the end of a process does, as in multiprocessing
+    threading._shutdown()  # what the end of a process does, as in multiprocessing
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
