@@ -176,8 +176,8 @@ def plant(raw: Path) -> None:
 
 DATASETS = ("mimic_iv", "clinicalbench", "private")
 VARIANTS = load_settings(ROOT / "config.yaml", ROOT / "config/ci.yaml").experiments.variants
-# Every stage runs, but two policies are trained and not twelve: a further row brings no further kind of file.
-TRAINED = {"grpo", "cdpr", "without_process_reward"}  # the last one is GRPO
+# Every stage runs, but three policies are trained and not twelve: a further row brings no further kind of file.
+TRAINED = {"grpo", "utility_grpo", "cdpr", "without_process_reward"}  # the last one is GRPO
 SHORTER = {
     "warm_start": {"epochs": 3},
     "training": {"steps": 2, "save_every": 1, "validate_every": 1},
