@@ -161,6 +161,10 @@ onstart:
         and not workflow.deployment_settings.deployment_method
     ):
         workflow.forkserver = forkserver.start(KEEP_MEMORY)
+    # Snakemake limits jobs per second for the sake of schedulers of clusters. To that end every look at what is ready
+    # brings another one a second later: after a hundred jobs a hundred looks a second, on the cores that jobs need.
+    if workflow.local_exec:
+        workflow.scheduler.job_rate_limiter = None
     jobs = [(job.rule.name, job.threads) for job in workflow.dag.needrun_jobs()]
     cores = workflow.cores if workflow.local_exec else None
     outlook = Outlook(plan, jobs, cores, workflow.overwrite_configfiles)

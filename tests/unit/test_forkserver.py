@@ -101,3 +101,22 @@ def test_a_killed_job_is_no_success(server, tmp_path):
         time.sleep(0.05)
     jobs[0].kill()
     assert asked.wait(30) == 137
+
+
+LATE = """
+import atexit, threading, time
+atexit.register(print, "at the end")
+threading.Thread(target=lambda: (time.sleep(0.3), print("late"))).start()
+"""
+
+
+def test_what_a_job_leaves_for_its_end_is_done(source, request, tmp_path):
+    (tmp_path / "settings.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
+    timings = source / "report" / "timings.py"
+    timings.write_text(timings.read_text() + LATE)
+    server = request.getfixturevalue("server")
+    asked = cdpr("write_timings", "--settings", str(tmp_path / "settings.yaml"))
+    while not (jobs := children(server)) and asked.poll() is None:
+        time.sleep(0.01)
+    assert jobs, "it ran by itself"
+    assert asked.communicate() == ("0 jobs, 0 files that cannot be used\nlate\nat the end\n", "")

@@ -114,7 +114,7 @@ def test_repeated_absurd_and_huge_notes_are_counted(tmp_path):
     tables = mimic_tables()
     columns, notes = tables["note/discharge"]
     huge = notes[0]["text"].replace("two days unwell", "unwell, " * 1_300_000)
-    tables["note/discharge"] = columns, [notes[0] | {"text": huge}, notes[1], notes[1] | {"text": "other"}, notes[3],
+    tables["note/discharge"] = columns, [notes[0], notes[1], notes[1] | {"text": "other"}, notes[3],
                                          notes[1] | {"note_id": "0-AD-1"}, notes[0] | {"note_id": ""}]  # fmt: skip
     tables["hosp/labevents"][1][0]["charttime"] = "2150-02-31 25:00:00"
     told = []
@@ -122,9 +122,11 @@ def test_repeated_absurd_and_huge_notes_are_counted(tmp_path):
         for name, (columns, rows) in tables.items():
             write_table(tmp_path / f"{name}.csv.gz", columns, rows[::order])
         told.append(ingest("mimic_iv", settings(train_cases=9, test_cases=9), tmp_path))
+        tables["note/discharge"][1][0]["text"] = huge
     (records, attrition), (again, _) = told
-    assert [r.note_id for r in records] == ["1-DS-1", "1-DS-2"] and records == again
-    assert len(records[0].case_summary) > 10_000_000
+    assert [r.note_id for r in records] == ["1-DS-1", "1-DS-2"] and records[1:] == again[1:]
+    assert records[0] == again[0].model_copy(update={"case_summary": records[0].case_summary})
+    assert len(again[0].case_summary) > 10_000_000
     assert {rule: len(ids) for rule, ids in attrition.dropped.items()} == {
         "note_id missing or repeated": 2, "note of no known admission": 1,
         "another note of the same admission": 1}  # fmt: skip

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 from project import PARTS, RESULTS, ROOT, Project
@@ -31,9 +32,9 @@ pytestmark = pytest.mark.workflow
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Project:
-    """A project that has run once."""
+    """A project that has run once, and made the inspector with it."""
     made = Project(tmp_path_factory.mktemp("project"))
-    made.snakemake()
+    made.snakemake("reproduce_paper", "inspector")
     return made
 
 
@@ -55,7 +56,6 @@ def test_a_second_run_has_nothing_to_do(project):
 
 
 def test_the_inspector_shows_what_was_evaluated(project):
-    project.snakemake("inspector", "--config", "inspector={runs: [cdpr-seed0, value_of_information], cases: 3}")
     views = json.loads(project.read("inspector/data/index.js").partition(b",")[2].removesuffix(b");\n"))["views"]
     assert len(views) == 6 and {view["credited"] for view in views} == {0, 3}
     assert all(view["decisions"] >= view["workups"] > 0 for view in views)
@@ -110,8 +110,14 @@ def test_an_edit_reruns_what_can_reach_it(project, file, expected):
 
 def test_a_setting_reruns_what_reads_it(project):
     assert project.would_run("--config", "evaluation={bootstrap: 50}") == REPORTS | {"analyse_study": 1}
+    before = files_of(project)
     jobs = project.would_run("--config", "credit={beta: 0.7}")
     assert jobs["train_policy"] == runs_of("cdpr") and "warm_start_policy" not in jobs
+    assert {path.name for path in files_of(project) - before} <= {"digests.json"}, "planning alone writes nothing"
+
+
+def files_of(project: Project) -> set[Path]:
+    return {path for path in project.folder.rglob("*") if ".snakemake" not in path.parts}
 
 
 def test_a_new_row_of_the_main_table_reruns_what_shows_rows(project):
@@ -143,56 +149,36 @@ def test_a_mistyped_path_stops_a_run_before_its_first_job(project):
     assert "Building DAG" in full and "rule ingest_dataset" not in full
 
 
-def test_planning_alone_writes_nothing(project):
-    before = {path for path in project.folder.rglob("*") if ".snakemake" not in path.parts}
-    project.would_run("--config", "credit={beta: 0.9}")
-    after = {path for path in project.folder.rglob("*") if ".snakemake" not in path.parts}
-    assert {path.name for path in after - before} <= {"digests.json"}
+# Results that are deleted, one of every kind.
+SHOWN_ALONE = ("tables/sample_case.tex", "figures/sensitivity.csv", "claims.json")
+EVALUATION = "evaluations/grpo-seed0/private.jsonl"
 
 
-# A result, and the rules that may run again when it is deleted.
-DELETED = {
-    "tables/ablations.tex": {"write_ablations", *LAST},
-    "figures/sensitivity.csv": {"plot_sensitivity", *LAST},
-    "claims.json": {"write_claims", *LAST},
-    "evaluations/grpo-seed0/private.jsonl": {"evaluate_agent", *REPORTS}
-    - {"write_ablations", "write_dynamic_vs_static"},
-}
-
-
-@pytest.mark.parametrize("deleted", DELETED)
-def test_a_deleted_result_reruns_what_depends_on_it(project, deleted):
-    path = project.folder / RESULTS / deleted
-    aside = path.rename(path.with_name("aside"))
-    jobs = project.would_run()
-    aside.rename(path)
-    assert set() < set(jobs) <= DELETED[deleted]
-
-
-def test_deleted_results_are_remade_byte_for_byte(project):
-    kept = ["claims.json", "claims.csv", *TABLES, *PICTURES, "report.html", *DELETED]
+def test_holes_are_labelled_on_demand_and_whatever_is_missing_is_remade_byte_for_byte(project):
+    kept = ["claims.json", "claims.csv", *TABLES, *PICTURES, "report.html", *SHOWN_ALONE, EVALUATION]
     before = {path: project.read(path) for path in kept}
-    for deleted in DELETED:
+
+    folder = project.folder / RESULTS / "evaluations/without_lambda_na-seed0"
+    moved = folder.rename(folder.with_name("elsewhere"))
+    project.snakemake("ablations", "--config", "evaluation={partial: true}")
+    text, whole = (table.decode() for table in (project.read("tables/ablations.md"), before["tables/ablations.md"]))
+    assert "missing: evaluations/without_lambda_na-seed0/mimic_iv.jsonl" in text
+    rows = [re.findall(r"^\| (.+?)(?: — \*missing.+?)? \|", table, re.MULTILINE) for table in (text, whole)]
+    assert len(rows[0]) > 20 and rows[0] == rows[1]  # no row is shifted or lost
+    moved.rename(folder)
+
+    for deleted in SHOWN_ALONE:
         (project.folder / RESULTS / deleted).unlink()
+    partial = {"write_ablations": 1}  # what the hole has left
+    wanted = {"write_sample_case": 1, "plot_sensitivity": 1, "write_claims": 1, **LAST}
+    assert project.would_run() == partial | wanted
+    (project.folder / RESULTS / EVALUATION).unlink()
+    jobs = project.would_run()
+    assert jobs["evaluate_agent"] == 1
+    assert set(jobs) - partial.keys() <= {"evaluate_agent", *REPORTS} - {"write_ablations", "write_dynamic_vs_static"}
     project.snakemake()
     assert [path for path in kept if project.read(path) != before[path]] == []
     assert project.would_run() == {}
-
-
-def test_what_is_missing_is_a_labelled_hole_on_demand(project):
-    table, folder = (
-        project.read("tables/ablations.md"),
-        project.folder / RESULTS / "evaluations/without_lambda_na-seed0",
-    )
-    moved = folder.rename(folder.with_name("elsewhere"))
-    project.snakemake("ablations", "--config", "evaluation={partial: true}")
-    text = project.read("tables/ablations.md").decode()
-    assert "missing: evaluations/without_lambda_na-seed0/mimic_iv.jsonl" in text
-    rows = [re.findall(r"^\| (.+?)(?: — \*missing.+?)? \|", whole, re.MULTILINE) for whole in (text, table.decode())]
-    assert len(rows[0]) > 20 and rows[0] == rows[1]  # no row is shifted or lost
-    moved.rename(folder)
-    project.snakemake()
-    assert project.read("tables/ablations.md") == table
 
 
 def test_snakemakes_own_report_holds_everything_with_captions(project):
@@ -222,10 +208,11 @@ def test_a_killed_training_continues_to_the_same_table(project):
     key = re.search(r'"run_key": "(\w+)"', project.read("training/cdpr-seed0/run.json").decode())[1]
     state = project.folder / "state" / "ci" / key
     shutil.rmtree(state)
-    for name in ("training/cdpr-seed0", "evaluations/cdpr-seed0", "tables", "figures"):
+    for name in ("training/cdpr-seed0", "evaluations/cdpr-seed0", "tables"):
         shutil.rmtree(project.folder / RESULTS / name)
-    running = subprocess.Popen(project.command(), cwd=project.folder, env=project.environment, start_new_session=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    running = subprocess.Popen(project.command("main_table"), cwd=project.folder, env=project.environment,
+                               stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+                               )  # fmt: skip
     deadline = time.monotonic() + 180
     while not (state / "checkpoint.pt").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -234,7 +221,7 @@ def test_a_killed_training_continues_to_the_same_table(project):
     running.wait()
     assert (state / "checkpoint.pt").exists()
     assert not (project.folder / RESULTS / "training" / "cdpr-seed0" / "run.json").exists(), "killed too late"
-    project.snakemake()
+    project.snakemake("main_table")
     assert project.read(policy) == weights
     assert project.read("tables/main_results.csv") == table
     steps = re.findall(r'"step": (\d+)', project.read("training/cdpr-seed0/metrics.jsonl").decode())

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from project import RESULTS, Project
+from project import RESULTS, ROOT, Project
 
+from cdpr.settings import load_settings
 from cdpr.workflow.stages import STAGES
 
 pytestmark = pytest.mark.workflow
@@ -174,7 +175,19 @@ def plant(raw: Path) -> None:
 # Runs
 
 DATASETS = ("mimic_iv", "clinicalbench", "private")
-SHORTER = {"warm_start": {"epochs": 3}, "training": {"steps": 2, "save_every": 1, "validate_every": 1}}
+VARIANTS = load_settings(ROOT / "config.yaml", ROOT / "config/ci.yaml").experiments.variants
+# Every stage runs, but three policies are trained and not twelve: a further row brings no further kind of file.
+TRAINED = {"grpo", "utility_grpo", "cdpr", "without_process_reward"}  # the last one is GRPO
+SHORTER = {
+    "warm_start": {"epochs": 3},
+    "training": {"steps": 2, "save_every": 1, "validate_every": 1},
+    "study": {"methods": ["cdpr", "grpo", "warm_start"]},
+    "inspector": {"runs": ["cdpr-seed0", "immediate"]},
+    "experiments": {
+        "swept": ["beta"],  # at 0 it is GRPO
+        "variants": {name: {"feeds": []} for name in VARIANTS if name not in TRAINED},
+    },
+}
 
 
 class Marked(Project):

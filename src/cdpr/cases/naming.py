@@ -180,6 +180,12 @@ def _regions(name: str) -> Meaning | None:
     return Meaning(tuple(dict.fromkeys(filter(None, terms))), "alias", whole=False)
 
 
+def prepare() -> None:
+    """Read and index all names, which the first question would do, in a process that others are forked from."""
+    _studies()
+    _index()
+
+
 def _study(words: frozenset[str], contrast: str) -> Term | None:
     """The term of these words; without one for its contrast the general one."""
     found, general = _studies().get((words, contrast)), _studies().get((words, ""))

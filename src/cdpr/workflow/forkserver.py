@@ -7,6 +7,7 @@ hands on its output and exit code. Where no server answers, the job runs by itse
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -29,6 +30,7 @@ _PLACE = "CDPR_FORKSERVER"
 _THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # as Snakemake sets them for a job
 _STALE = b"stale"
 _LOST = 137  # exit code of a job that was killed
+_EVERY_JOB = ("cdpr.workflow.plan", "cdpr.workflow.running", "cdpr.tracking.live", "cdpr.tracking.stage")
 
 
 def start(environment: Mapping[str, str]) -> subprocess.Popen:
@@ -77,16 +79,26 @@ def serve(place: str) -> None:
             if _code() != code:  # what is imported here is another version than what a new process would
                 line.sendall(_STALE)
             else:
-                for module in STAGES[job["arguments"][0]].preload if job["arguments"][0] in STAGES else ():
-                    importlib.import_module(module)
+                stage = STAGES.get(job["arguments"][0])
+                for wanted in (*_EVERY_JOB, *(stage.preload if stage else ())):
+                    _prepare(wanted)
                 gc.freeze()  # the jobs share this memory as long as they write nothing there
                 if not os.fork():
                     door.close()
-                    sys.exit(_run(job, line, outputs))
+                    # Not `sys.exit`: to take a process apart object by object is to copy all that it shares.
+                    os._exit(_run(job, line, outputs))
             line.close()
             for output in outputs:
                 os.close(output)
     shutil.rmtree(Path(place).parent)
+
+
+def _prepare(wanted: str) -> None:
+    """Import a module; of ``module:function`` also call the function, which does its work once."""
+    module, _, function = wanted.partition(":")
+    imported = importlib.import_module(module)
+    if function:
+        getattr(imported, function)()
 
 
 def _run(job: Mapping[str, Any], line: socket.socket, outputs: Sequence[int]) -> int:
@@ -111,6 +123,8 @@ def _run(job: Mapping[str, Any], line: socket.socket, outputs: Sequence[int]) ->
     except BaseException:
         traceback.print_exc()
         code = 1
+    threading._shutdown()  # what the end of a process does, as in multiprocessing
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     with contextlib.suppress(OSError):

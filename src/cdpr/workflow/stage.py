@@ -71,7 +71,8 @@ class Stage:
     What else decides its outputs: ``also`` (values), ``outside`` (digests of things that are no inputs) and
     ``more_code`` (modules that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works
     in it; ``live``: MLflow follows its metrics as they come; ``on_page``: the report page shows it, and the ledger
-    judges from what is behind it; ``preload``: what takes long to import (:mod:`.forkserver`).
+    judges from what is behind it; ``preload``: what takes long to import, or as ``module:function`` to prepare
+    (:mod:`.forkserver`).
     """
 
     name: str

@@ -29,7 +29,10 @@ _ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *_D
 _STUDY = "<results>/study"
 _RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
-_SHOWING = ("matplotlib.backends.backend_agg", "scipy.stats", "statsmodels.stats.multitest")
+_DRAWING = ("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf")
+_SHOWING = (*_DRAWING, "scipy.stats", "statsmodels.stats.multitest")
+_ACTS = ("cdpr.evaluation.run", "cdpr.llm.sampler", "cdpr.cases.naming:prepare")
+_LEARNS = ("cdpr.training.torch.trainer", "transformers.models.qwen3.modeling_qwen3", "cdpr.cases.naming:prepare")
 _DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such as {IN_DOMAIN}_controlled"
 
 
@@ -44,7 +47,7 @@ def _shown(
     """A stage that shows results of other runs, which it finds below the results folder."""
     return Stage(name, summary, call, reads=(*_REPORTED, *reads), runtime=("training.save_every",), evidence=found,
                  needs=needs, outputs=outputs, also=sources.data_sets, outside=outside, on_page=on_page,
-                 preload=_SHOWING)  # fmt: skip
+                 preload=(*_SHOWING, call.partition(":")[0]))  # fmt: skip
 
 
 def _table(
@@ -151,7 +154,7 @@ _ALL = (
             "png": Output("<results>/cards/{dataset}.png", "the figure", report=_CARD_FIGURE),
             "pdf": Output("<results>/cards/{dataset}.pdf", "the figure for print"),
         },
-        also=sources.data_sets, preload=("matplotlib.backends.backend_agg",),
+        also=sources.data_sets, preload=_DRAWING,
     ),
     Stage(
         "remove_leaks", "Make the leak-controlled variant of a benchmark's test cases.",
@@ -174,7 +177,7 @@ _ALL = (
             "policy": Output("<results>/policies/warm_start", "Hugging Face folder", folder=True),
             "metrics": Output("<results>/policies/warm_start.metrics.jsonl", "loss and validation per step"),
         },
-        tensors=True,
+        tensors=True, preload=_LEARNS,
     ),
     Stage(
         "train_policy", "Train a policy with one variant (grpo, cdpr, vineppo, gigpo, all_actions, an ablation, ...).",
@@ -193,7 +196,7 @@ _ALL = (
         record="<results>/training/{run}/run.json",
         also=sources.deciding_judges, outside=sources.deciding_weights,
         more_code=sources.training_code, experiment="cdpr/training", tensors=True, live=True,
-        preload=("cdpr.training.torch.trainer", "transformers.models.qwen3.modeling_qwen3"),
+        preload=_LEARNS,
     ),
     Stage(
         "evaluate_agent", "Let an agent work up the test cases of a data set and judge it.",
@@ -207,7 +210,7 @@ _ALL = (
         outputs={"evaluation": Output("<results>/evaluations/{run}/{dataset}.jsonl", "one line per case and decoding")},
         also=sources.acting_agent, outside=sources.acting_files, more_code=sources.agents_code,
         experiment="cdpr/evaluation", tensors=True,
-        preload=("cdpr.evaluation.run", "cdpr.llm.sampler"),
+        preload=_ACTS,
     ),
     Stage(
         "check_headroom", "Measure what the policy leaves to learn, and the smallest difference that can be shown.",
@@ -304,7 +307,7 @@ _ALL = (
         needs=study.CASES | {"policy": sources.acting_policy}, about=study.ABOUT_CASES | {"policy": "policy folder"},
         outputs={"states": Output(f"{_STUDY}/states/{{run}}.jsonl", "one state a line; as private as the cases")},
         also=study.actor, outside=study.actor_files, more_code=sources.agents_code, tensors=True,
-        preload=("cdpr.evaluation.run", "cdpr.llm.sampler"),
+        preload=_ACTS,
     ),
     Stage(
         "propose_actions", "Ask an agent what it would do at every state of the expert study.",
@@ -315,7 +318,7 @@ _ALL = (
         about=study.ABOUT_CASES | {"policy": "policy folder", "states": "states of `sample_states`"},
         outputs={"proposals": Output(f"{_STUDY}/proposals/{{run}}.jsonl", "one proposal a line")},
         also=study.actor, outside=study.actor_files, more_code=sources.agents_code, tensors=True,
-        preload=("cdpr.evaluation.run", "cdpr.llm.sampler"),
+        preload=_ACTS,
     ),
     Stage(
         "make_forms", "Blind the proposals, and write what raters fill in.",
@@ -378,7 +381,7 @@ _ALL = (
                                   "one JSON object a case: its workups, states, candidates, continuations and R_proc")},
         also=sources.deciding_judges, outside=sources.deciding_weights,
         more_code=lambda plan, settings, options: [module_of(""), *judging_code(settings)],
-        tensors=True, preload=("cdpr.analysis.credit_workups", "cdpr.llm.sampler"),
+        tensors=True, preload=("cdpr.analysis.credit_workups", *_ACTS),
     ),
     Stage(
         "write_inspector", "Write the decision inspector: a site to step through workups and see why they went so.",
