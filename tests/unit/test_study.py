@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
+import html
 import itertools
 import json
 import re
 import shutil
+import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +24,7 @@ from openpyxl import load_workbook
 from served import answering
 from test_headroom import a_case
 
-from cdpr.cases import write_records
+from cdpr.cases import iterate_records, write_records
 from cdpr.environment import DiagnosticEnvironment, State
 from cdpr.job import Job
 from cdpr.ledger.claims import read_claims
@@ -38,8 +41,9 @@ from cdpr.study.methods import left_out, study_run
 from cdpr.study.model_rater import rate_by_model, rater_spec, rules
 from cdpr.study.model_rater import scores as read_scores
 from cdpr.study.proposals import propose_actions, reasons, rebuilt
-from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_ratings
+from cdpr.study.ratings import check_ratings, read_ratings, write_ratings
 from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
+from cdpr.study.returned import PHYSICIAN
 from cdpr.study.rubric import dimensions, rubric
 from cdpr.study.sampling import allotted, sample_states, study_state
 from cdpr.study.shown import Shown
@@ -153,10 +157,6 @@ def test_states_are_spread_over_cases_and_are_what_the_source_decided(study, cas
 
 
 def test_every_method_decides_at_the_very_same_state(study, cases):
-    import asyncio
-
-    from cdpr.cases import iterate_records
-
     for run in RUNS:
         assert [p.state for p in read_lines(study.folder / f"proposals/{run}.jsonl", Proposal)] == [
             state.digest for state in study.states]  # fmt: skip
@@ -189,12 +189,26 @@ def test_words_beside_the_action_are_kept_and_give_nobody_away():
 # Blinding and forms
 
 
+def everything_shown(folder: Path, name: str = "*") -> str:
+    """All that stands in the forms, in workbooks too, with what hides in their parts."""
+    found = []
+    for path in sorted(folder.rglob(name)):
+        if path.suffix == ".xlsx":
+            with zipfile.ZipFile(path) as book:
+                found += [html.unescape(book.read(part).decode("utf-8")) for part in book.namelist()]
+        elif path.is_file():
+            found.append(path.read_text("utf-8"))
+    return "\n".join(found)
+
+
 def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(study):
     items, key = study.items, study.key()
-    for path in (study.folder / "forms").rglob("*"):
-        if path.is_file():
-            text = path.read_bytes()
-            assert not [run for run in RUNS if run.encode() in text], path
+    told = everything_shown(study.folder / "forms")
+    hidden = [*RUNS, "inspector", *items.contents, *(state.digest for state in study.states)]
+    assert all(code in told for code in items.codes()) and not [name for name in hidden if name in told]
+    assert not [state.note_id for state in study.states if re.search(rf"\b{re.escape(state.note_id)}\b", told)]
+    others = [code for code, (rater, _) in items.codes().items() if rater != "R1"]
+    assert not [code for code in others if code in everything_shown(study.folder / "forms", "*R1*")]
     orders = [[page.state for page in pages] for pages in items.forms.values()]
     assert len({tuple(order) for order in orders}) == 3 and {frozenset(order) for order in orders} == {
         frozenset(state.digest for state in study.states)}  # fmt: skip
@@ -206,6 +220,18 @@ def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(st
     assert (study.folder / "sealed" / "key.json").stat().st_mode & 0o077 == 0
 
 
+def test_codes_survive_a_spreadsheet_and_findings_that_nobody_had_are_in_no_form(study, cases):
+    """A code such as 1e5 or 0012 would be a number there."""
+    assert all(re.fullmatch("c[0-9a-f]{11}", code) for code in study.items.codes())
+    told = everything_shown(study.folder / "forms")
+    seen = {found.text for state in study.states for found in state.found}
+    known = {state.note_id for state in study.states}
+    results = [r for path in cases.values() for case in iterate_records(path) if case.note_id in known
+               for r in case.key_pertinent_results_dict.values()]  # fmt: skip
+    later = [text for text in results if text not in seen and len(text) > 40]
+    assert len(later) > 20 and not [text for text in later if text in told] and any(text in told for text in seen)
+
+
 def test_the_key_of_another_study_is_refused(study, tmp_path):
     other = tmp_path / "key.json"
     told = json.loads((study.folder / "sealed" / "key.json").read_text())
@@ -214,9 +240,13 @@ def test_the_key_of_another_study_is_refused(study, tmp_path):
         Key.open(other, study.items)
 
 
-def test_the_same_settings_make_the_same_bytes_and_another_seed_another_study(study, cases, tmp_path):
-    again = Place(tmp_path)
-    again.make(cases)
+def test_forms_are_the_same_bytes_whatever_the_outcome_and_another_seed_is_another_study(study, cases, tmp_path):
+    again, other = Place(tmp_path), {name: tmp_path / f"{name}.jsonl" for name in cases}
+    for name, path in other.items():
+        records = list(iterate_records(cases[name]))
+        outcome = {"final_diagnosis": "Somnambulism", "diagnosis_results": "Somnambulism"}
+        write_records(path, [record.model_copy(update=outcome) for record in records])
+    again.make(other)
     for path in sorted((study.folder / "forms").rglob("*.*")):
         assert path.read_bytes() == (again.folder / path.relative_to(study.folder)).read_bytes(), path
     plan = SETTINGS.study.model_copy(update={"seed": 4})
@@ -331,15 +361,34 @@ def as_label_studio(study, folder: Path) -> Path:
 
 
 def as_potato(study, folder: Path) -> Path:
+    """As `python -m potato.export --format jsonl` of Potato 2.12 writes them."""
     lines = []
-    for n, (code, scores) in enumerate(filled(study).items()):
-        labels = {d: {f"scale_{v}": str(v)} if n % 2 else {str(v): True} for d, v in scores.items()}
-        lines.append({"id": code, "displayed_text": "", "label_annotations": labels})
+    for code, scores in filled(study).items():
+        labels = {name: {str(score): str(score)} for name, score in scores.items()}
+        lines.append({"instance_id": code, "user_id": "R1", "labels": labels | {"comment": {"text_box": "late"}},
+                      "spans": {}, "links": {}})  # fmt: skip
     (folder / "potato.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder / "potato.jsonl"
 
 
-@pytest.mark.parametrize("form", [as_json, as_csv, as_xlsx, as_redcap, as_label_studio, as_potato])
+def by_a_spreadsheet_program(study, folder: Path) -> Path:
+    """Our CSV, opened and saved where the comma is the decimal point: semicolons, another encoding, an empty line."""
+    path = as_csv(study, folder)
+    rows = list(csv.reader(path.read_text("utf-8").splitlines()))
+    rows[1][-1] = "für später"
+    path.write_bytes("".join(";".join(row) + "\r\n" for row in [*rows, [""] * len(rows[0])]).encode("cp1252"))
+    return path.rename(folder / "BACK.CSV")
+
+
+def beside_what_programs_leave(study, folder: Path) -> Path:
+    as_xlsx(study, folder)
+    (folder / "~$back.xlsx").write_bytes(b"lock")
+    (folder / ".DS_Store").write_bytes(b"\0")
+    return folder
+
+
+@pytest.mark.parametrize("form", [as_json, as_csv, as_xlsx, as_redcap, as_label_studio, as_potato,
+                                  by_a_spreadsheet_program, beside_what_programs_leave])  # fmt: skip
 def test_every_form_comes_back_the_same(study, tmp_path, form):
     only = study.items.model_copy(update={"forms": {"R1": study.items.forms["R1"]}})
     ratings = read_ratings([form(study, tmp_path)], only)
@@ -365,15 +414,31 @@ def renamed(path: Path) -> None:
     path.write_text(path.read_text().replace('"R1"', '"R9"'))
 
 
+def cut(path: Path) -> None:
+    path.write_text(path.read_text()[:-40])
+
+
+def averaged(path: Path) -> None:
+    """What a careful coordinator does below a table."""
+    path.write_text(path.read_text() + ",,,,3.1,3.2,3.3,3.4,3.5,\n")
+
+
+def in_one(folder: Path, path: Path) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines + [line.replace(",R1,", ",R2,") for line in lines[1:]]))
+
+
 WRONG = {
     "missing": (lambda s, f: as_json(s, f, scores=edited(s, drop=True)), "missing: 1 of .* ratings of R1, in 1 states"),
     "out of range": (lambda s, f: as_json(s, f, scores=edited(s, score=6)), "out of range: .*diagnostic_gain: 6 is no"),
+    "a sentence": (lambda s, f: as_json(s, f, scores=edited(s, score="see Mrs Smith's letter")),
+                   "out of range: .*'see Mrs Smit…' is no whole number"),
     "half": (lambda s, f: as_json(s, f, scores=edited(s, score=3.5)), "out of range: .*3.5 is no whole number"),
     "a word": (lambda s, f: as_json(s, f, scores=edited(s, score="good")), "out of range: .*'good' is no whole number"),
     "edited key": (lambda s, f: as_json(s, f, scores=edited(s, code="abc")), "edited key: 'abc' is no code of study"),
     "swapped key": (lambda s, f: as_json(s, f, scores=edited(s, code=next(iter(filled(s, "R2"))))),
                     "edited key: .* is of the form of R2, not of R1"),
-    "wrong study": (lambda s, f: as_json(s, f, study="feedfeedfeed"), "wrong study: it is of feedfeedfeed"),
+    "wrong study": (lambda s, f: as_json(s, f, study="feedfeedfeed"), "wrong study: it is of 'feedfeedfeed', these"),
     "unknown rater": (lambda s, f: renamed(as_json(s, f)), "unknown rater 'R9'"),
     "twice": (lambda s, f: [as_json(s, f), as_json(s, f)], "R1: duplicate: the same ratings in"),
     "two versions": (lambda s, f: [as_json(s, f), as_json(s, f, scores=edited(s, score=5))], "two versions of one"),
@@ -381,6 +446,17 @@ WRONG = {
                    "R1: two raters under one name"),
     "no form": (lambda s, f: (f / "letter.json").write_text('{"dear": "study team"}'), "cannot be read: neither"),
     "no table": (lambda s, f: (f / "table.csv").write_text("a,b\n1,2\n"), "no column cost_effectiveness, "),
+    "the form itself": (lambda s, f: shutil.copy(s.folder / "forms/R1.html", f), "R1.html: .* press Export JSON"),
+    "packed": (lambda s, f: (f / "R1.zip").write_bytes(b"PK"), "R1.zip: cannot be read: unpack it"),
+    "a picture": (lambda s, f: (f / "scan.jpg").write_bytes(b"x"), "scan.jpg: cannot be read: expected a file that"),
+    "cut off": (lambda s, f: cut(as_json(s, f)), "cut off or was edited: line [0-9]+ is no JSON"),
+    "empty": (lambda s, f: (f / "R1.json").write_text(""), "cut off or was edited"),
+    "without a code": (lambda s, f: averaged(as_csv(s, f)), "edited key: a row without a code"),
+    "one form, two files": (lambda s, f: [as_json(s, f), as_csv(s, f)], "R1: duplicate: the same ratings in"),
+    "wrong export": (lambda s, f: (f / "min.json").write_text('[{"code": "c1", "diagnostic_gain": 3}]'),
+                     "choose JSON there, not JSON-MIN"),
+    "not filled in": (lambda s, f: shutil.copy(s.folder / "forms/R1.xlsx", f), r"missing: (\d+) of \1 ratings of R1"),
+    "several in one": (lambda s, f: in_one(f, as_csv(s, f)), "holds ratings of several raters \\('R1', 'R2'\\)"),
     "no workbook": (lambda s, f: (f / "sheet.xlsx").write_text("not a zip"), "cannot be read: it is no workbook"),
 }  # fmt: skip
 
@@ -402,7 +478,9 @@ def test_a_row_that_stands_twice_and_a_rater_who_sent_nothing(study, tmp_path):
     told = json.loads(path.read_text())
     path.write_text(json.dumps(told | {"ratings": [*told["ratings"], told["ratings"][0]]}))
     _, problems = check_ratings([path], study.items)
-    assert any("stands twice" in p for p in problems) and "R2: missing: no form came back" in problems
+    assert any("stands twice" in p for p in problems) and any(
+        p.startswith("R2: missing: no form came back") for p in problems
+    )
     with pytest.raises(StudyError, match="there is no such file"):
         check_ratings([tmp_path / "nowhere"], study.items)
 

@@ -110,14 +110,18 @@ def _label_studio(path: Path, tasks: Sequence[Mapping[str, Any]]) -> Returned:
 
 
 def _jsonl(path: Path) -> Returned:
-    """Potato's ``annotated_instances.jsonl``: of a likert scale the label is the score, or its value is."""
-    rows = []
-    for line in _text(path).splitlines():
+    """Potato's export: of a likert scale the label is the score, or its value is."""
+    rows, people = [], set()
+    for line in filter(None, _text(path).splitlines()):
         told = json.loads(line)
-        labels = told["label_annotations"]
-        cells = {name: _potato(labels[name]) for name in dimensions() if name in labels}
-        rows.append((str(told.get("instance_id") or told["id"]), cells))
-    return Returned(path, rows)
+        labels = told["labels"]
+        rows.append(
+            (str(told["instance_id"]), {name: _potato(labels[name]) for name in dimensions() if name in labels})
+        )
+        people.add(str(told["user_id"]))
+    if len(people) > 1:
+        raise Unreadable(f"two raters under one name: {len(people)} people worked on these items; one server each")
+    return Returned(path, rows, filled_by=next(iter(people), ""))
 
 
 def _potato(chosen: Mapping[str, Any]) -> Any:
