@@ -40,7 +40,7 @@ from cdpr.study.forms import make_forms, write_forms
 from cdpr.study.methods import left_out, study_run
 from cdpr.study.model_rater import rate_by_model, rater_spec, rules
 from cdpr.study.model_rater import scores as read_scores
-from cdpr.study.proposals import propose_actions, reasons, rebuilt
+from cdpr.study.proposals import blanked, names, propose_actions, reasons, rebuilt
 from cdpr.study.ratings import check_ratings, read_ratings, write_ratings
 from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
 from cdpr.study.returned import PHYSICIAN
@@ -182,8 +182,18 @@ def test_a_state_of_a_credentialed_case_is_named_by_pseudonyms(case, tmp_path):
 
 def test_words_beside_the_action_are_kept_and_give_nobody_away():
     reply = "THINKING: As GPT-5.4 I suspect sepsis.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
-    assert reasons(reply) == "As [model] I suspect sepsis.\nperfusion"
+    assert blanked(reasons(reply), []) == "As [model] I suspect sepsis.\nperfusion"
     assert reasons("REQUEST_TEST: Lactate") == ""
+    assert (
+        blanked("Gram stain of a medial swab; GPT 80 U/L.", ["Our-Model 7B"]) == "Gram stain of a medial swab; GPT 80 U/L."
+    )
+    settings = parse_settings({"models": {"own": {"label": "Our-Model (7B)", "id": "us/our-model-7b", "at": "/w"}},
+                               "agents": {"own": {"model": "own"}}})  # fmt: skip
+    for name, agent in settings.agents.items():  # also one that only this hospital knows
+        for called in names(settings, agent):
+            assert blanked(f"I am {called}, and order a CT.", names(settings, agent)) == "I am [model], and order a CT."
+        if name == "own":
+            assert names(settings, agent) == ["Our-Model (7B)", "our-model-7b"]
 
 
 # Blinding and forms
