@@ -41,6 +41,7 @@ from cdpr.study.methods import left_out, study_run
 from cdpr.study.model_rater import rate_by_model, rater_spec, rules
 from cdpr.study.model_rater import scores as read_scores
 from cdpr.study.proposals import blanked, names, propose_actions, reasons, rebuilt
+from cdpr.study.protocol import protocol
 from cdpr.study.ratings import check_ratings, read_ratings, write_ratings
 from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
 from cdpr.study.returned import PHYSICIAN
@@ -185,7 +186,8 @@ def test_words_beside_the_action_are_kept_and_give_nobody_away():
     assert blanked(reasons(reply), []) == "As [model] I suspect sepsis.\nperfusion"
     assert reasons("REQUEST_TEST: Lactate") == ""
     assert (
-        blanked("Gram stain of a medial swab; GPT 80 U/L.", ["Our-Model 7B"]) == "Gram stain of a medial swab; GPT 80 U/L."
+        blanked("Gram stain of a medial swab; GPT 80 U/L.", ["Our-Model 7B"])
+        == "Gram stain of a medial swab; GPT 80 U/L."
     )
     settings = parse_settings({"models": {"own": {"label": "Our-Model (7B)", "id": "us/our-model-7b", "at": "/w"}},
                                "agents": {"own": {"model": "own"}}})  # fmt: skip
@@ -305,7 +307,11 @@ def test_the_files_of_other_tools_are_as_these_want_them(study):
 def test_the_protocol_tells_bias_load_and_power(study):
     text = (study.folder / "protocol.md").read_text("utf-8")
     assert "decisions of cheapest_first, which is itself compared" in text and "do not hand it to raters" in text
-    assert "| 1 | " in text and "R3: " in text
+    assert "| 1 | " in text and "R3: " in text and "Anyone knows" not in text
+    real = {"data": {name: {"path": "/cases"} for name in BENCHMARKS}, "study": STUDY | {"raters": ["R1", "R2", "R3"]}}
+    for seed, warned in ((0, True), (83914, False)):
+        real["study"]["seed"] = seed
+        assert ("Anyone knows" in protocol(parse_settings(real), study.states, study.items, RUNS, {})) is warned
 
 
 # What comes back
