@@ -21,6 +21,7 @@ from browser import CHROMIUM, Browser
 from hypothesis import given
 from hypothesis import strategies as st
 from openpyxl import load_workbook
+from scipy.stats import rankdata
 from served import answering
 from test_headroom import a_case
 
@@ -439,6 +440,10 @@ def averaged(path: Path) -> None:
     path.write_text(path.read_text() + ",,,,3.1,3.2,3.3,3.4,3.5,\n")
 
 
+def two_users(path: Path) -> None:
+    path.write_text(path.read_text().replace('"user_id": "R1"', '"user_id": "R2"', 1))
+
+
 def in_one(folder: Path, path: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines + [line.replace(",R1,", ",R2,") for line in lines[1:]]))
@@ -467,6 +472,7 @@ WRONG = {
     "a picture": (lambda s, f: (f / "scan.jpg").write_bytes(b"x"), "scan.jpg: cannot be read: expected a file that"),
     "cut off": (lambda s, f: cut(as_json(s, f)), "cut off or was edited: line [0-9]+ is no JSON"),
     "empty": (lambda s, f: (f / "R1.json").write_text(""), "cut off or was edited"),
+    "two at one server": (lambda s, f: two_users(as_potato(s, f)), "two raters under one name: 2 people"),
     "without a code": (lambda s, f: averaged(as_csv(s, f)), "edited key: a row without a code"),
     "one form, two files": (lambda s, f: [as_json(s, f), as_csv(s, f)], "R1: duplicate: the same ratings in"),
     "wrong export": (lambda s, f: (f / "min.json").write_text('[{"code": "c1", "diagnostic_gain": 3}]'),
@@ -502,7 +508,9 @@ def test_a_row_that_stands_twice_and_a_rater_who_sent_nothing(study, tmp_path):
 
 
 def test_what_is_missing_may_be_allowed_and_is_counted(study, tmp_path):
-    as_json(study, tmp_path, scores=edited(study, drop=True))
+    scores = filled(study, "R2")
+    del scores[next(iter(scores))]["diagnostic_gain"]
+    as_json(study, tmp_path, "R2", scores)  # R1, who comes first, sent nothing
     ratings = read_ratings([tmp_path], study.items, allow_missing=True)
     assert ratings.missing == 1 + 2 * 5 * len(study.items.contents)
 
@@ -554,6 +562,29 @@ def test_zeros_take_part_in_the_ranking_or_are_dropped():
     # Pratt: ranks 3, 4, 5, 6 behind two zeros: z = (5 - 9) / sqrt(21.5); dropped: ranks 1 to 4: z = (3 - 5) / sqrt(7.5)
     assert found.zeros == 2 and found.p == pytest.approx(0.38834, abs=1e-4)
     assert found.p_zeros_dropped == pytest.approx(0.46521, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_signed_rank_test_is_that_of_all_possible_signs(seed):
+    """Pratt by brute force: zeros take the lowest ranks, then every sign of the others is as likely. The normal
+    approximation has no steps, so half of the step that was observed counts."""
+    d = np.round(np.random.default_rng(seed).normal(0.3, 1, 14) * 3) / 3
+    ranks = rankdata(abs(d))[d != 0]
+    signs = np.array(list(itertools.product((-1, 1), repeat=len(ranks))))
+    sums, seen = abs(signs @ ranks), abs(np.sign(d[d != 0]) @ ranks)
+    exact = np.mean(sums > seen + 1e-9) + np.mean(abs(sums - seen) < 1e-9) / 2
+    assert statistics.signed_rank(d, "pratt") == pytest.approx(exact, abs=0.015)
+
+
+@pytest.mark.parametrize(("n", "lower"), [(10, 9), (15, 26), (20, 53), (25, 90)])
+def test_the_interval_of_the_shift_is_that_of_the_tables(n, lower):
+    """Its ends are order statistics of the pairwise averages: the critical value of Wilcoxon's tables (two-sided 5%: 8,
+    25, 52, 89) and one; the normal approximation may be one off."""
+    d = np.random.default_rng(n).normal(size=n)
+    walsh = np.sort([(a + b) / 2 for a, b in itertools.combinations_with_replacement(d, 2)])
+    low, shift, high = statistics.hodges_lehmann(d)
+    at = int(np.searchsorted(walsh, low)) + 1
+    assert abs(at - lower) <= 1 and walsh[-at] == high and low < shift < high
 
 
 def test_power_is_that_of_simulated_studies():
