@@ -789,6 +789,13 @@ def test_a_physician_fills_the_form_in_two_sittings(study, tmp_path):
         rate(browser, pages[:half])
         told = browser.js("document.getElementById('count').textContent")
         assert told.endswith(f"{half} of {len(pages)} states")
+        browser.js("document.getElementById('csv').click()")  # too early: it says what is open
+        missing = 5 * sum(len(page.cards) for page in pages[half:])
+        assert f"Not finished: {missing} ratings" in browser.js("document.getElementById('warning').textContent")
+        browser.downloaded(".csv").unlink()
+        browser.js("dispatchEvent(new StorageEvent('storage', {key: place, newValue: '{\"ratings\": {}}'}))")
+        assert "another window" in browser.js("document.getElementById('warning').textContent")
+        assert browser.js("document.getElementById('count').textContent").startswith("0 of")
     finally:
         browser.close()
     browser = Browser(profile, downloads, 800, 1100)  # a tablet's width
@@ -798,6 +805,7 @@ def test_a_physician_fills_the_form_in_two_sittings(study, tmp_path):
         assert browser.js("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         rate(browser, pages[half:])
         browser.js("document.getElementById('json').click()")
+        assert browser.js("document.getElementById('warning').hidden")
         browser.js("document.getElementById('csv').click()")
         back = [browser.downloaded(".json"), browser.downloaded(".csv")]
     finally:
