@@ -32,6 +32,7 @@ from cdpr.ledger.claims import read_claims
 from cdpr.ledger.page import make_ledger
 from cdpr.llm.guard import GovernanceError
 from cdpr.report.expert_study import plot_expert_study, write_expert_study
+from cdpr.report.study_states import states_table
 from cdpr.settings import SettingsError, parse_settings
 from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics
@@ -646,6 +647,20 @@ def test_table_and_figure_say_who_rated(study, tmp_path):
     assert out["png"].stat().st_size > 20_000
 
 
+def test_every_state_stands_on_the_page_with_what_ours_is_above_the_others(study):
+    means = read_lines(study.folder / "means.jsonl", StateMeans)
+    table = states_table(SETTINGS, means, {run: run for run in RUNS})
+    of = {run: {line.state: np.mean(list(line.means.values())) for line in means if line.run == run} for run in RUNS}
+    leads = [of[RUNS[0]][state] - np.mean([of[run][state] for run in RUNS[1:]]) for state in of[RUNS[0]]]
+    assert [row.cells["lead"] for row in table.rows] == pytest.approx(sorted(leads, reverse=True))
+    assert "name cheapest_first in inspector.runs" in table.notes[0] and not any(
+        r.cells["state"].link for r in table.rows
+    )
+    shown = parse_settings({"study": STUDY, "inspector": {"runs": ["cheapest_first"]}})
+    links = {row.cells["state"].link for row in states_table(shown, means, {run: run for run in RUNS}).rows}
+    assert len(links) == len(leads) and all("#run=cheapest_first&dataset=" in link for link in links)
+
+
 def test_without_ratings_tables_say_so(study, tmp_path):
     inputs = {"states": study.states_file, "cards": study.folder / "cards.json",
               "sealed": study.folder / "sealed" / "key.json"}  # fmt: skip
@@ -722,7 +737,7 @@ def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tm
     async def answer(request, server):
         said = (await request.json())["messages"][-1]["content"]
         server.asked.append(said)
-        thought = "THINKING: Sepsis or pneumonia.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
+        thought = "THINKING: Reader-9 thinks of sepsis.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
         text = "4, 3, 5, 2, 1" if said.endswith("Scores:") else thought
         return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
                 "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}}  # fmt: skip
@@ -731,7 +746,7 @@ def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tm
         settings = parse_settings({
             "study": STUDY | {"model_rater": "reader"}, "calls": {"mode": mode},
             "paths": {"state": str(tmp_path / "state")},
-            "models": {"reader": {"label": "Reader", "id": "reader", "at": url}},
+            "models": {"reader": {"label": "Reader-9", "id": "reader", "at": url}},
             "agents": {"reader": {"model": "reader"}},
         })  # fmt: skip
         shown = {"states": study.states_file, "cards": study.folder / "cards.json"}
@@ -747,7 +762,7 @@ def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tm
     assert first == run(server.url, "replay", tmp_path / "again") and asked > len(study.states)
     proposals = read_lines(tmp_path / "first" / "p.jsonl", Proposal)
     assert {(p.reasoning, p.action, p.leaning) for p in proposals} == {
-        ("Sepsis or pneumonia.\nperfusion", "Lactate", "")}  # fmt: skip
+        ("[model] thinks of sepsis.\nperfusion", "Lactate", "")}  # fmt: skip
     codes, items = study.items.codes(), study.items
     only = items.model_copy(update={"forms": {"R1": items.forms["R1"]}})
     rated = read_ratings([tmp_path / "first" / "r.json"], only)

@@ -27,7 +27,7 @@ def states_table(settings: Settings, means: Sequence[StateMeans], labels: dict[s
     source = means[0].source
     note = f"To see the decisions, name {source} in inspector.runs."
     if source in settings.inspector.runs:
-        note = "Every state leads to its decision in the inspector, which `snakemake inspector` makes."
+        note = "Every state leads to its decision in the inspector, which snakemake inspector makes."
     return Table(columns, rows, "Every state: means over raters and dimensions.", [note])
 
 
