@@ -192,9 +192,12 @@ def _run_stage(args: argparse.Namespace) -> None:
 def _check_ratings(args: argparse.Namespace) -> int:
     from .study.blinding import Items
     from .study.ratings import check_ratings
+    from .study.records import StudyError
 
     plan = _plan(args)
     path = Path(args.cards or plan.resolved(str(plan.place(plan.source("analyse_study", "cards", {})))))
+    if not path.exists():
+        raise StudyError(f"{path}: missing: make the forms first, or name the cards.json of the study in --cards")
     ratings, problems = check_ratings(map(Path, args.files), Items.model_validate_json(path.read_text("utf-8")))
     print(
         "\n".join(problems) or f"complete: {len(ratings.scores)} raters; set study.ratings to the folder of these files"
@@ -318,7 +321,7 @@ _COMMANDS = {
     "check_ratings": (_check_ratings, "List everything that is wrong with forms that raters sent back.", [
         (("files",), {"nargs": "+", "metavar": "FILE", "help": "forms (JSON, CSV, XLSX, JSONL), or folders of them"}),
         (("--cards",), {"metavar": "PATH", "help": "cards.json of the study (default: where the workflow has it)"}),
-        _SETTINGS]),
+        _OVERLAY, _SETTINGS]),
     "plan_training": (_plan_training, "Show how a variant would be trained with verl, and whether it fits.", [
         (("--run",), {"default": "cdpr-seed0", "metavar": "NAME", "help": "VARIANT-seedN (default: cdpr-seed0)"}),
         (("--init_policy",), {"metavar": "PATH", "help": "policy to start from (default: policy.model)"}),

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from cdpr.analysis.credit_workups import CreditedCase, Crediting, read_credit
 from cdpr.cases import CaseRecord, write_records
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.environment import State, case_seed, run_episode
-from cdpr.evaluation.row import EvaluationRow
+from cdpr.evaluation.row import EvaluationRow, shown
 from cdpr.evaluation.run import evaluation_row
 from cdpr.evaluation.strata import stratified
 from cdpr.inspector.data import read_data, write_data
@@ -32,14 +31,16 @@ from cdpr.inspector.write import credit_file, write_inspector
 from cdpr.job import Job
 from cdpr.llm.meter import Meter
 from cdpr.records import RunRecord
+from cdpr.report.report_page import write_report
 from cdpr.results.methods import DATASETS
 from cdpr.seeding import derive_seed
 from cdpr.settings import Settings
+from cdpr.study.analysis import Analysis, Interval
+from cdpr.study.records import StateMeans, state_digest, write_lines
+from cdpr.study.rubric import dimensions
 from cdpr.tracking.traces import log_traces
 
 RUN, OTHER, DATASET = "cdpr-seed0", "grpo-seed0", "mimic_iv"
-RATED = {"state": "0" * 16, "dataset": DATASET, "note_id": "T-1", "turn": 0, "source": RUN, "run": "grpo-seed0",
-         "kind": "request", "action": "Chest X-ray", "means": {"safety": 3.5, "cost_awareness": None}}  # fmt: skip
 SCRIPT = "<script>document.title='taken over'</script>"
 
 
@@ -60,7 +61,18 @@ class World:
         return read_data(self.site, f"data/{run}.{DATASET}")
 
 
-def made(folder: Path, case: CaseRecord, credentialed: bool = False, size: int = 6, **changed) -> World:
+def rated(settings: Settings, case: CaseRecord) -> StateMeans:
+    """What raters gave a run for what it would do before anything is known of a case."""
+    return StateMeans(
+        state=state_digest(settings, case, State(case)), dataset=DATASET, note_id=shown(settings, case, case.note_id),
+        turn=0, source=RUN, run=OTHER, kind="request", action="Chest X-ray",
+        means=dict.fromkeys(dimensions(), 3.5) | {"cost_effectiveness": None},
+    )  # fmt: skip
+
+
+def made(
+    folder: Path, case: CaseRecord, credentialed: bool = False, size: int = 6, study: bool = True, **changed
+) -> World:
     settings, environment = problem(
         paths={"results": str(folder), "state": str(folder / "state")},
         inspector={"runs": [RUN, OTHER], "cases": 4, **changed.pop("inspector", {})},
@@ -86,8 +98,8 @@ def made(folder: Path, case: CaseRecord, credentialed: bool = False, size: int =
         file.parent.mkdir(parents=True)
         file.write_bytes(gzip.compress("".join(one.model_dump_json() + "\n" for one in found).encode()))
         credit = credit or {one.case: one for one in read_credit(file)}
-    places["study"] = folder / "means.jsonl"
-    places["study"].write_text(json.dumps(RATED) + "\n")
+    places["study"] = folder / "study" / "means.jsonl"
+    write_lines(places["study"], [rated(settings, cases[1])] if study else [])
     write_inspector(
         settings, Job("write_inspector", "0" * 16, {**places, "results": folder}, {"site": folder / "inspector"})
     )
@@ -323,13 +335,71 @@ def test_a_link_leads_to_a_decision_and_text_is_shown_as_text(world, tmp_path):
 
 
 @needs_browser
-def test_states_of_the_study_show_their_ratings(world, tmp_path):
-    for run, shown in ((RUN, True), (OTHER, False)):
-        at = {"run": run, "dataset": DATASET, "case": "T-1", "decoding": "greedy", "turn": 0}
-        with opened(world.site, tmp_path / run, **at) as page:
+def test_states_of_the_study_show_their_ratings_to_whoever_came_there(world, tmp_path):
+    for run, turn in ((RUN, 0), (OTHER, 0), (RUN, 1)):
+        at = {"run": run, "dataset": DATASET, "case": "T-1", "decoding": "greedy", "turn": turn}
+        with opened(world.site, tmp_path / f"{run}{turn}", **at) as page:
             told = page.js("document.getElementById('detail').textContent")
             assert f"turn 1 of {RUN}" in told
-            assert ("grpo-seed0: Chest X-ray" in told and "3.50" in told) is shown
+            assert (f"{OTHER}: Chest X-ray" in told and "3.50" in told) is (turn == 0)
+            page.js("document.querySelector('[name=rated]').click()")
+            page._wait(lambda page=page: _counted(page, "1 decisions of 1 workups"))
+            assert place(page)["case"] == "T-1" and page.js("document.querySelectorAll('.row b.rated').length") == 1
+
+
+def _counted(page: Browser, told: str) -> None:
+    assert page.js("document.getElementById('count').textContent") == told
+
+
+def test_before_the_key_is_opened_nothing_is_said_of_the_study(tmp_path, toy_case):
+    sealed = made(tmp_path, toy_case, study=False)
+    assert read_data(sealed.site, "data/index")["study"] == []
+    assert not any("rated" in step for run in (RUN, OTHER) for w in sealed.workups(run) for step in w["steps"])
+
+
+@needs_browser
+def test_a_number_of_the_page_and_a_rated_state_lead_to_their_decisions(world, tmp_path):
+    """From the page's table to the runs behind a cell, and from there, as from the study's results, to the cases."""
+    results = tmp_path / "results"
+    shutil.copytree(world.folder, results)
+    found = Analysis(
+        study="s", kind="simulated", source=RUN, runs=(OTHER,), left_out={}, raters=("R1",), states=1, cases=1,
+        scores={name: {OTHER: Interval(value=3.5)} for name in dimensions()},
+        alpha=dict.fromkeys(dimensions(), Interval(value=None)),
+    )  # fmt: skip
+    (results / "study" / "analysis.json").write_text(found.model_dump_json())
+    for table in ("main_results", "expert_study"):
+        (results / "tables").mkdir(exist_ok=True)
+        (results / "tables" / f"{table}.md").write_text("made")
+    settings = world.settings.model_copy(update={"seeds": [0]})
+    write_report(settings, Job("write_report", "0" * 16, {"results": results}, {"html": results / "report.html"}))
+    cell = f"document.querySelector('#main_table a.n[href=\"#made-{RUN}-{DATASET}\"]')"
+    state = "document.querySelector('#expert_study a[href^=inspector]')"
+    for number, (way, told) in enumerate({
+        f"{cell}.click(); document.querySelector('#box a[href^=inspector]')": {"run": RUN, "dataset": DATASET},
+        state: {"run": RUN, "dataset": DATASET, "case": "T-1", "turn": "0", "decoding": "greedy"},
+    }.items()):  # fmt: skip
+        (tmp_path / f"{number}").mkdir()
+        page = Browser(tmp_path / f"{number}", tmp_path)
+        try:
+            page.open(results / "report.html")
+            page.js(f"{way}.click()")
+            page._wait(lambda page=page: _ready(page))
+            assert told.items() <= place(page).items()
+            assert page.js("document.querySelectorAll('.row').length") > 1
+            assert ("What the raters" in page.js("document.getElementById('detail').textContent")) is ("case" in told)
+        finally:
+            page.close()
+
+
+@needs_browser
+def test_a_link_by_digest_finds_a_credentialed_case_whose_text_is_shown(tmp_path, toy_case):
+    here = made(tmp_path / "open", toy_case, credentialed=True, inspector={"credentialed": True})
+    line = rated(here.settings, here.cases[1])
+    assert line.note_id != "T-1"
+    with opened(here.site, tmp_path, run=RUN, dataset=DATASET, case=line.note_id, decoding="greedy", turn=0) as page:
+        assert place(page)["case"] == "T-1"
+        assert "Chest X-ray" in page.js("document.getElementById('detail').textContent")
 
 
 @needs_browser

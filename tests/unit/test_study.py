@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
+import html
 import itertools
 import json
 import re
 import shutil
+import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +21,18 @@ from browser import CHROMIUM, Browser
 from hypothesis import given
 from hypothesis import strategies as st
 from openpyxl import load_workbook
+from scipy.stats import rankdata
 from served import answering
 from test_headroom import a_case
 
-from cdpr.cases import write_records
+from cdpr.cases import iterate_records, write_records
 from cdpr.environment import DiagnosticEnvironment, State
 from cdpr.job import Job
 from cdpr.ledger.claims import read_claims
 from cdpr.ledger.page import make_ledger
 from cdpr.llm.guard import GovernanceError
 from cdpr.report.expert_study import plot_expert_study, write_expert_study
+from cdpr.report.study_states import states_table
 from cdpr.settings import SettingsError, parse_settings
 from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics
@@ -37,9 +42,11 @@ from cdpr.study.forms import make_forms, write_forms
 from cdpr.study.methods import left_out, study_run
 from cdpr.study.model_rater import rate_by_model, rater_spec, rules
 from cdpr.study.model_rater import scores as read_scores
-from cdpr.study.proposals import propose_actions, reasons, rebuilt
-from cdpr.study.ratings import PHYSICIAN, check_ratings, read_ratings, write_ratings
+from cdpr.study.proposals import blanked, names, propose_actions, reasons, rebuilt
+from cdpr.study.protocol import protocol
+from cdpr.study.ratings import check_ratings, read_ratings, write_ratings
 from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, read_lines, state_digest
+from cdpr.study.returned import PHYSICIAN
 from cdpr.study.rubric import dimensions, rubric
 from cdpr.study.sampling import allotted, sample_states, study_state
 from cdpr.study.shown import Shown
@@ -153,10 +160,6 @@ def test_states_are_spread_over_cases_and_are_what_the_source_decided(study, cas
 
 
 def test_every_method_decides_at_the_very_same_state(study, cases):
-    import asyncio
-
-    from cdpr.cases import iterate_records
-
     for run in RUNS:
         assert [p.state for p in read_lines(study.folder / f"proposals/{run}.jsonl", Proposal)] == [
             state.digest for state in study.states]  # fmt: skip
@@ -182,19 +185,44 @@ def test_a_state_of_a_credentialed_case_is_named_by_pseudonyms(case, tmp_path):
 
 def test_words_beside_the_action_are_kept_and_give_nobody_away():
     reply = "THINKING: As GPT-5.4 I suspect sepsis.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
-    assert reasons(reply) == "As [model] I suspect sepsis.\nperfusion"
+    assert blanked(reasons(reply), []) == "As [model] I suspect sepsis.\nperfusion"
     assert reasons("REQUEST_TEST: Lactate") == ""
+    assert (
+        blanked("Gram stain of a medial swab; GPT 80 U/L.", ["Our-Model 7B"])
+        == "Gram stain of a medial swab; GPT 80 U/L."
+    )
+    settings = parse_settings({"models": {"own": {"label": "Our-Model (7B)", "id": "us/our-model-7b", "at": "/w"}},
+                               "agents": {"own": {"model": "own"}}})  # fmt: skip
+    for name, agent in settings.agents.items():  # also one that only this hospital knows
+        for called in names(settings, agent):
+            assert blanked(f"I am {called}, and order a CT.", names(settings, agent)) == "I am [model], and order a CT."
+        if name == "own":
+            assert names(settings, agent) == ["Our-Model (7B)", "our-model-7b"]
 
 
 # Blinding and forms
 
 
+def everything_shown(folder: Path, name: str = "*") -> str:
+    """All that stands in the forms, in workbooks too, with what hides in their parts."""
+    found = []
+    for path in sorted(folder.rglob(name)):
+        if path.suffix == ".xlsx":
+            with zipfile.ZipFile(path) as book:
+                found += [html.unescape(book.read(part).decode("utf-8")) for part in book.namelist()]
+        elif path.is_file():
+            found.append(path.read_text("utf-8"))
+    return "\n".join(found)
+
+
 def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(study):
     items, key = study.items, study.key()
-    for path in (study.folder / "forms").rglob("*"):
-        if path.is_file():
-            text = path.read_bytes()
-            assert not [run for run in RUNS if run.encode() in text], path
+    told = everything_shown(study.folder / "forms")
+    hidden = [*RUNS, "inspector", *items.contents, *(state.digest for state in study.states)]
+    assert all(code in told for code in items.codes()) and not [name for name in hidden if name in told]
+    assert not [state.note_id for state in study.states if re.search(rf"\b{re.escape(state.note_id)}\b", told)]
+    others = [code for code, (rater, _) in items.codes().items() if rater != "R1"]
+    assert not [code for code in others if code in everything_shown(study.folder / "forms", "*R1*")]
     orders = [[page.state for page in pages] for pages in items.forms.values()]
     assert len({tuple(order) for order in orders}) == 3 and {frozenset(order) for order in orders} == {
         frozenset(state.digest for state in study.states)}  # fmt: skip
@@ -206,6 +234,18 @@ def test_forms_hide_who_proposed_what_and_every_rater_has_an_order_of_its_own(st
     assert (study.folder / "sealed" / "key.json").stat().st_mode & 0o077 == 0
 
 
+def test_codes_survive_a_spreadsheet_and_findings_that_nobody_had_are_in_no_form(study, cases):
+    """A code such as 1e5 or 0012 would be a number there."""
+    assert all(re.fullmatch("c[0-9a-f]{11}", code) for code in study.items.codes())
+    told = everything_shown(study.folder / "forms")
+    seen = {found.text for state in study.states for found in state.found}
+    known = {state.note_id for state in study.states}
+    results = [r for path in cases.values() for case in iterate_records(path) if case.note_id in known
+               for r in case.key_pertinent_results_dict.values()]  # fmt: skip
+    later = [text for text in results if text not in seen and len(text) > 40]
+    assert len(later) > 20 and not [text for text in later if text in told] and any(text in told for text in seen)
+
+
 def test_the_key_of_another_study_is_refused(study, tmp_path):
     other = tmp_path / "key.json"
     told = json.loads((study.folder / "sealed" / "key.json").read_text())
@@ -214,9 +254,13 @@ def test_the_key_of_another_study_is_refused(study, tmp_path):
         Key.open(other, study.items)
 
 
-def test_the_same_settings_make_the_same_bytes_and_another_seed_another_study(study, cases, tmp_path):
-    again = Place(tmp_path)
-    again.make(cases)
+def test_forms_are_the_same_bytes_whatever_the_outcome_and_another_seed_is_another_study(study, cases, tmp_path):
+    again, other = Place(tmp_path), {name: tmp_path / f"{name}.jsonl" for name in cases}
+    for name, path in other.items():
+        records = list(iterate_records(cases[name]))
+        outcome = {"final_diagnosis": "Somnambulism", "diagnosis_results": "Somnambulism"}
+        write_records(path, [record.model_copy(update=outcome) for record in records])
+    again.make(other)
     for path in sorted((study.folder / "forms").rglob("*.*")):
         assert path.read_bytes() == (again.folder / path.relative_to(study.folder)).read_bytes(), path
     plan = SETTINGS.study.model_copy(update={"seed": 4})
@@ -265,7 +309,11 @@ def test_the_files_of_other_tools_are_as_these_want_them(study):
 def test_the_protocol_tells_bias_load_and_power(study):
     text = (study.folder / "protocol.md").read_text("utf-8")
     assert "decisions of cheapest_first, which is itself compared" in text and "do not hand it to raters" in text
-    assert "| 1 | " in text and "R3: " in text
+    assert "| 1 | " in text and "R3: " in text and "Anyone knows" not in text
+    real = {"data": {name: {"path": "/cases"} for name in BENCHMARKS}, "study": STUDY | {"raters": ["R1", "R2", "R3"]}}
+    for seed, warned in ((0, True), (83914, False)):
+        real["study"]["seed"] = seed
+        assert ("Anyone knows" in protocol(parse_settings(real), study.states, study.items, RUNS, {})) is warned
 
 
 # What comes back
@@ -331,15 +379,34 @@ def as_label_studio(study, folder: Path) -> Path:
 
 
 def as_potato(study, folder: Path) -> Path:
+    """As `python -m potato.export --format jsonl` of Potato 2.12 writes them."""
     lines = []
-    for n, (code, scores) in enumerate(filled(study).items()):
-        labels = {d: {f"scale_{v}": str(v)} if n % 2 else {str(v): True} for d, v in scores.items()}
-        lines.append({"id": code, "displayed_text": "", "label_annotations": labels})
+    for code, scores in filled(study).items():
+        labels = {name: {str(score): str(score)} for name, score in scores.items()}
+        lines.append({"instance_id": code, "user_id": "R1", "labels": labels | {"comment": {"text_box": "late"}},
+                      "spans": {}, "links": {}})  # fmt: skip
     (folder / "potato.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder / "potato.jsonl"
 
 
-@pytest.mark.parametrize("form", [as_json, as_csv, as_xlsx, as_redcap, as_label_studio, as_potato])
+def by_a_spreadsheet_program(study, folder: Path) -> Path:
+    """Our CSV, opened and saved where the comma is the decimal point: semicolons, another encoding, an empty line."""
+    path = as_csv(study, folder)
+    rows = list(csv.reader(path.read_text("utf-8").splitlines()))
+    rows[1][-1] = "für später"
+    path.write_bytes("".join(";".join(row) + "\r\n" for row in [*rows, [""] * len(rows[0])]).encode("cp1252"))
+    return path.rename(folder / "BACK.CSV")
+
+
+def beside_what_programs_leave(study, folder: Path) -> Path:
+    as_xlsx(study, folder)
+    (folder / "~$back.xlsx").write_bytes(b"lock")
+    (folder / ".DS_Store").write_bytes(b"\0")
+    return folder
+
+
+@pytest.mark.parametrize("form", [as_json, as_csv, as_xlsx, as_redcap, as_label_studio, as_potato,
+                                  by_a_spreadsheet_program, beside_what_programs_leave])  # fmt: skip
 def test_every_form_comes_back_the_same(study, tmp_path, form):
     only = study.items.model_copy(update={"forms": {"R1": study.items.forms["R1"]}})
     ratings = read_ratings([form(study, tmp_path)], only)
@@ -365,15 +432,35 @@ def renamed(path: Path) -> None:
     path.write_text(path.read_text().replace('"R1"', '"R9"'))
 
 
+def cut(path: Path) -> None:
+    path.write_text(path.read_text()[:-40])
+
+
+def averaged(path: Path) -> None:
+    """What a careful coordinator does below a table."""
+    path.write_text(path.read_text() + ",,,,3.1,3.2,3.3,3.4,3.5,\n")
+
+
+def two_users(path: Path) -> None:
+    path.write_text(path.read_text().replace('"user_id": "R1"', '"user_id": "R2"', 1))
+
+
+def in_one(folder: Path, path: Path) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines + [line.replace(",R1,", ",R2,") for line in lines[1:]]))
+
+
 WRONG = {
     "missing": (lambda s, f: as_json(s, f, scores=edited(s, drop=True)), "missing: 1 of .* ratings of R1, in 1 states"),
     "out of range": (lambda s, f: as_json(s, f, scores=edited(s, score=6)), "out of range: .*diagnostic_gain: 6 is no"),
+    "a sentence": (lambda s, f: as_json(s, f, scores=edited(s, score="see Mrs Smith's letter")),
+                   "out of range: .*'see Mrs Smit…' is no whole number"),
     "half": (lambda s, f: as_json(s, f, scores=edited(s, score=3.5)), "out of range: .*3.5 is no whole number"),
     "a word": (lambda s, f: as_json(s, f, scores=edited(s, score="good")), "out of range: .*'good' is no whole number"),
     "edited key": (lambda s, f: as_json(s, f, scores=edited(s, code="abc")), "edited key: 'abc' is no code of study"),
     "swapped key": (lambda s, f: as_json(s, f, scores=edited(s, code=next(iter(filled(s, "R2"))))),
                     "edited key: .* is of the form of R2, not of R1"),
-    "wrong study": (lambda s, f: as_json(s, f, study="feedfeedfeed"), "wrong study: it is of feedfeedfeed"),
+    "wrong study": (lambda s, f: as_json(s, f, study="feedfeedfeed"), "wrong study: it is of 'feedfeedfeed', these"),
     "unknown rater": (lambda s, f: renamed(as_json(s, f)), "unknown rater 'R9'"),
     "twice": (lambda s, f: [as_json(s, f), as_json(s, f)], "R1: duplicate: the same ratings in"),
     "two versions": (lambda s, f: [as_json(s, f), as_json(s, f, scores=edited(s, score=5))], "two versions of one"),
@@ -381,6 +468,18 @@ WRONG = {
                    "R1: two raters under one name"),
     "no form": (lambda s, f: (f / "letter.json").write_text('{"dear": "study team"}'), "cannot be read: neither"),
     "no table": (lambda s, f: (f / "table.csv").write_text("a,b\n1,2\n"), "no column cost_effectiveness, "),
+    "the form itself": (lambda s, f: shutil.copy(s.folder / "forms/R1.html", f), "R1.html: .* press Export JSON"),
+    "packed": (lambda s, f: (f / "R1.zip").write_bytes(b"PK"), "R1.zip: cannot be read: unpack it"),
+    "a picture": (lambda s, f: (f / "scan.jpg").write_bytes(b"x"), "scan.jpg: cannot be read: expected a file that"),
+    "cut off": (lambda s, f: cut(as_json(s, f)), "cut off or was edited: line [0-9]+ is no JSON"),
+    "empty": (lambda s, f: (f / "R1.json").write_text(""), "cut off or was edited"),
+    "two at one server": (lambda s, f: two_users(as_potato(s, f)), "two raters under one name: 2 people"),
+    "without a code": (lambda s, f: averaged(as_csv(s, f)), "edited key: a row without a code"),
+    "one form, two files": (lambda s, f: [as_json(s, f), as_csv(s, f)], "R1: duplicate: the same ratings in"),
+    "wrong export": (lambda s, f: (f / "min.json").write_text('[{"code": "c1", "diagnostic_gain": 3}]'),
+                     "choose JSON there, not JSON-MIN"),
+    "not filled in": (lambda s, f: shutil.copy(s.folder / "forms/R1.xlsx", f), r"missing: (\d+) of \1 ratings of R1"),
+    "several in one": (lambda s, f: in_one(f, as_csv(s, f)), "holds ratings of several raters \\('R1', 'R2'\\)"),
     "no workbook": (lambda s, f: (f / "sheet.xlsx").write_text("not a zip"), "cannot be read: it is no workbook"),
 }  # fmt: skip
 
@@ -402,13 +501,17 @@ def test_a_row_that_stands_twice_and_a_rater_who_sent_nothing(study, tmp_path):
     told = json.loads(path.read_text())
     path.write_text(json.dumps(told | {"ratings": [*told["ratings"], told["ratings"][0]]}))
     _, problems = check_ratings([path], study.items)
-    assert any("stands twice" in p for p in problems) and "R2: missing: no form came back" in problems
+    assert any("stands twice" in p for p in problems) and any(
+        p.startswith("R2: missing: no form came back") for p in problems
+    )
     with pytest.raises(StudyError, match="there is no such file"):
         check_ratings([tmp_path / "nowhere"], study.items)
 
 
 def test_what_is_missing_may_be_allowed_and_is_counted(study, tmp_path):
-    as_json(study, tmp_path, scores=edited(study, drop=True))
+    scores = filled(study, "R2")
+    del scores[next(iter(scores))]["diagnostic_gain"]
+    as_json(study, tmp_path, "R2", scores)  # R1, who comes first, sent nothing
     ratings = read_ratings([tmp_path], study.items, allow_missing=True)
     assert ratings.missing == 1 + 2 * 5 * len(study.items.contents)
 
@@ -460,6 +563,29 @@ def test_zeros_take_part_in_the_ranking_or_are_dropped():
     # Pratt: ranks 3, 4, 5, 6 behind two zeros: z = (5 - 9) / sqrt(21.5); dropped: ranks 1 to 4: z = (3 - 5) / sqrt(7.5)
     assert found.zeros == 2 and found.p == pytest.approx(0.38834, abs=1e-4)
     assert found.p_zeros_dropped == pytest.approx(0.46521, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_signed_rank_test_is_that_of_all_possible_signs(seed):
+    """Pratt by brute force: zeros take the lowest ranks, then every sign of the others is as likely. The normal
+    approximation has no steps, so half of the step that was observed counts."""
+    d = np.round(np.random.default_rng(seed).normal(0.3, 1, 14) * 3) / 3
+    ranks = rankdata(abs(d))[d != 0]
+    signs = np.array(list(itertools.product((-1, 1), repeat=len(ranks))))
+    sums, seen = abs(signs @ ranks), abs(np.sign(d[d != 0]) @ ranks)
+    exact = np.mean(sums > seen + 1e-9) + np.mean(abs(sums - seen) < 1e-9) / 2
+    assert statistics.signed_rank(d, "pratt") == pytest.approx(exact, abs=0.015)
+
+
+@pytest.mark.parametrize(("n", "lower"), [(10, 9), (15, 26), (20, 53), (25, 90)])
+def test_the_interval_of_the_shift_is_that_of_the_tables(n, lower):
+    """Its ends are order statistics of the pairwise averages: the critical value of Wilcoxon's tables (two-sided 5%: 8,
+    25, 52, 89) and one; the normal approximation may be one off."""
+    d = np.random.default_rng(n).normal(size=n)
+    walsh = np.sort([(a + b) / 2 for a, b in itertools.combinations_with_replacement(d, 2)])
+    low, shift, high = statistics.hodges_lehmann(d)
+    at = int(np.searchsorted(walsh, low)) + 1
+    assert abs(at - lower) <= 1 and walsh[-at] == high and low < shift < high
 
 
 def test_power_is_that_of_simulated_studies():
@@ -519,6 +645,20 @@ def test_table_and_figure_say_who_rated(study, tmp_path):
     out = {name: tmp_path / f"f.{name}" for name in ("png", "pdf")}
     plot_expert_study(SETTINGS, Job("f", "k", {"study": study.folder / "analysis.json"}, out))
     assert out["png"].stat().st_size > 20_000
+
+
+def test_every_state_stands_on_the_page_with_what_ours_is_above_the_others(study):
+    means = read_lines(study.folder / "means.jsonl", StateMeans)
+    table = states_table(SETTINGS, means, {run: run for run in RUNS})
+    of = {run: {line.state: np.mean(list(line.means.values())) for line in means if line.run == run} for run in RUNS}
+    leads = [of[RUNS[0]][state] - np.mean([of[run][state] for run in RUNS[1:]]) for state in of[RUNS[0]]]
+    assert [row.cells["lead"] for row in table.rows] == pytest.approx(sorted(leads, reverse=True))
+    assert "name cheapest_first in inspector.runs" in table.notes[0] and not any(
+        r.cells["state"].link for r in table.rows
+    )
+    shown = parse_settings({"study": STUDY, "inspector": {"runs": ["cheapest_first"]}})
+    links = {row.cells["state"].link for row in states_table(shown, means, {run: run for run in RUNS}).rows}
+    assert len(links) == len(leads) and all("#run=cheapest_first&dataset=" in link for link in links)
 
 
 def test_without_ratings_tables_say_so(study, tmp_path):
@@ -597,7 +737,7 @@ def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tm
     async def answer(request, server):
         said = (await request.json())["messages"][-1]["content"]
         server.asked.append(said)
-        thought = "THINKING: Sepsis or pneumonia.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
+        thought = "THINKING: Reader-9 thinks of sepsis.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
         text = "4, 3, 5, 2, 1" if said.endswith("Scores:") else thought
         return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
                 "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}}  # fmt: skip
@@ -606,7 +746,7 @@ def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tm
         settings = parse_settings({
             "study": STUDY | {"model_rater": "reader"}, "calls": {"mode": mode},
             "paths": {"state": str(tmp_path / "state")},
-            "models": {"reader": {"label": "Reader", "id": "reader", "at": url}},
+            "models": {"reader": {"label": "Reader-9", "id": "reader", "at": url}},
             "agents": {"reader": {"model": "reader"}},
         })  # fmt: skip
         shown = {"states": study.states_file, "cards": study.folder / "cards.json"}
@@ -622,7 +762,7 @@ def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tm
     assert first == run(server.url, "replay", tmp_path / "again") and asked > len(study.states)
     proposals = read_lines(tmp_path / "first" / "p.jsonl", Proposal)
     assert {(p.reasoning, p.action, p.leaning) for p in proposals} == {
-        ("Sepsis or pneumonia.\nperfusion", "Lactate", "")}  # fmt: skip
+        ("[model] thinks of sepsis.\nperfusion", "Lactate", "")}  # fmt: skip
     codes, items = study.items.codes(), study.items
     only = items.model_copy(update={"forms": {"R1": items.forms["R1"]}})
     rated = read_ratings([tmp_path / "first" / "r.json"], only)
@@ -664,6 +804,13 @@ def test_a_physician_fills_the_form_in_two_sittings(study, tmp_path):
         rate(browser, pages[:half])
         told = browser.js("document.getElementById('count').textContent")
         assert told.endswith(f"{half} of {len(pages)} states")
+        browser.js("document.getElementById('csv').click()")  # too early: it says what is open
+        missing = 5 * sum(len(page.cards) for page in pages[half:])
+        assert f"Not finished: {missing} ratings" in browser.js("document.getElementById('warning').textContent")
+        browser.downloaded(".csv").unlink()
+        browser.js("dispatchEvent(new StorageEvent('storage', {key: place, newValue: '{\"ratings\": {}}'}))")
+        assert "another window" in browser.js("document.getElementById('warning').textContent")
+        assert browser.js("document.getElementById('count').textContent").startswith("0 of")
     finally:
         browser.close()
     browser = Browser(profile, downloads, 800, 1100)  # a tablet's width
@@ -673,6 +820,7 @@ def test_a_physician_fills_the_form_in_two_sittings(study, tmp_path):
         assert browser.js("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         rate(browser, pages[half:])
         browser.js("document.getElementById('json').click()")
+        assert browser.js("document.getElementById('warning').hidden")
         browser.js("document.getElementById('csv').click()")
         back = [browser.downloaded(".json"), browser.downloaded(".csv")]
     finally:

@@ -6,7 +6,7 @@ Everything is plain JSON. Keys are short, as there are thousands of them; ``site
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, St
 from ..evaluation.retelling import deviations, retell
 from ..evaluation.row import EvaluationRow, shown
 from ..settings import Settings
+from ..study.records import state_digest
 from .oracle import Opinion, Oracle
 
 Told = dict[str, Any]
@@ -32,8 +33,9 @@ class InspectorError(ValueError):
 @dataclass(frozen=True)
 class View:
     """The workups of one run on one data set. ``credit`` is that of the ``chosen`` cases, on which the ``oracle`` gives
-    its opinion (None: nobody knows the model behind the cases). ``open``: texts of credentialed cases are shown. An
-    agent that sees the ``whole_record`` at once takes no decisions."""
+    its opinion (None: nobody knows the model behind the cases). ``rated`` are digests of the states that the expert
+    study had rated. ``open``: texts of credentialed cases are shown. An agent that sees the ``whole_record`` at once
+    takes no decisions."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -41,6 +43,7 @@ class View:
     credit: Mapping[str, CreditedCase]
     chosen: Container[str]
     oracle: Oracle | None
+    rated: Collection[str]
     open: bool
     whole_record: bool = False
 
@@ -88,6 +91,8 @@ class View:
             told = {"act": show(action_of(step)), "charge": _round(step.observation.charge_usd), "spent": _round(spent)}
             if self._readable(workup.case):
                 told["reply"] = step.turn.text
+            if self.rated and (digest := state_digest(self.settings, workup.case, workup.states[t])) in self.rated:
+                told["rated"] = digest
             state = credit.states[found[t]] if credit and t in found else None
             opinion = None
             if oracle and not (workup.forced and step is workup.steps[-1]):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from ..results.provenance import check_provenance
 from ..results.results import results_folder
 from ..results.sources import notices, source_of
 from ..settings import Settings
+from ..study.records import StateMeans, read_lines
 from . import site
 from .data import write_data
 from .oracle import Oracle
@@ -41,8 +41,10 @@ def write_inspector(settings: Settings, job: Job) -> None:
     for name in _SITE:
         (folder / name).write_bytes(resources.files(site).joinpath(name).read_bytes())
     datasets, views = [], []
+    means = read_lines(job.inputs["study"], StateMeans) if "study" in job.inputs else []
+    rated = {line.state for line in means}
     for dataset, label in DATASETS.items():
-        told = _write_dataset(settings, job.inputs[f"cases_{dataset}"], results, folder, dataset)
+        told = _write_dataset(settings, job.inputs[f"cases_{dataset}"], results, folder, dataset, rated)
         if told:
             datasets.append({"name": dataset, "label": label, "about": source_of(settings, dataset).what,
                              "oracle": synthetic(settings, dataset)})  # fmt: skip
@@ -51,7 +53,7 @@ def write_inspector(settings: Settings, job: Job) -> None:
     write_data(folder, "data/index", {
         "mark": tier_mark(settings), "runs": settings.inspector.runs, "datasets": datasets, "views": views,
         "utility": settings.utility.model_dump(), "notices": notices(settings), "credit": _rule(settings),
-        "study": _study(settings, job.inputs.get("study"), closed),
+        "study": _study(settings, means, closed),
     })  # fmt: skip
     job.metrics.update({name: sum(view[name] for view in views) for name in ("workups", "decisions")})
     print(f"{job.metrics['decisions']:.0f} decisions of {len(views)} evaluations: open index.html")
@@ -64,19 +66,19 @@ def _rule(settings: Settings) -> dict[str, Any]:
     return {name: getattr(credit, name) for name in names} | {"entropy_base": credit.entropy_base}
 
 
-def _study(settings: Settings, path: Path | None, closed: set[str]) -> list[dict[str, Any]]:
-    """What raters of the expert study gave at states of these workups: one line per state and run that was rated. On
-    ``closed`` data sets actions are pseudonyms."""
-    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines()) if path else ()
-    kept = ("dataset", "note_id", "turn", "source", "run", "action", "means")
-    told = [{name: line[name] for name in kept} for line in lines]
+def _study(settings: Settings, means: Iterable[StateMeans], closed: set[str]) -> list[dict[str, Any]]:
+    """What raters of the expert study gave: one line per state and run that was rated. On ``closed`` data sets actions
+    are pseudonyms."""
+    told = [line.model_dump(exclude={"kind"}) for line in means]
     return [
         line | {"action": pseudonym(settings.paths.state, line["action"])} if line["dataset"] in closed else line
         for line in told
     ]
 
 
-def _write_dataset(settings: Settings, path: Path, results: Path, folder: Path, dataset: str) -> list[dict[str, Any]]:
+def _write_dataset(
+    settings: Settings, path: Path, results: Path, folder: Path, dataset: str, rated: set[str]
+) -> list[dict[str, Any]]:
     """Write the cases of a data set and the workups of every run on them; what the index tells of each."""
     runs = [run for run in settings.inspector.runs if not unfit(settings, run, dataset)]
     files = {run: results / "evaluations" / run / f"{dataset}.jsonl" for run in runs}
@@ -93,7 +95,7 @@ def _write_dataset(settings: Settings, path: Path, results: Path, folder: Path, 
             continue
         credit = credit_file(results, run, dataset)
         found = {case.case: case for case in read_credit(credit)} if credit.exists() else {}
-        view = View(settings, environment, cases, found, chosen, oracle, settings.inspector.credentialed,
+        view = View(settings, environment, cases, found, chosen, oracle, rated, settings.inspector.credentialed,
                     agent_class(agent_entry(settings, run)).whole_record)  # fmt: skip
         workups = asyncio.run(view.told(read_rows(file)))
         name = f"data/{run}.{dataset}"

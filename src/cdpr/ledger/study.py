@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..study.analysis import Analysis, Interval
-from ..study.ratings import PHYSICIAN, SIMULATED
+from ..study.returned import PHYSICIAN, SIMULATED
 from ..study.rubric import dimensions
 from .claims import StudyClaim
 from .evidence import Evidence, training_seeds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..job import Job
@@ -12,9 +13,11 @@ from ..results.paper import PaperFacts, read_paper
 from ..results.table import Cell, Column, Heading, Row, Sheet, Table, interval, marks
 from ..settings import Settings, variants
 from ..study.analysis import Analysis, Comparison
-from ..study.ratings import PHYSICIAN, SIMULATED
+from ..study.records import StateMeans, read_lines
+from ..study.returned import PHYSICIAN, SIMULATED
 from ..study.rubric import rubric
 from . import style
+from .study_states import states_table
 
 # Rows of `workflow/paper/expert_study.csv`.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")
@@ -37,8 +40,14 @@ def write_expert_study(settings: Settings, job: Job) -> None:
 
 
 def expert_study_sheet(settings: Settings, folder: Path) -> Sheet:
-    """The table of the results in a folder."""
-    return _sheet(settings, _read(folder / "study" / "analysis.json"))
+    """The table of the results in a folder, and for the page every state that was rated."""
+    found = _read(folder / "study" / "analysis.json")
+    sheet = _sheet(settings, found)
+    means = folder / "study" / "means.jsonl"
+    if not found.scores or not means.exists():
+        return sheet
+    states = states_table(settings, read_lines(means, StateMeans), {run: label(settings, run) for run in found.runs})
+    return replace(sheet, parts=[*sheet.parts, (f"States: {who(found)}", states)])
 
 
 def who(found: Analysis) -> str:

@@ -35,9 +35,10 @@ class Made:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An evaluation, its place on the page, and the training of its policy (None for one that was not trained).
-    ``inspector`` is where the inspector shows its cases; empty for runs that it does not show."""
+    """An evaluation of ``run``, its place on the page, and the training of its policy (None for one that was not
+    trained). ``inspector`` is where the inspector shows its cases; empty for runs that it does not show."""
 
+    run: str
     anchor: str
     made: Made
     training: Made | None
@@ -94,7 +95,7 @@ class Records:
         path, record = _path(run, dataset), self.results / "training" / run / "run.json"
         training = self.made(f"training/{run}/metrics.jsonl", record) if record.exists() else None
         shown = address(run, dataset) if run in self.settings.inspector.runs else ""
-        return Evaluated(anchor(run, dataset), self.made(path, find_record(self.results / path)), training, shown)
+        return Evaluated(run, anchor(run, dataset), self.made(path, find_record(self.results / path)), training, shown)
 
 
 class Links:

@@ -42,13 +42,14 @@ class Column:
 @dataclass(frozen=True)
 class Cell:
     """A value, how it stands out, and the runs behind it; ``text`` is shown in its place but in CSV, ``note`` below it
-    on the page."""
+    on the page; ``link`` is where it leads there, below the results folder."""
 
     value: Value = None
     mark: Mark = ""
     text: str | None = None
     runs: Runs = ()
     note: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,8 @@ def _form(seed: int, rater: str, of_state: Mapping[str, Sequence[str]]) -> tuple
     pages = []
     for i in rng.permutation(len(states)):
         names = [of_state[states[i]][j] for j in rng.permutation(len(of_state[states[i]]))]
-        cards = tuple(Card(code=_code(rater, seed, name), content=name, letter=letter)
+        # A letter first: spreadsheets take codes such as 1e5 for numbers, and write other ones back.
+        cards = tuple(Card(code=f"c{_code(rater, seed, name)[1:]}", content=name, letter=letter)
                       for letter, name in zip(_LETTERS, names, strict=False))  # fmt: skip
         pages.append(Page(state=states[i], cards=cards))
     return tuple(pages)

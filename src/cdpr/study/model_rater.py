@@ -13,8 +13,9 @@ from ..llm.guard import disclosed
 from ..settings import Settings, SettingsError
 from ..settings.models import named_model
 from .blinding import Card, Items, Page
-from .ratings import MODEL, write_ratings
+from .ratings import write_ratings
 from .records import StudyError, StudyState, read_lines
+from .returned import MODEL
 from .rubric import dimensions, rubric
 from .shown import Shown
 

@@ -27,17 +27,18 @@ from ..job import Job
 from ..llm.asking import CASE, SYSTEM
 from ..llm.guard import disclosed
 from ..seeding import derive_seed
-from ..settings import Settings
+from ..settings import AgentEntry, Settings, model_of
 from .records import Proposal, StudyError, StudyState, read_lines, state_digest, write_lines
 from .sampling import in_style
 
 # Lines of a reply that tell the action, and the labels before reasons.
 _ACTION = re.compile(r"^\W*(?:ACTION|Test needed|Diagnosis|REQUEST_TEST|FINAL_DIAGNOSIS)\W*:.*$", re.MULTILINE | re.I)
 _LABEL = re.compile(r"^\W*(?:THINKING|Reason)\W*:[ \t*]*", re.MULTILINE | re.IGNORECASE)
-# Names by which a reply may give its author away.
-_NAMES = re.compile(
-    r"\b(?:chat-?gpt|gpt-?[\w.]*|openai|claude\w*|anthropic|gemini|deepseek\w*|qwen[\w.]*|alibaba|med-?gemma|gemma"
-    r"|mistral|ministral|llama[\w.]*|baichuan[\w.]*|huatuo\w*|cdpr|grpo)\b", re.IGNORECASE)  # fmt: skip
+# Names by which a reply may give its author away, with sizes and versions behind them. GPT alone is an enzyme.
+_NAMES = (
+    r"(?:chat-?gpt|gpt-?\d|openai|claude|anthropic|gemini|google deepmind|deepseek|qwen|alibaba|(?:med-?)?gemma|mistral"
+    r"|ministral|llama|baichuan|huatuo(?:gpt)?|med-?agents?|md-?agents?|diag-?agent|tree of reasoning|cdpr|grpo)[\w.-]*"
+)
 
 
 def propose_actions(settings: Settings, job: Job) -> None:
@@ -62,6 +63,8 @@ def propose_actions(settings: Settings, job: Job) -> None:
         if missing := wanted - set(cases):
             raise StudyError(f"{job.inputs[dataset]}: {len(missing)} cases of the study are not in it: sample again")
         kept += asyncio.run(_decisions(settings, environment, agent, run, style, states, cases))
+    kept = [proposal.model_copy(update={"reasoning": blanked(proposal.reasoning, names(settings, entry))})
+            for proposal in kept]  # fmt: skip
     job.tags.update(disclosed(told))
     job.metrics["proposals"] = len(kept)
     write_lines(job.out["proposals"], kept)
@@ -129,10 +132,21 @@ async def decide(
 
 
 def reasons(reply: str) -> str:
-    """The words of a reply beside its action; names of models are blanked, since raters are blind."""
+    """The words of a reply beside its action."""
     said = _LABEL.sub("", _ACTION.sub("", reply))
-    lines = [line.strip() for line in said.splitlines() if re.search(r"\w", line)]
-    return _NAMES.sub("[model]", "\n".join(lines))
+    return "\n".join(line.strip() for line in said.splitlines() if re.search(r"\w", line))
+
+
+def names(settings: Settings, agent: AgentEntry) -> list[str]:
+    """What the model behind an agent is called, by us and by its makers."""
+    model = model_of(settings, agent)
+    return [name for name in (model.label, (model.id or "").rpartition("/")[2]) if name] if model else []
+
+
+def blanked(text: str, own: Sequence[str]) -> str:
+    """A text without names of models: raters are blind."""
+    known = "|".join([*map(re.escape, sorted(own, key=len, reverse=True)), _NAMES])
+    return re.sub(rf"(?<!\w)(?:{known})(?!\w)", "[model]", text, flags=re.IGNORECASE)
 
 
 def asked_price(settings: Settings, environment: DiagnosticEnvironment, state: State, name: str) -> float:

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from ..settings import Settings
 from ..settings.datasets import BENCHMARKS, DATASETS
+from ..settings.study import Study
 from .blinding import Items
+from .methods import all_synthetic
 from .records import StudyState
 from .rubric import dimensions
 from .statistics import states_needed
@@ -24,6 +26,7 @@ def protocol(
     return "\n".join([
         f"# Study {items.study}", "",
         "For whoever runs the study. It says which methods are compared: **do not hand it to raters.**", "",
+        *_open_seed(settings),
         "## Sample", "", bias(states, runs), "", *_strata(states), "",
         "## What is rated", "",
         f"Methods: {', '.join(runs)}." + "".join(f" Left out: {name} ({why})." for name, why in left_out.items()),
@@ -34,6 +37,14 @@ def protocol(
           for rater, pages in items.forms.items() for cards in (sum(len(page.cards) for page in pages),)), "",
         "## Power", "", *_power(settings, len(states), max(1, len(runs) - 1)), "",
     ])  # fmt: skip
+
+
+def _open_seed(settings: Settings) -> list[str]:
+    """A rater who knows the seed and this program could work out whose a code is."""
+    if all_synthetic(settings) or settings.study.seed != Study.model_fields["seed"].default:
+        return []
+    return ["**Anyone knows `study.seed`, as it is the default: set a number that no rater knows, and make the forms "
+            "again before they go out.**", ""]  # fmt: skip
 
 
 def bias(states: Sequence[StudyState], runs: Sequence[str]) -> str:

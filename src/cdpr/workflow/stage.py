@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 Options = Mapping[str, str]
 _RUNTIME = ("tier", "paths", "tracking")
+# Settings that several stages read: what decides an action and its worth; who judges and matches; who acts.
+DECISIONS = ("environment", "policy", "utility")
+JUDGED = ("judge", "matcher", "models", "governance", "calls")  # `also` tells what of them decides
+ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DECISIONS)
+ACTING_PRELOAD = ("cdpr.evaluation.run", "cdpr.llm.sampler", "cdpr.cases.naming:prepare")
+RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 
 
 @dataclass(frozen=True)

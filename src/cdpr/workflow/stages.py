@@ -9,29 +9,23 @@ from ..environment.opening import judging_code
 from ..llm.spec import module_of
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
 from . import evidence, sources, study
-from .stage import Evidence, Need, Options, Output, Stage
+from .stage import ACTING_PRELOAD, DECISIONS, JUDGED, RUN, Evidence, Need, Options, Output, Stage
 
 if TYPE_CHECKING:
     from .plan import Plan
 
-_DECISIONS = ("environment", "policy", "utility")
 # Where and how comfortably verl runs, and what it computes nothing of.
 _PLACES = tuple(f"training.verl.{name}" for name in (
     "nodes", "gpus_per_node", "gpu_memory_gb", "gradient_checkpointing", "chunked_logits", "offload", "rollout_memory",
     "timeout_s", "max_failed", "frozen",
 ))  # fmt: skip
-_JUDGED = ("judge", "matcher", "models", "governance", "calls")  # `also` tells what of them decides
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
              "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
              "study.states", "study.level",
-             *_DECISIONS)  # fmt: skip
-_ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *_DECISIONS)
-_STUDY = "<results>/study"
-_RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
+             *DECISIONS)  # fmt: skip
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
 _DRAWING = ("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf")
 _SHOWING = (*_DRAWING, "scipy.stats", "statsmodels.stats.multitest")
-_ACTS = ("cdpr.evaluation.run", "cdpr.llm.sampler", "cdpr.cases.naming:prepare")
 _LEARNS = ("cdpr.training.torch.trainer", "transformers.models.qwen3.modeling_qwen3", "cdpr.cases.naming:prepare")
 _DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such as {IN_DOMAIN}_controlled"
 
@@ -170,7 +164,7 @@ _ALL = (
     Stage(
         "warm_start_policy", "Build the tiny policy, and teach it medicine and the habits of clinicians.",
         "cdpr.training.torch.warm_start:warm_start_policy",
-        reads=("warm_start", "costs", *_DECISIONS),
+        reads=("warm_start", "costs", *DECISIONS),
         needs={name: sources.output_of("map_costs", "cases", dataset=name) for name in LESSONS},
         about={name: f"priced cases of {DATASETS[name].label} (training split)" for name in LESSONS},
         outputs={
@@ -182,8 +176,8 @@ _ALL = (
     Stage(
         "train_policy", "Train a policy with one variant (grpo, cdpr, vineppo, gigpo, all_actions, an ablation, ...).",
         sources.engine,
-        reads=("training", "credit", "comparators", "warm_start.cases", *_DECISIONS),
-        runtime=("training.save_every", *_JUDGED, *_PLACES),
+        reads=("training", "credit", "comparators", "warm_start.cases", *DECISIONS),
+        runtime=("training.save_every", *JUDGED, *_PLACES),
         options={"run": "VARIANT-seedN, for example cdpr-seed0"},
         needs={"cases": sources.IN_DOMAIN_CASES, "init_policy": sources.init_policy},
         about={"cases": "priced cases", "init_policy": "policy to start from"},
@@ -202,15 +196,15 @@ _ALL = (
         "evaluate_agent", "Let an agent work up the test cases of a data set and judge it.",
         "cdpr.evaluation.run:evaluate_agent",
         reads=("tier", "evaluation.decodings", "evaluation.seed", "evaluation.max_turn_tokens", "costs",
-               "training.temperature", *_DECISIONS),
-        runtime=("agents", "frameworks", "evaluation.open_cases", *_JUDGED),
-        options={"run": _RUN, "dataset": _DATASET_OR_VARIANT},
+               "training.temperature", *DECISIONS),
+        runtime=("agents", "frameworks", "evaluation.open_cases", *JUDGED),
+        options={"run": RUN, "dataset": _DATASET_OR_VARIANT},
         needs={"cases": sources.benchmark_cases, "policy": sources.acting_policy},
         about={"cases": "priced cases", "policy": "policy folder (none for reference policies and servers)"},
         outputs={"evaluation": Output("<results>/evaluations/{run}/{dataset}.jsonl", "one line per case and decoding")},
         also=sources.acting_agent, outside=sources.acting_files, more_code=sources.agents_code,
         experiment="cdpr/evaluation", tensors=True,
-        preload=_ACTS,
+        preload=ACTING_PRELOAD,
     ),
     Stage(
         "check_headroom", "Measure what the policy leaves to learn, and the smallest difference that can be shown.",
@@ -282,11 +276,11 @@ _ALL = (
     Stage(
         "measure_credit_quality", "Measure how well process rewards estimate the true advantage, and at what price.",
         "cdpr.analysis.credit_quality:measure_credit_quality",
-        reads=("analysis", "credit", "training.group_size", "training.temperature", *_DECISIONS),
+        reads=("analysis", "credit", "training.group_size", "training.temperature", *DECISIONS),
         needs={"cases": sources.IN_DOMAIN_CASES, "policy": sources.init_policy},
         about={"cases": "priced cases (validation split)", "policy": "policy that acts and continues"},
         outputs={"quality": Output("<results>/analysis/credit_quality.json", "one row of measures per setting")},
-        runtime=_JUDGED, also=sources.deciding_judges, outside=sources.deciding_weights,
+        runtime=JUDGED, also=sources.deciding_judges, outside=sources.deciding_weights,
         more_code=lambda plan, settings, options: [module_of(""), *judging_code(settings)],
         tensors=True,
     ),
@@ -298,71 +292,7 @@ _ALL = (
         outputs=_plot("credit_quality"),
         also=sources.data_sets,
     ),
-    # The expert study
-    Stage(
-        "sample_states", "Sample decision states of one policy's workups, for the expert study.",
-        "cdpr.study.sampling:sample_states",
-        reads=("study.states", "study.seed", *_ACTING), runtime=("agents", "frameworks", *_JUDGED),
-        options={"run": _RUN},
-        needs=study.CASES | {"policy": sources.acting_policy}, about=study.ABOUT_CASES | {"policy": "policy folder"},
-        outputs={"states": Output(f"{_STUDY}/states/{{run}}.jsonl", "one state a line; as private as the cases")},
-        also=study.actor, outside=study.actor_files, more_code=sources.agents_code, tensors=True,
-        preload=_ACTS,
-    ),
-    Stage(
-        "propose_actions", "Ask an agent what it would do at every state of the expert study.",
-        "cdpr.study.proposals:propose_actions",
-        reads=_ACTING, runtime=("agents", "frameworks", *_JUDGED),
-        options={"run": _RUN},
-        needs=study.CASES | {"policy": sources.acting_policy, "states": study.states},
-        about=study.ABOUT_CASES | {"policy": "policy folder", "states": "states of `sample_states`"},
-        outputs={"proposals": Output(f"{_STUDY}/proposals/{{run}}.jsonl", "one proposal a line")},
-        also=study.actor, outside=study.actor_files, more_code=sources.agents_code, tensors=True,
-        preload=_ACTS,
-    ),
-    Stage(
-        "make_forms", "Blind the proposals, and write what raters fill in.",
-        "cdpr.study.forms:make_forms",
-        reads=("study.methods", "study.raters", "study.merge_identical", "study.seed", "study.level",
-               "study.difference"),
-        runtime=("agents", "models", "serving", "data"),
-        needs={"states": study.states, **study.PROPOSALS},
-        about={"states": "states of `sample_states`"},
-        outputs={
-            "cards": Output(f"{_STUDY}/cards.json", "what is rated by whom, and not who proposed it"),
-            "forms": Output(f"{_STUDY}/forms", "HTML and XLSX per rater; REDCap, Label Studio, Potato", folder=True),
-            "sealed": Output(f"{_STUDY}/sealed/key.json", "who proposed what; the analysis alone opens it"),
-            "protocol": Output(f"{_STUDY}/protocol.md", "sample, load and power; not for raters"),
-        },
-        also=study.compared,
-    ),
-    Stage(
-        "simulate_ratings", "Let simulated raters, who know the synthetic hospital, fill in the forms.",
-        "cdpr.study.simulated:simulate_ratings",
-        reads=("study.seed", "costs"),
-        needs={name: study.KEPT[name] for name in ("states", "cards")},
-        outputs={"ratings": Output(f"{_STUDY}/simulated", "one form per simulated rater", folder=True)},
-    ),
-    Stage(
-        "rate_by_model", "Let a language model fill in a form of the expert study.",
-        "cdpr.study.model_rater:rate_by_model",
-        reads=("study.model_rater", "policy"), runtime=("models", "calls", "governance"),
-        needs={name: study.KEPT[name] for name in ("states", "cards")},
-        outputs={"ratings": Output(f"{_STUDY}/model_rater/ratings.json", "the form that it filled in")},
-        also=study.model_rater, more_code=study.model_rater_code,
-    ),
-    Stage(
-        "analyse_study", "Read the forms that came back, open the key, and test.",
-        "cdpr.study.analysis:analyse_study",
-        reads=("study", "evaluation.bootstrap"), runtime=("study.ratings", "study.kept"),
-        needs={**study.KEPT, "ratings": study.ratings, "model_ratings": study.model_ratings},
-        about={"ratings": "folder with the forms that came back"},
-        outputs={
-            "analysis": Output(f"{_STUDY}/analysis.json", "agreement, means, tests"),
-            "means": Output(f"{_STUDY}/means.jsonl", "means by state and run, unsealed; as private as the cases"),
-        },
-        preload=("scipy.stats", "statsmodels.stats.multitest"),
-    ),
+    *study.STAGES,
     _table("expert_study", "Write the table of the expert study.", evidence.nothing, study="analyse_study.analysis"),
     _figure("expert_study", "Draw the radar of the expert study, with marks of significance.", evidence.nothing,
             study="analyse_study.analysis"),
@@ -370,9 +300,9 @@ _ALL = (
         "credit_workups", "Credit the decisions of a policy on test cases, as CDPR's training would have done.",
         "cdpr.analysis.credit_workups:credit_workups",
         reads=("inspector.cases", "inspector.seed", "credit", "evaluation.decodings", "evaluation.seed",
-               "training.temperature", *_DECISIONS),
-        runtime=_JUDGED,
-        options={"run": _RUN, "dataset": _DATASET["dataset"]},
+               "training.temperature", *DECISIONS),
+        runtime=JUDGED,
+        options={"run": RUN, "dataset": _DATASET["dataset"]},
         needs={"cases": sources.benchmark_cases, "evaluation": "evaluate_agent.evaluation",
                "policy": sources.acting_policy, "init_policy": sources.init_policy},
         about={"cases": "priced cases", "evaluation": "what `evaluate_agent` wrote", "policy": "the run's policy",
@@ -381,7 +311,7 @@ _ALL = (
                                   "one JSON object a case: its workups, states, candidates, continuations and R_proc")},
         also=sources.deciding_judges, outside=sources.deciding_weights,
         more_code=lambda plan, settings, options: [module_of(""), *judging_code(settings)],
-        tensors=True, preload=("cdpr.analysis.credit_workups", *_ACTS),
+        tensors=True, preload=("cdpr.analysis.credit_workups", *ACTING_PRELOAD),
     ),
     Stage(
         "write_inspector", "Write the decision inspector: a site to step through workups and see why they went so.",

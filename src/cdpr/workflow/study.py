@@ -1,4 +1,4 @@
-"""Where the inputs of the expert study come from, and what else decides its outputs."""
+"""The stages of the expert study, where their inputs come from, and what else decides their outputs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ..settings.models import named_model
 from ..settings.study import MOST_METHODS
 from ..study.methods import all_synthetic, left_out, study_run, study_runs
 from . import sources
-from .stage import Made, Need, Options, Source
+from .stage import ACTING, ACTING_PRELOAD, JUDGED, RUN, Made, Need, Options, Output, Source, Stage
 
 if TYPE_CHECKING:
     from .plan import Plan
 
+_FOLDER = "<results>/study"
 CASES: dict[str, Need] = {name: sources.output_of("map_costs", "cases", dataset=name) for name in BENCHMARKS}
 ABOUT_CASES = {name: f"priced cases of {DATASETS[name].label}" for name in BENCHMARKS}
 
@@ -94,3 +95,71 @@ def model_rater(plan: Plan, options: Options) -> Mapping[str, Any]:
 def model_rater_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
     name = settings.study.model_rater
     return list(modules_of(named_model(plan.settings, name))) if name else []
+
+
+STAGES = (
+    Stage(
+        "sample_states", "Sample decision states of one policy's workups, for the expert study.",
+        "cdpr.study.sampling:sample_states",
+        reads=("study.states", "study.seed", *ACTING), runtime=("agents", "frameworks", *JUDGED),
+        options={"run": RUN},
+        needs=CASES | {"policy": sources.acting_policy}, about=ABOUT_CASES | {"policy": "policy folder"},
+        outputs={"states": Output(f"{_FOLDER}/states/{{run}}.jsonl", "one state a line; as private as the cases")},
+        also=actor, outside=actor_files, more_code=sources.agents_code, tensors=True,
+        preload=ACTING_PRELOAD,
+    ),
+    Stage(
+        "propose_actions", "Ask an agent what it would do at every state of the expert study.",
+        "cdpr.study.proposals:propose_actions",
+        reads=ACTING, runtime=("agents", "frameworks", *JUDGED),
+        options={"run": RUN},
+        needs=CASES | {"policy": sources.acting_policy, "states": states},
+        about=ABOUT_CASES | {"policy": "policy folder", "states": "states of `sample_states`"},
+        outputs={"proposals": Output(f"{_FOLDER}/proposals/{{run}}.jsonl", "one proposal a line")},
+        also=actor, outside=actor_files, more_code=sources.agents_code, tensors=True,
+        preload=ACTING_PRELOAD,
+    ),
+    Stage(
+        "make_forms", "Blind the proposals, and write what raters fill in.",
+        "cdpr.study.forms:make_forms",
+        reads=("study.methods", "study.raters", "study.merge_identical", "study.seed", "study.level",
+               "study.difference"),
+        runtime=("agents", "models", "serving", "data"),
+        needs={"states": states, **PROPOSALS},
+        about={"states": "states of `sample_states`"},
+        outputs={
+            "cards": Output(f"{_FOLDER}/cards.json", "what is rated by whom, and not who proposed it"),
+            "forms": Output(f"{_FOLDER}/forms", "HTML and XLSX per rater; REDCap, Label Studio, Potato", folder=True),
+            "sealed": Output(f"{_FOLDER}/sealed/key.json", "who proposed what; the analysis alone opens it"),
+            "protocol": Output(f"{_FOLDER}/protocol.md", "sample, load and power; not for raters"),
+        },
+        also=compared,
+    ),
+    Stage(
+        "simulate_ratings", "Let simulated raters, who know the synthetic hospital, fill in the forms.",
+        "cdpr.study.simulated:simulate_ratings",
+        reads=("study.seed", "costs"),
+        needs={name: KEPT[name] for name in ("states", "cards")},
+        outputs={"ratings": Output(f"{_FOLDER}/simulated", "one form per simulated rater", folder=True)},
+    ),
+    Stage(
+        "rate_by_model", "Let a language model fill in a form of the expert study.",
+        "cdpr.study.model_rater:rate_by_model",
+        reads=("study.model_rater", "policy"), runtime=("models", "calls", "governance"),
+        needs={name: KEPT[name] for name in ("states", "cards")},
+        outputs={"ratings": Output(f"{_FOLDER}/model_rater/ratings.json", "the form that it filled in")},
+        also=model_rater, more_code=model_rater_code,
+    ),
+    Stage(
+        "analyse_study", "Read the forms that came back, open the key, and test.",
+        "cdpr.study.analysis:analyse_study",
+        reads=("study", "evaluation.bootstrap"), runtime=("study.ratings", "study.kept"),
+        needs={**KEPT, "ratings": ratings, "model_ratings": model_ratings},
+        about={"ratings": "folder with the forms that came back"},
+        outputs={
+            "analysis": Output(f"{_FOLDER}/analysis.json", "agreement, means, tests"),
+            "means": Output(f"{_FOLDER}/means.jsonl", "means by state and run, unsealed; as private as the cases"),
+        },
+        preload=("scipy.stats", "statsmodels.stats.multitest"),
+    ),
+)  # fmt: skip

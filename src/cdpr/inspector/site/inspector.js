@@ -8,7 +8,7 @@ const inspector = (() => {
   const field = name => form.elements.namedItem(name);
   const loaded = new Map(), waiting = new Map();
   const KEYS = ["run", "beside", "dataset", "decoding", "case", "turn", "disease", "verdict", "low", "high", "oracle",
-    "selected", "find", "credited", "sort"];
+    "selected", "find", "credited", "rated", "sort"];
   const at = Object.fromEntries(KEYS.map(key => [key, ""]));
   let index, cases = {}, workups = [], others = null, items = [], current = -1, rowHeight = 30, drawing = 0;
 
@@ -88,7 +88,8 @@ const inspector = (() => {
 
   function fitsDecision(step) {
     const said = step?.oracle, why = step?.credit?.why;
-    return (!at.oracle || (said && said.disagrees === (at.oracle === "disagrees")))
+    return (!at.rated || Boolean(step?.rated))
+      && (!at.oracle || (said && said.disagrees === (at.oracle === "disagrees")))
       && (!at.selected || (step?.credit && (at.selected === "no" ? !why : at.selected === "any" ? why : why === at.selected)));
   }
 
@@ -150,7 +151,7 @@ const inspector = (() => {
       make("span", {class: verdict, title: verdict}, workup.right ? "✓" : "✗"),
       make("span", {title: workup.case}, workup.case),
       make("span", {class: "num"}, step ? `${turn + 1}` : ""),
-      make("span", {}, step ? label(step.act) : `${workup.turns} turns`),
+      make("span", {}, step?.rated ? make("b", {class: "rated", title: "rated in the expert study"}, "◆ ") : "", step ? label(step.act) : `${workup.turns} turns`),
       make("span", {class: "num", title: "R_proc, or what the list is sorted by"}, value));
     return made;
   }
@@ -180,17 +181,17 @@ const inspector = (() => {
     }
     const {workup, turn} = item, told = cases[workup.case] ?? {};
     const beside = others?.find(other => other.case === workup.case && other.decoding === workup.decoding);
-    const rated = ratings(workup);
-    const states = [...new Map(rated.map(each => [`${each.source} ${each.turn}`, each])).values()];
+    const states = [...new Map(ratings(workup).map(each => [each.state, each])).values()];
     detail.replaceChildren(
       make("div", {class: "case"},
         make("h2", {}, `${workup.case} · ${workup.decoding}`),
         make("p", {}, "Found in the end: ", make("strong", {}, told.gold ?? "–")),
         told.summary ? make("details", {open: innerWidth > 800}, make("summary", {}, "Presentation"), make("p", {class: "text"}, told.summary))
           : make("p", {class: "hole"}, "A credentialed case: its texts are not shown, names of examinations are pseudonyms."),
-        states.length ? make("p", {class: "small"}, "Rated in the expert study: ", ...states.map(({source, turn}) =>
-          make("button", {type: "button", onclick: () => set({run: source, turn: String(turn), decoding: "greedy"}).catch(fail)},
-            `turn ${turn + 1} of ${source}`))) : ""),
+        states.length ? make("p", {class: "small"}, "Rated in the expert study: ", ...states.map(({source, turn}) => viewOf(source, at.dataset)
+          ? make("button", {type: "button", onclick: () => set({run: source, turn: String(turn), decoding: "greedy"}).catch(fail)},
+            `turn ${turn + 1} of ${source}`)
+          : ` turn ${turn + 1} of ${source}, which inspector.runs does not name.`)) : ""),
       make("div", {class: "sides"},
         side(at.run, workup, turn, turnTo),
         at.beside ? (beside ? side(at.beside, beside, Math.min(turn, Math.max(0, beside.steps.length - 1)), null)
@@ -209,13 +210,13 @@ const inspector = (() => {
         workup.steps.length ? make("ol", {class: "turns", "aria-label": "Turns"}, ...workup.steps.map((each, t) => make("li", {},
           make("button", {type: "button", "aria-current": t === now ? "step" : null, onclick: () => turnTo ? turnTo(t) : fill(t)},
             `${t + 1} ${label(each.act)}`)))) : make("p", {class: "hole"}, "Its decisions are not told: the agent saw the whole record, or its words are not kept."),
-        ...(step ? decision(run, workup, step, now) : []));
+        ...(step ? decision(workup, step, now) : []));
     };
     fill(turn);
     return box;
   }
 
-  function decision(run, workup, step, turn) {
+  function decision(workup, step, turn) {
     const known = workup.steps.slice(0, turn);
     return [
       make("h3", {}, `Known before turn ${turn + 1}`),
@@ -228,16 +229,16 @@ const inspector = (() => {
         ? "Forced to diagnose: no choice to credit."
         : "Not credited: of each data set a few cases are (setting inspector.cases), and policies of our own alone.")]),
       ...(step.oracle ? oracle(step) : []),
-      ...study(run, workup, turn),
+      ...study(workup, step),
     ];
   }
 
   const ratings = workup => index.study.filter(each => each.dataset === at.dataset
     && [workup.case, cases[workup.case]?.digest].includes(each.note_id));
 
-  // What the raters of the expert study gave each run for what it would do at this state.
-  function study(run, workup, turn) {
-    const rated = ratings(workup).filter(each => each.source === run && each.turn === turn && workup.decoding === "greedy");
+  // What the raters of the expert study gave each run for what it would do at this state, whoever came to it.
+  function study(workup, step) {
+    const rated = step.rated ? ratings(workup).filter(each => each.state === step.rated) : [];
     if (!rated.length) return [];
     const dimensions = Object.keys(rated[0].means);
     return [
@@ -368,6 +369,8 @@ const inspector = (() => {
     const names = [`data/${at.dataset}`, view.data, ...(at.beside ? [viewOf(at.beside, at.dataset).data] : [])];
     const [found, mine, theirs] = await Promise.all(names.map(load));
     [cases, workups, others] = [found, mine, theirs ?? null];
+    // Other results call a credentialed case by its digest, also where its texts are shown here.
+    at.case = Object.keys(cases).find(name => at.case && cases[name].digest === at.case) ?? at.case;
     const decodings = [...new Set(workups.map(workup => workup.decoding))];
     if (at.decoding && !decodings.includes(at.decoding)) at.decoding = "";
     if (!at.decoding) at.decoding = decodings[0] ?? "";
@@ -377,7 +380,8 @@ const inspector = (() => {
     offer("decoding", decodings);
     offer("disease", [["", "any"], ...[...new Set(Object.values(cases).map(each => each.gold))].sort()]);
     for (const key of ["verdict", "low", "high", "oracle", "selected", "find", "sort"]) field(key).value = at[key];
-    field("credited").checked = Boolean(at.credited);
+    for (const key of ["credited", "rated"]) field(key).checked = Boolean(at[key]);
+    byId("rated").hidden = !index.study.length;
     choose();
   }
 

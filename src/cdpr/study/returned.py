@@ -1,0 +1,173 @@
+"""Files that raters send back, read: whatever tool they are from, and whatever programs do to files on the way."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .records import StudyError
+from .rubric import dimensions
+
+PHYSICIAN, SIMULATED, MODEL = "physician", "simulated", "language model"
+FORMAT = "cdpr-study-ratings"
+_BESIDE = (".", "~$")  # names of files that systems and office programs leave beside others
+_HTML = "it is the form itself, and ratings stay in the browser: open it there, press Export JSON, and send that file"
+_INSTEAD = {".html": _HTML, ".htm": _HTML, ".zip": "unpack it, and put the files that are in it here",
+            ".xls": "save it as .xlsx", ".ods": "save it as .xlsx"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Returned:
+    """One file: whose it says it is (empty: it does not say), who filled it in, and its rows: code and cells."""
+
+    path: Path
+    rows: Sequence[tuple[str, Mapping[str, Any]]]
+    studies: frozenset[str] = frozenset()
+    raters: frozenset[str] = frozenset()
+    filled_by: str = ""
+    kind: str = PHYSICIAN
+
+
+class Unreadable(Exception):
+    """A file that is no form of ours; says why."""
+
+
+def returned_files(paths: Iterable[Path]) -> list[Path]:
+    """Files, and all those in folders but what programs leave there. Raises StudyError where there are none."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise StudyError(f"{path}: there is no such file or folder")
+        inside = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file()
+                                                      and not p.name.startswith(_BESIDE))  # fmt: skip
+        if not inside:
+            raise StudyError(f"{path}: holds no form: expected files that end in {', '.join(sorted(_READERS))}")
+        found += inside
+    return found
+
+
+def read_returned(path: Path) -> Returned:
+    """What a file holds. Raises Unreadable for one that is no form."""
+    ending = path.suffix.lower()
+    if ending not in _READERS:
+        expected = f"expected a file that ends in {', '.join(sorted(_READERS))}"
+        raise Unreadable(_INSTEAD.get(ending, f"{expected}; put nothing else here"))
+    try:
+        return _READERS[ending](path)
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"it is cut off or was edited: line {error.lineno} is no JSON; have it sent again") from error
+    except (UnicodeDecodeError, KeyError, TypeError, AttributeError, csv.Error) as error:
+        raise Unreadable("it is no file that our forms export") from error
+
+
+def _text(path: Path) -> str:
+    """Spreadsheet programs save in encodings of their own; codes and scores are the same in all of them."""
+    raw = path.read_bytes()
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return raw.decode("utf-16")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", errors="replace")
+
+
+def _json(path: Path) -> Returned:
+    told = json.loads(_text(path))
+    if isinstance(told, list):
+        return _label_studio(path, told)
+    if not isinstance(told, dict) or told.get("format") != FORMAT:
+        raise Unreadable(f"neither an export of our form (format: {FORMAT}) nor a list of Label Studio's tasks")
+    rows = [(str(row["code"]), row) for row in told["ratings"]]
+    return Returned(path, rows, frozenset([told["study"]]), frozenset([told["rater"]]), told["filled_by"], told["kind"])
+
+
+def _label_studio(path: Path, tasks: Sequence[Mapping[str, Any]]) -> Returned:
+    """Every finished annotation of a task; two of one task are two rows, hence a duplicate."""
+    if not all("annotations" in task and "data" in task for task in tasks):
+        raise Unreadable("it is no whole export of Label Studio: choose JSON there, not JSON-MIN")
+    rows, people = [], set()
+    for task in tasks:
+        for annotation in task["annotations"]:
+            if annotation.get("was_cancelled"):
+                continue
+            cells = {
+                one["from_name"]: one["value"]["rating"] for one in annotation["result"] if one["type"] == "rating"
+            }
+            rows.append((str(task["data"]["code"]), cells))
+            who = annotation.get("completed_by")
+            people.add(str(who.get("id") if isinstance(who, dict) else who))
+    if len(people) > 1:
+        raise Unreadable(f"two raters under one name: {len(people)} people worked on these tasks; one project each")
+    studies, raters = (frozenset(str(task["data"][name]) for task in tasks) for name in ("study", "rater"))
+    return Returned(path, rows, studies, raters, next(iter(people), ""))
+
+
+def _jsonl(path: Path) -> Returned:
+    """Potato's export: of a likert scale the label is the score, or its value is."""
+    rows, people = [], set()
+    for line in filter(None, _text(path).splitlines()):
+        told = json.loads(line)
+        labels = told["labels"]
+        rows.append(
+            (str(told["instance_id"]), {name: _potato(labels[name]) for name in dimensions() if name in labels})
+        )
+        people.add(str(told["user_id"]))
+    if len(people) > 1:
+        raise Unreadable(f"two raters under one name: {len(people)} people worked on these items; one server each")
+    return Returned(path, rows, filled_by=next(iter(people), ""))
+
+
+def _potato(chosen: Mapping[str, Any]) -> Any:
+    for label, value in chosen.items():
+        if re.fullmatch(r"\d+(\.\d+)?", str(value)):
+            return value
+        if value and (number := re.search(r"(\d+)$", str(label))):
+            return number[1]
+    return None
+
+
+def _csv(path: Path) -> Returned:
+    """Our own CSV, or REDCap's export; where commas are decimal points, programs write semicolons."""
+    text = _text(path)
+    head = text.partition("\n")[0]
+    lines = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=head.count))
+    return _table(path, next(lines, []), lines)
+
+
+def _xlsx(path: Path) -> Returned:
+    from openpyxl import load_workbook
+
+    try:
+        book = load_workbook(path, read_only=True, data_only=True)
+    except Exception as error:  # whatever a broken archive raises
+        raise Unreadable("it is no workbook") from error
+    if "ratings" not in book.sheetnames:
+        raise Unreadable("it has no sheet 'ratings'")
+    lines = book["ratings"].iter_rows(values_only=True)
+    return _table(path, next(lines, ()), lines)
+
+
+def _table(path: Path, head: Sequence[Any], lines: Iterable[Sequence[Any]]) -> Returned:
+    """A table with a header; lines without a cell are passed over."""
+    names = ["" if name is None else str(name).strip() for name in head]
+    code = "code" if "code" in names else "record_id"
+    if missing := {code, "study", "rater", *dimensions()} - set(names):
+        raise Unreadable(f"no column {', '.join(sorted(missing))}")
+    rows = [dict(zip(names, line, strict=False)) for line in lines if any(cell not in (None, "") for cell in line)]
+    studies, raters, people = (frozenset(str(row[name]) for row in rows if row.get(name))
+                               for name in ("study", "rater", "filled_by"))  # fmt: skip
+    if len(people) > 1:
+        raise Unreadable("two raters under one name: its rows come from different forms")
+    codes = (row.get(code) for row in rows)
+    told = [("" if one is None else str(one).strip(), row) for one, row in zip(codes, rows, strict=True)]
+    return Returned(path, told, studies, raters, next(iter(people), ""))
+
+
+_READERS: dict[str, Callable[[Path], Returned]] = {".json": _json, ".jsonl": _jsonl, ".csv": _csv, ".xlsx": _xlsx}
