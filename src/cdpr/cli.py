@@ -296,7 +296,8 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _spend(args: argparse.Namespace) -> None:
-    from .workflow.spend import plan_spending, render_plan, render_spent
+    from .workflow.spend import render_plan, render_spent
+    from .workflow.spend_plan import plan_spending
 
     plan = _plan(args)
     budget = plan.settings.calls.budget_usd

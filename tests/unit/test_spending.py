@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from served import Server
 from test_recording import ASK, GREEDY, NOWHERE, ask, spec_of
 
@@ -21,10 +22,11 @@ from cdpr.llm import ModelFailure, ModelUnavailable, Usage, open_model
 from cdpr.llm.asking import SYSTEM
 from cdpr.llm.journal import open_journal
 from cdpr.llm.spending import Spending, spent, worst_case
-from cdpr.settings import ModelEntry, SettingsError, load_settings
+from cdpr.settings import ModelEntry, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.calls import Calls
 from cdpr.workflow.plan import Plan
-from cdpr.workflow.spend import plan_spending, render_plan
+from cdpr.workflow.spend import render_plan
+from cdpr.workflow.spend_plan import Range, plan_spending
 
 PRICES = {"input": 1.0, "output": 10.0}  # the server counts 100 and 50 tokens
 CALL = 0.0006
@@ -191,6 +193,16 @@ def test_a_budget_needs_prices(tmp_path):
         open_model(budgeted)
     for free in (remote, replace(budgeted, where=NOWHERE), priced(tmp_path, "https://api.example.org/v1", "m", 5.0)):
         open_model(free)
+    gateway = ModelEntry(id="m", provider="openai", at=NOWHERE)  # to a provider who sends bills
+    with pytest.raises(SettingsError, match="prices"):
+        open_model(replace(budgeted, where=NOWHERE, entry=gateway))
+
+
+@pytest.mark.parametrize("entry", [{"prices": {"input": 1.0}}, {"prices": {"output": 1.0}},
+                                   {"extra": {"max_tokens": 9}}, {"extra": {"n": 3}}])  # fmt: skip
+def test_no_half_of_a_price_and_no_limit_past_the_reservation(entry):
+    with pytest.raises(ValidationError, match=r"Field required|set elsewhere"):
+        ModelEntry.model_validate({"id": "m", **entry})
 
 
 # Waiting as the server asks
@@ -256,6 +268,34 @@ def test_prompts_are_measured_and_recorded_calls_are_free(overlay, case, server)
     after = {a.system: a for a in plan_spending(plan, "main_table")[0]}["deepseek_v4"]
     assert after.recorded == 10 and after.usd is not None and measured.usd is not None
     assert after.usd.expected == pytest.approx(measured.usd.expected * (1 - 10 / measured.calls.expected))
+
+
+def test_the_expert_study_is_priced_by_its_states(overlay):
+    """Each language model among its methods decides once at every state; what was handed out asks nothing more."""
+    settings = load_settings("config.yaml", "config/paper.yaml", overlay)
+    found = {asked.system: asked for asked in plan_spending(Plan(settings), "expert_study")[0]}
+    assert list(found) == ["gpt_5_4", "qwen3_32b", "med_gemma_27b", "mdagent"] and all(a.study for a in found.values())
+    gpt, mdagent = found["gpt_5_4"], found["mdagent"]
+    assert gpt.calls == Range(300, 300, 600) and gpt.usd and gpt.usd.expected == pytest.approx(
+        (gpt.prompt.expected * 2.5 + gpt.completion.expected * 15) / 1e6)  # fmt: skip
+    assert mdagent.calls.expected == 300 * (26 + 11), "its clinicians are recruited for a case"
+    asked = lambda **more: plan_spending(Plan(parse_settings(merge(settings.model_dump(), {"study": more}))),  # noqa: E731
+                                         "expert_study")[0]  # fmt: skip
+    rated = {a.system: a for a in asked(model_rater="gpt_5_4")}
+    assert rated["rater"].calls == Range(300, 5 * 300, 5 * 300), "five methods, which may propose the same"
+    assert sum(a.cases for a in asked(source="gpt_5_4") if a.system == "gpt_5_4") == 600 + 300
+    assert asked(kept="handed_out") == []
+    whole = [a.system for a in plan_spending(Plan(settings), "reproduce_paper")[0] if a.study]
+    assert whole == list(found)
+
+
+def test_what_nobody_priced_is_not_called_free(overlay):
+    overlay.write_text(overlay.read_text() + "models: {qwen3_8b: {at: 'https://api.example.org/v1'}}\n")
+    settings = load_settings("config.yaml", overlay)
+    found, assumed = plan_spending(Plan(settings), "main_table")
+    assert {a.system for a in found if a.unpriced} == {"qwen3_8b", "medagent", "mdagent", "tor"}
+    told = render_plan(found, assumed, None)
+    assert "NOT in this sum: mdagent, medagent, qwen3_8b, tor" in told and "not known" in told
 
 
 def test_the_command_tells_what_was_spent(overlay, server, capsys):

@@ -21,6 +21,7 @@ from .journal import Journal, open_journal
 from .types import Messages, ModelUnavailable, Usage
 
 if TYPE_CHECKING:
+    from ..settings import ModelEntry
     from .spec import ModelSpec
 
 _SCHEMA = """
@@ -70,7 +71,7 @@ class Spending:
         unless it is a server on this machine, which is taken to be free."""
         if spec.entry and spec.entry.prices:
             return cls(spec, called)
-        if spec.calls and spec.calls.budget_usd is not None and not is_local(spec.address or ""):
+        if spec.calls and spec.calls.budget_usd is not None and unpriced(spec.entry, spec.address):
             raise SettingsError(
                 f"{called}: calls.budget_usd is set, but not what a call of this model costs; name `prices` in its "
                 "entry of workflow/models.yaml ({input: 0, output: 0} where calls are free), or set calls.budget_usd "
@@ -117,6 +118,14 @@ class Spending:
         self._journal.write_now(lambda database: _book(database, number, outcome, usd))
 
 
+def unpriced(entry: ModelEntry | None, address: str | None) -> bool:
+    """Whether nobody knows what a call costs: no prices are named, and who answers is neither this process (no
+    address) nor a server on this machine that is no gateway to a provider, which are taken to be free."""
+    if address is None or (entry and entry.prices):
+        return False
+    return (entry is not None and entry.paid) or not is_local(address)
+
+
 def worst_case(messages: Messages) -> int:
     """Tokens of a prompt, from above: no tokeniser makes more tokens than there are bytes."""
     return _TEMPLATE + sum(_ROLE + len(message["content"].encode()) for message in messages)
@@ -153,8 +162,9 @@ def _book(database: sqlite3.Connection, number: int, outcome: Outcome, usd: floa
     if outcome == "free":
         return
     system, model, reserved = taken
-    known = isinstance(outcome, Usage)
-    tokens = (outcome.prompt_tokens, outcome.completion_tokens) if known else (0, 0)
+    known, tokens = False, (0, 0)
+    if isinstance(outcome, Usage):
+        known, tokens = True, (outcome.prompt_tokens, outcome.completion_tokens)
     database.execute(
         "INSERT INTO spent VALUES (?, ?, ?, 1, ?, ?, ?) ON CONFLICT DO UPDATE SET calls = calls + 1, "
         "prompt_tokens = prompt_tokens + excluded.prompt_tokens, "

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .schema import Settings
 
 MODELS_FILE = "workflow/models.yaml"
+# Fields of a request that are set elsewhere: a second value would go past recordings, or past what a call may cost.
+_OURS = frozenset({"messages", "prompt", "model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n",
+                   "best_of", "stream", "seed", "temperature", "top_p", "top_k"})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,8 @@ PROVIDERS: Mapping[str, Provider] = {
 class Prices(Section):
     """US dollars per million tokens, without discounts (batches, input that the provider remembers): an upper bound."""
 
-    input: NonNegativeFloat = key(0.0, "Of a question.")
-    output: NonNegativeFloat = key(0.0, "Of an answer, its thinking included.")
+    input: NonNegativeFloat = Field(description="Of a question.")
+    output: NonNegativeFloat = Field(description="Of an answer, its thinking included.")
     date: str = key("", "When the price was read.")
     source: str = key("", "Where.")
 
@@ -106,6 +109,14 @@ class ModelEntry(Section):
             except re.error as error:
                 raise ValueError(f"{expression!r} is no regular expression: {error}") from None
         return answer
+
+    @field_validator("extra")
+    @classmethod
+    def _are_further_fields(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        if known := sorted(_OURS & extra.keys()):
+            raise ValueError(f"{', '.join(known)}: set elsewhere; the limit of an answer and how it is drawn stand in "
+                             "`sampling`")  # fmt: skip
+        return extra
 
     @property
     def where(self) -> str | None:

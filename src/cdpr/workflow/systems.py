@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from ..settings.judging import ASKERS
 
 if TYPE_CHECKING:
     from .plan import Plan
+
+_WIDTH = 118  # of a line for people
 
 
 @dataclass(frozen=True)
@@ -95,14 +98,18 @@ def _lacks(
     key = f"models.{name}.at" if name in settings.models else key
     if model.where is None:
         return (
-            f"{key}: the address of a server (http://HOST:PORT/v1), or a folder with its weights; or name the "
-            "model in serving.models, and its job starts a server",
+            f"{key}: a server's address (http://HOST:PORT/v1) or a folder with its weights; or let a job start "
+            f"its server here: serving: {{program: vllm, models: [{name}]}}",
         )
     if model.folder:
         return _folder(key, model.folder)
     if settings.calls.mode == "replay":  # nobody is asked
         return ()
-    return (*_permission(name, model, environment), *_governance(settings, key, model.where))
+    return (
+        *_permission(name, model, environment),
+        *_price(settings, name, model),
+        *_governance(settings, key, model.where),
+    )
 
 
 def refuse_what_lacks(plan: Plan, runs: Iterable[str]) -> None:
@@ -119,26 +126,38 @@ def refuse_what_lacks(plan: Plan, runs: Iterable[str]) -> None:
 def render(found: Sequence[System]) -> str:
     """For people: two lines or more per row, group by group."""
     width = max(len(system.row) for system in found)
-    lines: list[str] = []
+    indent, lines = " " * (width + 13), list[str]()
     for group in dict.fromkeys(system.group for system in found):
         lines += [group]
         for system in (s for s in found if s.group == group):
             state = "not yet" if system.missing else "ready"
             lines.append(f"  {state:<7}  {system.row:<{width}}  {system.label}")
-            about = _about(system)
-            lines += [f"{'':{width + 13}}{text}" for text in [*([about] if about else []), *system.missing]]
+            lines += _wrapped(_about(system), indent)
+            for text in system.missing:
+                lines += _wrapped(text, f"{indent}- ")
         lines.append("")
     ready = sum(not system.missing for system in found)
-    return "\n".join(
-        [*lines, f"{ready} of {len(found)} rows can be run now. Prices are US dollars per million tokens."]
-    )
+    lines.append(f"{ready} of {len(found)} rows can be run now. Prices are US dollars per million tokens.")
+    if ready < len(found):
+        lines.append(
+            "What has a dash is missing. Settings such as models.NAME.KEY go into a YAML file of yours (models: {NAME: "
+            "{KEY: ...}}),\nwhich every command takes as --configfile mine.yaml. Step by step: "
+            "docs/how-to/run-baselines.md"
+        )
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    """Lines of a terminal's width; the ``indent`` of further ones is blank."""
+    return textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent),
+                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
 
 
 def _about(system: System) -> str:
     """The model in a line."""
     model = system.model
     if model is None:
-        return ""
+        return f"stands for the paper's {system.paper}" if system.paper and system.paper not in system.label else ""
     prices = model.prices
     price = f"{prices.input:g} in, {prices.output:g} out ({prices.date})" if prices else ""
     return "; ".join(part for part in (model.id, model.where or "", price, model.licence, model.needs) if part)
@@ -147,7 +166,8 @@ def _about(system: System) -> str:
 def _policy(plan: Plan, served: bool = False) -> tuple[str, ...]:
     initial = plan.init_policy
     absent = isinstance(initial, str) and not Path(initial).exists()
-    lacks = [f"policy.model: there is no folder {initial}"] if absent else []
+    how = "put a model's weights there (`hf download ID --local-dir FOLDER`), or name where they are"
+    lacks = [f"policy.model: there is no folder {initial}; {how}"] if absent else []
     program = program_missing(plan.settings.serving) if served else ""
     return (*lacks, *([program] if program else []))
 
@@ -185,6 +205,22 @@ def _permission(name: str | None, model: ModelEntry, environment: Mapping[str, s
     return found
 
 
+def _price(settings: Settings, name: str, model: ModelEntry) -> list[str]:
+    """A price that the budget needs."""
+    from ..llm.guard import GovernanceError  # here, for its client would slow every reading of the workflow
+    from ..llm.spending import unpriced
+
+    try:
+        if settings.calls.budget_usd is None or not unpriced(model, model.where):
+            return []
+    except GovernanceError:  # no address at all, as is told beside
+        return []
+    place = f"models.{name}.prices" if name in settings.models else f"an entry of `models` for {name}, with `prices`"
+    return [
+        f"{place}: what its answers cost ({{input: 0, output: 0}} where they are free), since calls.budget_usd is set"
+    ]
+
+
 def _governance(settings: Settings, key: str, where: str) -> list[str]:
     """What keeps the text of credentialed cases on this machine."""
     from ..llm.guard import GovernanceError, is_local  # here, for its client would slow every reading of the workflow
@@ -196,4 +232,5 @@ def _governance(settings: Settings, key: str, where: str) -> list[str]:
     credentialed = [name for name in BENCHMARKS if settings.data.source(name).credentialed]
     if local or not credentialed or (settings.governance.remote_agreement or "").strip():
         return []
-    return [f"governance.remote_agreement: the text of {', '.join(credentialed)} would go to another machine"]
+    return [f"governance.remote_agreement: the agreement under which the text of {', '.join(credentialed)} may go to "
+            "another machine"]  # fmt: skip
