@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cdpr.cases import examinations, meaning, no_examination
+from cdpr.cases import Meaning, examinations, meaning, no_examination
 from cdpr.costs import load_catalogue, price_of
 from cdpr.environment.matcher import TableMatcher
 from cdpr.settings.schema import Costs
@@ -80,7 +80,7 @@ def test_imaging_and_procedures_never_cost_less_than_a_blood_count():
     ],
 )  # fmt: skip
 def test_what_is_no_examination_is_not_charged(name):
-    assert no_examination(name)
+    assert no_examination(name) and meaning(name) == Meaning()
     assert (price_of(name, Costs(), load_catalogue()).how, price_of(name, Costs(), load_catalogue()).usd) == ("none", 0)
 
 
@@ -159,6 +159,7 @@ def _codes(said: str) -> str:
         ("Ionised calcium|Corrected calcium", "Free Calcium|Calcium"),
         ("Bronchoscopy with BAL", "Bronchoalveolar Lavage"),
         ("Core needle biopsy of the breast", "Breast Biopsy"),
+        ("Core biopsy of a lymph node of the lung", "Lymph Node Biopsy"),
         ("CT venogram of the head", "CT Angiography Head"),
         ("MRI of cervical and thoracic spine", "MRI Cervical Spine|MRI Thoracic Spine"),
         ("Anti-cyclic citrullinated peptide antibodies|CCP IgG", "Anti-CCP Antibody"),

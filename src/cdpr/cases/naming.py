@@ -88,7 +88,7 @@ def meaning(name: str) -> Meaning:
         return Meaning()
     name = _HAN_AND_LATIN.sub(" ", _CHARGE.sub(r"\1", name.translate(_SIGNS)))
     found = _listed(name)
-    if found is None and (kind := _at_the_bedside(name)):
+    if found is None and not no_examination(name) and (kind := _at_the_bedside(name)):
         return Meaning(kind=kind, whole=False)
     found = found or _imaging(name) or _without_aside(name) or _by_words(name)
     if found is not None or no_examination(name):
