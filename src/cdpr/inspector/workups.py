@@ -88,7 +88,8 @@ class View:
         spent = 0.0
         for t, step in enumerate(workup.steps):
             spent += step.observation.charge_usd
-            told = {"act": show(action_of(step)), "charge": _round(step.observation.charge_usd), "spent": _round(spent)}
+            told: Told = {"act": show(action_of(step)), "charge": _round(step.observation.charge_usd)}
+            told["spent"] = _round(spent)
             if self._readable(workup.case):
                 told["reply"] = step.turn.text
             if self.rated and (digest := state_digest(self.settings, workup.case, workup.states[t])) in self.rated:
