@@ -310,6 +310,13 @@ def test_kappa_is_cohens_and_its_interval_is_over_cases():
         agreement(np.zeros((2, 4)), 100, 0)
 
 
+def test_a_second_judge_that_gives_no_verdict_is_told_apart(tmp_path, benchmark, server):
+    """Else two judges that say nothing, in whose place the tables judge, would seem to agree."""
+    plan = settings(tmp_path, server.url, judge={"second": "doctor"})
+    evaluate(plan, "mine", benchmark, tmp_path / "a.jsonl", tmp_path / "state" / "a")
+    assert all(row.judging and row.judging.second_invalid for row in read_rows(tmp_path / "a.jsonl"))
+
+
 def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_path, benchmark, server):
     plan = settings(tmp_path, server.url)
     folder = tmp_path / "results" / "evaluations"
@@ -317,7 +324,8 @@ def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_p
     rows = list(read_rows(folder / "mine" / "mimic_iv.jsonl"))
     # Of one case both say right, of one the first judge was the table, and one has no diagnosis.
     rows[0] = rows[0].model_copy(update={"judging": Judging(by="model", second=True)})
-    rows[1] = rows[1].model_copy(update={"judging": Judging(by="table", several=True, second=True)})
+    told = Judging(by="table", several=True, second=True, second_invalid=True)
+    rows[1] = rows[1].model_copy(update={"judging": told})
     rows[2] = rows[2].model_copy(update={"judging": Judging(), "correct": False})
     (folder / "mine" / "mimic_iv.jsonl").write_text("".join(row.line() for row in rows))
     out = {kind: tmp_path / f"agreement.{kind}" for kind in ("csv", "md", "tex")}
@@ -325,6 +333,7 @@ def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_p
     text = out["md"].read_text()
     line = next(line for line in text.splitlines() if "all diagnoses" in line)
     assert [cell.strip() for cell in line.split("|")][3:8] == ["5", "5", "5", "2", "40.0"] and "3 : 0" in line
+    assert [cell.strip() for cell in line.split("|")][-4:-1] == ["0", "1", "1"], "no verdict of either; lists"
     assert "not found by tables" in text and "2 : 0" not in text
     assert "| Mine | MIMIC-IV | 6 | 83.33 | 33.33 | -50.00 | 3 : 0 |" in text.replace("−", "-")
     assert "1 of 1 accuracies" in text and "missing" in text

@@ -19,8 +19,9 @@ class Judging(BaseModel):
 
     ``by``: who said whether the diagnosis is right: the ``table`` of names, the ``model``, or the table since the
     model's answer was no verdict (``invalid``); None without a diagnosis. ``several``: the diagnosis listed several
-    diseases, the first of which was judged. ``second`` is the second judge's verdict; None without one. ``n_matched``
-    requests were answered by the model, ``n_unmatched`` by nobody, since its answer was none.
+    diseases, the first of which was judged. ``second`` is the second judge's verdict; None without one;
+    ``second_invalid``: its answer was none, and the table judged in its place. ``n_matched`` requests were
+    answered by the model, ``n_unmatched`` by nobody, since its answer was none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -28,6 +29,7 @@ class Judging(BaseModel):
     by: Literal["table", "model", "invalid"] | None = None
     several: bool = False
     second: bool | None = None
+    second_invalid: bool = False
     n_matched: NonNegativeInt = 0
     n_unmatched: NonNegativeInt = 0
 

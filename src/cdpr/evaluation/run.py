@@ -208,7 +208,9 @@ def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: J
     if diagnosis is not None:
         verdict = judge.verdict(diagnosis, case.diagnosis_results)
         told = {"by": verdict.by, "several": verdict.several}
-        told |= {"second": second.judge(diagnosis, case.diagnosis_results)} if second else {}
+        if second:
+            other = second.verdict(diagnosis, case.diagnosis_results)
+            told |= {"second": other.correct, "second_invalid": other.by == "invalid"}
     names = (step.action.name for step in workup.steps if isinstance(step.action, RequestTest))
     how = [matcher.found(name, case.key_pertinent_results_dict)[1] for name in names]
     return Judging(**told, n_matched=how.count("model"), n_unmatched=how.count("invalid"))

@@ -21,7 +21,7 @@ from .main_table import DECIMALS
 
 _ALL = "all"
 _NAMES = ("verdicts", "first", "second", "agreed", "kappa", "kappa_low", "kappa_high", "only_first", "only_second",
-          "invalid", "several")  # fmt: skip
+          "invalid", "second_invalid", "several")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ def _agreement_table(results: Results, decoding: str, places: Sequence[tuple], m
         frame.DATA_SET, Column("among", "Among", align="l"), Column("cases", "Cases"), Column("verdicts", "Verdicts"),
         Column("first", "Right: first judge"), Column("second", "second"), Column("agreed", "Agreed %", decimals=1),
         Column("kappa", "Cohen's kappa [95%]"), Column("flips", "only first : only second right"),
-        Column("invalid", "No verdict"), Column("several", "Lists of diseases"),
+        Column("invalid", "No verdict: first"), Column("second_invalid", "second"),
+        Column("several", "Lists of diseases"),
     ]  # fmt: skip
     rows = []
     for dataset, among, judged, cases, told in places:
@@ -126,8 +127,9 @@ def _agreement_table(results: Results, decoding: str, places: Sequence[tuple], m
         f"First judge: {first}, whose verdicts count. Second judge: {second}. Workups without a diagnosis are not "
         "judged.",
         "Intervals: bootstrap over cases, with all diagnoses of a case. Kappa is undefined where both judges say one "
-        "thing only. No verdict: answers of the first judge's model that were neither of the two words, in whose place "
-        "the tables judged. Of a list of diseases the one named first is judged.",
+        "thing only. No verdict: answers of a judge's model that were neither of the two words, in whose place the "
+        "tables judged; judges with many of them agree as the tables do with themselves. Of a list of diseases the one "
+        "named first is judged.",
         *missing,
     ]
     text = f"Two judges on the same diagnoses, {decoding} decoding ({tier_mark(results.settings)})."
@@ -161,7 +163,11 @@ def _cells_table(results: Results, decoding: str, found: Sequence[Judged]) -> Ta
 
 def _counted(rows: Sequence[EvaluationRow]) -> frame.Cells:
     told = [row.judging for row in rows if row.judging]
-    return {"invalid": sum(one.by == "invalid" for one in told), "several": sum(one.several for one in told)}
+    return {
+        "invalid": sum(one.by == "invalid" for one in told),
+        "second_invalid": sum(one.second_invalid for one in told),
+        "several": sum(one.several for one in told),
+    }
 
 
 def _line(
