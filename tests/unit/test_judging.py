@@ -335,6 +335,8 @@ def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_p
     assert [cell.strip() for cell in line.split("|")][3:8] == ["5", "5", "5", "2", "40.0"] and "3 : 0" in line
     assert [cell.strip() for cell in line.split("|")][-4:-1] == ["0", "1", "1"], "no verdict of either; lists"
     assert "not found by tables" in text and "2 : 0" not in text
+    answered = next(line for line in text.splitlines() if "both gave a verdict" in line)
+    assert [cell.strip() for cell in answered.split("|")][3:7] == ["4", "4", "4", "1"], "without the silent one"
     assert "| Mine | MIMIC-IV | 6 | 83.33 | 33.33 | -50.00 | 3 : 0 |" in text.replace("−", "-")
     assert "1 of 1 accuracies" in text and "missing" in text
     with pytest.raises(SettingsError, match=r"judge\.second"):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..evaluation.agreement import Agreement, agreement
 from ..evaluation.metrics import EvaluationError
-from ..evaluation.row import EvaluationRow, read_rows
+from ..evaluation.row import EvaluationRow, Judging, read_rows
 from ..job import Job
 from ..results import frame
 from ..results.methods import DATASETS, Method, judges, main_methods, tier_mark
@@ -74,14 +74,19 @@ def _places(
     settings: Settings, found: Sequence[Judged]
 ) -> Iterator[tuple[str, str, list[EvaluationRow], int, Agreement]]:
     """(data set, among which diagnoses, rows, cases, agreement), data set by data set and over all. Where a model
-    judges, those that the tables did not find right stand apart: on others the first judge was never asked."""
-    among = ["all diagnoses"] + (["not found by tables"] if settings.judge.model else [])
+    judges, those that the tables did not find right stand apart: on others the first judge was never asked. So do those
+    on which both gave a verdict, where a model gave none: the tables in its place agree with themselves."""
+    among: dict[str, Callable[[Judging], bool]] = {"all diagnoses": lambda judging: True}
+    if settings.judge.model:
+        among["not found by tables"] = lambda judging: judging.by != "table"
+    if any(_silent(row.judging) for one in found for row in one.diagnoses if row.judging):
+        among["both gave a verdict"] = lambda judging: not _silent(judging)
     for dataset in (*DATASETS, _ALL):
-        for which in among:
+        for which, belongs in among.items():
             rows = {
                 (one.dataset, row.note_id, n): row
                 for one in found if dataset in (_ALL, one.dataset) for n, row in _numbered(one)
-                if which == among[0] or (row.judging and row.judging.by != "table")
+                if row.judging and belongs(row.judging)
             }  # fmt: skip
             cases = sorted({key[:2] for key in rows})
             if cases:
@@ -92,6 +97,10 @@ def _places(
                 plan = settings.evaluation
                 told = agreement(counts, plan.bootstrap, plan.seed, dataset)
                 yield dataset, which, list(rows.values()), len(cases), told
+
+
+def _silent(judging: Judging) -> bool:
+    return judging.by == "invalid" or judging.second_invalid
 
 
 def _numbered(one: Judged) -> Iterator[tuple[str, EvaluationRow]]:
@@ -128,8 +137,8 @@ def _agreement_table(results: Results, decoding: str, places: Sequence[tuple], m
         "judged.",
         "Intervals: bootstrap over cases, with all diagnoses of a case. Kappa is undefined where both judges say one "
         "thing only. No verdict: answers of a judge's model that were neither of the two words, in whose place the "
-        "tables judged; judges with many of them agree as the tables do with themselves. Of a list of diseases the one "
-        "named first is judged.",
+        "tables judged; over them the tables agree with themselves. Of a list of diseases the one named first is "
+        "judged.",
         *missing,
     ]
     text = f"Two judges on the same diagnoses, {decoding} decoding ({tier_mark(results.settings)})."
