@@ -34,7 +34,8 @@ pytestmark = pytest.mark.workflow
 def project(tmp_path_factory) -> Project:
     """A project that has run once, and made the inspector with it."""
     made = Project(tmp_path_factory.mktemp("project"))
-    made.snakemake("reproduce_paper", "inspector")
+    told = made.snakemake("reproduce_paper", "inspector")
+    assert re.search(r"jobs \(.*\), about \d+ \w+ on 2 cores", told), "workflow/durations.yaml lacks a stage"
     return made
 
 
