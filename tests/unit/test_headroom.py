@@ -132,25 +132,30 @@ def test_whoever_reads_by_the_posterior_makes_no_reading_errors(cases, reference
     write_records(tmp_path / "cases.jsonl", cases)
     best, none = references
     exact = exact_accuracy(SETTINGS, "mimic_iv", tmp_path / "cases.jsonl", best)
-    assert exact == measure_headroom(best, none, SETTINGS.utility, "mimic_iv", exact, best, none).accuracy
+    assert exact == measure_headroom(best, none, SETTINGS.utility, "mimic_iv", exact, references).accuracy
     assert exact > exact_accuracy(SETTINGS, "mimic_iv", tmp_path / "cases.jsonl", none) + 0.1
 
     misread = [row.model_copy(update={"correct": False}) for row in best]
-    found = measure_headroom(misread, none, SETTINGS.utility, "mimic_iv", exact, best, none)
+    found = measure_headroom(misread, none, SETTINGS.utility, "mimic_iv", exact, references)
     assert (found.reading, found.choice, found.gain) == (pytest.approx(exact), 0.0, pytest.approx(exact))
 
 
 def test_value_of_information_spends_no_more_than_it_is_given():
     best, none = rows([1] * 8 + [0] * 2, cost=20.0, tests=2), rows([1] * 2 + [0] * 8)
-    assert [accuracy_at_spend(usd, best, none) for usd in (0.0, 10.0, 20.0, 70.0)] == pytest.approx(
-        [0.2, 0.5, 0.8, 0.8]
-    )
+    more, worse = rows([1] * 9 + [0], cost=40.0, tests=3), rows([1] * 3 + [0] * 7, cost=10.0, tests=1)
+    spends = (0.0, 10.0, 20.0, 30.0, 70.0)
+    assert [accuracy_at_spend(usd, [best, none]) for usd in spends] == pytest.approx([0.2, 0.5, 0.8, 0.8, 0.8])
+    assert [accuracy_at_spend(usd, [best, none, more, worse]) for usd in spends] == pytest.approx(
+        [0.2, 0.5, 0.8, 0.85, 0.9]
+    ), "what lies below a mixture of others adds nothing"
+    with pytest.raises(ValueError):
+        accuracy_at_spend(5.0, [best])
 
 
 def test_a_headroom_by_hand():
     weights = SETTINGS.utility
     acting, never = rows([1] * 5 + [0] * 5, cost=14.0, tests=2), rows([1] * 2 + [0] * 8)
-    found = measure_headroom(acting, never, weights, "private", 0.6, rows([1] * 9 + [0], cost=7.0, tests=1), never)
+    found = measure_headroom(acting, never, weights, "private", 0.6, [rows([1] * 9 + [0], cost=7.0, tests=1), never])
     assert (found.accuracy, found.immediate, found.at_once, found.chance) == (0.5, 0.2, 0.0, 0.1)
     assert (found.reading, found.choice, found.gain) == pytest.approx((0.1, 0.3, 0.4))
     assert found.cost_to_test == pytest.approx(0.02 * 14 / weights.cost_unit_usd / (0.05 * 2))
@@ -268,7 +273,14 @@ def test_on_the_users_own_cases_no_posterior_is_known(tmp_path):
 def test_on_the_hospitals_cases_the_table_tells_all(cases, references, tmp_path):
     best, none = references
     acting = both([row.model_copy(update={"correct": row.correct and k % 3 > 0}) for k, row in enumerate(best)])
-    inputs = evaluations(tmp_path, warm_start=acting, immediate=both(none), value_of_information=best, zero_test=none)
+    inputs = evaluations(
+        tmp_path,
+        warm_start=acting,
+        immediate=both(none),
+        value_of_information=best,
+        discounted_information=best,
+        zero_test=none,
+    )
     for dataset in BENCHMARKS:
         write_records(inputs.setdefault(f"cases_{dataset}", tmp_path / f"{dataset}.jsonl"), cases)
     found = checked(tmp_path, inputs)

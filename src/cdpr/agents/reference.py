@@ -160,3 +160,13 @@ class ValueOfInformation(ReferenceAgent):
     def choose(self, state: State, seed: int) -> int | None:
         gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.asked(state))
         return int(gain.argmax()) if gain.max() > _NEGLIGIBLE else None
+
+
+class DiscountedInformation(ValueOfInformation):
+    """The same with every charge at a quarter: what money buys beyond what the utility finds worth it."""
+
+    part = 0.25
+
+    def charges(self, state: State) -> tuple[np.ndarray, float]:
+        charge, miss = super().charges(state)
+        return self.part * charge, self.part * miss

@@ -31,7 +31,7 @@ class Headroom(BaseModel):
     ``immediate`` is its accuracy when it must diagnose at once, ``at_once`` how often it does so unasked, ``chance``
     the accuracy of always naming the commonest diagnosis. ``cost_to_test`` is the cost term of the utility over the
     test term (None without tests). ``exact`` is the accuracy of the exact posterior on the evidence that the policy
-    gathered, ``best_choice`` that of value of information at no more than the policy's spend, ``best_utility`` and
+    gathered, ``best_choice`` that of value of information at the policy's spend, ``best_utility`` and
     ``best_aec`` those of value of information at its own; None where the posterior is not known.
     """
 
@@ -60,7 +60,7 @@ class Headroom(BaseModel):
 
     @property
     def choice(self) -> float | None:
-        """Accuracy that the exact posterior gains when value of information chooses, for no more than the spend."""
+        """Accuracy that the exact posterior gains when value of information chooses, at the same spend."""
         return None if self.best_choice is None or self.exact is None else self.best_choice - self.exact
 
     @property
@@ -92,14 +92,15 @@ class Resolution(BaseModel):
 
 
 def measure_headroom(
-    rows: Rows, immediate: Rows, weights: Utility, dataset: str, exact: float | None = None, best: Rows = (),
-    none: Rows = (),
+    rows: Rows, immediate: Rows, weights: Utility, dataset: str, exact: float | None = None,
+    references: Sequence[Rows] = (),
 ) -> Headroom:  # fmt: skip
     """What a policy reaches (``rows``, of one decoding), and ``immediate`` diagnosis with it.
 
-    ``exact`` as of :func:`exact_accuracy`; ``best`` and ``none`` are the workups of value of information and of the
-    reference that orders nothing, where the hospital's model is known.
+    ``exact`` as of :func:`exact_accuracy`; ``references`` are workups of policies that know the hospital's model, where
+    it is known: those of value of information first, one that orders nothing among them.
     """
+    best = references[0] if references else ()
     aec, of_tests = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
     return Headroom(
         dataset=dataset,
@@ -114,7 +115,7 @@ def measure_headroom(
         chance=Counter(row.gold for row in rows).most_common(1)[0][1] / len(rows),
         cost_to_test=weights.lambda_cost * aec / weights.cost_unit_usd / of_tests if of_tests else None,
         exact=exact,
-        best_choice=accuracy_at_spend(aec, best, none) if best else None,
+        best_choice=accuracy_at_spend(aec, references) if best else None,
         best_utility=mean(best, "utility") if best else None,
         best_aec=mean(best, "cost_usd") if best else None,
     )
@@ -136,13 +137,15 @@ def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) ->
     return right / len(rows)
 
 
-def accuracy_at_spend(spend: float, best: Rows, none: Rows) -> float:
-    """Accuracy of value of information (workups ``best``) at an average of at most ``spend`` US dollars: its own where
-    it spends no more; else that of working up by it just so many cases as the money lasts for, drawn at random, and of
-    diagnosing the others at once (``none``)."""
-    cost = mean(best, "cost_usd")
-    share = min(1.0, spend / cost) if cost > 0 else 1.0
-    return share * mean(best, "correct") + (1 - share) * mean(none, "correct")
+def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
+    """The best accuracy that policies with these workups reach at an average of at most ``spend`` US dollars: one of
+    them alone, or a dearer one for just so many cases, drawn at random, as the money lasts for, and a cheaper one for
+    the others. Raises ValueError where all spend more."""
+    points = [(mean(rows, "cost_usd"), mean(rows, "correct")) for rows in references]
+    within = [point for point in points if point[0] <= spend]
+    dearer = [point for point in points if point[0] > spend]
+    mixed = [low + (high - low) * (spend - saved) / (cost - saved) for saved, low in within for cost, high in dearer]
+    return max([accuracy for _, accuracy in within] + mixed)
 
 
 def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolution:

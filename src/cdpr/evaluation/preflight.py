@@ -23,8 +23,8 @@ PAPER_COST_TO_TEST, COST_TO_TEST_AIM = 7.0, 1.0
 COLLAPSED = 0.9
 # Accuracy that is not clearly so much above always naming the commonest diagnosis is near chance.
 CHANCE_MARGIN = 0.05
-# The reference agents that know the best choice, and what is known without any.
-REFERENCES = ("value_of_information", "zero_test")
+# Reference agents that know the best choice: worth its price in utility, at a discount, and what is known without any.
+REFERENCES = ("value_of_information", "discounted_information", "zero_test")
 UNKNOWN = "only the synthetic hospital knows the exact posterior"
 WITHHELD = "rows of credentialed cases do not name the examinations whose results were read"
 
@@ -57,12 +57,12 @@ def check_headroom(settings: Settings, job: Job) -> None:
     for dataset in BENCHMARKS:
         acting, immediate = (_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
         why = _unavailable(job, dataset, acting)
-        best, none = ((), ()) if why else (_by_decoding(job, run, dataset)["greedy"] for run in REFERENCES)
+        references = [] if why else [_by_decoding(job, run, dataset)["greedy"] for run in REFERENCES]
         unavailable |= {dataset: why} if why else {}
         for decoding in settings.evaluation.decodings:
             rows = acting[decoding]
             exact = None if why else exact_accuracy(settings, dataset, job.inputs[f"cases_{dataset}"], rows)
-            headrooms.append(measure_headroom(rows, immediate[decoding], settings.utility, dataset, exact, best, none))
+            headrooms.append(measure_headroom(rows, immediate[decoding], settings.utility, dataset, exact, references))
         resolutions.append(measure_resolution(list(acting.values()), len(settings.seeds), dataset))
     start, never = (_sampled_utility(_by_decoding(job, run, IN_DOMAIN)) for run in ("warm_start", "immediate"))
     found = Preflight(

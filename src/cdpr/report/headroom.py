@@ -119,9 +119,10 @@ def _gain(settings: Settings, found: Preflight) -> Table:
     return Table(_GAIN, rows, text, [
         "Reading errors: accuracy of the exact posterior's diagnoses, on the evidence that the policy gathered, "
         f"above the policy's own; aim: at most {100 * READING_AIM:g} points.",
-        "Best choice: accuracy of value of information above that of the exact posterior, at no more than the policy's "
-        "spend (AEC). Where value of information spends more, it works up as many cases as the money lasts for and "
-        f"diagnoses the others at once. Both: reading errors and best choice; aim: at least {100 * GAIN_AIM:g} points.",
+        "Best choice: accuracy of value of information above that of the exact posterior, at the policy's spend (AEC). "
+        "Two policies choose by it, one at full charges and one at a quarter, and one orders nothing: the dearer works "
+        "up as many cases as the money lasts for, a cheaper one the others. "
+        f"Both: reading errors and best choice; aim: at least {100 * GAIN_AIM:g} points.",
         "Cost term / test term: what the utility charges for money over what it charges for examinations, at the "
         f"policy's own operating point; aim: at least {COST_TO_TEST_AIM:g}; the paper's: about {PAPER_COST_TO_TEST:g}.",
         *(f"{text}." for text in found.weaknesses),

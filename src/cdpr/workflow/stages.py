@@ -211,7 +211,7 @@ _ALL = (
         "cdpr.evaluation.preflight:check_headroom",
         reads=("utility", "tier", "seeds", "evaluation.decodings", "environment"),
         needs={f"{run}_{dataset}": sources.before_training(run, dataset) for dataset in BENCHMARKS
-               for run in ("warm_start", "immediate", "value_of_information", "zero_test")}
+               for run in ("warm_start", "immediate", "value_of_information", "discounted_information", "zero_test")}
         | {f"cases_{dataset}": sources.hospital_cases(dataset) for dataset in BENCHMARKS},
         outputs={"preflight": Output("<results>/preflight.json", "headrooms, obstacles, and what can be shown")},
     ),
