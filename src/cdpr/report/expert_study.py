@@ -90,7 +90,7 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
                             markersize=3.5, linewidth=1)  # fmt: skip
         stars = {d.name: "*" if _significant(found, d.name) else "" for d in facts}
         radar.set_xticks(angles, [f"{_two_lines(d.title)} {stars[d.name]}" for d in facts], fontsize=7)
-        radar.tick_params(axis="x", pad=9)
+        radar.tick_params(axis="x", pad=15)
         radar.set_theta_offset(math.pi / 2)
         radar.set_ylim(1, 5)
         radar.set_yticks([2, 3, 4, 5], ["2", "3", "4", "5"], fontsize=6)
