@@ -255,7 +255,7 @@ def test_reference_agents_speak_the_grammar_and_depend_on_their_arguments():
     settings = parse_settings({})
     case = record(hospital, hospital.site("mimic_iv"), sample_patient(hospital, hospital.site("mimic_iv"), 3, 1))
     reference = [agent_class(entry) for entry in settings.agents.values() if entry.knows_hospital]
-    assert len(reference) == 5
+    assert len(reference) == 6
     for agent in [*reference, Clinician]:
         for seed in range(3):
             turns = [asyncio.run(agent(settings, "mimic_iv", lambda s, e: 9.0).act(State(case), f, seed))

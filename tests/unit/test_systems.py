@@ -108,7 +108,7 @@ def test_a_run_that_lacks_something_is_refused_before_its_first_job(monkeypatch)
 
 def test_all_rows_are_listed_with_both_names(capsys, monkeypatch):
     found = systems(plan_of(), {})
-    assert len(found) == 26 and len({system.paper for system in found} - {""}) == 18
+    assert len(found) == 27 and len({system.paper for system in found} - {""}) == 18
     ready = {system.row for system in found if not system.missing}
     assert {"grpo", "cdpr", "warm_start", "all_tests"} <= ready and not {"gpt_5_4", "qwen3_8b"} & ready
     text = render(found)

@@ -85,7 +85,7 @@ def test_plain_lines_where_no_terminal_is_attached(folder):
     lines = said.splitlines()
     assert lines[0] == "What will be made." and lines[-1] == "What was made."
     assert lines[-2].startswith("4 of 4 jobs done in 0:0")
-    assert re.search(r"now train a \(step [1-9]\d* of 40\), train b \(step \d+ of 40\); about \d+ s left", said), said
+    assert re.search(r"now train . \(step [1-9]\d* of 40\), train . \(step \d+ of 40\); about \d+ s left", said), said
     assert "\x1b" not in said and len(lines) < 12 and max(map(len, lines)) < 200
     assert "many/199.txt" in full_log(folder), "what the display leaves out stands in the full log"
     assert run(folder).stdout.startswith("Nothing to be done")
@@ -108,7 +108,7 @@ def test_an_interrupted_run_ends_with_what_to_do(folder):
     running = subprocess.Popen(command(), cwd=folder, text=True, start_new_session=True, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT,
                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
-    wait_until((folder / "a.log").exists)
+    wait_until(lambda: any(folder.glob("*.log")))  # which training comes first is Snakemake's choice
     os.killpg(running.pid, signal.SIGINT)
     said, _ = running.communicate(timeout=60)
     assert running.returncode == 1 and "failed" not in said and "Traceback" not in said, said
@@ -128,7 +128,7 @@ def test_a_terminal_gets_one_display_and_is_given_back(folder):
         pass
     running.wait()
     text = said.decode()
-    assert re.search(r"trainings 0/3.*train a  step \d+ of 40", text, re.DOTALL), text
+    assert re.search(r"trainings 0/3.*train .  step \d+ of 40", text, re.DOTALL), text
     hidden, shown = text.rindex("\x1b[?25l"), text.rindex("\x1b[?25h")
     assert hidden < shown < text.index("What was made.")
 

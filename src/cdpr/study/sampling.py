@@ -85,7 +85,8 @@ def allotted(sizes: Mapping[int, int], wanted: int) -> dict[int, int]:
     least = 1 if wanted >= len(sizes) else 0
     given = {name: min(sizes[name], max(least, int(share))) for name, share in exact.items()}
     while sum(given.values()) > wanted:
-        given[max(given, key=lambda name: (given[name] - exact[name], given[name], name))] -= 1
+        room = [name for name in given if given[name] > least]
+        given[max(room, key=lambda name: (given[name] - exact[name], given[name], name))] -= 1
     while sum(given.values()) < wanted:
         room = [name for name in given if given[name] < sizes[name]]
         given[max(room, key=lambda name: (exact[name] - given[name], -name))] += 1
