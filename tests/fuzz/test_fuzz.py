@@ -12,12 +12,9 @@ pytest.register_assert_rewrite("test_fee_schedules", "test_ingest_benchmarks", "
 from fuzz import fuzz  # noqa: E402
 from targets import TARGETS  # noqa: E402
 
-SLOW = {"mimic_iv": 40}  # each builds a database
-
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_damage_is_refused_or_told(name):
-    mutations = SLOW.get(name, 200)
-    tally = fuzz(TARGETS[name], mutations)
+    tally = fuzz(TARGETS[name], 200)
     assert not tally.faults, "\n".join(f"{name} {case}: {told}" for case, told in list(tally.faults.items())[:5])
-    assert tally.outcomes["refused"] > mutations / 10, "damage that nothing notices proves nothing"
+    assert tally.outcomes["refused"] > 20, "damage that nothing notices proves nothing"
