@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cdpr.cases import Meaning, examinations, meaning, no_examination
+from cdpr.cases import Meaning, examinations, meaning, no_examination, whole_kind
 from cdpr.costs import load_catalogue, price_of
 from cdpr.environment.matcher import TableMatcher
 from cdpr.settings.schema import Costs
@@ -184,3 +184,11 @@ def test_spelling_technique_and_shared_words_do_not_mislead(names, examinations_
 )  # fmt: skip
 def test_an_organ_a_specimen_or_a_technique_is_not_taken_for_a_test(name, kind):
     assert (meaning(name).terms, meaning(name).kind) == ((), kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("Imaging", "imaging"), ("Laboratory tests", "laboratory"), ("Calcium score", None)]
+)
+def test_one_study_gathers_no_others(name, kind):
+    """A request that names a whole kind is answered by all of it: one study must not pass for that."""
+    assert whole_kind(name) == kind
