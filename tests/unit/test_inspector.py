@@ -335,6 +335,20 @@ def test_a_link_leads_to_a_decision_and_text_is_shown_as_text(world, tmp_path):
 
 
 @needs_browser
+def test_unasked_it_opens_at_a_decision_that_training_would_have_credited(world, tmp_path):
+    site = shutil.copytree(world.site, tmp_path / "site")
+    workups = read_data(site, f"data/{RUN}.{DATASET}")
+    del workups[0]["steps"][0]["credit"]
+    workups[0]["steps"][1]["credit"]["why"] = ""  # valued, but not selected
+    write_data(site, f"data/{RUN}.{DATASET}", workups)
+    credited = [
+        (w["case"], str(t)) for w in workups for t, s in enumerate(w["steps"]) if s.get("credit", {}).get("why")
+    ]
+    with opened(site, tmp_path / "profile", run=RUN, dataset=DATASET) as page:
+        assert (place(page)["case"], place(page)["turn"]) == credited[0]
+
+
+@needs_browser
 def test_states_of_the_study_show_their_ratings_to_whoever_came_there(world, tmp_path):
     for run, turn in ((RUN, 0), (OTHER, 0), (RUN, 1)):
         at = {"run": run, "dataset": DATASET, "case": "T-1", "decoding": "greedy", "turn": turn}

@@ -322,8 +322,9 @@ def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_p
     folder = tmp_path / "results" / "evaluations"
     evaluate(plan, "mine", benchmark, folder / "mine" / "mimic_iv.jsonl", tmp_path / "state" / "a")
     rows = list(read_rows(folder / "mine" / "mimic_iv.jsonl"))
-    # Of one case both say right, of one the first judge was the table, and one has no diagnosis.
-    rows[0] = rows[0].model_copy(update={"judging": Judging(by="model", second=True)})
+    # Of one case both say right, though the first gave no verdict; of one the first judge was the table, and the second
+    # gave none; and one has no diagnosis.
+    rows[0] = rows[0].model_copy(update={"judging": Judging(by="invalid", second=True)})
     told = Judging(by="table", several=True, second=True, second_invalid=True)
     rows[1] = rows[1].model_copy(update={"judging": told})
     rows[2] = rows[2].model_copy(update={"judging": Judging(), "correct": False})
@@ -333,10 +334,10 @@ def test_the_report_shows_where_judges_part_and_which_figures_hang_on_them(tmp_p
     text = out["md"].read_text()
     line = next(line for line in text.splitlines() if "all diagnoses" in line)
     assert [cell.strip() for cell in line.split("|")][3:8] == ["5", "5", "5", "2", "40.0"] and "3 : 0" in line
-    assert [cell.strip() for cell in line.split("|")][-4:-1] == ["0", "1", "1"], "no verdict of either; lists"
+    assert [cell.strip() for cell in line.split("|")][-4:-1] == ["1", "1", "1"], "no verdict of either; lists"
     assert "not found by tables" in text and "2 : 0" not in text
     answered = next(line for line in text.splitlines() if "both gave a verdict" in line)
-    assert [cell.strip() for cell in answered.split("|")][3:7] == ["4", "4", "4", "1"], "without the silent one"
+    assert [cell.strip() for cell in answered.split("|")][3:7] == ["3", "3", "3", "0"], "without the silent ones"
     assert "| Mine | MIMIC-IV | 6 | 83.33 | 33.33 | -50.00 | 3 : 0 |" in text.replace("−", "-")
     assert "1 of 1 accuracies" in text and "missing" in text
     with pytest.raises(SettingsError, match=r"judge\.second"):
