@@ -350,6 +350,16 @@ def test_the_tiny_policy_is_the_same_for_the_same_corpus(folder, tmp_path):
         train_tokenizer(corpus(), vocab_size=200)
 
 
+def test_a_common_phrase_is_one_token_however_long_and_nothing_is_unknown():
+    corpus = ["Rare finding of the lung. Vital signs 98"] * 10 + ["FINAL_DIAGNOSIS: Appendicitis"] * 10
+    tokenizer = train_tokenizer([*corpus, "heard once only"] * 2, vocab_size=300)
+    for text in ("Rare finding of the lung. ", "Vital signs ", " Appendicitis", "98"):
+        assert tokenizer.encode(text).tokens == [tokenizer.encode(text).tokens[0]], text
+    assert len(tokenizer.encode("FINAL_DIAGNOSIS: Appendicitis").ids) == 2
+    for text in ("heard once only", "Überraschung: 12.5 µg/l", "Vital signs 98 Vital"):
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
 def test_a_missing_local_model_says_how_to_get_it(tmp_path):
     with pytest.raises(LocalModelUnavailable, match="make local-llm"):
         smollm2(tmp_path, tmp_path / "absent.gguf")

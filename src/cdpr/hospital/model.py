@@ -15,7 +15,7 @@ from ..cases import diagnoses, examinations
 from ..settings.datasets import IN_DOMAIN
 
 KINDS = ("laboratory", "microbiology", "imaging", "procedure", "physical")
-_SMALL_WORDS = frozenset(["a", "an", "the", "is", "are", "in", "of", "at", "to", "on", "and", "with"])
+_LAYOUTS = ("note", "list", "table")
 
 
 class HospitalError(ValueError):
@@ -54,7 +54,7 @@ class Finding:
     """A categorical variable that is independent of all others given the disease.
 
     ``table[d, s]`` is P(state s | disease d). A state is printed as a number drawn from ``intervals[s]``,
-    or as one of ``wording[s]``. ``mention`` is the chance that a symptom is spoken of at all.
+    in the words ``wording[s]`` (a laboratory quantity: one for each site's ``column``). ``mention`` is the chance that a symptom is spoken of at all.
     """
 
     name: str
@@ -98,11 +98,10 @@ class Site:
     weights: np.ndarray
     availability: np.ndarray
     column: int = 0
-    wordings: tuple[int, ...] = ()
     labels: str = "label"
     names: int | None = None
     si: bool = False
-    telegraphic: bool = False
+    layout: str = "note"
     styles: tuple[Site, ...] = ()
 
     def style(self, rng: np.random.Generator) -> Site:
@@ -126,14 +125,7 @@ class Site:
         if self.styles:
             return tuple(dict.fromkeys(p for style in self.styles for p in style.phrases(finding, state)))
         written = finding.wording[state]
-        if finding.measure is not None:
-            return (written[self.column],)
-        return tuple(self._style(written[column]) for column in self.wordings)
-
-    def _style(self, phrase: str) -> str:
-        if not self.telegraphic:
-            return phrase
-        return " ".join(word for word in phrase.lower().split() if word not in _SMALL_WORDS)
+        return written if finding.measure is None else (written[self.column],)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,15 +230,19 @@ def _finding(name: str, entry: Mapping, codes: Sequence[str], where: str) -> Fin
             _demand(rising, where, "intervals must be disjoint and in rising order")
         else:
             wording = dict(zip(states, values, strict=True))
+            _demand(all(len(w) == 3 for w in values), where, "each printed value needs three forms, one a site")
     if intervals is None:
         _demand(wording is not None and set(wording) == set(states), where, "wording must cover exactly the states")
-        _demand(all(len(w) == 3 for w in wording.values()), where, "each state needs three wordings")
-        wording = tuple(tuple(str(w) for w in wording[s]) for s in states)
+        wording = tuple(_worded(wording[s]) for s in states)
     organisms = {states.index(s): (int(o[0]), o[1]) for s, o in (entry.get("organism") or {}).items()}
     return Finding(
         name, states, table, measure, intervals, wording if intervals is None else None, organisms or None,
         float(entry.get("mention", 1.0)), entry.get("line", ""),
     )  # fmt: skip
+
+
+def _worded(given: Any) -> tuple[str, ...]:
+    return tuple(map(str, given)) if isinstance(given, (list, tuple)) else (str(given),)
 
 
 def distribution(given: Any, states: Sequence[str], base: np.ndarray | None, where: str) -> np.ndarray:
@@ -290,6 +286,8 @@ def _site(
             continue
         ratio = exam.available / (1 - exam.available) * odds.get(exam.kind, 1.0) * odds.get(exam.name, 1.0)
         offered.append(ratio / (1 + ratio))
+    layout = fields.get("layout", Site.layout)
+    _demand(layout in _LAYOUTS, f"site {name}", f"layout {layout!r} is none of {', '.join(_LAYOUTS)}")
     plain = Site(name=name, weights=weights / weights.sum(), availability=np.array(offered), **fields)
     _demand(set(styles) <= set(others), f"site {name}", f"written_as names no site above: {[*styles]}")
     return replace(plain, styles=tuple(_in_style(plain, others[style]) for style in styles))
@@ -297,7 +295,7 @@ def _site(
 
 def _in_style(site: Site, other: Site) -> Site:
     """A site that writes as another does, in its own units."""
-    style = {name: getattr(other, name) for name in ("column", "wordings", "labels", "names", "telegraphic")}
+    style = {name: getattr(other, name) for name in ("column", "labels", "names", "layout")}
     return replace(site, **style)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..cases import SECTIONS, Analyte, diagnoses
+from ..cases import SECTIONS, Analyte, diagnoses, format_analytes
 from ..files import write_bytes
 from .mimic_notes import physical_text
-from .model import Hospital, Site
+from .model import Examination, Hospital, Site
 from .sample import Patient, sample_patient, write_analytes, write_presentation, write_report
 
 _DEPARTMENTS = {
@@ -93,12 +93,17 @@ def _results(hospital: Hospital, site: Site, patient: Patient, published: bool) 
         if exam.kind == "laboratory":
             analytes = write_analytes(exam, site, patient)
             odd = "; ".join(f"{a.label} {a.value}" for a in analytes if a.flag)
-            laboratory[called] = {"result": "; ".join(map(print_analyte, analytes)), "abnormal": odd or "None"}
+            laboratory[called] = {"result": print_analytes(site, analytes), "abnormal": odd or "None"}
         elif exam.kind == "microbiology":
             laboratory[called] = {"result": write_report(exam, site, patient), "abnormal": "None"}
         else:
             imaging[called] = {"findings": write_report(exam, site, patient), "impression": "See findings."}
     return laboratory, imaging
+
+
+def print_analytes(site: Site, analytes: list[Analyte]) -> str:
+    """Numbers in the site's layout: a list, or field by field, as its own files come to be read."""
+    return "; ".join(map(print_analyte, analytes)) if site.layout == "list" else format_analytes(analytes)
 
 
 def print_analyte(analyte: Analyte) -> str:
@@ -111,7 +116,7 @@ def print_analyte(analyte: Analyte) -> str:
 def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
     told = write_presentation(hospital, site, patient)
     physical = "\n".join(
-        f"{exam.name}: {physical_text(exam, site, patient).rstrip('.')}."
+        f"{exam.name}: {_physical(exam, site, patient)}"
         for exam in hospital.examinations.values()
         if exam.kind == "physical" and exam.name in patient.offered
     )
@@ -120,7 +125,7 @@ def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict,
         + [f"{name}: {entry['findings']}" for name, entry in imaging.items()]
     )
     sex = "female" if patient.female else "male"
-    person = f"{patient.age} year old {sex}" if site.telegraphic else f"{sex.title()}, {patient.age} years old."
+    person = f"{sex.title()}, {patient.age} years old." if site.layout == "list" else f"{patient.age} year old {sex}"
     lines = [
         f"Patient Basic Information: {person}",
         *(f"{name}: {told[name]}" for name in SECTIONS[1:]),
@@ -128,3 +133,10 @@ def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict,
         f"Auxiliary Examination: {auxiliary}",
     ]
     return "\n".join(lines)
+
+
+def _physical(exam: Examination, site: Site, patient: Patient) -> str:
+    """One system, as a note tells it; a hospital of tables has vital signs among its measured quantities."""
+    if site.layout == "table" and exam.findings[0].measure is not None:
+        return print_analytes(site, write_analytes(exam, site, patient))
+    return physical_text(exam, site, patient).rstrip(".") + "."

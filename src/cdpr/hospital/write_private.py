@@ -1,8 +1,7 @@
 """Patients as the private hospital's two tables, ``cases.csv`` and ``results.csv``.
 
 The format is described in docs/reference/private-format.md: one row a case, and one row a measured
-quantity or report. Names of examinations and quantities are this hospital's abbreviations, and sentences
-are telegraphic.
+quantity or report. Names of examinations and quantities are this hospital's abbreviations.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Paths(Section):
 class HospitalSettings(Section):
     seed: int = key(11, "Seed of the synthetic patients; the demo was tuned on those of seed 7.")
     mimic_patients: PositiveInt = key(7300, "Patients behind the MIMIC-format files; some have several admissions.")
-    textbook_cases: PositiveInt = key(12000, "Cases of the textbook that the tiny policy reads before it is trained.")
+    textbook_cases: PositiveInt = key(18000, "Cases of the textbook that the tiny policy reads before it is trained.")
     clinicalbench_cases: PositiveInt = key(600, paper="Datasets: 1,500 real cases")
     """Cases written in ClinicalBench format."""
     private_cases: PositiveInt = key(500, paper="Datasets: 952 inpatient cases")
@@ -118,7 +118,7 @@ class WarmStart(Section):
     cases: PositiveInt = key(6000)
     """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the
     others."""
-    textbook_cases: NonNegativeInt = key(12000)
+    textbook_cases: NonNegativeInt = key(18000)
     """Textbook cases read beside them, in the words of all hospitals: out of domain is another hospital, not another
     language."""
     static_share: Share = key(0.03)
@@ -126,7 +126,7 @@ class WarmStart(Section):
     knows."""
     readings: bool = key(True)
     """Whether the likeliest diagnosis is asked for at every state of a workup, not only at its end."""
-    epochs: PositiveInt = key(2, "Passes over the demonstrations.")
+    epochs: PositiveInt = key(3, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
     batch_size: PositiveInt = key(16, "Demonstrations a step.")
     learning_rate: PositiveFloat = key(0.02, "Peak learning rate of the hidden matrices (Muon, cosine).")

@@ -115,12 +115,14 @@ def piecewise_logprobs(
     model: torch.nn.Module, rows: Sequence[Sequence[Piece]], temperature: float = 1.0
 ) -> torch.Tensor:
     """As :func:`token_logprobs` for sequences that share a beginning, which is computed once: the pieces of a row stand
-    one behind the other, and each sees what it follows and itself only. Flat by row, piece and position.
+    one behind the other, and each sees what it follows and itself only. Flat by row, piece and position. Nothing
+    follows the last token of a later piece, so it is scored without passing through the model.
 
     The mask is dense, (rows, width, width): for rows of at most a few thousand tokens.
     """
     device = next(model.parameters()).device
-    width = padded_width(model, max(sum(len(piece.ids) for piece in row) for row in rows))
+    passed = [[row[0].ids, *(piece.ids[:-1] for piece in row[1:])] for row in rows]
+    width = padded_width(model, max(sum(map(len, row)) for row in passed))
     batch = torch.zeros(len(rows), width, dtype=torch.long)
     place = torch.zeros(len(rows), width, dtype=torch.long)
     sees = torch.eye(width, dtype=torch.bool).repeat(len(rows), 1, 1)  # padding sees itself: no empty softmax
@@ -128,10 +130,10 @@ def piecewise_logprobs(
     sources, targets, numbers = [], [], []
     for number, row in enumerate(rows):
         at = 0
-        for piece in row:
-            end = at + len(piece.ids)
-            batch[number, at:end] = torch.tensor(piece.ids)
-            place[number, at:end] = torch.arange(piece.start, piece.start + len(piece.ids))
+        for piece, ids in zip(row, passed[number], strict=True):
+            end = at + len(ids)
+            batch[number, at:end] = torch.tensor(ids, dtype=torch.long)
+            place[number, at:end] = torch.arange(piece.start, piece.start + len(ids))
             sees[number, at:end, : piece.start] = True
             sees[number, at:end, at:end] = before[: end - at, : end - at]
             # What comes before the first token of a piece stands in the first piece.

@@ -4,6 +4,8 @@ Hugging Face folder that `AutoModelForCausalLM` and `AutoTokenizer` load."""
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +20,7 @@ SCAFFOLD = ("REQUEST_TEST:", "FINAL_DIAGNOSIS:")
 # Numbers, and what stands between punctuation marks with the mark behind it: tokens may span words, so that a finding
 # or an examination takes one or two, and not five. Every token costs the tiny model a decoding step.
 _PHRASES = r"\d+|[^\d,.|:;()%\n]*[,.|:;()%\n]+\s*|[^\d,.|:;()%\n]+"
+_OFTEN, _SHARE = 10, 0.8  # a phrase that comes so often is a token, the commonest first, up to this share of the room
 MAX_POSITIONS = 8192  # the paper's 2,048 prompt and 4,096 response tokens, with room
 
 # No newline between turns: every token costs the tiny model a decoding step.
@@ -31,31 +34,54 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
-    """A byte-level BPE tokenizer over phrases of at most ``vocab_size`` tokens, the same for the same corpus.
+    """A byte-level tokenizer of at most ``vocab_size`` tokens, the same for the same corpus: a phrase that comes often
+    is one token, all other text is split by BPE.
 
+    BPE alone spends the room on the parts of the commonest phrases, and spells a rare finding, which tells most, in
+    letters.
     The chat control tokens are special (invisible when decoding); an action's scaffold becomes single tokens that stay
     visible and cost one decoding step.
     Raises :class:`ValueError` when ``vocab_size`` cannot hold the 256 bytes and the added tokens.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     room = vocab_size - len(SCAFFOLD)
-    if room < len(CONTROL) + len(alphabet):
+    spare = room - len(CONTROL) - len(alphabet)
+    if spare < 0:
         raise ValueError(
             f"vocab_size {vocab_size} is too small: {len(alphabet)} bytes and {len(CONTROL) + len(SCAFFOLD)} added "
             "tokens"
         )
-    tokenizer = Tokenizer(models.BPE())
-    phrases = pre_tokenizers.Split(Regex(_PHRASES), "isolated")
-    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([phrases, as_bytes])
-    tokenizer.decoder = decoders.ByteLevel()
+    by_phrase = pre_tokenizers.Split(Regex(_PHRASES), "isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    seen = _count_phrases(corpus, by_phrase)
+    common = sorted((p for p, n in seen.items() if n >= _OFTEN and len(p.encode()) > 1), key=lambda p: (-seen[p], p))
+    common = common[: round(_SHARE * spare)]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([by_phrase, to_bytes])
     trainer = trainers.BpeTrainer(
-        vocab_size=room, special_tokens=list(CONTROL), initial_alphabet=alphabet, show_progress=False
+        vocab_size=room - len(common), special_tokens=list(CONTROL), initial_alphabet=alphabet, show_progress=False
     )
-    # Added tokens are cut out first, so that no merge is spent on what is a token already.
-    tokenizer.train_from_iterator(_without_scaffold(corpus), trainer)
+    others = sorted(seen.keys() - set(common))
+    bpe.train_from_iterator((phrase for phrase in others for _ in range(seen[phrase])), trainer)
+    learned = json.loads(bpe.to_str())["model"]
+    vocabulary, merges = learned["vocab"], [(left, right) for left, right in learned["merges"]]
+    for phrase in common:
+        vocabulary.setdefault(to_bytes.pre_tokenize_str(phrase)[0][0], len(vocabulary))
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=True))
+    tokenizer.pre_tokenizer, tokenizer.decoder = bpe.pre_tokenizer, decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(CONTROL))
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in SCAFFOLD])
     return tokenizer
+
+
+def _count_phrases(corpus: Iterable[str], by_phrase: pre_tokenizers.Split) -> Counter[str]:
+    """How often each phrase comes. Scaffold is cut out first, as the tokenizer does it."""
+    scaffold = re.compile("|".join(map(re.escape, SCAFFOLD)))
+    seen: Counter[str] = Counter()
+    for text, times in Counter(part for text in corpus for part in scaffold.split(text) if part).items():
+        for phrase, _ in by_phrase.pre_tokenize_str(text):
+            seen[phrase] += times
+    return seen
 
 
 def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> Path:
@@ -74,13 +100,6 @@ def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> P
         _write_tokenizer(partial, tokenizer)
         _write_model(partial, tiny, tokenizer)
     return folder
-
-
-def _without_scaffold(corpus: Iterable[str]) -> Iterable[str]:
-    for text in corpus:
-        for token in SCAFFOLD:
-            text = text.replace(token, "\n")
-        yield text
 
 
 def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:

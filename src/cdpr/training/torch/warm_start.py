@@ -141,7 +141,7 @@ def corpus(settings: Settings, workups: Sequence[Workup], static) -> list[str]:
 
 def encode_workup(prompts: PromptBuilder, workup: Workup) -> Demonstration:
     """The workup as the policy reads and writes it. Each reading follows the conversation up to its state and begins
-    with the words of a forced diagnosis, which carry no loss."""
+    with the words of a forced diagnosis, which carry no loss; the end of the turn is left to the workup's own."""
     case, style = workup.trajectory.case, prompts.settings.style
     steps = [_restyle(step, style) for step in workup.trajectory.steps]
     positions: list[int] = []
@@ -150,7 +150,7 @@ def encode_workup(prompts: PromptBuilder, workup: Workup) -> Demonstration:
         context = prompts.context_ids(State(case, tuple(steps[:t])))
         positions += range(len(context), len(context) + len(prompts.reply_ids(step)))
         if t < len(workup.readings):
-            reply = prompts.reply_ids(_diagnosis(workup.readings[t], style))
+            reply = prompts.reply_ids(_diagnosis(workup.readings[t], style))[:-1]
             start, opened = len(context), len(prompts.forced_prefix_ids)
             readings.append(Piece(start, reply, range(start + opened, start + len(reply))))
     return Demonstration((*context, *prompts.reply_ids(steps[-1])), tuple(positions), tuple(readings))
