@@ -53,8 +53,9 @@ class Measure:
 class Finding:
     """A categorical variable that is independent of all others given the disease.
 
-    ``table[d, s]`` is P(state s | disease d). A state is printed as a number drawn from ``intervals[s]``,
-    in the words ``wording[s]`` (a laboratory quantity: one for each site's ``column``). ``mention`` is the chance that a symptom is spoken of at all.
+    ``table[d, s]`` is P(state s | disease d). A state is printed as a number drawn from ``intervals[s]``, or in one of
+    the ways ``wording[s]`` (a laboratory quantity: the one in the site's ``column``). ``mention`` is the chance that a
+    symptom is spoken of at all.
     """
 
     name: str

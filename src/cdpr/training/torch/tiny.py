@@ -78,8 +78,8 @@ def _count_phrases(corpus: Iterable[str], by_phrase: pre_tokenizers.Split) -> Co
     """How often each phrase comes. Scaffold is cut out first, as the tokenizer does it."""
     scaffold = re.compile("|".join(map(re.escape, SCAFFOLD)))
     seen: Counter[str] = Counter()
-    for text, times in Counter(part for text in corpus for part in scaffold.split(text) if part).items():
-        for phrase, _ in by_phrase.pre_tokenize_str(text):
+    for part, times in Counter(part for text in corpus for part in scaffold.split(text) if part).items():
+        for phrase, _ in by_phrase.pre_tokenize_str(part):
             seen[phrase] += times
     return seen
 
