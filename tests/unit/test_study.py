@@ -626,7 +626,7 @@ def test_the_analysis_is_of_the_ratings(study):
     test = found.comparison(name, "random")
     assert test.difference == pytest.approx(np.mean(scores[RUNS[0]]) - np.mean(scores["random"]))
     assert test.p <= test.holm <= 1 and test.holm <= test.holm_all + 1e-12
-    assert 0.4 < found.alpha[name].value < 1 and found.alpha[name].low < found.alpha[name].value
+    assert 0 < found.alpha[name].low < found.alpha[name].value < 1, "raters agree beyond chance, and not in all"
 
 
 def test_simulated_raters_know_a_good_choice_from_a_random_one(study):
