@@ -116,15 +116,17 @@ def test_the_schedule_is_the_order_of_the_torch_trainer(taught, tmp_path):
 @pytest.mark.verl
 def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path, name):
     """The real agent-loop worker, our loop and our group hook: trajectories, rewards, advantages, over two iterations
-    (the second reads the rollout cache)."""
+    (the second reads the rollout cache), and more until a group has an advantage."""
     from verl.trainer.ppo import core_algos
 
     from cdpr.training.verl.hooks.advantage import given, given_rewards
 
-    session = session_of(taught, tmp_path, **VARIANTS[name])
+    session = session_of(taught, tmp_path, **merge({"training": {"steps": 8}}, VARIANTS[name]))
     trainer, worker = Trainer(session.run), local_worker(session)
     plan, told = session.settings.training, 0
-    for iteration in range(2):
+    for iteration in range(8):
+        if told and iteration >= 2:
+            break
         groups = asyncio.run(trainer.roll_out(iteration))
         scored = asyncio.run(score_groups(trainer.algorithm, groups, iteration))
         metrics = trainer.algorithm.finish(scored)
