@@ -94,7 +94,9 @@ def test_model_is_valid_and_covers_the_paper():
         (lambda p, e: p["rub"].update(default={"no": 0.5, "yes": 0.6}), "sum to 1.1"),
         (lambda p, e: p["rub"].update(given={"XYZ": 0.5}), "unknown disease code 'XYZ'"),
         (lambda p, e: e["Lipase"].update(elsewhere=["Serum Porcelain", "Lipase"]), "'Serum Porcelain' is not in"),
-        (lambda p, e: p["rub"].update(wording={"no": ["a", "b", "c"], "yes": ["a", "d", "e"]}), "says both"),
+        (lambda p, e: p["rub"].update(wording={"no": "a", "yes": "A"}), "says both"),
+        (lambda p, e: p["rub"].update(wording={"no": [], "yes": "ill"}), "'no' must be worded in one phrase"),
+        (lambda p, e: e["Lipase"]["findings"]["a"].update(states={"normal": [], "high": ["+"]}), "three forms"),
     ],
 )
 def test_bad_models_name_the_entry(change, message):
@@ -111,7 +113,7 @@ SMALL = (
         "HF": {"name": "Heart failure", "weight": 3, "age": [70, 12], "female": 0.5},
     },
     {"rub": {"line": "Chief Complaint", "default": {"no": 0.9, "yes": 0.1}, "given": {"PER": 0.6},
-             "wording": {"no": ["well", "fine", "good"], "yes": ["ill", "bad", "sick"]}}},
+             "wording": {"no": "well", "yes": "bad"}}},
     {"Lipase": {"kind": "laboratory", "available": 0.9, "elsewhere": ["Serum Lipase", "Lipase Level"], "findings": {
         "a": {"analyte": {"label": "A", "short": "A", "long": "A", "range": [0, 10]},
               "states": {"normal": [0, 10], "high": [20, 30]}, "default": {"normal": 0.9, "high": 0.1},

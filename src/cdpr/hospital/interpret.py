@@ -1,6 +1,6 @@
 """From the text of a record back to the states of the model's findings.
 
-What cannot be read (blanks, lost values, foreign wording) yields nothing, and so no update.
+What cannot be read (blanks, lost values, foreign words) yields nothing, and so no update.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Interpreter:
     def _word(self, finding: Finding, value: str) -> int | None:
         said = value.strip(" .;,").casefold()
         for state in range(len(finding.states)):
-            if said in (phrase.casefold() for phrase in self.site.phrases(finding, state)):
+            if said in (phrase.casefold() for phrase in self.site.every_phrase(finding, state)):
                 return state
         return None
 
@@ -84,7 +84,7 @@ class Interpreter:
             found |= self._read(line, findings, text)
             for finding in findings:
                 # A condition that would be listed and is not, is absent.
-                silent = [s for s in range(len(finding.states)) if not any(self.site.phrases(finding, s))]
+                silent = [s for s in range(len(finding.states)) if not any(self.site.every_phrase(finding, s))]
                 if silent and finding.name not in found:
                     found[finding.name] = silent[0]
         return age, female, found
@@ -97,7 +97,7 @@ class _Phrases:
         self.meaning: dict[str, tuple[str, int]] = {}
         for finding in findings:
             for state in range(len(finding.states)):
-                for phrase in site.phrases(finding, state):
+                for phrase in site.every_phrase(finding, state):
                     if phrase:
                         self.meaning[_plain(phrase)] = finding.name, state
         longest_first = sorted(self.meaning, key=lambda p: (-len(p), p))

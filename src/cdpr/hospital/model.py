@@ -53,9 +53,9 @@ class Measure:
 class Finding:
     """A categorical variable that is independent of all others given the disease.
 
-    ``table[d, s]`` is P(state s | disease d). A state is printed as a number drawn from ``intervals[s]``, or in one of
-    the ways ``wording[s]`` (a laboratory quantity: the one in the site's ``column``). ``mention`` is the chance that a
-    symptom is spoken of at all.
+    ``table[d, s]`` is P(state s | disease d). A state is printed as a number drawn from ``intervals[s]``, or as the
+    phrase ``wording[s]`` (a laboratory quantity: one for each ``column`` of the sites). ``mention`` is the chance that
+    a symptom is spoken of at all.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Finding:
     table: np.ndarray
     measure: Measure | None = None
     intervals: tuple[tuple[float, float], ...] | None = None
-    wording: tuple[tuple[str, ...], ...] | None = None
+    wording: tuple[str | tuple[str, ...], ...] | None = None
     organisms: Mapping[int, tuple[int, str]] | None = None
     mention: float = 1.0
     line: str = ""
@@ -72,6 +72,11 @@ class Finding:
     def informative(self) -> bool:
         """Whether any two diseases differ in it."""
         return bool(np.ptp(self.table, axis=0).max() > 0)
+
+    @functools.cached_property
+    def cumulative(self) -> list[list[float]]:
+        """P(state up to s | disease d), for quick draws."""
+        return np.cumsum(self.table, axis=1).tolist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,12 +126,14 @@ class Site:
         """All that a laboratory quantity may be called here, the longest first: one name may begin another."""
         return tuple(sorted({style.label(measure) for style in self.styles or (self,)}, key=len, reverse=True))
 
-    def phrases(self, finding: Finding, state: int) -> tuple[str, ...]:
-        """Every way in which this hospital words a state."""
-        if self.styles:
-            return tuple(dict.fromkeys(p for style in self.styles for p in style.phrases(finding, state)))
+    def phrase(self, finding: Finding, state: int) -> str:
+        """How this hospital words a state; empty for one that it does not speak of."""
         written = finding.wording[state]
-        return written if finding.measure is None else (written[self.column],)
+        return written if isinstance(written, str) else written[self.column]
+
+    def every_phrase(self, finding: Finding, state: int) -> tuple[str, ...]:
+        """All that a state may be called here."""
+        return tuple(dict.fromkeys(style.phrase(finding, state) for style in self.styles or (self,)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,20 +237,17 @@ def _finding(name: str, entry: Mapping, codes: Sequence[str], where: str) -> Fin
             rising = rising and all(a[1] < b[0] for a, b in itertools.pairwise(intervals))
             _demand(rising, where, "intervals must be disjoint and in rising order")
         else:
-            wording = dict(zip(states, values, strict=True))
-            _demand(all(len(w) == 3 for w in values), where, "each printed value needs three forms, one a site")
-    if intervals is None:
+            _demand(all(len(v) == 3 for v in values), where, "each printed value needs three forms, one a site")
+            wording = {state: tuple(map(str, forms)) for state, forms in zip(states, values, strict=True)}
+    else:
         _demand(wording is not None and set(wording) == set(states), where, "wording must cover exactly the states")
-        wording = tuple(_worded(wording[s]) for s in states)
+        for state in states:
+            _demand(isinstance(wording[state], str), where, f"{state!r} must be worded in one phrase")
     organisms = {states.index(s): (int(o[0]), o[1]) for s, o in (entry.get("organism") or {}).items()}
     return Finding(
-        name, states, table, measure, intervals, wording if intervals is None else None, organisms or None,
+        name, states, table, measure, intervals, wording and tuple(wording[s] for s in states), organisms or None,
         float(entry.get("mention", 1.0)), entry.get("line", ""),
     )  # fmt: skip
-
-
-def _worded(given: Any) -> tuple[str, ...]:
-    return tuple(map(str, given)) if isinstance(given, (list, tuple)) else (str(given),)
 
 
 def distribution(given: Any, states: Sequence[str], base: np.ndarray | None, where: str) -> np.ndarray:
@@ -310,7 +314,7 @@ def _check_wording(hospital: Hospital, site: Site) -> None:
         meaning: dict[str, tuple[str, str]] = {}
         for finding in findings:
             for index, state in enumerate(finding.states):
-                for phrase in filter(None, site.phrases(finding, index)):
+                for phrase in filter(None, site.every_phrase(finding, index)):
                     said = meaning.setdefault(phrase.casefold(), (finding.name, state))
                     _demand(
                         said == (finding.name, state),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,12 +39,15 @@ class Patient:
         return np.random.default_rng([*self.seed, 1 + purpose])
 
 
+@functools.cache
 def age_table(hospital: Hospital) -> np.ndarray:
     """P(age | disease), shape [D, 72], over the ages 18-89 (truncated normal, by whole years)."""
     mean = np.array([d.age[0] for d in hospital.diseases])[:, None]
     spread = np.array([d.age[1] for d in hospital.diseases])[:, None]
     density = np.exp(-0.5 * ((AGES[None, :] - mean) / spread) ** 2)
-    return density / density.sum(axis=1, keepdims=True)
+    table = density / density.sum(axis=1, keepdims=True)
+    table.setflags(write=False)
+    return table
 
 
 def sample_patient(
@@ -55,33 +61,29 @@ def sample_patient(
     key = (seed, site.number, index, admission)
     rng = np.random.default_rng([*key, 0])
     weights, ages = site.weights, age_table(hospital)
-    women = np.array([d.female for d in hospital.diseases])
     if same is not None:
+        women = np.array([d.female for d in hospital.diseases])
         weights = weights * ages[:, same.age - AGES[0]] * (women if same.female else 1 - women)
-    disease = _draw(rng, weights / weights.sum())
-    age = same.age if same else int(AGES[_draw(rng, ages[disease])])
-    female = same.female if same else bool(rng.random() < women[disease])
+    disease = _draw(rng, np.cumsum(weights / weights.sum()))
+    age = same.age if same else int(AGES[_draw(rng, np.cumsum(ages[disease]))])
+    female = same.female if same else bool(rng.random() < hospital.diseases[disease].female)
     told = tuple(_told(rng, finding, disease) for finding in hospital.presentation)
-    found = {e.name: tuple(_draw(rng, f.table[disease]) for f in e.findings) for e in hospital.examinations.values()}
+    found = {
+        e.name: tuple(_draw(rng, f.cumulative[disease]) for f in e.findings) for e in hospital.examinations.values()
+    }
     chance = rng.random(len(hospital.examinations))
     offered = frozenset(name for name, on in zip(found, chance < site.availability, strict=True) if on)
     return Patient(index, admission, disease, age, female, told, found, offered, key)
 
 
-def _draw(rng: np.random.Generator, probabilities: np.ndarray) -> int:
-    return min(int(np.searchsorted(np.cumsum(probabilities), rng.random(), side="right")), len(probabilities) - 1)
+def _draw(rng: np.random.Generator, cumulative: Sequence[float]) -> int:
+    return min(bisect.bisect_right(cumulative, rng.random()), len(cumulative) - 1)
 
 
 def _told(rng: np.random.Generator, finding: Finding, disease: int) -> int:
     mentioned = rng.random() < finding.mention
-    state = _draw(rng, finding.table[disease])
+    state = _draw(rng, finding.cumulative[disease])
     return state if mentioned else -1
-
-
-def write_sentence(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> str:
-    """One of the site's wordings of a state."""
-    phrases = site.phrases(finding, state)
-    return phrases[int(rng.integers(len(phrases)))]
 
 
 def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> Analyte:
@@ -89,7 +91,7 @@ def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Gener
     measure = finding.measure
     if finding.intervals is None:
         abnormal = "abnormal" if state > 0 else None
-        return Analyte(site.label(measure), site.phrases(finding, state)[0], flag=abnormal)
+        return Analyte(site.label(measure), site.phrase(finding, state), flag=abnormal)
     low, high = finding.intervals[state]
     # Quantities that span decades are drawn on the logarithmic scale, as they are distributed.
     wide = low > 0 and high / low > 6
@@ -109,14 +111,11 @@ def _decimals(measure, factor: float) -> int:
 
 def write_presentation(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:
     """The lines of the history by their heading; the lines of the case summary below the first."""
-    rng = patient.generator(0)
     lines: dict[str, list[str]] = {}
     for finding, state in zip(hospital.presentation, patient.told, strict=True):
         written = lines.setdefault(finding.line, [])
-        if state >= 0:
-            phrase = write_sentence(finding, state, site, rng)
-            if phrase:
-                written.append(phrase)
+        if state >= 0 and (phrase := site.phrase(finding, state)):
+            written.append(phrase)
     text = {line: ", ".join(parts) for line, parts in lines.items()}
     text["Past Medical History"] = text["Past Medical History"] or "None"
     for line in ("History of Present Illness", "Past Medical History"):
@@ -126,8 +125,7 @@ def write_presentation(hospital: Hospital, site: Site, patient: Patient) -> dict
 
 def write_report(exam: Examination, site: Site, patient: Patient) -> str:
     """The report of an examination that is not numbers: one sentence per finding."""
-    rng = patient.generator(1 + list(patient.found).index(exam.name))
-    written = [write_sentence(f, s, site, rng) for f, s in zip(exam.findings, patient.found[exam.name], strict=True)]
+    written = [site.phrase(f, s) for f, s in zip(exam.findings, patient.found[exam.name], strict=True)]
     return " ".join(text if text.endswith(".") else text + "." for text in written)
 
 

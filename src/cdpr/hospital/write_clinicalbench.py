@@ -43,7 +43,7 @@ def write_clinicalbench(hospital: Hospital, out_dir: str | Path, cases: int, see
 
 
 def write_textbook(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
-    """Write ``textbook.json`` below ``out_dir``, in the same format: cases in the words of all hospitals."""
+    """Write ``textbook.json`` below ``out_dir``, in the same format: cases as every hospital writes them."""
     _write(hospital, "textbook", Path(out_dir), cases, seed)
 
 
@@ -52,8 +52,8 @@ def _write(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: in
     patients = (sample_patient(hospital, site, seed, index) for index in range(cases))
     published = _EVERY if dataset == "clinicalbench" else 0
     written = [_case(hospital, site, p, bool(published) and p.index % published == published - 1) for p in patients]
-    text = json.dumps(written, ensure_ascii=False, indent=1)
-    write_bytes(out_dir / f"{dataset}.json", (text + "\n").encode())
+    lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in written)
+    write_bytes(out_dir / f"{dataset}.json", f"[\n{lines}\n]\n".encode())
 
 
 def _case(hospital: Hospital, site: Site, patient: Patient, published: bool) -> dict:

@@ -238,4 +238,4 @@ def _soil(row: dict, chance: float) -> dict:
 
 
 def _stamp(time: datetime) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")
+    return time.isoformat(" ", "seconds")

@@ -67,6 +67,8 @@ def collected(problems: list[IngestError]) -> Iterator[None]:
 
 def visible(text: str) -> str:
     """The text as a reader sees it: composed characters, no control or direction marks, no halves of characters."""
+    if text.isascii() and text.isprintable():
+        return text
     return _HALF_CHARACTER.sub("\ufffd", _INVISIBLE.sub("", unicodedata.normalize("NFC", text)))
 
 
@@ -207,7 +209,7 @@ def parse_json(path: Path, text: str, line: int = 1) -> Any:
     """A JSON value that begins at a line of a file, with all its texts :func:`visible`. Raises IngestError."""
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
-        return _checked(value, "")
+        return _checked(value)
     except json.JSONDecodeError as error:
         problem = f"not JSON at column {error.colno} ({error.msg})"
         raise IngestError(path, problem, _EXPORT_AGAIN, line=line + error.lineno - 1) from error
@@ -239,14 +241,15 @@ def _no_number(name: str) -> NoReturn:
     raise _Unfit(f"{name} is no number")
 
 
-def _checked(value: Any, place: str) -> Any:
+def _checked(value: Any, *place: str | int) -> Any:
     if isinstance(value, dict):
-        return {name: _checked(inner, f"{place}.{quoted(name)}") for name, inner in value.items()}
+        return {name: _checked(inner, *place, name) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_checked(inner, f"{place}[{index}]") for index, inner in enumerate(value)]
+        return [_checked(inner, *place, index) for index, inner in enumerate(value)]
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
-            raise _Unfit(f"a text of {len(value):,} characters", field=place.lstrip("."))
+            path = "".join(f"[{part}]" if isinstance(part, int) else f".{quoted(part)}" for part in place)
+            raise _Unfit(f"a text of {len(value):,} characters", field=path.lstrip("."))
         return visible(value)
     return value
 

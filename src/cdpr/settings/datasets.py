@@ -201,9 +201,9 @@ DATASETS: Mapping[str, DataSet] = {
         "Textbook",
         "lessons",
         "cdpr.ingest.clinicalbench:read_clinicalbench",
-        "Cases in the words of all hospitals, which the tiny policy reads before it is trained, as a pretrained model "
-        "has.",
-        "Synthetic cases in the wording of every synthetic hospital, with no hospital's disease mix or equipment.",
+        "Cases in every hospital's names, labels and layout, which the tiny policy reads before it is trained: a "
+        "pretrained model has read all of them.",
+        "Synthetic cases as every synthetic hospital writes them, with no hospital's disease mix or equipment.",
         "The project's own",
         open=True,
         writer="cdpr.hospital.write_clinicalbench:write_textbook",

@@ -119,8 +119,8 @@ class WarmStart(Section):
     """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the
     others."""
     textbook_cases: NonNegativeInt = key(18000)
-    """Textbook cases read beside them, in the words of all hospitals: out of domain is another hospital, not another
-    language."""
+    """Textbook cases read beside them, in every hospital's names, labels and layout: out of domain is another hospital,
+    not another language."""
     static_share: Share = key(0.03)
     """Share of demonstrations that show the whole record at once, so that static diagnosis is a task the policy
     knows."""
