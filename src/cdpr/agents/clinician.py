@@ -25,15 +25,18 @@ class Clinician(ValueOfInformation):
     def choose(self, state: State, seed: int) -> int | None:
         """An examination, or None when sure enough or out of patience."""
         habits, drawn = self.settings, derive_seed("habit", state.case.note_id) / 2**63
-        p, ordered = self.posterior(state), self.requests(state)
-        charge, miss = self.charges(state)
-        patience, enough = habits.patience, habits.confidence
+        patience, enough, charges = habits.patience, habits.confidence, self.charges
         if drawn < habits.premature:
             patience = 0 if drawn < habits.premature * habits.at_once else 1
         elif drawn < habits.premature + habits.defensive:
-            enough = habits.certainty
-            charge, miss = np.where(self.physical, 0.0, _EFFORT), _EFFORT
-        if ordered >= patience or p.max() >= enough:
+            enough, charges = habits.certainty, self.efforts
+        p = self.posterior(state)
+        if self.requests(state) >= patience or p.max() >= enough:
             return None
+        charge, miss = charges(state)
         gain = np.where(self.asked(state), -np.inf, self.doctor.net_gain(p, charge, miss))
         return int(gain.argmax()) if np.isfinite(gain.max()) else None
+
+    def efforts(self, state: State) -> tuple[np.ndarray, float]:
+        """As :meth:`charges` to one who does not look at prices."""
+        return np.where(self.physical, 0.0, _EFFORT), _EFFORT

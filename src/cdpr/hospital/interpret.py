@@ -25,6 +25,14 @@ class Interpreter:
     def __init__(self, hospital: Hospital, site: Site):
         self.hospital, self.site = hospital, site
         self._phrases: dict[str, _Phrases] = {}
+        self._lines: dict[str, list[Finding]] = {}
+        # A condition that would be listed and is not, is absent: the state that the site has no words for.
+        self._unsaid: dict[str, int] = {}
+        for finding in hospital.presentation:
+            self._lines.setdefault(finding.line, []).append(finding)
+            for state in reversed(range(len(finding.states))):
+                if not any(site.every_phrase(finding, state)):
+                    self._unsaid[finding.name] = state
 
     def examination(self, exam: Examination, text: str) -> dict[str, int]:
         """States of an examination's findings, as far as its result text tells them."""
@@ -76,17 +84,14 @@ class Interpreter:
         person = lines.get("Patient Information", summary)
         age, female = _age(person), _female(person)
         found: dict[str, int] = {}
-        for line in dict.fromkeys(f.line for f in self.hospital.presentation):
+        for line, findings in self._lines.items():
             text = lines.get(line, "")
             if not text or text.strip("_ .") == "":
                 continue
-            findings = [f for f in self.hospital.presentation if f.line == line]
             found |= self._read(line, findings, text)
             for finding in findings:
-                # A condition that would be listed and is not, is absent.
-                silent = [s for s in range(len(finding.states)) if not any(self.site.every_phrase(finding, s))]
-                if silent and finding.name not in found:
-                    found[finding.name] = silent[0]
+                if finding.name in self._unsaid:
+                    found.setdefault(finding.name, self._unsaid[finding.name])
         return age, female, found
 
 
