@@ -4,21 +4,24 @@ PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 
 BIN := .venv/bin
 # Jobs call `cdpr`: this environment's, whatever other one is active.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-# Warnings and errors on the terminal; all that pip says in a file.
-PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
+# Warnings and errors on the terminal; all that pip says in a file. Python compiles the modules that are used when they
+# are first used: pip would compile them all.
+PIP := $(BIN)/python -m pip install --quiet --no-compile --log .venv/pip.log
 
 .PHONY: env verl reproduce test test-verl lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
 
 env: .venv/.installed
 
-# torch comes first and alone: its CPU build serves, where the package index offers one.
+# torch comes first and alone: its CPU build serves, where the package index offers one. The lock names everything else,
+# so nothing has to be resolved; `pip check` fails where something lacks.
 .venv/.installed: requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: install one, or 'make PYTHON=/path/to/python ...'"; exit 2; }
 	@echo "The environment .venv: some minutes, once. What pip does stands in .venv/pip.log."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) $$(grep '^torch==' requirements.lock)
-	@$(PIP) -r requirements.lock
+	@$(PIP) --no-deps -r requirements.lock
 	@$(PIP) --no-deps --editable .
+	@$(BIN)/python -m pip check --quiet
 	@touch $@
 
 # The engine verl on a CPU: its own requirements name packages that only GPUs need, so they stay out.

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .files import path_digest
+
+T = TypeVar("T")
 
 
 class DigestCache:
     """Digests of files, kept in a file of their own (None: in memory) and recomputed only when size or modification
-    time changed.
+    time changed. An object looks at what it is asked for :meth:`once` a single time: it serves one planning.
 
     A ``touch`` costs one more reading of the file and leaves its digest, hence every key, as it was.
     """
@@ -23,6 +25,7 @@ class DigestCache:
         self._path = Path(path) if path else None
         self._known: dict[str, list] = {}
         self._changed = False
+        self._looked: dict[Hashable, Any] = {}
         with contextlib.suppress(OSError, ValueError):
             self._known = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
 
@@ -44,6 +47,12 @@ class DigestCache:
             self._known[name] = known = [stamp, compute()]
             self._changed = True
         return known[1]
+
+    def once(self, name: Hashable, compute: Callable[[], T]) -> T:
+        """What is computed when it is asked for the first time."""
+        if name not in self._looked:
+            self._looked[name] = compute()
+        return self._looked[name]
 
     def save(self) -> None:
         """Write what is new."""

@@ -8,8 +8,10 @@ files, the keys of the stages before it, and its seed. Snakemake sees it as a ru
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.util
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -78,8 +80,9 @@ def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestC
         digest.update(f"{root}={file_digest(Path(spec.origin))}\n".encode())
     for name in modules:
         digest.update(f"{name}={_module(name, source, cache)[0]}\n".encode())
-    for path in _data_files(modules, source):
-        digest.update(f"{path.relative_to(source).as_posix()}={file_digest(path)}\n".encode())
+    for path in _data_files(modules, source, cache):
+        value = cache.once(path, functools.partial(file_digest, path))
+        digest.update(f"{path.relative_to(source).as_posix()}={value}\n".encode())
     cache.save()
     return digest.hexdigest()[:16]
 
@@ -89,13 +92,13 @@ def import_closure(roots: Sequence[str], source: Path | None = None, cache: Dige
     source, cache = source or package_folder(), cache or DigestCache(None)
     waiting, seen = list(roots), set()
     for root in roots:
-        if _file_of(root, source) is None:
+        if _file_of(root, source, cache) is None:
             raise ModuleNotFoundError(f"{root} is no module of {source}; a stage names it as the root of its code")
     while waiting:
         name = waiting.pop()
         if name in seen or name == PACKAGE or _is_bookkeeping(name):
             continue
-        if _file_of(name, source) is None:
+        if _file_of(name, source, cache) is None:
             continue
         seen.add(name)
         waiting.append(name.rpartition(".")[0])
@@ -114,20 +117,24 @@ def _is_bookkeeping(name: str) -> bool:
     return any(name == module or name.startswith(module + ".") for module in BOOKKEEPING)
 
 
-def _file_of(name: str, source: Path) -> Path | None:
-    base = source.joinpath(*name.split(".")[1:])
-    for candidate in (base.with_suffix(".py"), base / "__init__.py"):
-        if candidate.is_file():
-            return candidate
-    return None
+def _file_of(name: str, source: Path, cache: DigestCache) -> Path | None:
+    def find() -> Path | None:
+        base = source.joinpath(*name.split(".")[1:])
+        return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+
+    return cache.once(("file", source, name), find)
 
 
 def _module(name: str, source: Path, cache: DigestCache) -> tuple[str, list[str]]:
     """Digest of a module, and everything that it may import; names that are no modules fall out later."""
-    path = _file_of(name, source)
+    path = _file_of(name, source, cache)
     assert path is not None
-    stamp = [[f.stat().st_size, f.stat().st_mtime_ns] for f in (path, Path(__file__))]
-    return cache.remember(f"module {path.resolve()}", stamp, lambda: _read_module(path, name))
+
+    def look() -> tuple[str, list[str]]:
+        stamp = [[f.stat().st_size, f.stat().st_mtime_ns] for f in (path, Path(__file__))]
+        return cache.remember(f"module {path.resolve()}", stamp, lambda: _read_module(path, name))
+
+    return cache.once(("module", path), look)
 
 
 def _read_module(path: Path, name: str) -> tuple[str, list[str]]:
@@ -164,14 +171,17 @@ def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _data_files(modules: Iterable[str], source: Path) -> list[Path]:
+def _data_files(modules: Iterable[str], source: Path, cache: DigestCache) -> list[Path]:
     """Files that are no Python, in the packages of the modules (sub-packages count by themselves)."""
-    files: set[Path] = set()
-    folders = {path.parent for name in modules if (path := _file_of(name, source))}
-    for folder in folders - {source}:
-        for path in folder.rglob("*"):
-            inner = [p for p in path.relative_to(folder).parents if (folder / p / "__init__.py").exists()]
-            own = inner == [Path(".")]
-            if own and path.is_file() and path.suffix not in (".py", ".pyc"):
-                files.add(path)
-    return sorted(files)
+    folders = {path.parent for name in modules if (path := _file_of(name, source, cache))} - {source}
+    found = (cache.once(("data", folder), functools.partial(_data_of, folder)) for folder in folders)
+    return sorted(itertools.chain.from_iterable(found))
+
+
+def _data_of(folder: Path) -> list[Path]:
+    files = []
+    for path in folder.rglob("*"):
+        inner = [p for p in path.relative_to(folder).parents if (folder / p / "__init__.py").exists()]
+        if inner == [Path(".")] and path.is_file() and path.suffix not in (".py", ".pyc"):
+            files.append(path)
+    return files

@@ -14,6 +14,7 @@ import pytest
 
 from cdpr.agents.build import agent_class
 from cdpr.agents.clinician import Clinician
+from cdpr.agents.reference import DiscountedInformation, ValueOfInformation
 from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, format_analytes, parse_analytes
 from cdpr.environment import State, parse_action
 from cdpr.hospital.interpret import Interpreter, nearest_interval
@@ -103,6 +104,13 @@ def test_bad_models_name_the_entry(change, message):
     diseases, presentation, exams, sites = copy.deepcopy(SMALL)
     change(presentation, exams)
     with pytest.raises(HospitalError, match=message):
+        build_hospital(diseases, presentation, exams, sites)
+
+
+def test_a_site_without_a_layout_of_its_own_names_what_there_is():
+    diseases, presentation, exams, sites = copy.deepcopy(SMALL)
+    sites["mimic_iv"]["layout"] = "letter"
+    with pytest.raises(HospitalError, match="site mimic_iv: layout 'letter' is none of note, list, table"):
         build_hospital(diseases, presentation, exams, sites)
 
 
@@ -253,6 +261,21 @@ def test_sites_differ():
                 assert at_home != elsewhere
             if exam.kind == "laboratory" and parse_analytes(elsewhere):
                 assert away.exam_name(exam) != exam.name
+
+
+def test_discounted_information_weighs_every_charge_at_a_quarter():
+    """It orders what value of information orders where all of the utility's charges are a quarter."""
+    hospital, usual = load_hospital(), parse_settings({"utility": {"cost_unit_usd": 7}})
+    charges = {name: getattr(usual.utility, name) / 4 for name in ("lambda_test", "lambda_cost", "lambda_na")}
+    cheap = parse_settings({"utility": {"cost_unit_usd": 7, **charges}})
+    agents = DiscountedInformation(usual), ValueOfInformation(cheap), ValueOfInformation(usual)
+    site, others = hospital.site("mimic_iv"), 0
+    for index in range(25):
+        state = State(record(hospital, site, sample_patient(hospital, site, 3, index)))
+        discounted, same, dear = (agent.choose(state, 0) for agent in agents)
+        assert discounted == same
+        others += discounted != dear
+    assert others, "which is not what it orders at full charges"
 
 
 def test_reference_agents_speak_the_grammar_and_depend_on_their_arguments():

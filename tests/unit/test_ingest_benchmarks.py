@@ -19,7 +19,7 @@ from cdpr.ingest.attrition import Attrition, Leak
 from cdpr.ingest.check import check
 from cdpr.ingest.clinicalbench import NOTICE, read_clinicalbench, repair_backslashes
 from cdpr.ingest.draft import NO_EXAMINATION, Import, Selection
-from cdpr.ingest.flat_files import LONGEST_NAME, LONGEST_TEXT, is_absent
+from cdpr.ingest.flat_files import LONGEST_NAME, LONGEST_TEXT, is_absent, visible
 from cdpr.ingest.leaks import STRICT
 from cdpr.ingest.template import write_template
 from cdpr.report.card_counts import kind_of
@@ -661,3 +661,18 @@ def test_agentclinic_headings_that_name_a_modality_are_read_with_what_stands_bel
     assert set(results) == {"Knee X-ray", "Hip X-ray", "CT", "Lymph Node Biopsy", "Biopsy"}
     assert "20 mmHg" in record.key_pertinent_results_dict["Vital Signs (Physical Examination)"]
     assert attrition.events[NO_EXAMINATION] == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("Plain text, 38.2 °C", "Plain text, 38.2 °C"),
+        ("a\x00b\x1bc\x7fd", "abcd"),  # ASCII, and not to be seen
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("Me\u0301nie\u0300re", "Ménière"),
+        ("\u200b\ufeffzero\u202ewidth", "zerowidth"),
+        ("half \ud83d of a character", "half \ufffd of a character"),
+    ],
+)
+def test_a_text_is_what_a_reader_sees(written, seen):
+    assert visible(written) == seen

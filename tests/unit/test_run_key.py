@@ -22,6 +22,7 @@ def package(tmp_path):
         "rooms/x.py": '"""Doc."""\ndef f():\n    from . import y\n    return y.VALUE  # why\n',
         "rooms/y.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..other import z\nVALUE = 1\n",
         "rooms/data/table.csv": "a,b\n",
+        "rooms/data/units.txt": "mg\n",
         "other/__init__.py": "",
         "other/z.py": "Z = 1\n",
         "tracking/__init__.py": "",
@@ -60,6 +61,13 @@ def test_digest_sees_code_and_data_but_not_comments_layout_or_strangers(package)
     assert digest_after(package, "other/z.py", "Z = 2\n") == before
     assert digest_after(package, "rooms/y.py", "VALUE = 2\n") != before
     assert digest_after(package, "rooms/data/table.csv", "a,c\n") != before
+    assert digest_after(package, "rooms/data/units.txt", "g\n") != before
+
+
+def test_what_one_planning_has_looked_at_serves_all_its_digests(package):
+    cache, roots = DigestCache(None), (["cdpr.stages.a"], ["cdpr.stages.b"], ["cdpr.rooms.y", "cdpr.other.z"])
+    alone = [code_digest(root, package) for root in roots]
+    assert [code_digest(root, package, cache) for root in roots] == alone and len(set(alone)) == 3
 
 
 def test_every_part_of_a_key_counts():
