@@ -36,9 +36,11 @@ verl: env .venv/.verl
 reproduce: env
 	@$(BIN)/snakemake --cores all reproduce_paper
 
-# A file's tests stay together: they share what they have built. The longest files come first (`testpaths`).
+# A file's tests stay together: they share what they have built. The longest files come first (`testpaths`). One process
+# more than two cores: some tests wait for a server or a clock.
+WORKERS ?= 3
 test: env
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not verl"
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not verl"
 
 # What needs the engine verl: its processes take minutes to start.
 test-verl: verl
