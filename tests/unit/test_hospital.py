@@ -98,6 +98,10 @@ def test_model_is_valid_and_covers_the_paper():
         (lambda p, e: p["rub"].update(wording={"no": "a", "yes": "A"}), "says both"),
         (lambda p, e: p["rub"].update(wording={"no": [], "yes": "ill"}), "'no' must be worded in one phrase"),
         (lambda p, e: e["Lipase"]["findings"]["a"].update(states={"normal": [], "high": ["+"]}), "three forms"),
+        (
+            lambda p, e: e["Lipase"]["findings"]["a"].update(wording={"normal": "no", "high": "yes"}),
+            "without a wording",
+        ),
     ],
 )
 def test_bad_models_name_the_entry(change, message):

@@ -23,7 +23,7 @@ class Interpreter:
     """Reads the texts of one site."""
 
     def __init__(self, hospital: Hospital, site: Site):
-        self.hospital, self.site = hospital, site
+        self.site = site
         self._phrases: dict[str, _Phrases] = {}
         self._lines: dict[str, list[Finding]] = {}
         # A condition that would be listed and is not, is absent: the state that the site has no words for.

@@ -230,6 +230,7 @@ def _finding(name: str, entry: Mapping, codes: Sequence[str], where: str) -> Fin
     measure = _measure(entry["analyte"], where) if "analyte" in entry else None
     intervals, wording = None, entry.get("wording")
     if measure is not None:
+        _demand(wording is None, where, "a laboratory quantity is printed as its states say, without a wording")
         values = [tuple(described[s]) for s in states]
         if all(isinstance(v, (int, float)) for pair in values for v in pair):
             intervals = tuple((float(lo), float(hi)) for lo, hi in values)

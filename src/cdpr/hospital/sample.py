@@ -20,8 +20,8 @@ class Patient:
     """One case: what is true and what the hospital wrote down.
 
     ``told`` has a state per presentation finding (-1: not mentioned), ``found`` the states of each
-    examination's findings, ``offered`` says which examinations exist in the record. ``seed`` fixes all
-    wording, so that the same patient always reads the same.
+    examination's findings, ``offered`` says which examinations exist in the record. ``seed`` fixes every
+    number, so that the same patient always reads the same.
     """
 
     index: int
