@@ -4,9 +4,8 @@ PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 
 BIN := .venv/bin
 # Jobs call `cdpr`: this environment's, whatever other one is active.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-# Warnings and errors on the terminal; all that pip says in a file. Python compiles the modules that are used when they
-# are first used: pip would compile them all.
-PIP := $(BIN)/python -m pip install --quiet --no-compile --log .venv/pip.log
+# Warnings and errors on the terminal; all that pip says in a file.
+PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 
 .PHONY: env verl reproduce test test-verl lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
 

@@ -56,6 +56,7 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
                 _draw_sweep(grid[row, column], rows, measure, key)
             grid[row, 0].set_ylabel(MEASURES[measure][0])
             if measure != "bias":
+                grid[row, 0].margins(y=0.15)  # room for the highest mark, as zero lies far below
                 grid[row, 0].set_ylim(bottom=0)
         _legend(upper, grid[0, 0])
         error, rank = lower.subplots(1, 2)
@@ -117,7 +118,7 @@ def _draw_price(panel: style.Axes, rows: Rows, measure: str, label: str) -> None
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panel.xaxis.set_major_formatter("{x:g}")
     panel.minorticks_off()
-    panel.margins(x=0.1)
+    panel.margins(x=0.1, y=0.12)
     panel.set_ylim(bottom=0)
     panel.set_xlabel("tokens generated per decision")
     panel.set_ylabel(label)
