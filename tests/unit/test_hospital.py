@@ -111,7 +111,7 @@ def test_bad_models_name_the_entry(change, message):
         build_hospital(diseases, presentation, exams, sites)
 
 
-def test_a_site_without_a_layout_of_its_own_names_what_there_is():
+def test_an_unknown_layout_is_told_which_there_are():
     diseases, presentation, exams, sites = copy.deepcopy(SMALL)
     sites["mimic_iv"]["layout"] = "letter"
     with pytest.raises(HospitalError, match="site mimic_iv: layout 'letter' is none of note, list, table"):

@@ -627,7 +627,7 @@ def test_the_analysis_is_of_the_ratings(study):
     test = found.comparison(name, "random")
     assert test.difference == pytest.approx(np.mean(scores[RUNS[0]]) - np.mean(scores["random"]))
     assert test.p <= test.holm <= 1 and test.holm <= test.holm_all + 1e-12
-    table = [[scores.get(content, {}).get(name, np.nan) for content in key.runs] for scores in back.values()]
+    table = [[rated.get(content, {}).get(name, np.nan) for content in key.runs] for rated in back.values()]
     alpha = krippendorff.alpha(table, level_of_measurement="ordinal", value_domain=statistics.SCALE)
     assert found.alpha[name].value == pytest.approx(alpha)
     assert 0 < found.alpha[name].low < alpha < found.alpha[name].high < 1, "raters agree beyond chance, and not in all"

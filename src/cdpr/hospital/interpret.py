@@ -30,9 +30,9 @@ class Interpreter:
         self._unsaid: dict[str, int] = {}
         for finding in hospital.presentation:
             self._lines.setdefault(finding.line, []).append(finding)
-            for state in reversed(range(len(finding.states))):
+            for state in range(len(finding.states)):
                 if not any(site.every_phrase(finding, state)):
-                    self._unsaid[finding.name] = state
+                    self._unsaid.setdefault(finding.name, state)
 
     def examination(self, exam: Examination, text: str) -> dict[str, int]:
         """States of an examination's findings, as far as its result text tells them."""

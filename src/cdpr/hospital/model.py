@@ -75,7 +75,7 @@ class Finding:
 
     @functools.cached_property
     def cumulative(self) -> list[list[float]]:
-        """P(state up to s | disease d), for quick draws."""
+        """P(state up to s | disease d), lists [diseases][states], for quick draws."""
         return np.cumsum(self.table, axis=1).tolist()
 
 

@@ -67,7 +67,7 @@ def collected(problems: list[IngestError]) -> Iterator[None]:
 
 def visible(text: str) -> str:
     """The text as a reader sees it: composed characters, no control or direction marks, no halves of characters."""
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.isprintable():  # as most are
         return text
     return _HALF_CHARACTER.sub("\ufffd", _INVISIBLE.sub("", unicodedata.normalize("NFC", text)))
 

@@ -94,15 +94,8 @@ def resolve_variant(settings: Settings, name: str) -> Settings:
 def job_of(settings: Settings, name: str) -> str:
     """The first variant that trains exactly what ``name`` trains: the name of the one job both share. Raises
     SettingsError as :func:`resolve_variant`."""
-    resolve_variant(settings, name)
-    return _job_of(settings.model_dump_json(), name)
-
-
-@functools.lru_cache(maxsize=4096)
-def _job_of(text: str, name: str) -> str:
-    """The same of the settings with this JSON, and a variant that can be trained."""
-    own = _resolved(text, name)
-    return next(other for other in variants(Settings.model_validate_json(text)) if _resolved(text, other) == own)
+    own, text = resolve_variant(settings, name), settings.model_dump_json()
+    return next(other for other in variants(settings) if _resolved(text, other) == own)
 
 
 @functools.lru_cache(maxsize=1024)
