@@ -25,8 +25,8 @@ class Browser:
                  f"--user-data-dir={profile}", f"--window-size={width},{height}", "about:blank"]  # fmt: skip
         (profile / "DevToolsActivePort").unlink(missing_ok=True)
         self.process = subprocess.Popen([str(CHROMIUM), *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.port = self._wait(lambda: (profile / "DevToolsActivePort").read_text().splitlines()[0])
-        pages = self._wait(lambda: json.load(urllib.request.urlopen(f"http://127.0.0.1:{self.port}/json", timeout=5)))
+        self.port = self.wait(lambda: (profile / "DevToolsActivePort").read_text().splitlines()[0])
+        pages = self.wait(lambda: json.load(urllib.request.urlopen(f"http://127.0.0.1:{self.port}/json", timeout=5)))
         page = next(page for page in pages if page["type"] == "page")
         self.socket = websocket.create_connection(page["webSocketDebuggerUrl"], timeout=60)
         self.number, self.downloads = 0, downloads
@@ -34,7 +34,8 @@ class Browser:
         self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(downloads))
 
     @staticmethod
-    def _wait(ready, seconds: float = 60.0) -> Any:
+    def wait(ready, seconds: float = 60.0) -> Any:
+        """What ``ready`` returns, as soon as it raises nothing."""
         end = time.monotonic() + seconds
         while True:
             try:
@@ -58,7 +59,7 @@ class Browser:
     def open(self, path: Path) -> None:
         """Load a file and wait for it."""
         self.call("Page.navigate", url=path.as_uri())
-        self._wait(lambda: self._loaded())
+        self.wait(lambda: self._loaded())
 
     def _loaded(self) -> None:
         assert self.js("document.readyState === 'complete' && location.protocol === 'file:'")
@@ -83,7 +84,7 @@ class Browser:
         def there() -> Path:
             return next(iter(sorted(self.downloads.glob(f"*{ending}"))), None) or _missing()
 
-        return self._wait(there, 20)
+        return self.wait(there, 20)
 
     def picture(self, path: Path) -> None:
         """What the page looks like."""

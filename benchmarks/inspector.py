@@ -1,0 +1,102 @@
+"""How soon the inspector opens and how smoothly it scrolls, with a thousand decisions and with ten thousand and more.
+
+The inspector of the run under ``--results`` (`snakemake inspector`) is copied, and the workups of its first view stand
+in it under other names until there are enough. Chromium without a window opens it: milliseconds from navigation to a
+page that answers, and the slowest of forty frames on the way through the list; the best of five visits each. Writes
+flat keys to results/benchmarks/inspector.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import urlencode
+
+from cdpr.inspector.data import read_data, write_data
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests" / "unit"))
+
+from browser import CHROMIUM, Browser  # noqa: E402
+
+DECISIONS = 1_000, 10_000
+VISITS = 5
+SCROLL = """(async () => {
+  const frame = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const list = document.getElementById("decisions");
+  let slowest = 0;
+  for (let i = 0; i < 40; i++) {
+    list.scrollTop = i * list.scrollHeight / 40;
+    const before = performance.now();
+    await frame();
+    slowest = Math.max(slowest, performance.now() - before);
+  }
+  return slowest;
+})()"""
+
+
+def grow(site: Path, run: str, dataset: str, decisions: int) -> int:
+    """Let a view hold so many decisions, by repeating its workups; how many it holds."""
+    name = f"data/{run}.{dataset}"
+    workups, grown, count = read_data(site, name), [], 0
+    while count < decisions:
+        grown.append({**workups[len(grown) % len(workups)]})
+        count += len(grown[-1]["steps"])
+    cases = read_data(site, f"data/{dataset}")
+    for number, workup in enumerate(grown):
+        cases[f"{number:05d}"] = cases[workup["case"]]
+        workup["case"] = f"{number:05d}"
+    write_data(site, name, grown)
+    write_data(site, f"data/{dataset}", cases)
+    return count
+
+
+def visit(site: Path, **place: str) -> tuple[float, float]:
+    """Milliseconds to a page that answers, and of the slowest frame."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        page = Browser(Path(folder), Path(folder))
+        try:
+            page.call("Page.navigate", url=f"{(site / 'index.html').as_uri()}#{urlencode(place)}")
+            page.wait(lambda: _answered(page))
+            return float(page.js("document.documentElement.dataset.ready")), page.js(SCROLL)
+        finally:
+            page.close()
+
+
+def _answered(page: Browser) -> None:
+    assert page.js("document.documentElement?.dataset.ready ?? null") is not None
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="a finished run")
+    args = parser.parse_args()
+    if CHROMIUM is None:
+        parser.exit(2, "no chromium on this machine: install one, or name its binary in CHROMIUM\n")
+    if not (args.results / "inspector").is_dir():
+        parser.exit(2, f"{args.results}/inspector: missing; `snakemake inspector` makes it\n")
+    figures: dict[str, object] = {}
+    for least in DECISIONS:
+        with tempfile.TemporaryDirectory() as folder:
+            site = Path(shutil.copytree(args.results / "inspector", Path(folder) / "inspector"))
+            first = read_data(site, "data/index")["views"][0]
+            count = grow(site, first["run"], first["dataset"], least)
+            visits = [visit(site, run=first["run"], dataset=first["dataset"]) for _ in range(VISITS)]
+        ready, frame = (round(min(column), 1) for column in zip(*visits, strict=True))
+        figures |= {f"decisions_{least}": count, f"ready_ms_{least}": ready, f"slowest_frame_ms_{least}": frame}
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    out = ROOT / "results" / "benchmarks" / "inspector.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(figures | {"machine": machine}, indent=2) + "\n")
+    print(out.read_text(), end="")
+
+
+if __name__ == "__main__":
+    main()
