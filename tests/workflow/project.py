@@ -1,41 +1,72 @@
 """A copy of the project to try the workflow on."""
 
+import multiprocessing
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("Snakefile", "config.yaml", "config", "rules", "profiles", "workflow", "envs", "src")
 RESULTS = "results/ci"
 
+# Half of what a planning takes is to import Snakemake with its plugins, so `Project.run` forks a process that has.
+_SNAKEMAKES = multiprocessing.get_context("forkserver")
+_SNAKEMAKES.set_forkserver_preload(["snakemake.cli"])
+
+
+def _snakemake(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], said: str) -> None:
+    """The command `snakemake` in a fork; its exit code is that of the process."""
+    output = os.open(said, os.O_WRONLY)
+    for standard in (1, 2):
+        os.dup2(output, standard)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.path.insert(0, environment["PYTHONPATH"])
+    sys.argv = ["snakemake", *arguments]
+    from snakemake.cli import main
+
+    main()
+
 
 class Project:
-    """A copy of the project whose own sources are used."""
+    """A copy of the project whose own sources are used; a folder without one gets one."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        for part in PARTS:
+        for part in () if (folder / "Snakefile").exists() else PARTS:
             source, ignored = ROOT / part, shutil.ignore_patterns("__pycache__", "*.egg-info")
             if source.is_dir():
                 shutil.copytree(source, folder / part, ignore=ignored)
             else:
                 shutil.copy(source, folder / part)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "PYTEST"))}
+        # With bytecode: every process of this copy would compile it anew.
+        left = ("OMP_", "PYTEST", "PYTHONDONTWRITEBYTECODE")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(left)}
         self.environment = {**kept, "PYTHONPATH": str(folder / "src")}
 
+    def arguments(self, *more: str, overlay: str = "ci") -> list[str]:
+        """What follows `snakemake`. `--config` and what comes after it come last."""
+        at = more.index("--config") if "--config" in more else len(more)
+        cores = () if "--cores" in more else ("--cores", "2")
+        return [*more[:at], "--configfile", f"config/{overlay}.yaml", *cores, *more[at:]]
+
     def command(self, *arguments: str, overlay: str = "ci") -> list[str]:
-        snakemake = [sys.executable, "-m", "snakemake", *arguments, "--configfile", f"config/{overlay}.yaml"]
-        return [*snakemake, *(() if "--cores" in arguments else ("--cores", "2"))]
+        return [sys.executable, "-m", "snakemake", *self.arguments(*arguments, overlay=overlay)]
 
     def run(self, *arguments: str, overlay: str = "ci") -> subprocess.CompletedProcess[str]:
-        """Run Snakemake; what it says, whatever comes of it. `--config` and what follows it come last."""
-        at = arguments.index("--config") if "--config" in arguments else len(arguments)
-        command = [*self.command(*arguments[:at], overlay=overlay), *arguments[at:]]
-        return subprocess.run(command, cwd=self.folder, env=self.environment, text=True, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        """Run Snakemake; what it says, whatever comes of it."""
+        with tempfile.NamedTemporaryFile() as said:
+            given = self.arguments(*arguments, overlay=overlay)
+            process = _SNAKEMAKES.Process(target=_snakemake, args=(given, self.folder, self.environment, said.name))
+            process.start()
+            process.join()
+            return subprocess.CompletedProcess(given, process.exitcode, Path(said.name).read_text("utf-8"))
 
     def snakemake(self, *arguments: str) -> str:
         """Run Snakemake to its end; what it says."""

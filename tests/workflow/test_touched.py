@@ -1,0 +1,80 @@
+"""What an edit, a setting or a new row of a table reruns, and that nothing else does."""
+
+from pathlib import Path
+
+import pytest
+from finished import LAST, MADE, REPORTS, SHOWN
+from project import PARTS, Project
+
+pytestmark = pytest.mark.workflow
+
+# From the decisions of a trained policy to the table and figure of the expert study.
+STUDY = {"propose_actions": None, "make_forms": 1, "simulate_ratings": 1, "analyse_study": 1, "write_expert_study": 1,
+         "plot_expert_study": 1}  # fmt: skip
+
+
+def test_touching_and_rewording_rerun_nothing(project):
+    for part in PARTS:
+        for path in [project.folder / part, *(project.folder / part).rglob("*")]:
+            path.touch()
+    project.edit("src/cdpr/environment/episode.py", lambda text: text.replace('"""', '"""Reworded. ', 1) + "\n# Why.\n")
+    assert project.would_run() == {}
+
+
+def runs_of(algorithm: str) -> int:
+    """How many training runs use an algorithm in the miniature."""
+    runs = {run for stage in MADE.on_page for run in trained_behind(stage)}
+    return sum(MADE.settings_of("train_policy", {"run": run})[0].training.algorithm == algorithm for run in runs)
+
+
+def trained_behind(stage: str) -> set[str]:
+    """Training runs that a table or figure is made of."""
+    found = MADE.evidence(stage)
+    return {*found.training, *(run for run, _ in found.evaluations if "-seed" in run)}
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("src/cdpr/report/sensitivity.py", {"plot_sensitivity": 1, **LAST}),
+        ("src/cdpr/report/templates/style.html", LAST),
+        ("workflow/paper/text.csv", {"write_claims": 1, **LAST,
+                                     **{stage: 1 for stage in SHOWN if stage.startswith("write_")}}),
+        ("src/cdpr/training/algorithms/cdpr.py", {"train_policy": runs_of("cdpr"), "evaluate_agent": None,
+                                                  "write_claims": 1, **LAST, **STUDY,
+                                                  **{stage: 1 for stage in SHOWN if trained_behind(stage)}}),
+        ("src/cdpr/tracking/mlflow_index.py", {}),
+    ],
+)  # fmt: skip
+def test_an_edit_reruns_what_can_reach_it(project, file, expected):
+    before = (project.folder / file).read_text()
+    project.edit(file, lambda text: text + "\nEDITED = True\n")
+    try:
+        jobs = project.would_run()
+    finally:
+        (project.folder / file).write_text(before)
+    assert jobs.keys() == expected.keys()
+    assert {name: count for name, count in jobs.items() if expected[name] is not None} == {
+        name: count for name, count in expected.items() if count is not None}  # fmt: skip
+
+
+def test_a_setting_reruns_what_reads_it(project):
+    assert project.would_run("--config", "evaluation={bootstrap: 50}") == REPORTS | {"analyse_study": 1}
+    before = files_of(project)
+    jobs = project.would_run("--config", "credit={beta: 0.7}")
+    assert jobs["train_policy"] == runs_of("cdpr") and "warm_start_policy" not in jobs
+    assert {path.name for path in files_of(project) - before} <= {"digests.json"}, "planning alone writes nothing"
+
+
+def files_of(project: Project) -> set[Path]:
+    return {path for path in project.folder.rglob("*") if ".snakemake" not in path.parts}
+
+
+def test_a_new_row_of_the_main_table_reruns_what_shows_rows(project):
+    line = '  another: {label: Another, group: open, why: "not run: for want of time"}\n'
+    project.edit("workflow/agents.yaml", lambda text: text + line)
+    try:
+        jobs = project.would_run()
+    finally:
+        project.edit("workflow/agents.yaml", lambda text: text.removesuffix(line))
+    assert "write_main_table" in jobs and not {"train_policy", "evaluate_agent"} & jobs.keys()
