@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import logging
 import os
@@ -11,8 +12,6 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from .workflow import forkserver
 
 if TYPE_CHECKING:
     from .workflow.plan import Plan
@@ -47,8 +46,6 @@ _SETTINGS_FILE = "config.yaml"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: 0 when all went well, 2 for a problem that the user can solve (one clear message)."""
-    if argv is None and (code := forkserver.ask(sys.argv[1:])) is not None:
-        return code
     parser = build_parser()
     args = parser.parse_args(argv)
     if not hasattr(args, "call"):
@@ -86,6 +83,7 @@ def speak_plainly() -> None:
         os.environ.setdefault("TQDM_DISABLE", "1")
 
 
+@functools.cache
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line; stages come from the catalogue."""
     from .workflow.stages import STAGES
@@ -110,10 +108,9 @@ class _Plain(argparse.RawDescriptionHelpFormatter):
 
 
 def _plan(args: argparse.Namespace) -> Plan:
-    from .settings import load_settings
-    from .workflow.plan import Plan
+    from .workflow.running import planned
 
-    return Plan(load_settings(*args.settings))
+    return planned(args.settings)
 
 
 def _plan_training(args: argparse.Namespace) -> None:

@@ -43,7 +43,7 @@ def server(monkeypatch) -> Iterator[subprocess.Popen]:
 
 def cdpr(*arguments: str, **variables: str) -> subprocess.Popen:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    return subprocess.Popen([sys.executable, "-m", "cdpr.cli", *arguments], cwd=ROOT, env=environment, text=True,
+    return subprocess.Popen([sys.executable, "-m", "cdpr.command", *arguments], cwd=ROOT, env=environment, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
 
 

@@ -46,6 +46,7 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
     return (words, contrast) if words & _MODALITIES and words - _MODALITIES else None
 
 
+@functools.lru_cache(maxsize=1 << 15)
 def modality(name: str) -> str | None:
     """How the body is pictured (``ct``, ``mri``, ...), also where the name tells no region; None for other names."""
     words = {_WORDS.get(token, token) for token in _plain(name).replace("+", " ").split()}

@@ -103,12 +103,14 @@ def no_examination(name: str) -> bool:
     return not plain or (plain not in known.spellings and plain not in known.parts and bool(_NONE.fullmatch(plain)))
 
 
+@functools.lru_cache(maxsize=1 << 15)
 def whole_kind(name: str) -> str | None:
     """The kind of examinations that a name gathers (``Laboratory Tests``, ``Imaging``); None for any other name."""
     plain = normalise(name)
     return next((kind for kind, said in _WHOLES.items() if said.fullmatch(plain)), None)
 
 
+@functools.lru_cache(maxsize=1 << 15)
 def names_no_place(name: str) -> bool:
     """Whether a name tells how is examined but not what: "CT", "X-rays", "Biopsy"."""
     words = words_of(name)

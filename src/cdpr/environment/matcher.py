@@ -163,6 +163,7 @@ def _words(key: str) -> frozenset[str]:
     return (imaging_words(key) or (frozenset(), ""))[0]
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _digits(text: str) -> str:
     return "".join(c for c in text if c.isdigit())
 

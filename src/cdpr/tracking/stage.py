@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -108,6 +109,7 @@ def peak_memory_mb() -> float:
     return round(peak / (1024 * 1024 if platform.system() == "Darwin" else 1024), 1)
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that results may depend on, read without importing them."""
     found = {"python": platform.python_version()}

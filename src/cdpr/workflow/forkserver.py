@@ -26,46 +26,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_PLACE = "CDPR_FORKSERVER"
+from ..command import PLACE, STALE
+
 _THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # as Snakemake sets them for a job
-_STALE = b"stale"
-_LOST = 137  # exit code of a job that was killed
-_EVERY_JOB = ("cdpr.workflow.plan", "cdpr.workflow.running", "cdpr.tracking.live", "cdpr.tracking.stage")
+_EVERY_JOB = ("cdpr.workflow.running", "cdpr.tracking.live", "cdpr.tracking.stage:versions")
 
 
 def start(environment: Mapping[str, str]) -> subprocess.Popen:
     """Start a server with these variables beside the present ones, and let jobs know of it. It ends with this process,
     or when the input of what is returned is closed."""
     place = str(Path(tempfile.mkdtemp(prefix="cdpr-")) / "door")
-    os.environ[_PLACE] = place
+    os.environ[PLACE] = place
     command = [sys.executable, "-m", __name__, place]
     return subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **environment, **_THREADS})
-
-
-def ask(arguments: Sequence[str]) -> int | None:
-    """Exit code of ``cdpr`` with these arguments, run by the server; None where there is none for this job, which has
-    to have one thread: libraries take their number when they are imported."""
-    place = os.environ.get(_PLACE)
-    if not place or os.environ.get("OMP_NUM_THREADS") != "1":
-        return None
-    job = {"arguments": list(arguments), "folder": os.getcwd(), "environment": dict(os.environ)}
-    with socket.socket(socket.AF_UNIX) as line:
-        try:
-            line.connect(place)
-            socket.send_fds(line, [b"-"], [1, 2])
-            line.sendall(json.dumps(job).encode() + b"\n")
-        except OSError:
-            return None
-        answer = line.makefile("rb").read()  # ends with the job
-    return None if answer == _STALE else int(answer or _LOST)
 
 
 def serve(place: str) -> None:
     """Fork a job for every request until standard input ends."""
     from .. import cli
+    from .running import prepare
     from .stages import STAGES
 
     cli.speak_plainly()
+    cli.build_parser()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the jobs get it too
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     code = _code()
@@ -77,11 +60,13 @@ def serve(place: str) -> None:
             outputs = socket.recv_fds(line, 1, 2)[1]
             job = json.loads(line.makefile("rb").readline())
             if _code() != code:  # what is imported here is another version than what a new process would
-                line.sendall(_STALE)
+                line.sendall(STALE)
             else:
                 stage = STAGES.get(job["arguments"][0])
                 for wanted in (*_EVERY_JOB, *(stage.preload if stage else ())):
                     _prepare(wanted)
+                with contextlib.suppress(Exception):  # the job itself will tell
+                    prepare(stage, job["arguments"], job["environment"]["CDPR_SETTINGS"])
                 gc.freeze()  # the jobs share this memory as long as they write nothing there
                 if not os.fork():
                     door.close()

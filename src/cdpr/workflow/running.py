@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import tracking
+from ..settings import load_settings
 from ..settings.section import Section
+from .plan import Plan
 from .stage import Options, Stage
 
-if TYPE_CHECKING:
-    from .plan import Plan
+_PREPARED: dict[str, Plan] = {}
+
+
+def planned(settings: Sequence[str]) -> Plan:
+    """What the settings of these files come to, later files over earlier ones. Raises SettingsError."""
+    return _PREPARED.get(os.pathsep.join(settings)) or Plan(load_settings(*settings))
+
+
+def prepare(stage: Stage, arguments: Sequence[str], settings: str) -> None:
+    """Do what every job of these settings begins with, once, in the process that jobs are forked from. Only resolved
+    settings are kept: the name of their file tells their content."""
+    if not Path(settings).name.startswith("resolved-"):
+        return
+    plan = _PREPARED.get(settings) or _PREPARED.setdefault(settings, Plan(load_settings(settings)))
+    options = {name: arguments[arguments.index(f"--{name}") + 1] for name in stage.options}
+    plan.code(stage.name, plan.settings_of(stage.name, options)[0], options)
 
 
 def run_stage(
