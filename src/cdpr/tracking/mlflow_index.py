@@ -1,13 +1,16 @@
 """MLflow as an index over ``run.json`` and ``metrics.jsonl``: created once, filled at any time, never the source.
 
-MLflow is imported inside functions only: importing it takes seconds.
+MLflow is imported inside functions only.
 """
 
 from __future__ import annotations
 
+import importlib
+import itertools
+import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,11 @@ from ..settings import Settings
 
 CURRENT_TAG = "cdpr.current"
 EXPERIMENTS = ("cdpr/training", "cdpr/evaluation", PIPELINE)
-_BATCH = 900  # MLflow takes at most 1,000 metrics in one call
-_PARAM_BATCH = 90
+# MLflow takes at most 100 parameters in one call, and 1,000 of them and metrics together.
+_METRICS, _PARAMS = 900, 100
+_PARAM_LENGTH = 6000
+# Of these settings each entry is one parameter: a figure reads them all, and a page of a thousand tells nothing.
+_REGISTRIES = ("agents", "models", "experiments.variants", "experiments.sweeps")
 
 
 def tracking_uri(settings: Settings) -> str:
@@ -33,12 +39,18 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     return {k: float(v) for k, v in row.items() if k != "step" and isinstance(v, (int, float))}
 
 
+def load() -> None:
+    """Import MLflow, quietly: it takes seconds."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    importlib.import_module("mlflow.tracking")
+
+
 class MlflowIndex:
     """Upserts by run key, so that nothing is ever listed twice."""
 
     def __init__(self, uri: str):
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+        load()
         from mlflow.tracking import MlflowClient
 
         self.folder = Path(uri.removeprefix("sqlite:///")).parent if uri.startswith("sqlite:///") else None
@@ -71,6 +83,9 @@ class MlflowIndex:
         if (run := self._found(experiment, key)) is not None:
             self.client.update_run(run.info.run_id, status="RUNNING")
             return run.info.run_id
+        return self._create(experiment, name, key, tags, started)
+
+    def _create(self, experiment: str, name: str, key: str, tags: Mapping[str, str], started: int | None) -> str:
         tags, where = {**tags, KEY_TAG: key, CURRENT_TAG: "true"}, self.experiment(experiment)
         return self.client.create_run(where, start_time=started, tags=tags, run_name=name).info.run_id
 
@@ -78,60 +93,76 @@ class MlflowIndex:
         query = f"tags.`{KEY_TAG}` = '{key}'"
         return next(iter(self.client.search_runs([self.experiment(experiment)], query, max_results=1)), None)
 
+    def runs(self, query: str = "") -> Iterator[Any]:
+        """All runs that the query finds, whatever their experiment."""
+        where, token = [self.experiment(name) for name in EXPERIMENTS], None
+        while token != "":
+            page = self.client.search_runs(where, query, page_token=token)
+            yield from page
+            token = page.token or ""
+
     def run_of(self, record: RunRecord) -> str:
         """Id of the run of a ``run.json``, which is indexed where it is not yet."""
-        if self._found(record.experiment, record.run_key) is None:
+        found = self._found(record.experiment, record.run_key)
+        if found is None:
             self.upsert(record, [])
-        return self._found(record.experiment, record.run_key).info.run_id
+        return (found or self._found(record.experiment, record.run_key)).info.run_id
 
     def last_step(self, run_id: str) -> int:
         """Largest step for which the run has metrics; -1 without any."""
         names = self.client.get_run(run_id).data.metrics
         return max((m.step for name in names for m in self.client.get_metric_history(run_id, name)[-1:]), default=-1)
 
-    def log_history(self, run_id: str, rows: Iterable[tuple[int, Mapping[str, float]]]) -> None:
-        """Append metrics of several steps."""
-        from mlflow.entities import Metric
+    def log_history(
+        self, run_id: str, rows: Iterable[tuple[int, Mapping[str, float]]], parameters: Mapping[str, str] | None = None
+    ) -> None:
+        """Append metrics of several steps, and parameters that the run lacks."""
+        from mlflow.entities import Metric, Param
 
         now = int(time.time() * 1000)
         points = [Metric(name, value, now, step) for step, row in rows for name, value in row.items()]
-        for start in range(0, len(points), _BATCH):
-            self.client.log_batch(run_id, metrics=points[start : start + _BATCH])
+        told = [Param(name, value[:_PARAM_LENGTH]) for name, value in (parameters or {}).items()]
+        for metrics, params in itertools.zip_longest(_parts(points, _METRICS), _parts(told, _PARAMS), fillvalue=()):
+            self.client.log_batch(run_id, metrics=metrics, params=params)
 
-    def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]]) -> bool:
-        """Index one ``run.json`` with its metric history; False when it stood there whole already."""
-        from mlflow.entities import Param, RunTag
+    def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]], found: Any = None) -> bool:
+        """Index one ``run.json`` with its metric history; False when it stood there whole already. ``found``: the run
+        that MLflow has of it."""
+        from mlflow.entities import RunTag
 
-        found = self._found(record.experiment, record.run_key)
         if found and found.info.status == "FINISHED":
             if found.data.tags.get(CURRENT_TAG) != "true":
                 self.client.set_tag(found.info.run_id, CURRENT_TAG, "true")
             return False
         started = int(datetime.fromisoformat(record.started).timestamp() * 1000)
-        run_id = self.find_or_create(record.experiment, record.name, record.run_key, record_tags(record), started)
+        known: Mapping[str, str] = {}
         if found:  # a run that was logged while it went on has its first tags, and part of its metrics
+            run_id, last, known = found.info.run_id, self.last_step(found.info.run_id), found.data.params
             self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record_tags(record).items()])
-        known = found.data.params if found else {}
-        params = [Param(k, v[:6000]) for k, v in flatten(record.parameters).items() if k not in known]
-        for start in range(0, len(params), _PARAM_BATCH):
-            self.client.log_batch(run_id, params=params[start : start + _PARAM_BATCH])
-        last = self.last_step(run_id) if found else -1
+        else:
+            run_id, last = (
+                self._create(record.experiment, record.name, record.run_key, record_tags(record), started),
+                -1,
+            )
         final = {**record.metrics, "wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
         step = history[-1]["step"] if history else 0
         rows = [(r["step"], numbers(r)) for r in history if r["step"] > last]
-        self.log_history(run_id, [*rows, (step, {f"final/{k}" if history else k: v for k, v in final.items()})])
+        parameters = {k: v for k, v in record_parameters(record).items() if k not in known}
+        told = (step, {f"final/{k}" if history else k: v for k, v in final.items()})
+        self.log_history(run_id, [*rows, told], parameters)
         self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
         return True
 
     def retire_others(self, keys: set[str]) -> int:
         """Mark runs whose key is not among the current ones; returns how many were marked."""
-        marked = 0
-        for name in EXPERIMENTS:
-            for run in self.client.search_runs([self.experiment(name)], f"tags.`{CURRENT_TAG}` = 'true'"):
-                if run.data.tags.get(KEY_TAG) not in keys:
-                    self.client.set_tag(run.info.run_id, CURRENT_TAG, "false")
-                    marked += 1
-        return marked
+        others = [r for r in self.runs(f"tags.`{CURRENT_TAG}` = 'true'") if r.data.tags.get(KEY_TAG) not in keys]
+        for run in others:
+            self.client.set_tag(run.info.run_id, CURRENT_TAG, "false")
+        return len(others)
+
+
+def _parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def record_tags(record: RunRecord) -> dict[str, str]:
@@ -144,6 +175,18 @@ def record_tags(record: RunRecord) -> dict[str, str]:
     for side, files in (("inputs", record.inputs), ("outputs", record.outputs)):
         tags |= {f"{side}.{label}": f"{file.path} sha256:{file.sha256[:16]}" for label, file in files.items()}
     return tags
+
+
+def record_parameters(record: RunRecord) -> dict[str, str]:
+    """Parameters of a run by their dotted names; an entry of a registry is one, as JSON."""
+    told = flatten(record.parameters)
+    for registry in _REGISTRIES:
+        entries: Any = record.parameters
+        for name in registry.split("."):
+            entries = entries.get(name, {})
+        told = {name: value for name, value in told.items() if not name.startswith(f"{registry}.")}
+        told |= {f"{registry}.{name}": json.dumps(entry, ensure_ascii=False) for name, entry in entries.items()}
+    return told
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -180,9 +223,10 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
     index.create()
     new, keys = 0, set()
     records = record_files(Path(settings.paths.results))
+    found = {run.data.tags.get(KEY_TAG): run for run in index.runs()}
     for path in records:
         record = RunRecord.read(path)
         metrics = record.outputs.get("metrics")
         keys.add(record.run_key)
-        new += index.upsert(record, read_metrics(metrics.path) if metrics else [])
+        new += index.upsert(record, read_metrics(metrics.path) if metrics else [], found.get(record.run_key))
     return {"records": len(records), "new": new, "superseded": index.retire_others(keys)}

@@ -329,7 +329,7 @@ _ALL = (
         "init_tracking", "Create the MLflow database and its experiments once, before jobs run side by side.",
         "cdpr.tracking.mlflow_index:init_tracking",
         outputs={"ready": Output("<results>/tracking.ready", "marker")},
-        record="<results>/tracking.init.json",
+        record="<results>/tracking.init.json", preload=("cdpr.tracking.mlflow_index:load",),
     ),
 )  # fmt: skip
 
