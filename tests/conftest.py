@@ -6,9 +6,11 @@ import importlib.util
 import os
 
 import pytest
+from toy import appendicitis
 
 from cdpr.cases import CaseRecord
 from cdpr.llm.asking import CASE, SYSTEM
+from cdpr.report import style
 
 # One thread each, set before anything loads torch: pytest runs two processes on two cores, and threads that wait for
 # one another across them make small operations many times as slow.
@@ -30,28 +32,13 @@ def nobody_asks() -> None:
     CASE.set("")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def coarse() -> None:
+    """Figures are drawn coarsely: finely it takes long."""
+    style.PARAMETERS["savefig.dpi"] = 40
+
+
 @pytest.fixture
 def case() -> CaseRecord:
     """A priced case with a panel in two keys, a misspelt twin, and a physical examination."""
-    results = {
-        "Abdominal (Physical Examination)": "Tender in the right lower quadrant.",
-        "Complete Blood Count": "White Blood Cells: Value: 15.1; Units: K/uL; Reference Range: 4.0--11.0; "
-        "Flag: abnormal",
-        "Platelet Count": "Platelet Count: Value: 250; Units: K/uL; Reference Range: 150.0--440.0",
-        "Lipase": "Lipase: Value: 30; Units: IU/L; Reference Range: 0.0--60.0",
-        "CT Abdomen and Pelvis": "Dilated appendix with fat stranding.",
-    }
-    return CaseRecord(
-        note_id="T-1",
-        case_summary="- Patient Information: 30 year old male\n- Chief Complaint: Abdominal pain\n"
-        "- Family History: None",
-        key_pertinent_results_dict=results,
-        final_diagnosis="Acute appendicitis",
-        diagnosis_results="Acute appendicitis",
-        exam_cost_map=dict(zip(results, (0.0, 7.77, 7.77, 6.89, 297.26), strict=True)),
-        exam_billing_group={"Complete Blood Count": "CBC_PANEL", "Platelet Count": "CBC_PANEL"},
-        dataset="mimic_iv",
-        split="train",
-        subject_key="s1",
-        credentialed=False,
-    )
+    return appendicitis()

@@ -95,11 +95,6 @@ def made(pristine, tmp_path_factory) -> dict[str, str]:
     return write(pristine, tmp_path_factory.mktemp("made"))
 
 
-@pytest.fixture(autouse=True)
-def coarse(monkeypatch):
-    monkeypatch.setitem(style.PARAMETERS, "savefig.dpi", 40)
-
-
 def job(results: Path, stem: Path) -> Job:
     """The job of a table or figure over ``results`` that writes ``stem`` + an ending."""
     out = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("csv", "md", "tex", "png", "pdf")}

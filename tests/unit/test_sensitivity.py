@@ -169,9 +169,8 @@ def test_a_missing_point_is_a_hole_in_its_own_place(results, tmp_path):
     assert all(row["status"].startswith("missing") for row in lines(tmp_path).values())
 
 
-def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp_path, monkeypatch):
+def test_stages_draw_from_what_they_may_read_and_repeat_to_the_byte(results, tmp_path):
     fake_agents(results)
-    monkeypatch.setitem(style.PARAMETERS, "savefig.dpi", 40)
     done = job(results, tmp_path / "a")
     plot_sensitivity(SETTINGS, done)
     first = {kind: path.read_bytes() for kind, path in done.out.items()}

@@ -15,7 +15,7 @@ import sys
 import pytest
 import torch
 from pydantic import TypeAdapter
-from toy import ToyPolicy
+from toy import ToyPolicy, appendicitis
 
 from cdpr.cases import iterate_records, write_records
 from cdpr.cli import main
@@ -57,9 +57,7 @@ SMALL = {
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory):
     """Cases on disk, and a tiny policy that has learnt to work them up as :class:`ToyPolicy` does."""
-    from conftest import case as fixture
-
-    case = fixture.__wrapped__()
+    case = appendicitis()
     folder = tmp_path_factory.mktemp("verl")
     cases = [
         case.model_copy(update={"note_id": f"T-{k}", "case_summary": case.case_summary.replace("30", str(30 + k))})

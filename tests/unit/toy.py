@@ -6,6 +6,7 @@ import asyncio
 import math
 import random
 
+from cdpr.cases import CaseRecord
 from cdpr.environment import DiagnosticEnvironment, Effort, Policy, State, Turn, run_episode
 from cdpr.environment.utility import utility
 from cdpr.llm.types import ModelFailure
@@ -16,6 +17,32 @@ ASKED = {"calls": 2, "prompt_tokens": 900, "completion_tokens": 40, "unmarked": 
          "too_long": 0}  # fmt: skip
 RIGHT, WRONG = "FINAL_DIAGNOSIS: Acute appendicitis", "FINAL_DIAGNOSIS: Sepsis"
 CBC, CT, MRI = "REQUEST_TEST: CBC", "REQUEST_TEST: CT Abdomen and Pelvis", "REQUEST_TEST: MRI Brain"
+
+
+def appendicitis() -> CaseRecord:
+    """A priced case with a panel in two keys, a misspelt twin, and a physical examination."""
+    results = {
+        "Abdominal (Physical Examination)": "Tender in the right lower quadrant.",
+        "Complete Blood Count": "White Blood Cells: Value: 15.1; Units: K/uL; Reference Range: 4.0--11.0; "
+        "Flag: abnormal",
+        "Platelet Count": "Platelet Count: Value: 250; Units: K/uL; Reference Range: 150.0--440.0",
+        "Lipase": "Lipase: Value: 30; Units: IU/L; Reference Range: 0.0--60.0",
+        "CT Abdomen and Pelvis": "Dilated appendix with fat stranding.",
+    }
+    return CaseRecord(
+        note_id="T-1",
+        case_summary="- Patient Information: 30 year old male\n- Chief Complaint: Abdominal pain\n"
+        "- Family History: None",
+        key_pertinent_results_dict=results,
+        final_diagnosis="Acute appendicitis",
+        diagnosis_results="Acute appendicitis",
+        exam_cost_map=dict(zip(results, (0.0, 7.77, 7.77, 6.89, 297.26), strict=True)),
+        exam_billing_group={"Complete Blood Count": "CBC_PANEL", "Platelet Count": "CBC_PANEL"},
+        dataset="mimic_iv",
+        split="train",
+        subject_key="s1",
+        credentialed=False,
+    )
 
 
 class ToyPolicy(Policy):
