@@ -5,17 +5,22 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from project import RESULTS, ROOT, Project
 
+from cdpr.command import PLACE
 from cdpr.settings import load_settings
+from cdpr.workflow import forkserver
 from cdpr.workflow.stages import STAGES
 
 pytestmark = pytest.mark.workflow
@@ -210,9 +215,9 @@ class Marked(Project):
             settings[section] |= values
         (folder / "config" / "marked.yaml").write_text(yaml.safe_dump(settings))
 
-    def watched(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+    def watched(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command; what it says ends up in a file that is watched."""
-        done = subprocess.run(command, cwd=self.folder, env=self.environment, text=True, check=False,
+        done = subprocess.run(command, cwd=self.folder, env=self.environment | environment, text=True, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
         with (self.folder / "said.txt").open("a") as said:
             said.write(done.stdout)
@@ -221,21 +226,21 @@ class Marked(Project):
     def reproduce(self) -> subprocess.CompletedProcess[str]:
         return self.watched(self.command("reproduce_paper", "credit_quality", overlay="marked"))
 
-    def ingest(self, dataset: str) -> subprocess.CompletedProcess[str]:
-        """Read a data set by hand."""
+    def ingest(self, dataset: str, door: str) -> subprocess.CompletedProcess[str]:
+        """Read a data set by hand, in a fork of the server behind this door."""
         outputs = [part for name in STAGES["ingest_dataset"].outputs
                    for part in (f"--{name}", f"{RESULTS}/records/x.{name}.json")]  # fmt: skip
         command = [
             sys.executable,
             "-m",
-            "cdpr.cli",
+            "cdpr.command",
             "ingest_dataset",
             "--settings",
             "config.yaml",
             "config/marked.yaml",
         ]
         return self.watched([*command, "--dataset", dataset, "--raw", str(self.raw / dataset), "--key", "0" * 16,
-                             *outputs])  # fmt: skip
+                             *outputs], **{PLACE: door, "OMP_NUM_THREADS": "1"})  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -372,10 +377,22 @@ def damaged(marked, request):
     path.write_bytes(before)
 
 
+@pytest.fixture(scope="module")
+def door() -> Iterator[str]:
+    """Where a server waits that has loaded what reading takes."""
+    server, place = forkserver.start({}), os.environ.pop(PLACE)
+    while not Path(place).exists():
+        assert server.poll() is None
+        time.sleep(0.05)
+    yield place
+    server.stdin.close()
+    server.wait()
+
+
 @pytest.mark.parametrize("damaged", DAMAGES, indirect=True)
-def test_complaints_about_damaged_files_quote_nothing(marked, damaged):
+def test_complaints_about_damaged_files_quote_nothing(marked, damaged, door):
     dataset, path = damaged
-    done = marked.ingest(dataset)
+    done = marked.ingest(dataset, door)
     assert planted(done.stdout.encode()) == set(), done.stdout
     assert "Traceback" not in done.stdout, done.stdout
     assert done.returncode == 0 or path.name in done.stdout

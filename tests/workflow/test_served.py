@@ -26,14 +26,6 @@ tracking: {{mlflow: false}}
 """
 
 
-@pytest.fixture
-def project(tmp_path) -> Project:
-    (tmp_path / "project").mkdir()
-    made = Project(tmp_path / "project")
-    serve(made)
-    return made
-
-
 def serve(project: Project, *flags: str) -> None:
     """Let the server of the next run have these flags; they are no part of any key."""
     command = " ".join([sys.executable, str(STUB), "--port {port} --name {name}", *flags])
