@@ -41,6 +41,15 @@ def test_holm_by_hand_keeps_order():
         st.holm([1.2])
 
 
+def test_holm_is_that_of_statsmodels():
+    from statsmodels.stats.multitest import multipletests
+
+    draw = np.random.default_rng(0)
+    for size in range(1, 30):
+        given = draw.choice([0.0, 1.0, *draw.random(size) ** 3], size)  # with ties
+        assert st.holm(given) == multipletests(given, method="holm")[1].tolist()
+
+
 def test_bootstrap_agrees_with_every_possible_resample():
     # one seed, two cases 0 and 1: means 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4
     values = np.array([0.0, 1.0]).reshape(1, 2, 1)

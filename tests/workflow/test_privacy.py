@@ -187,6 +187,7 @@ SHORTER = {
     "warm_start": {"epochs": 3},
     "training": {"steps": 2, "save_every": 1, "validate_every": 1},
     "study": {"methods": ["cdpr", "grpo", "warm_start"]},
+    "analysis": {"cases": 1, "truth": 4},
     "inspector": {"runs": ["cdpr-seed0", "immediate"]},
     "experiments": {
         "swept": ["beta"],  # at 0 it is GRPO

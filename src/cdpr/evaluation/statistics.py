@@ -163,13 +163,16 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p-values that keep the family-wise error, in the order given.
 
     The i-th smallest of m is multiplied by m - i + 1, made monotone and capped at 1. Source: Holm, Scand. J. Stat. 6
-    (1979); computed by ``statsmodels``. Raises ValueError for a value outside 0..1.
+    (1979). The numbers are those of ``statsmodels``, which collects garbage at every call, a tenth of a second each.
+    Raises ValueError for a value outside 0..1.
     """
-    from statsmodels.stats.multitest import multipletests
-
-    if any(not 0 <= p <= 1 for p in p_values):
+    given = np.asarray(p_values, dtype=float)
+    if not ((given >= 0) & (given <= 1)).all():
         raise ValueError(f"p-values must lie in 0..1: {list(p_values)}")
-    return [float(p) for p in multipletests(p_values, method="holm")[1]] if len(p_values) else []
+    order = np.argsort(given)
+    adjusted = np.empty_like(given)
+    adjusted[order] = np.minimum(np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1)), 1.0)
+    return adjusted.tolist()
 
 
 def seed_deviation(by_seed: Sequence[float]) -> float | None:

@@ -94,8 +94,14 @@ def resolve_variant(settings: Settings, name: str) -> Settings:
 def job_of(settings: Settings, name: str) -> str:
     """The first variant that trains exactly what ``name`` trains: the name of the one job both share. Raises
     SettingsError as :func:`resolve_variant`."""
-    own, text = resolve_variant(settings, name), settings.model_dump_json()
-    return next(other for other in variants(settings) if _resolved(text, other) == own)
+    resolve_variant(settings, name)
+    return _job(settings.model_dump_json(), name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _job(text: str, name: str) -> str:
+    own, known = _resolved(text, name), variants(Settings.model_validate_json(text))
+    return next(other for other in known if _resolved(text, other) == own)
 
 
 @functools.lru_cache(maxsize=1024)

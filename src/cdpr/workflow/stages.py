@@ -25,7 +25,7 @@ _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "traini
              *DECISIONS)  # fmt: skip
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
 _DRAWING = ("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf")
-_SHOWING = (*_DRAWING, "scipy.stats", "statsmodels.stats.multitest")
+_SHOWING = (*_DRAWING, "scipy.stats")
 _LEARNS = ("cdpr.training.torch.trainer", "transformers.models.qwen3.modeling_qwen3", "cdpr.cases.naming:prepare")
 _DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such as {IN_DOMAIN}_controlled"
 

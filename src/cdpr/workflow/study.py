@@ -160,6 +160,6 @@ STAGES = (
             "analysis": Output(f"{_FOLDER}/analysis.json", "agreement, means, tests"),
             "means": Output(f"{_FOLDER}/means.jsonl", "means by state and run, unsealed; as private as the cases"),
         },
-        preload=("scipy.stats", "statsmodels.stats.multitest"),
+        preload=("scipy.stats",),
     ),
 )  # fmt: skip
