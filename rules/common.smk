@@ -160,7 +160,10 @@ onstart:
         and workflow.local_exec
         and not workflow.deployment_settings.deployment_method
     ):
-        workflow.forkserver = forkserver.start(KEEP_MEMORY)
+        needed = {job.rule.name for job in workflow.dag.needrun_jobs()}
+        workflow.forkserver = forkserver.start(
+            KEEP_MEMORY, [stage for stage in STAGES if stage in needed]
+        )
     # Snakemake limits jobs per second for the sake of schedulers of clusters. To that end every look at what is ready
     # brings another one a second later: after a hundred jobs a hundred looks a second, on the cores that jobs need.
     if workflow.local_exec:

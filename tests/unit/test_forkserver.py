@@ -31,7 +31,7 @@ def source(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def server(monkeypatch) -> Iterator[subprocess.Popen]:
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    started = forkserver.start({})
+    started = forkserver.start({}, ["write_timings", "write_headroom"])
     door = Path(os.environ["CDPR_FORKSERVER"])
     while not door.exists():
         assert started.poll() is None
@@ -77,6 +77,15 @@ def test_an_edit_of_the_source_is_seen(source, server, tmp_path):
     timings = source / "report" / "timings.py"
     timings.write_text(timings.read_text().replace("files that cannot be used", "edited"))
     assert cdpr(*arguments).communicate() == ("1 jobs, 0 edited\n", "")
+
+
+def test_what_cannot_be_prepared_is_left_to_the_job_that_needs_it(source, request, tmp_path):
+    (tmp_path / "settings.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
+    stages = source / "workflow" / "stages.py"
+    stages.write_text(stages.read_text().replace('"scipy.stats"', '"no.such.module"'))
+    server = request.getfixturevalue("server")
+    told, complaint = cdpr("write_timings", "--settings", str(tmp_path / "settings.yaml")).communicate()
+    assert (told, complaint, server.poll()) == ("0 jobs, 0 files that cannot be used\n", "", None)
 
 
 def test_a_job_ends_with_its_caller(server, tmp_path):

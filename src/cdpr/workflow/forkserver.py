@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +32,18 @@ _THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  
 _EVERY_JOB = ("cdpr.workflow.running", "cdpr.tracking.live", "cdpr.tracking.stage:versions")
 
 
-def start(environment: Mapping[str, str]) -> subprocess.Popen:
-    """Start a server with these variables beside the present ones, and let jobs know of it. It ends with this process,
-    or when the input of what is returned is closed."""
+def start(environment: Mapping[str, str], stages: Iterable[str] = ()) -> subprocess.Popen:
+    """Start a server with these variables beside the present ones, and let jobs know of it. While nobody asks it
+    prepares for jobs of these ``stages``. It ends with this process, or when the input of what is returned is closed.
+    """
     place = str(Path(tempfile.mkdtemp(prefix="cdpr-")) / "door")
     os.environ[PLACE] = place
-    command = [sys.executable, "-m", __name__, place]
+    command = [sys.executable, "-m", __name__, place, *stages]
     return subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **environment, **_THREADS})
 
 
-def serve(place: str) -> None:
-    """Fork a job for every request until standard input ends."""
+def serve(place: str, stages: Sequence[str]) -> None:
+    """Fork a job for every request until standard input ends; prepare for these stages in between."""
     from .. import cli
     from .running import prepare
     from .stages import STAGES
@@ -55,7 +56,11 @@ def serve(place: str) -> None:
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(place)
         door.listen()
-        while sys.stdin not in select.select([door, sys.stdin], [], [])[0]:
+        later = list(dict.fromkeys(wanted for name in stages for wanted in STAGES[name].preload))
+        while sys.stdin not in (ready := select.select([door, sys.stdin], [], [], 0 if later else None)[0]):
+            if not ready:
+                _prepare(later.pop(0))
+                continue
             line, _ = door.accept()
             outputs = socket.recv_fds(line, 1, 2)[1]
             job = json.loads(line.makefile("rb").readline())
@@ -79,11 +84,13 @@ def serve(place: str) -> None:
 
 
 def _prepare(wanted: str) -> None:
-    """Import a module; of ``module:function`` also call the function, which does its work once."""
+    """Import a module; of ``module:function`` also call the function, which does its work once. What fails here fails
+    in the job, which tells of it."""
     module, _, function = wanted.partition(":")
-    imported = importlib.import_module(module)
-    if function:
-        getattr(imported, function)()
+    with contextlib.suppress(Exception):
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
 
 
 def _run(job: Mapping[str, Any], line: socket.socket, outputs: Sequence[int]) -> int:
@@ -124,4 +131,4 @@ def _code() -> list[tuple[str, int, int]]:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], sys.argv[2:])
