@@ -125,9 +125,13 @@ def _run(job: Mapping[str, Any], line: socket.socket, outputs: Sequence[int]) ->
 
 
 def _code() -> list[tuple[str, int, int]]:
-    """What of this package changes with an edit."""
-    files = sorted(Path(__file__).parents[1].rglob("*.py"))
-    return [(str(path), (found := path.stat()).st_size, found.st_mtime_ns) for path in files]
+    """What of this package changes with an edit; nothing while a file is being exchanged."""
+    paths = Path(__file__).parents[1].rglob("*.*")
+    try:
+        found = [(str(path), path.stat()) for path in paths if path.parent.name != "__pycache__"]
+    except FileNotFoundError:
+        return []
+    return sorted((name, entry.st_size, entry.st_mtime_ns) for name, entry in found)
 
 
 if __name__ == "__main__":
