@@ -26,13 +26,14 @@ from cdpr.report import report_page
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_table
 from cdpr.report.headline import headline
-from cdpr.report.report_page import all_methods, banner, chapters, write_report
+from cdpr.report.report_page import all_methods, banner, chapters, shared_runs, write_report
 from cdpr.results.methods import DATASETS, main_methods
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
 from cdpr.results.table import Heading, Row
 from cdpr.settings import ModelEntry, parse_settings
 from cdpr.settings.experiments import shipped_experiments
+from cdpr.settings.generate import demo_settings
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.
@@ -405,3 +406,10 @@ def test_every_variant_stands_once():
     methods = all_methods(SETTINGS)
     assert len({method.name for method in methods}) == len(methods)
     assert {"cdpr", "without_process_reward", "beta_1", "zero_test"} <= {method.name for method in methods}
+
+
+def test_what_shares_runs_is_named_after_the_row_that_it_repeats():
+    shared = dict(shared_runs(all_methods(demo_settings())))
+    assert shared["β = 0.0"] == shared["w/o R_proc"] == "GRPO", "with fewer seeds too"
+    assert {shared[label] for label in ("M = 4", "β = 0.5", "n = 4")} == {"CDPR (ours)"}
+    assert shared["λ_cost = 0.0"] == "w/o λ_cost" and "GRPO" not in shared

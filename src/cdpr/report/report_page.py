@@ -149,9 +149,9 @@ def all_methods(settings: Settings) -> list[Method]:
 
 
 def shared_runs(methods: Sequence[Method]) -> list[tuple[str, str]]:
-    """Variants that are shown with the runs of another one, because both train the same thing."""
-    first: dict[tuple[str, ...], str] = {}
-    owners = [(method.label, first.setdefault(method.runs, method.label)) for method in methods]
+    """Variants that are shown with runs of another one, because both train the same thing, if with fewer seeds."""
+    first: dict[str, str] = {}
+    owners = [(method.label, first.setdefault(method.runs[0], method.label)) for method in methods]
     return [(label, owner) for label, owner in owners if label != owner]
 
 
