@@ -57,7 +57,7 @@ ui: env
 	MLFLOW_DISABLE_TELEMETRY=true $(BIN)/mlflow ui --backend-store-uri sqlite:///results/mlflow.db
 
 bench: env
-	@test -n "$(NAME)" || { echo "which one? make bench NAME=..., one of:"; ls benchmarks/*.py; exit 2; }
+	@test -n "$(NAME)" || { echo "which one? make bench NAME=..., one of:"; ls benchmarks/[a-z]*.py; exit 2; }
 	$(BIN)/python benchmarks/$(NAME).py
 
 # SmolLM2-135M in models/, and what converts it; none of them needs more than the lock has.

@@ -16,20 +16,17 @@ import argparse
 import asyncio
 import gc
 import itertools
-import json
-import os
-import platform
 import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from _figures import save
 
 from cdpr.cases import CaseRecord, iterate_records
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.environment import DiagnosticEnvironment, Policy, State, Turn, run_episode
-from cdpr.files import write_text
 from cdpr.seeding import derive_seed
 from cdpr.settings import Settings, load_settings, parse_settings, resolve_variant
 from cdpr.settings.load import merge
@@ -188,17 +185,9 @@ def with_real_model(settings: Settings, arguments: argparse.Namespace) -> None:
 
 def write(report: dict[str, float], arguments: argparse.Namespace) -> None:
     """Figures with what they were measured on."""
-    flat = {name: round(value, 4) for name, value in report.items()} | {
-        "steps": arguments.steps,
-        "threads": arguments.threads,
-        "cpu_count": os.cpu_count(),
-        "machine": f"{platform.machine()} {platform.system()}, Python {platform.python_version()}",
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() and arguments.model else "cpu",
-        "torch": torch.__version__,
-    }
-    text = json.dumps(flat, indent=2) + "\n"
-    write_text(arguments.out, text)
-    print(text)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() and arguments.model else "cpu"
+    on = {"steps": arguments.steps, "threads": arguments.threads, "device": device, "torch": torch.__version__}
+    save(arguments.out, report | on)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import shutil
 import subprocess
@@ -22,8 +20,7 @@ import time
 from pathlib import Path
 
 import psutil
-
-from cdpr.files import write_text
+from _figures import save
 
 FULL_ROWS = 118_000_000  # labevents of MIMIC-IV 2.2
 SIZES = (1_000_000, 4_000_000, 16_000_000)
@@ -207,14 +204,7 @@ def main() -> None:
         root.mkdir(parents=True, exist_ok=True)
         report = measure(sizes, root, arguments.keep)
     report |= extrapolate(report, sizes)
-    flat = {name: round(value, 4) for name, value in report.items()} | {
-        "cpu_count": os.cpu_count(),
-        "memory_gb": round(psutil.virtual_memory().total / 2**30),
-        "machine": f"{platform.machine()} {platform.system()}, Python {platform.python_version()}",
-    }
-    text = json.dumps(flat, indent=2) + "\n"
-    write_text(arguments.out, text)
-    print(text)
+    save(arguments.out, report | {"memory_gb": round(psutil.virtual_memory().total / 2**30)})
 
 
 if __name__ == "__main__":

@@ -9,36 +9,22 @@ flat keys to results/benchmarks/inspector.json.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import shutil
 import sys
 import tempfile
 from pathlib import Path
-from urllib.parse import urlencode
+
+from _figures import save
 
 from cdpr.inspector.data import read_data, write_data
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests" / "unit"))
 
-from browser import CHROMIUM, Browser  # noqa: E402
+from browser import CHROMIUM, SCROLL, Browser  # noqa: E402
 
 DECISIONS = 1_000, 10_000
 VISITS = 5
-SCROLL = """(async () => {
-  const frame = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
-  const list = document.getElementById("decisions");
-  let slowest = 0;
-  for (let i = 0; i < 40; i++) {
-    list.scrollTop = i * list.scrollHeight / 40;
-    const before = performance.now();
-    await frame();
-    slowest = Math.max(slowest, performance.now() - before);
-  }
-  return slowest;
-})()"""
 
 
 def grow(site: Path, run: str, dataset: str, decisions: int) -> int:
@@ -62,15 +48,10 @@ def visit(site: Path, **place: str) -> tuple[float, float]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         page = Browser(Path(folder), Path(folder))
         try:
-            page.call("Page.navigate", url=f"{(site / 'index.html').as_uri()}#{urlencode(place)}")
-            page.wait(lambda: _answered(page))
-            return float(page.js("document.documentElement.dataset.ready")), page.js(SCROLL)
+            page.inspect(site, **place)
+            return float(page.js("document.documentElement.dataset.ready")), page.js(SCROLL)[0]
         finally:
             page.close()
-
-
-def _answered(page: Browser) -> None:
-    assert page.js("document.documentElement?.dataset.ready ?? null") is not None
 
 
 def main() -> None:
@@ -91,11 +72,7 @@ def main() -> None:
             visits = [visit(site, run=first["run"], dataset=first["dataset"]) for _ in range(VISITS)]
         ready, frame = (round(min(column), 1) for column in zip(*visits, strict=True))
         figures |= {f"decisions_{least}": count, f"ready_ms_{least}": ready, f"slowest_frame_ms_{least}": frame}
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    out = ROOT / "results" / "benchmarks" / "inspector.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(figures | {"machine": machine}, indent=2) + "\n")
-    print(out.read_text(), end="")
+    save(ROOT / "results" / "benchmarks" / "inspector.json", figures)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
+
+from _figures import save
 
 from cdpr.workflow.stages import FIGURES, TABLES
 
@@ -81,12 +82,7 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     args = parser.parse_args()
     figures = startup() | stages(args.results) | (miniature(args.cores) if args.miniature else {})
-    figures = {name: round(value, 3) for name, value in figures.items()}
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    out = ROOT / "results" / "benchmarks" / "pipeline.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(figures | {"machine": machine}, indent=2) + "\n")
-    print(out.read_text(), end="")
+    save(ROOT / "results" / "benchmarks" / "pipeline.json", figures)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
-import platform
 import socket
 import subprocess
 import sys
@@ -24,11 +22,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import httpx2
+from _figures import save
 
 from cdpr.agents.policy import PolicyAgent
 from cdpr.cases import CaseRecord
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episodes
-from cdpr.files import write_text
 from cdpr.llm import Completion, Messages, Model, ModelSpec, Sampling, Usage, open_model
 from cdpr.llm.recording import RecordedModel
 from cdpr.settings import ModelEntry, Settings
@@ -179,13 +177,9 @@ def main() -> None:
         "replay_of_10000_calls_seconds": round(seconds, 2),
         "step_recorded_ms": round(recorded, 2),
         "step_replayed_ms": round(replayed, 2),
-        "cpu_count": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
-        "machine": f"{platform.machine()} {platform.system()}, Python {platform.python_version()}",
     }
-    text = json.dumps(report, indent=2) + "\n"
-    write_text(arguments.out, text)
-    print(text, end="")
+    save(arguments.out, report)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,13 @@ turns end by themselves. Writes flat keys to results/benchmarks/sampler.json.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import random
 import tempfile
 import time
 from pathlib import Path
 
 import torch
+from _figures import save
 
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
@@ -162,15 +160,9 @@ def main() -> None:
         "sampler_generated_tokens": counters["generated_tokens"],
         "sampler_decoded_tokens": counters["decoded_tokens"],
         "threads": torch.get_num_threads(),
-        "cpu_count": os.cpu_count(),
-        "machine": f"{platform.machine()} {platform.system()}, Python {platform.python_version()}",
         "torch": torch.__version__,
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    partial = arguments.out.with_name(arguments.out.name + ".partial")
-    partial.write_text(json.dumps(report, indent=2) + "\n")
-    os.replace(partial, arguments.out)
-    print(json.dumps(report, indent=2))
+    save(arguments.out, report)
 
 
 if __name__ == "__main__":

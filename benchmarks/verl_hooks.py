@@ -15,9 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
-import os
-import platform
 import statistics
 import tempfile
 import time
@@ -26,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _figures import save
 from verl.experimental.agent_loop.agent_loop import (
     AgentLoopBase,
     AgentLoopMetrics,
@@ -34,7 +32,6 @@ from verl.experimental.agent_loop.agent_loop import (
     register,
 )
 
-from cdpr.files import write_text
 from cdpr.metrics_log import read_metrics
 from cdpr.settings import load_settings, resolve_variant
 from cdpr.settings.load import merge, parse_settings
@@ -199,12 +196,9 @@ def main() -> None:
         "calls": calls, "ours_seconds": round(ours, 4), "verl_seconds": round(plain, 4),
         "added_seconds": round(ours - plain, 4), "ours_over_verl": round(ours / plain, 3),
         "step_seconds": round(step, 3), "added_share_of_a_step": round((ours - plain) / step, 4),
-        "rounds": arguments.rounds, "cpu_count": os.cpu_count(), "torch": torch.__version__,
-        "machine": f"{platform.machine()} {platform.system()}, Python {platform.python_version()}",
+        "rounds": arguments.rounds, "torch": torch.__version__,
     }  # fmt: skip
-    text = json.dumps(flat, indent=2) + "\n"
-    write_text(arguments.out, text)
-    print(text)
+    save(arguments.out, flat)
 
 
 if __name__ == "__main__":

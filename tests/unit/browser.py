@@ -10,7 +10,27 @@ import time
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
+# Waits for two frames, so that what was changed has been drawn.
+FRAME = "const frame = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));"
+# Through the inspector's list in forty leaps: milliseconds of the slowest two frames, and the most rows drawn at once.
+SCROLL = (
+    "(async () => {"
+    + FRAME
+    + """
+  const list = document.getElementById("decisions");
+  let slowest = 0, most = 0;
+  for (let i = 0; i < 40; i++) {
+    list.scrollTop = i * list.scrollHeight / 40;
+    const before = performance.now();
+    await frame();
+    slowest = Math.max(slowest, performance.now() - before);
+    most = Math.max(most, document.getElementById("rows").childElementCount);
+  }
+  return [slowest, most];
+})()"""
+)
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
@@ -63,6 +83,15 @@ class Browser:
 
     def _loaded(self) -> None:
         assert self.js("document.readyState === 'complete' && location.protocol === 'file:'")
+
+    def inspect(self, site: Path, **place: object) -> None:
+        """Open the inspector at a place and wait until it answers."""
+        self.call("Page.navigate", url=f"{(site / 'index.html').as_uri()}#{urlencode(place)}")
+        self.wait(self.answers)
+
+    def answers(self) -> None:
+        """Raises AssertionError as long as the inspector does not answer."""
+        assert self.js("document.documentElement?.dataset.ready ?? null") is not None
 
     def js(self, expression: str) -> Any:
         """The value of an expression in the page."""

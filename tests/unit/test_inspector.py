@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from browser import CHROMIUM, Browser
+from browser import CHROMIUM, FRAME, SCROLL, Browser
 from toy import ASKED, HastyPolicy, ToyPolicy, problem
 
 from cdpr.analysis.credit_workups import CreditedCase, Crediting, read_credit
@@ -290,15 +290,10 @@ def opened(site: Path, folder: Path, width: int = 1280, height: int = 900, **pla
         page.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
         )
-        page.call("Page.navigate", url=f"{(site / 'index.html').as_uri()}#{urlencode(place)}")
-        page.wait(lambda: _ready(page))
+        page.inspect(site, **place)
         yield page
     finally:
         page.close()
-
-
-def _ready(page: Browser) -> None:
-    assert page.js("document.documentElement?.dataset.ready ?? null") is not None
 
 
 def press(page: Browser, *keys: str) -> None:
@@ -398,7 +393,7 @@ def test_a_number_of_the_page_and_a_rated_state_lead_to_their_decisions(world, t
         try:
             page.open(results / "report.html")
             page.js(f"{way}.click()")
-            page.wait(lambda page=page: _ready(page))
+            page.wait(page.answers)
             assert told.items() <= place(page).items()
             assert page.js("document.querySelectorAll('.row').length") > 1
             assert ("What the raters" in page.js("document.getElementById('detail').textContent")) is ("case" in told)
@@ -438,32 +433,15 @@ def test_ten_thousand_decisions_by_keyboard_alone(world, tmp_path, width, height
         press(page, "l", "End")
         assert (
             page.js(
-                _FRAMES + "(async () => (await frame(), "
+                FRAME + "(async () => (await frame(), "
                 "document.getElementById('decisions').getAttribute('aria-activedescendant')))()"
             )
             == f"row-{count - 1}"
         )
-        assert page.js(_MOST_ROWS) < 80, "rows that are out of sight are not drawn"
+        assert page.js(SCROLL)[1] < 80, "rows that are out of sight are not drawn"
         assert page.js("document.documentElement.scrollWidth <= innerWidth")
         press(page, "/", "x", "y")
         assert page.js("document.getElementById('count').textContent").startswith("0 decisions")
-
-
-_FRAMES = "const frame = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));"
-_MOST_ROWS = (
-    "(async () => {"
-    + _FRAMES
-    + """
-  const list = document.getElementById("decisions");
-  let most = 0;
-  for (let i = 0; i < 40; i++) {
-    list.scrollTop = i * list.scrollHeight / 40;
-    await frame();
-    most = Math.max(most, document.getElementById("rows").childElementCount);
-  }
-  return most;
-})()"""
-)
 
 
 def _sides(page: Browser, count: int) -> None:
