@@ -154,13 +154,14 @@ onstart:
             ]
         )
     )
+    jobs = [(job.rule.name, job.threads) for job in workflow.dag.needrun_jobs()]
     # Jobs of the tiny policy are short; those of others may use a GPU, which does not survive a fork.
     if (
         plan.settings.policy.model == "tiny"
         and workflow.local_exec
         and not workflow.deployment_settings.deployment_method
     ):
-        needed = {job.rule.name for job in workflow.dag.needrun_jobs()}
+        needed = {rule for rule, _ in jobs}
         workflow.forkserver = forkserver.start(
             KEEP_MEMORY, [stage for stage in STAGES if stage in needed]
         )
@@ -168,7 +169,6 @@ onstart:
     # brings another one a second later: after a hundred jobs a hundred looks a second, on the cores that jobs need.
     if workflow.local_exec:
         workflow.scheduler.job_rate_limiter = None
-    jobs = [(job.rule.name, job.threads) for job in workflow.dag.needrun_jobs()]
     cores = workflow.cores if workflow.local_exec else None
     outlook = Outlook(plan, jobs, cores, workflow.overwrite_configfiles)
     asked = ", ".join(sorted(job.rule.name for job in workflow.dag.targetjobs)[:5])

@@ -13,8 +13,8 @@ from cdpr.cases import CaseRecord
 from cdpr.llm.asking import CASE, SYSTEM
 from cdpr.report import style
 
-# One thread each, set before anything loads torch: pytest runs two processes on two cores, and threads that wait for
-# one another across them make small operations many times as slow.
+# One thread each, set before anything loads torch: pytest runs several processes on two cores, and threads that wait
+# for one another across them make small operations many times as slow.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # All that tests import together takes long to look through for garbage: a tenth of their time.
 gc.set_threshold(50_000, 20, 20)

@@ -45,7 +45,8 @@ _SETTINGS_FILE = "config.yaml"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point: 0 when all went well, 2 for a problem that the user can solve (one clear message)."""
+    """Run a command in this process: 0 when all went well, 2 for a problem that the user can solve (one clear message).
+    The entry point is :func:`cdpr.command.main`."""
     parser = build_parser()
     args = parser.parse_args(argv)
     if not hasattr(args, "call"):

@@ -1,4 +1,4 @@
-"""Seeded mutations of every input: no fault of the program, no hang, nothing lost untold."""
+"""Two hundred seeded mutations of every input: no fault of the program, no hang, nothing lost untold."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,6 @@ from targets import TARGETS  # noqa: E402
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_damage_is_refused_or_told(name):
-    mutations = 60 if name == "mimic_iv" else 200  # a database reads MIMIC's tables, five times a second
-    tally = fuzz(TARGETS[name], mutations)
+    tally = fuzz(TARGETS[name], 200)
     assert not tally.faults, "\n".join(f"{name} {case}: {told}" for case, told in list(tally.faults.items())[:5])
-    assert tally.outcomes["refused"] > mutations / 10, "damage that nothing notices proves nothing"
+    assert tally.outcomes["refused"] > 20, "damage that nothing notices proves nothing"

@@ -1,5 +1,6 @@
 """Stage records, metrics that survive kills, and the index over them."""
 
+import functools
 import json
 
 import pytest
@@ -9,7 +10,7 @@ from cdpr.settings import Settings, merge, parse_settings
 from cdpr.tracking import MetricsLog, StageError, stage
 
 
-def run_stage(folder, key="0" * 16, work=None, name="train", **more):
+def run_stage(folder, key="0" * 16, work=None, name="train", parameters=None, **more):
     """One small stage with an input, a file and a folder as outputs."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "input.txt").write_text("in")
@@ -20,7 +21,8 @@ def run_stage(folder, key="0" * 16, work=None, name="train", **more):
         "experiment": "cdpr/training",
     } | more
     outputs = {"policy": folder / "policy", "metrics": folder / "metrics.jsonl"}
-    with stage(name, {"training": {"steps": 2}}, {"cases": folder / "input.txt"}, outputs, key,
+    parameters = {"training": {"steps": 2}} | (parameters or {})
+    with stage(name, parameters, {"cases": folder / "input.txt"}, outputs, key,
                record=folder / "run.json", state=folder / "state", **more) as job:  # fmt: skip
         job.out["policy"].mkdir()
         (job.out["policy"] / "weights").write_text(key)
@@ -90,7 +92,7 @@ def test_a_broken_line_is_named(tmp_path):
         read_metrics(tmp_path / "m.jsonl")
 
 
-def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
+def test_mlflow_can_be_rebuilt_without_doubles(tmp_path, monkeypatch):
     """One test for the whole index: importing MLflow and creating its database takes seconds."""
     from cdpr.tracking.live import LiveRun
     from cdpr.tracking.mlflow_index import MlflowIndex, rebuild_tracking, tracking_uri
@@ -106,7 +108,10 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
     live.close()
     assert rebuild_tracking(settings) == {"records": 2, "new": 2, "superseded": 0}
     assert rebuild_tracking(settings) == {"records": 2, "new": 0, "superseded": 0}
-    run_stage(tmp_path / "results" / "training" / "grpo-seed0", key="c" * 16, options={"run": "grpo-seed0"})
+    registry = {"agents": {"doctor": {"label": "Doctor", "group": "open"}, "other": {"label": "λ"}}}
+    many = {f"setting_{number}": number for number in range(250)}  # more than MLflow takes in a call
+    run_stage(tmp_path / "results" / "training" / "grpo-seed0", key="c" * 16, options={"run": "grpo-seed0"},
+              parameters=registry | {"many": many})  # fmt: skip
     assert rebuild_tracking(settings) == {"records": 2, "new": 1, "superseded": 1}
 
     index = MlflowIndex(tracking_uri(settings))
@@ -117,6 +122,13 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
     record = json.loads((tmp_path / "results" / "training" / "grpo-seed0" / "run.json").read_text())
     indexed = runs["c" * 16].info
     assert indexed.end_time - indexed.start_time == int(record["wall_seconds"] * 1000)  # not when it was indexed
+    params = runs["c" * 16].data.params
+    assert json.loads(params.pop("agents.doctor")) == registry["agents"]["doctor"]
+    assert json.loads(params.pop("agents.other")) == registry["agents"]["other"]
+    assert params == {"training.steps": "2"} | {f"many.{name}": str(value) for name, value in many.items()}
+    assert runs["c" * 16].data.metrics["final/accuracy"] == 0.2
+    monkeypatch.setattr(index.client, "search_runs", functools.partial(index.client.search_runs, max_results=1))
+    assert sorted(run.info.run_id for run in index.runs()) == sorted(run.info.run_id for run in runs.values())
     history = index.client.get_metric_history(cdpr.info.run_id, "train/accuracy")
     assert [(m.step, m.value) for m in history] == [(0, 0.0), (1, 0.1), (2, 0.2)]
     assert cdpr.info.status == "FINISHED" and cdpr.data.params["training.steps"] == "2"

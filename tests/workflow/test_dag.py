@@ -1,4 +1,4 @@
-"""The whole workflow in miniature: it ends, it stays quiet, it tells what it was asked wrongly."""
+"""The whole workflow in miniature: it ends, it stays quiet, and it names what is wrong with what it is asked."""
 
 import json
 import re

@@ -60,7 +60,7 @@ class LiveRun:
                 if row is not None and row["step"] > last:
                     waiting.append((row["step"], numbers(row)))
                 if waiting and (row is None or len(waiting) >= _BATCH or self._rows.empty()):
-                    index.log_history(run_id, waiting)
+                    index.log(run_id, waiting)
                     waiting = []
                 if row is None:
                     return

@@ -113,7 +113,7 @@ class MlflowIndex:
         names = self.client.get_run(run_id).data.metrics
         return max((m.step for name in names for m in self.client.get_metric_history(run_id, name)[-1:]), default=-1)
 
-    def log_history(
+    def log(
         self, run_id: str, rows: Iterable[tuple[int, Mapping[str, float]]], parameters: Mapping[str, str] | None = None
     ) -> None:
         """Append metrics of several steps, and parameters that the run lacks."""
@@ -137,19 +137,18 @@ class MlflowIndex:
         started = int(datetime.fromisoformat(record.started).timestamp() * 1000)
         known: Mapping[str, str] = {}
         if found:  # a run that was logged while it went on has its first tags, and part of its metrics
-            run_id, last, known = found.info.run_id, self.last_step(found.info.run_id), found.data.params
+            run_id, known = found.info.run_id, found.data.params
+            last = self.last_step(run_id)
             self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record_tags(record).items()])
         else:
-            run_id, last = (
-                self._create(record.experiment, record.name, record.run_key, record_tags(record), started),
-                -1,
-            )
+            run_id = self._create(record.experiment, record.name, record.run_key, record_tags(record), started)
+            last = -1
         final = {**record.metrics, "wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
         step = history[-1]["step"] if history else 0
         rows = [(r["step"], numbers(r)) for r in history if r["step"] > last]
         parameters = {k: v for k, v in record_parameters(record).items() if k not in known}
         told = (step, {f"final/{k}" if history else k: v for k, v in final.items()})
-        self.log_history(run_id, [*rows, told], parameters)
+        self.log(run_id, [*rows, told], parameters)
         self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
         return True
 
