@@ -109,7 +109,7 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path, monkeypatch):
     assert rebuild_tracking(settings) == {"records": 2, "new": 2, "superseded": 0}
     assert rebuild_tracking(settings) == {"records": 2, "new": 0, "superseded": 0}
     registry = {"agents": {"doctor": {"label": "Doctor", "group": "open"}, "other": {"label": "λ"}}}
-    many = {f"setting_{number}": number for number in range(250)}  # more than MLflow takes in a call
+    many = {f"setting_{number}": number for number in range(250)}  # more than MLflow stores at once
     run_stage(tmp_path / "results" / "training" / "grpo-seed0", key="c" * 16, options={"run": "grpo-seed0"},
               parameters=registry | {"many": many})  # fmt: skip
     assert rebuild_tracking(settings) == {"records": 2, "new": 1, "superseded": 1}

@@ -6,7 +6,6 @@ MLflow is imported inside functions only.
 from __future__ import annotations
 
 import importlib
-import itertools
 import json
 import os
 import time
@@ -22,9 +21,7 @@ from ..settings import Settings
 
 CURRENT_TAG = "cdpr.current"
 EXPERIMENTS = ("cdpr/training", "cdpr/evaluation", PIPELINE)
-# MLflow takes at most 100 parameters in one call, and 1,000 of them and metrics together.
-_METRICS, _PARAMS = 900, 100
-_PARAM_LENGTH = 6000
+_LONGEST = 6000  # characters of a parameter that MLflow takes
 # Of these settings each entry is one parameter: a figure reads them all, and a page of a thousand tells nothing.
 _REGISTRIES = ("agents", "models", "experiments.variants", "experiments.sweeps")
 
@@ -121,9 +118,8 @@ class MlflowIndex:
 
         now = int(time.time() * 1000)
         points = [Metric(name, value, now, step) for step, row in rows for name, value in row.items()]
-        told = [Param(name, value[:_PARAM_LENGTH]) for name, value in (parameters or {}).items()]
-        for metrics, params in itertools.zip_longest(_parts(points, _METRICS), _parts(told, _PARAMS), fillvalue=()):
-            self.client.log_batch(run_id, metrics=metrics, params=params)
+        told = [Param(name, value[:_LONGEST]) for name, value in (parameters or {}).items()]
+        self.client.log_batch(run_id, metrics=points, params=told)
 
     def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]], found: Any = None) -> bool:
         """Index one ``run.json`` with its metric history; False when it stood there whole already. ``found``: the run
@@ -158,10 +154,6 @@ class MlflowIndex:
         for run in others:
             self.client.set_tag(run.info.run_id, CURRENT_TAG, "false")
         return len(others)
-
-
-def _parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def record_tags(record: RunRecord) -> dict[str, str]:
