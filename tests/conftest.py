@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+from collections.abc import Iterator
 
 import pytest
 from toy import appendicitis
@@ -16,8 +17,6 @@ from cdpr.report import style
 # One thread each, set before anything loads torch: pytest runs several processes on two cores, and threads that wait
 # for one another across them make small operations many times as slow.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# All that tests import together takes long to look through for garbage: a tenth of their time.
-gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,6 +32,14 @@ def nobody_asks() -> None:
     """Stages say in whose name they ask, each in a process of its own; tests share one."""
     SYSTEM.set("")
     CASE.set("")
+
+
+@pytest.fixture(autouse=True)
+def frozen() -> Iterator[None]:
+    """All that tests import and leave takes long to look through for garbage: a test looks at its own only."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -34,6 +34,10 @@ SCROLL = (
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
+class Refused(Exception):
+    """A command that the browser cannot do now: it says so while one page gives way to another."""
+
+
 class Browser:
     """One page. ``profile`` keeps what a page stores between visits, as a user's browser does."""
 
@@ -60,7 +64,7 @@ class Browser:
         while True:
             try:
                 return ready()
-            except (OSError, IndexError, AssertionError):
+            except (OSError, IndexError, AssertionError, Refused):
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.05)
@@ -73,7 +77,7 @@ class Browser:
             told = json.loads(self.socket.recv())
             if told.get("id") == self.number:
                 if "error" in told:
-                    raise RuntimeError(f"{method}: {told['error']}")
+                    raise Refused(f"{method}: {told['error']}")
                 return told["result"]
 
     def open(self, path: Path) -> None:
