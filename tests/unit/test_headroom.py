@@ -260,14 +260,15 @@ def both(lines: list[EvaluationRow]) -> list[EvaluationRow]:
 
 
 def test_on_the_users_own_cases_no_posterior_is_known(tmp_path):
-    inputs = evaluations(
-        tmp_path, warm_start=both(rows([1, 1, 0] * 20, cost=9.0, tests=1)), immediate=both(rows([0] * 60))
-    )
-    found = checked(tmp_path, inputs)
+    greedy, sampled = (rows(right * 20, cost=9.0, tests=1) for right in ([1, 1, 0], [1, 0, 0]))
+    acting = [*greedy, *(row.model_copy(update={"decoding": "sampled"}) for row in sampled)]
+    found = checked(tmp_path, evaluations(tmp_path, warm_start=acting, immediate=both(rows([0] * 60))))
     assert found["unavailable"] == dict.fromkeys(BENCHMARKS, UNKNOWN) and found["safe"]
     assert {at["exact"] for at in found["headrooms"]} == {None}
     text = (tmp_path / "headroom.md").read_text(encoding="utf-8")
     assert f"Private: not available: {UNKNOWN}." in text and "Not known: nothing speaks against it" in text
+    worth = sum(row.utility for row in sampled) / 60
+    assert f"Sampled as in training, in-domain: U(warm start) {worth:.3f}, U(immediate diagnosis) 0.000." in text
 
 
 def test_on_the_hospitals_cases_the_table_tells_all(cases, references, tmp_path):

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..evaluation.headroom import CASE_SHARE, SEED_SD, Headroom, Resolution
-from ..evaluation.preflight import COST_TO_TEST_AIM, GAIN_AIM, PAPER_COST_TO_TEST, READING_AIM, Preflight, verdict
+from ..evaluation.preflight import (
+    COST_TO_TEST_AIM,
+    GAIN_AIM,
+    PAPER_COST_TO_TEST,
+    READING_AIM,
+    Preflight,
+    verdict,
+    worth,
+)
 from ..job import Job
 from ..results import frame
 from ..results.methods import DATASETS, backbone, domain, tier_mark
@@ -135,8 +143,7 @@ def _shown(settings: Settings, found: Preflight) -> Table:
     first = found.headrooms[0].decoding
     at = {each.dataset: _figures(each) for each in found.headrooms if each.decoding == first}
     rows = [_row(_SHOWN, at[least.dataset] | _least(least)) for least in found.resolutions]
-    text = (f"{verdict(found)} U(warm start) {found.warm_start:.3f}, U(immediate diagnosis) {found.immediate:.3f}; "
-            f"{first} decoding ({tier_mark(settings)}).")  # fmt: skip
+    text = f"{verdict(found)} Figures: {first} decoding ({tier_mark(settings)}). {worth(found)}."
     return Table(_SHOWN, rows, text, [
         *(f"{text}." for of_dataset in found.obstacles.values() for text in of_dataset),
         "Smallest shown: the true difference between two trained methods that a two-sided test at 5% finds with 80% "
