@@ -174,6 +174,9 @@ class LogHandler(LogHandlerBase):
         self._ended.set()
         if self._live:
             self._live.stop()
+        if self._stopped:
+            # Interrupted while it starts a job, Snakemake fails to tidy up and says so, long after its log has ended.
+            logging.lastResort = logging.NullHandler()
         super().close()
 
 

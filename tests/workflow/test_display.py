@@ -42,12 +42,23 @@ rule train:
     output: "out/{run}.txt"
     log: "{run}.log"
     shell: '''
-        for i in $(seq 40); do sleep .05; echo step $i; done > {log}
+        exec > {log} 2>&1
+        for i in $(seq 40); do sleep .05; echo step $i; done
         test ! -e fail-{wildcards.run}; touch {output}
         '''
 
 onstart:
     logger.info("What will be made.", extra={"outlook": Known()})
+    if Path("interrupt").exists():  # while the first job's thread starts: nobody waits for that thread then
+        import threading
+
+        def interrupted(thread, start=threading.Thread.start):
+            start(thread)
+            if "ThreadPool" in thread.name and threading.current_thread() is threading.main_thread():
+                threading.Thread.start = start
+                raise KeyboardInterrupt
+
+        threading.Thread.start = interrupted
 
 onsuccess:
     logger.info("What was made.", extra={"outcome": True})
@@ -114,6 +125,17 @@ def test_an_interrupted_run_ends_with_what_to_do(folder):
     said, _ = running.communicate(timeout=60)
     assert running.returncode == 1 and "failed" not in said and "Traceback" not in said, said
     assert re.search(r"Terminating processes(.*\n)+0 of 4 jobs done in 0:\d\d\.\nWhat to do next\.\n$", said), said
+
+
+def test_an_interruption_while_a_job_starts_looks_like_any_other(folder):
+    (folder / "interrupt").touch()
+    done = run(folder)
+    assert done.returncode == 1 and re.fullmatch(
+        r"What will be made\.\nTerminating processes.*\n(\d.*\n)*0 of 4 jobs done in 0:\d\d\.\nWhat to do next\.\n",
+        done.stdout,
+    ), done.stdout
+    (folder / "interrupt").unlink()
+    assert run(folder).returncode == 0
 
 
 def test_a_terminal_gets_one_display_and_is_given_back(folder):
