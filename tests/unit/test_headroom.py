@@ -267,8 +267,8 @@ def test_on_the_users_own_cases_no_posterior_is_known(tmp_path):
     assert {at["exact"] for at in found["headrooms"]} == {None}
     text = (tmp_path / "headroom.md").read_text(encoding="utf-8")
     assert f"Private: not available: {UNKNOWN}." in text and "Not known: nothing speaks against it" in text
-    worth = sum(row.utility for row in sampled) / 60
-    assert f"Sampled as in training, in-domain: U(warm start) {worth:.3f}, U(immediate diagnosis) 0.000." in text
+    utility = sum(row.utility for row in sampled) / 60
+    assert f"Sampled as in training, in-domain: U(warm start) {utility:.3f}, U(immediate diagnosis) 0.000." in text
 
 
 def test_on_the_hospitals_cases_the_table_tells_all(cases, references, tmp_path):

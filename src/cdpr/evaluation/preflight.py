@@ -94,7 +94,7 @@ def judge(found: Preflight, cost_unit_usd: float) -> None:
     found.message = "\n".join(
         [
             f"preflight: {verdict(found)}",
-            f"{worth(found)}.",
+            starting_utility(found),
             *(f"WARNING {text}." for of_dataset in found.obstacles.values() for text in of_dataset),
             *(f"{text}." for text in found.weaknesses),
             *(f"{label(d)}: headrooms are not available: {why}." for d, why in found.unavailable.items()),
@@ -102,10 +102,10 @@ def judge(found: Preflight, cost_unit_usd: float) -> None:
     )
 
 
-def worth(found: Preflight) -> str:
-    """What the policy that training starts from is worth, and what it is worth without examinations."""
+def starting_utility(found: Preflight) -> str:
+    """Mean utility per case before training, with examinations and without, in one sentence."""
     return (f"Sampled as in training, in-domain: U(warm start) {found.warm_start:.3f}, "
-            f"U(immediate diagnosis) {found.immediate:.3f}")  # fmt: skip
+            f"U(immediate diagnosis) {found.immediate:.3f}.")  # fmt: skip
 
 
 def verdict(found: Preflight) -> str:

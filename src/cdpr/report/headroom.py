@@ -12,8 +12,8 @@ from ..evaluation.preflight import (
     PAPER_COST_TO_TEST,
     READING_AIM,
     Preflight,
+    starting_utility,
     verdict,
-    worth,
 )
 from ..job import Job
 from ..results import frame
@@ -143,7 +143,7 @@ def _shown(settings: Settings, found: Preflight) -> Table:
     first = found.headrooms[0].decoding
     at = {each.dataset: _figures(each) for each in found.headrooms if each.decoding == first}
     rows = [_row(_SHOWN, at[least.dataset] | _least(least)) for least in found.resolutions]
-    text = f"{verdict(found)} Figures: {first} decoding ({tier_mark(settings)}). {worth(found)}."
+    text = f"{verdict(found)} Figures: {first} decoding ({tier_mark(settings)}). {starting_utility(found)}"
     return Table(_SHOWN, rows, text, [
         *(f"{text}." for of_dataset in found.obstacles.values() for text in of_dataset),
         "Smallest shown: the true difference between two trained methods that a two-sided test at 5% finds with 80% "
