@@ -9,8 +9,9 @@ import pytest
 import torch
 from toy import ToyPolicy, problem
 
-from cdpr.environment import State
-from cdpr.settings import merge, parse_settings
+from cdpr.environment import State, run_episode
+from cdpr.llm.types import Completion, Model
+from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.training.algorithm import Context
 from cdpr.training.algorithms.cdpr import Cdpr
 from cdpr.training.run import TrainingRun, select_cases
@@ -33,14 +34,15 @@ def cases(case, count, split="train"):
     return [case.model_copy(update={"note_id": f"{split}-{k}", "split": split}) for k in range(count)]
 
 
+PLAN = {
+    "training": {"cases": None, "prompts_per_batch": 2, "mini_batch_prompts": 2, "group_size": 2,
+                 "learning_rate": 1e-2},
+    "warm_start": {"cases": 1},
+}  # fmt: skip
+
+
 def run(case, policy, seed=0, count=8, **changes):
-    plan = {"cases": None, "prompts_per_batch": 2, "mini_batch_prompts": 2, "group_size": 2, "learning_rate": 1e-2}
-    base = {
-        "training": plan,
-        "policy": {"tiny": TINY, "max_turn_tokens": 6},
-        "warm_start": {"cases": 1},
-        "environment": {"max_turns": 2},
-    }
+    base = PLAN | {"policy": {"tiny": TINY, "max_turn_tokens": 6}, "environment": {"max_turns": 2}}
     return TrainingRun(parse_settings(merge(base, changes)), cases(case, count), policy, seed)
 
 
@@ -64,6 +66,36 @@ def test_an_epoch_visits_every_case_once_in_an_order_of_its_own(case, policy):
     assert all(len(set(epoch)) == 6 for epoch in epochs) and len(set(epochs)) == 4
     assert order == run(case, policy, training={"prompts_per_batch": 3, "steps": 8}).order()
     assert order != run(case, policy, seed=1, training={"prompts_per_batch": 3, "steps": 8}).order()
+
+
+class Talkative(Model):
+    """Requests one examination after the other, in replies as long as they may be."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.lengths = tokenizer, []
+
+    async def sample(self, prompt_ids, samples, sampling, seed):
+        self.lengths.append(sampling.max_tokens)
+        ids = tuple(self.tokenizer.encode(f"REQUEST_TEST: Report {len(self.lengths)}"))
+        ids += (ids[0],) * (sampling.max_tokens - len(ids))
+        text = f"REQUEST_TEST: Report {len(self.lengths)}" if len(ids) > 4 else "?"
+        return [Completion(text, ids, (0.0,) * len(ids), "length") for _ in samples]
+
+
+def test_long_results_force_a_diagnosis_while_a_whole_turn_is_left(case, policy):
+    results = {f"Report {k}": "no change since the last one, " * 12 for k in range(1, 9)}
+    prices = dict.fromkeys(results, 1.0)
+    long = case.model_copy(update={"key_pertinent_results_dict": results, "exam_cost_map": prices})
+    limits = {"tiny": TINY, "max_turn_tokens": 40, "max_response_tokens": 300}
+    made = TrainingRun(parse_settings({"policy": limits, **PLAN}), cases(case, 8), policy, 0)
+    model = Talkative(made.tokenizer)
+    workup = asyncio.run(run_episode(made.environment, made.agent(model), long, 0))
+    assert workup.forced and 2 <= len(workup.steps) < 8
+    assert set(model.lengths) == {40}, "a turn was cut short by the response budget"
+    *_, decided, forced = (len(step.turn.prompt_ids) - len(workup.steps[0].turn.prompt_ids) for step in workup.steps)
+    assert decided <= 300 - 2 * 40 < forced
+    with pytest.raises(SettingsError, match="fewer than two turns"):
+        parse_settings({"policy": {"max_turn_tokens": 40, "max_response_tokens": 79}})
 
 
 def test_every_workup_of_every_run_has_its_own_seed(case, policy):

@@ -9,8 +9,12 @@ import asyncio
 import functools
 import gzip
 import json
+import re
+import shutil
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +28,7 @@ from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
 from cdpr.llm.guard import GovernanceError
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Request as Asked
+from cdpr.metrics_log import read_metrics
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.algorithms import algorithm_class, known_algorithms
 from cdpr.settings.variants import canonical
@@ -36,8 +41,8 @@ from cdpr.training.torch.warm_start import Workup, corpus, encode_workup, imitat
 from cdpr.training.verl.hooks.metrics import problem, training_row
 from cdpr.training.verl.hooks.schedule import Schedule
 from cdpr.training.verl.hooks.tokens import tokens_of
-from cdpr.training.verl.plan import check, resolve
-from cdpr.training.verl.plan.memory import memory_plan
+from cdpr.training.verl.plan import check, overrides, resolve
+from cdpr.training.verl.plan.memory import longest_sequence, memory_plan
 from cdpr.training.verl.servers.local_server import LocalServer
 from cdpr.training.verl.session import Session, read_session
 
@@ -376,7 +381,7 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
     told = resolve(paper(tmp_path), tmp_path / "s.json", tmp_path, tmp_path)
     a, r = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     assert {
-        "data.train_batch_size": 16, "data.max_prompt_length": 2048, "data.max_response_length": 4096, f"{r}.n": 4,
+        "data.train_batch_size": 16, "data.max_prompt_length": 2048, f"{r}.n": 4, f"{a}.optim.clip_grad": 1.0,
         f"{r}.name": "sglang", f"{r}.mode": "async", f"{r}.quantization": "fp8", f"{r}.tensor_model_parallel_size": 2,
         "algorithm.rollout_correction.rollout_is": "token", f"{a}.ppo_mini_batch_size": 16,
         f"{a}.ppo_micro_batch_size_per_gpu": 8, f"{a}.ppo_epochs": 1, f"{a}.optim.lr": 5e-6, f"{a}.strategy": "fsdp",
@@ -384,6 +389,47 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
         "trainer.save_freq": 200, "trainer.test_freq": 200, "trainer.n_gpus_per_node": 2,
     }.items() <= told.items()  # fmt: skip
     assert memory_plan(paper(tmp_path)).model.parameters == pytest.approx(4.02e9, rel=0.01)
+
+
+WHOLE = ("override_config", "ray_init")  # mappings that verl hands on as they are
+OTHER_ENGINES = {"config", "megatron", "veomni", "torchtitan", "automodel", "tests"}
+
+
+@pytest.mark.verl
+def test_no_key_of_the_plan_is_decoration(tmp_path):
+    """Every key is one that verl's code reads from a configuration, or refers to in another key; and the classes that
+    its engine reads hold what our settings say."""
+    import verl
+    from hydra import compose, initialize_config_module
+    from verl.utils.config import omega_conf_to_dataclass
+
+    change = {"training": {"max_grad_norm": 0.7, "weight_decay": 0.03, "clip_ratio": 0.15, "dual_clip": 4.0,
+                           "verl": {"offload": True, "rollout": "vllm"}}}  # fmt: skip
+    settings = paper(tmp_path, **change)
+    planned = resolve(settings, tmp_path / "s.json", tmp_path, tmp_path)
+    root = Path(verl.__file__).parent
+    code = "".join(
+        file.read_text(encoding="utf-8") for file in root.rglob("*.py")
+        if file.name == "optimizer.py" or not OTHER_ENGINES & set(file.relative_to(root).parts)
+    )  # fmt: skip
+    composed = "".join(file.read_text(encoding="utf-8") for file in root.rglob("trainer/config/**/*.yaml"))
+    for key in (key.lstrip("+") for key in planned):
+        *parents, name = key.split(".")
+        if name == "cdpr_session" or not set(WHOLE).isdisjoint(parents) or f"oc.select:{key}" in composed:
+            continue
+        read = rf"""(?:config|self)(?:\.\w+)*\.{name}\b(?!\s*=[^=])|(?:\.get\(|\w\[)["']{name}["']"""
+        assert re.search(read, code) or f"${{{key}}}" in composed, f"verl reads {key} nowhere"
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=overrides(planned))
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    assert (actor.optim.lr, actor.optim.weight_decay, actor.optim.clip_grad) == (5e-6, 0.03, 0.7)
+    assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (0.15, 0.15, 4.0)
+    assert (actor.engine.strategy, actor.engine.dtype) == ("fsdp", "bfloat16")
+    assert actor.engine.param_offload and actor.engine.optimizer_offload
+    rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    assert rollout.prompt_length + rollout.response_length == rollout.max_model_len == longest_sequence(settings)
+    assert (rollout.name, rollout.n, rollout.temperature, rollout.calculate_log_probs) == ("vllm", 4, 1.0, True)
 
 
 @pytest.mark.verl
@@ -471,8 +517,9 @@ def test_the_torch_engine_knows_nothing_of_verl():
     assert canonical(plain, plain) == canonical(other, other)
 
 
-def train_with_verl(taught, folder, steps: int, algorithm: str = "cdpr") -> list[dict]:
-    """Metrics of `cdpr train_policy` with Ray, FSDP2 over gloo, our sampler as rollout server and a frozen one."""
+def train_with_verl(taught, folder, steps: int, algorithm: str = "cdpr", killed_after: int | None = None) -> list[dict]:
+    """Metrics of `cdpr train_policy` with Ray, FSDP over gloo, our sampler as rollout server and a frozen one, or of
+    what a run left that was killed after a step."""
     plan = {"algorithm": algorithm, "steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 1e-3}
     settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
     settings["paths"] = {"results": str(folder / "results"), "state": str(folder / "state")}
@@ -482,10 +529,15 @@ def train_with_verl(taught, folder, steps: int, algorithm: str = "cdpr") -> list
     paths = {"cases": taught / "cases.jsonl", "init_policy": taught / "policy", "policy": folder / "policy",
              "metrics": folder / "metrics.jsonl", "credit": folder / "credit.jsonl.gz"}  # fmt: skip
     command += [part for name, path in paths.items() for part in (f"--{name}", str(path))]
-    done = subprocess.run([*command, "--settings", str(folder / "mine.yaml")], capture_output=True, text=True)
-    (folder / f"log.{steps}").write_text(done.stdout + done.stderr)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    return [json.loads(line) for line in paths["metrics"].read_text().splitlines()]
+    log, rows = folder / "log", folder / "state" / ("k" * 16) / "metrics.jsonl"
+    with log.open("w") as out:
+        run = subprocess.Popen([*command, "--settings", str(folder / "mine.yaml")], stdout=out, stderr=out)
+    while killed_after is not None and run.poll() is None:
+        if rows.exists() and read_metrics(rows)[-1]["step"] >= killed_after:
+            run.kill()
+        time.sleep(0.1)
+    assert (run.wait() == 0) is (killed_after is None), log.read_text()[-6000:]
+    return read_metrics(rows if killed_after is not None else paths["metrics"])
 
 
 @pytest.mark.verl
@@ -502,10 +554,14 @@ def test_the_real_trainer_takes_the_step_of_the_torch_trainer_on_further_replies
 
 
 @pytest.mark.verl
-def test_the_real_trainer_trains_resumes_and_hands_over(taught, tmp_path):
-    """Two steps and a checkpoint, then a third after a restart, then a policy that the torch sampler takes."""
-    policy, credit = tmp_path / "policy", tmp_path / "credit.jsonl.gz"
-    first, both = (train_with_verl(taught, tmp_path, steps) for steps in (2, 3))
+def test_the_real_trainer_goes_on_from_its_last_whole_checkpoint_and_hands_over(taught, tmp_path):
+    """A run killed in its third step, which left half a checkpoint that verl takes for the latest one."""
+    policy, credit, checkpoints = tmp_path / "policy", tmp_path / "credit.jsonl.gz", tmp_path / "state" / ("k" * 16)
+    first = train_with_verl(taught, tmp_path, 3, killed_after=2)[:3]
+    shutil.rmtree(checkpoints / "verl" / "global_step_3", ignore_errors=True)
+    (checkpoints / "verl" / "global_step_3" / "actor").mkdir(parents=True)
+    (checkpoints / "verl" / "latest_checkpointed_iteration.txt").write_text("3")
+    both = train_with_verl(taught, tmp_path, 3)
     assert [row["step"] for row in first] == [0, 1, 2] and [row["step"] for row in both] == [0, 1, 2, 3]
     assert both[:3] == first, "a resumed run rewrote the steps before its checkpoint"
     assert all(row["rollout/failed"] == 0 and row["credit/fresh"] + row["credit/cached"] for row in both[1:])
@@ -517,5 +573,6 @@ def test_the_real_trainer_trains_resumes_and_hands_over(taught, tmp_path):
     small = {name: weight.abs() < 0.1 for name, weight in initial.items()}  # bfloat16 keeps these to 2e-4
     moved = max((trained[name] - initial[name])[where].abs().max() for name, where in small.items() if where.any())
     assert 2e-3 < moved < 3.3e-3, "three steps of AdamW move a weight by three learning rates at most"
+    assert not (checkpoints / "verl").exists(), "checkpoints outlive the policy"
     sampler = LocalServer(policy).sampler  # weights and tokenizer as evaluation reads them
     assert sampler.tokenizer.vocab_size == ChatTokenizer(taught / "policy").vocab_size

@@ -43,9 +43,17 @@ class PolicyAgent(Policy):
         if self.model.tokenizer is None:
             return await self._answers(self.prompts.messages(state, forced), numbers, seed)
         prompt = self.prompts.prompt_ids(state, forced)
-        used = len(prompt) - len(self.prompts.context_ids(State(state.case)))
-        room = max(1, self.settings.max_response_tokens - used)
-        return await self._complete(prompt, numbers, min(self.settings.max_turn_tokens, room), forced, seed)
+        return await self._complete(prompt, numbers, self.settings.max_turn_tokens, forced, seed)
+
+    def must_diagnose(self, state: State) -> bool:
+        """Whether ``policy.max_response_tokens`` leaves no whole turn for a diagnosis after one more turn.
+
+        The last observation may have taken more than was left, so a workup exceeds the limit by at most one.
+        """
+        if self.model.tokenizer is None:
+            return False
+        room = self.settings.max_response_tokens - self.prompts.response_length(state)
+        return room < 2 * self.settings.max_turn_tokens
 
     def refresh(self) -> None:
         self.model.refresh()

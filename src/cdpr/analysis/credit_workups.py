@@ -241,7 +241,7 @@ def _followed(draws: Draws, state: State, number: int, horizon: float) -> tuple[
     """The actions of continuation ``number`` of a state, found again among what was drawn; None where a reply
     failed."""
     environment: DiagnosticEnvironment = draws.environment
-    forced = horizon <= 0 or environment.must_diagnose(state)
+    forced = horizon <= 0 or environment.must_diagnose(state, draws.policy)
     step = draws.known.get((state.words, forced), {}).get(number)
     if not isinstance(step, Step):
         return None

@@ -79,7 +79,7 @@ class Draws:
     async def follow(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
         """Continuations ``numbers`` from a state, by number: at most ``horizon`` decisions, then a forced diagnosis
         (equation "rollout"). Those in which a reply failed are left out."""
-        forced = horizon <= 0 or self.environment.must_diagnose(state)
+        forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
         steps = await self.steps(state, numbers, forced)
         found: dict[int, Continuation] = {}
         onward: dict[str, list[int]] = {}

@@ -22,6 +22,10 @@ class Agent(Protocol):
     one_decoding: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ()
 
+    def must_diagnose(self, state: State) -> bool:
+        """Whether the agent has room for only one more reply, which then has to be a diagnosis."""
+        return False
+
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """The next reply; with ``forced`` it has to be a diagnosis."""
         ...

@@ -8,6 +8,7 @@ from ..cases import CaseRecord
 from ..costs.billing import charge
 from ..settings.schema import Environment as EnvironmentSettings
 from .action import parse_action
+from .agent import Agent
 from .judge import Judge, TableJudge
 from .matcher import Matcher, TableMatcher
 from .state import Action, FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn
@@ -35,8 +36,11 @@ class DiagnosticEnvironment:
         """s_0: the presentation alone."""
         return State(case)
 
-    def must_diagnose(self, state: State) -> bool:
-        """Whether the next turn has to be a diagnosis: the turn cap is reached or the budget was exceeded."""
+    def must_diagnose(self, state: State, agent: Agent | None = None) -> bool:
+        """Whether the next turn has to be a diagnosis: the turn cap is reached, the budget was exceeded, or ``agent``
+        has room for one reply only. Never for an agent with unlimited turns."""
+        if agent is not None and (agent.unlimited_turns or agent.must_diagnose(state)):
+            return not agent.unlimited_turns
         if state.history and state.history[-1].observation.kind == "over_budget":
             return True
         free = self.settings.max_turns - (self.settings.forced_turn == "within")

@@ -21,7 +21,7 @@ async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: Ca
     CASE.set(case.note_id)
     state = environment.initial(case)
     while True:
-        forced = not agent.unlimited_turns and environment.must_diagnose(state)
+        forced = environment.must_diagnose(state, agent)
         turn = await agent.act(state, forced, derive_seed(seed, len(state.history)))
         step = await environment.respond(state, turn)
         if forced or agent.whole_record or isinstance(step.action, FinalDiagnosis):

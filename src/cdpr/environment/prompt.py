@@ -147,6 +147,15 @@ class PromptBuilder:
         followup = self._followup(observation_text(self.settings, last, forced))
         return (*before, *self.reply_ids(last), *followup)
 
+    def response_length(self, state: State) -> int:
+        """Tokens of :meth:`context_ids` behind the first prompt: replies and observations."""
+        if not state.history:
+            return 0
+        last = state.history[-1]
+        before = len(last.turn.prompt_ids) or len(self.context_ids(State(state.case, state.history[:-1])))
+        followup = self._followup(observation_text(self.settings, last, False))
+        return before + len(self.reply_ids(last)) + len(followup) - len(self.context_ids(State(state.case)))
+
     def reply_ids(self, step: Step) -> tuple[int, ...]:
         """Tokens of a reply, closed by the end-of-turn token."""
         ids = step.turn.token_ids or self._encoded(step.turn.text)

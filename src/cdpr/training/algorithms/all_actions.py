@@ -26,7 +26,8 @@ class ValueTree:
     """Backed-up values of one case. ``samples[key]`` are the steps sampled at a state, with the state."""
 
     def __init__(self, context: Context, sampled: list[tuple[State, Step]]):
-        self.environment, self.worth = context.environment, weighted_utility(context.settings)
+        self.environment, self.policy = context.environment, context.policy
+        self.worth = weighted_utility(context.settings)
         self.samples: dict[tuple, list[tuple[State, Step]]] = defaultdict(list)
         for state, step in sampled:
             self.samples[state.key].append((state, step))
@@ -45,7 +46,7 @@ class ValueTree:
         return self._ends(state, step) or self.value(state.after(step)) is not None
 
     def _ends(self, state: State, step: Step) -> bool:
-        return self.environment.must_diagnose(state) or isinstance(step.action, FinalDiagnosis)
+        return self.environment.must_diagnose(state, self.policy) or isinstance(step.action, FinalDiagnosis)
 
     def value(self, state: State) -> float | None:
         """V(s): the mean of Q over the samples at s that have one."""

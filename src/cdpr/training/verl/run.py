@@ -19,8 +19,9 @@ from ...settings import Settings, SettingsError, judging_models, merge, parse_se
 from ...settings.datasets import IN_DOMAIN
 from ..progress import Log, following
 from .cpu import ENVIRONMENT, LOGICAL
-from .hand_over import hand_over
-from .plan import overrides, resolve
+from .checkpoints import fall_back
+from .hand_over import hand_over, merge_shards
+from .plan import CHECKPOINTS, overrides, resolve
 from .plan.memory import needs_frozen
 from .servers.cluster import ray_cluster
 from .servers.frozen_server import NAME, serving
@@ -41,9 +42,13 @@ def train_policy(settings: Settings, job: Job) -> None:
         )
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
     state.mkdir(parents=True, exist_ok=True)
+    trained, checkpoints = state / "policy", state / CHECKPOINTS
     with following(job) as log:
-        _train(Session(settings, Path(job.inputs["cases"]), policy, state, job.seed), log)
-        hand_over(state / "verl", policy, Path(job.out["policy"]), settings.training.verl)
+        if not trained.exists():
+            fall_back(checkpoints)
+            _train(Session(settings, Path(job.inputs["cases"]), policy, state, job.seed), log)
+            merge_shards(checkpoints, policy, trained, settings.training.verl)
+        hand_over(trained, Path(job.out["policy"]))
 
 
 def _train(session: Session, log: Log) -> None:

@@ -26,6 +26,7 @@ from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 from ....metrics_log import read_metrics
 from ....settings.algorithms import algorithm_class
 from ...progress import METRICS
+from ..checkpoints import folder_of, keep_only
 from ..session import ROWS, read_session
 from .advantage import given_rewards
 from .group import Finished
@@ -107,14 +108,14 @@ class DiagnosticTrainer(PPOTrainerSync):
         super().fit(agent_loop_manager)
 
     def _save_checkpoint(self):
-        # Before verl names this checkpoint the latest one: a kill in between leaves the previous one in force.
         folder = self._folder()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _CREDIT).write_bytes(ray.get(self._worker.credit_state.remote()))
         super()._save_checkpoint()
+        keep_only(folder.parent, self.global_steps)
 
     def _folder(self) -> Path:
-        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+        return folder_of(Path(self.config.trainer.default_local_dir), self.global_steps)
 
     def _validate(self):
         metrics = super()._validate()

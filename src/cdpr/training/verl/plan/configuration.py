@@ -12,6 +12,8 @@ from ....settings.algorithms import algorithm_class
 from ..cpu import LOGICAL
 from .memory import OWN_SERVER, longest_sequence, memory_plan, micro_batch, needs_frozen
 
+CHECKPOINTS = "verl"
+"""Folder of verl's checkpoints, below that of the run's state."""
 _HERE = "cdpr.training.verl.hooks"
 _ACTOR, _ROLLOUT, _MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "model"))
 _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
@@ -78,7 +80,8 @@ def _data_and_model(settings: Settings, session: Path, policy: Path) -> dict[str
         "data.val_files": "validation",
         "data.train_batch_size": settings.training.prompts_per_batch,
         "data.max_prompt_length": settings.policy.max_prompt_tokens,
-        "data.max_response_length": settings.policy.max_response_tokens,
+        # An episode keeps to `policy.max_response_tokens` itself, all but its last observation.
+        "data.max_response_length": longest_sequence(settings) - settings.policy.max_prompt_tokens,
         "data.shuffle": False,  # the schedule has the order
         "data.dataloader_num_workers": 0,
         f"{_MODEL}.path": str(policy),
@@ -106,7 +109,7 @@ def _optimisation(settings: Settings) -> dict[str, Any]:
         f"{_ACTOR}.entropy_coeff": 0,
         f"{_ACTOR}.optim.lr": plan.learning_rate,
         f"{_ACTOR}.optim.weight_decay": plan.weight_decay,
-        f"{_ACTOR}.grad_clip": plan.max_grad_norm,
+        f"{_ACTOR}.optim.clip_grad": plan.max_grad_norm,
         f"{_ACTOR}.ppo_mini_batch_size": plan.mini_batch_prompts,
         f"{_ACTOR}.ppo_micro_batch_size_per_gpu": micro_batch(settings),
         f"{_ACTOR}.ppo_epochs": plan.inner_epochs,
@@ -164,8 +167,8 @@ def _trainer(settings: Settings, state: Path) -> dict[str, Any]:
         "trainer.test_freq": plan.validate_every,
         "trainer.val_before_train": True,
         "trainer.resume_mode": "auto",
-        "trainer.max_actor_ckpt_to_keep": 1,
-        "trainer.default_local_dir": str(state / "verl"),
+        "trainer.max_actor_ckpt_to_keep": None,  # `checkpoints` removes old ones, when the new one is whole
+        "trainer.default_local_dir": str(state / CHECKPOINTS),
         "trainer.logger": ["console"],
         # One machine never joins a cluster of somebody else's that happens to run there.
         "+ray_kwargs.ray_init.address": "auto" if verl.nodes > 1 else "local",

@@ -103,8 +103,7 @@ _REMEDIES = {
 
 
 def longest_sequence(settings: Settings) -> int:
-    """Tokens of the longest prompt with its reply. The budget of a response is checked before a reply, so one
-    observation and one reply may exceed it."""
+    """Tokens of the longest prompt with its reply: the last observation may exceed the limit of a response."""
     policy = settings.policy
     beyond = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
     return policy.max_prompt_tokens + policy.max_response_tokens + beyond
@@ -142,8 +141,8 @@ def micro_batch(settings: Settings) -> int:
 
 def _passing(settings: Settings, model: ModelSize) -> dict[str, float]:
     """What a forward and backward pass of one micro-batch of the longest trajectories holds, in GB."""
-    plan, policy = settings.training, settings.policy
-    tokens = micro_batch(settings) * (policy.max_prompt_tokens + policy.max_response_tokens)
+    plan = settings.training
+    tokens = micro_batch(settings) * longest_sequence(settings)
     block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
     inputs = tokens * 2 * model.hidden * model.layers  # of every block, all that checkpointing keeps
     kept = inputs + block if plan.verl.gradient_checkpointing else block * model.layers
