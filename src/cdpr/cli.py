@@ -116,6 +116,8 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 def _plan_training(args: argparse.Namespace) -> None:
     from .training.verl.plan import report
+    from .training.verl.plan.duration import target_line
+    from .workflow.plan import trainings
 
     plan = _plan(args)
     settings, _ = plan.settings_of("train_policy", {"run": args.run})
@@ -124,6 +126,9 @@ def _plan_training(args: argparse.Namespace) -> None:
         return
     state = Path(plan.state) / "RUN_KEY"
     print(report(settings, state / "session.json", Path(args.init_policy or settings.policy.model), state))
+    if settings.training.verl.rollout != "cpu":
+        runs = trainings(plan.evidence("write_claims"))
+        print("\n# the whole target\n" + target_line([plan.settings_of("train_policy", {"run": r})[0] for r in runs]))
 
 
 def _check_export(args: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ from statistics import fmean
 from ..environment import State, Trajectory
 from ..environment.utility import Worth
 from ..llm.types import ModelFailure
-from ..settings import Settings
 from .rollouts import Draws
 
 
@@ -44,10 +43,3 @@ def step_advantages(trajectory: Trajectory, values: Sequence[float], worth: Wort
         worth(t == last and trajectory.correct, step.effort) + following[t] - values[t]
         for t, step in enumerate(trajectory.steps)
     ]
-
-
-def whole_tokens(settings: Settings) -> int:
-    """Upper bound of the tokens of ``comparators.continuations`` whole continuations of every state of a batch."""
-    plan, turns = settings.training, settings.environment.max_turns
-    continuations = plan.prompts_per_batch * plan.group_size * settings.comparators.continuations
-    return continuations * turns * (turns + 1) // 2 * settings.policy.max_turn_tokens

@@ -108,17 +108,17 @@ class Policy(Section):
     CPU, where it is as fast and repeats its draws bit by bit."""
     max_prompt_tokens: PositiveInt = key(2048, paper="a maximum prompt length of 2048 tokens")
     """Longest initial prompt."""
-    max_response_tokens: PositiveInt = key(
-        4096, paper="a maximum response length of 4096 tokens", decision="D16b"
-    )
+    max_response_tokens: PositiveInt = key(4096, paper="a maximum response length of 4096 tokens", decision="D16b")
     """Tokens of all turns and observations together. The diagnosis is forced while a whole turn is left for it."""
     max_turn_tokens: PositiveInt = key(16, "Tokens of one assistant turn.")
 
     @model_validator(mode="after")
     def _holds_two_turns(self) -> Policy:
         if self.max_response_tokens < 2 * self.max_turn_tokens:
-            raise ValueError(f"max_response_tokens ({self.max_response_tokens}) holds fewer than two turns of "
-                             f"max_turn_tokens ({self.max_turn_tokens}): no examination could be requested")  # fmt: skip
+            raise ValueError(
+                f"max_response_tokens ({self.max_response_tokens}) holds fewer than two turns of max_turn_tokens "
+                f"({self.max_turn_tokens}): no examination could be requested"
+            )
         return self
 
 

@@ -27,6 +27,9 @@ class FrozenServer(Section):
     gpus: PositiveInt = key(1, "GPUs of a frozen server that verl starts; used with neither `url` nor `beside`.")
     memory: float = key(0.2, ge=0, lt=1)
     """Share of every training GPU's memory that a server at `url` or `beside` takes there; 0: it runs elsewhere."""
+    tensor_parallel: PositiveInt = key(1)
+    """GPUs over which a server beside the trainer spreads its weights; the GPUs of the machine hold as many copies as
+    that allows (data parallelism)."""
     retries: NonNegativeInt = key(10)
     """Further tries of a request that a server at `url` or `beside` did not answer, after 1, 2, 4 ... 30 seconds."""
     at_once: PositiveInt = key(256, "Requests that are open at a server at `url` or `beside` at the same time.")
@@ -37,6 +40,12 @@ class Verl(Section):
     gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")
     gpu_memory_gb: PositiveFloat = key(96.0, paper="NVIDIA H20 GPUs")
     """Memory of one GPU in GB (an H20 has 96); the plan is held against it."""
+    gpu_tflops: PositiveFloat = key(148.0, paper="NVIDIA H20 GPUs")
+    """Dense bfloat16 arithmetic of one GPU in TFLOP/s, from its data sheet (H20 148, A100 312, H100 989); for the
+    estimate of time only."""
+    gpu_bandwidth_gb_s: PositiveFloat = key(4000.0, paper="NVIDIA H20 GPUs")
+    """Memory bandwidth of one GPU in GB/s, from its data sheet (H20 4000, A100 2039, H100 3350); for the estimate of
+    time only."""
     strategy: Literal["fsdp", "fsdp2"] = key("fsdp", paper="bfloat16 parameters with FSDP")
     """How the trained model is spread over GPUs."""
     gradient_checkpointing: bool = key(True, paper="gradient checkpointing")

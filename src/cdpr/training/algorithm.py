@@ -40,6 +40,17 @@ class Context:
 
 
 @dataclass(frozen=True)
+class CreditWork:
+    """Replies of one kind that credit needs in a step, and how many of them end a workup; ``frozen``: they come from
+    the initial policy."""
+
+    kind: str
+    replies: float
+    diagnoses: float = 0.0
+    frozen: bool = False
+
+
+@dataclass(frozen=True)
 class Alternative:
     """A reply that was evaluated but not taken, as training data: drawn from the policy at decision ``t`` of trajectory
     ``i`` of its group; ``weight`` counts like that many tokens-of-a-trajectory in the loss."""
@@ -115,15 +126,10 @@ class Algorithm(ABC):
         return None
 
     @classmethod
-    def credit_tokens(cls, settings: Settings) -> dict[str, int]:
-        """Upper bounds of what a step generates beside the rollouts, by kind: nothing shared, every reply as long as
-        it may be."""
-        return {}
-
-    @classmethod
-    def open_requests(cls, settings: Settings) -> int:
-        """About how many continuations are asked for at once, of the policy that :meth:`asks` names."""
-        return 0
+    def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
+        """What a step generates beside its rollouts, nothing shared: for workups of ``turns`` decisions, of whose
+        states the share ``selected`` is evaluated where the algorithm selects."""
+        return []
 
     def normalised(self, scores: Sequence[float]) -> list[float]:
         """Group-relative advantages of the trajectories' scores, under ``training.normalise``."""
@@ -133,6 +139,13 @@ class Algorithm(ABC):
         # Twice: torch sums a single row by another algorithm than several, with other last digits.
         rows = torch.tensor([scores, scores], dtype=torch.float64)
         return group_relative(rows, plan.normalise, plan.normalise_floor)[0].tolist()
+
+
+def whole_continuations(settings: Settings, turns: float) -> CreditWork:
+    """The work of ``comparators.continuations`` whole continuations of every state of a batch."""
+    plan = settings.training
+    starts = plan.prompts_per_batch * plan.group_size * turns * settings.comparators.continuations
+    return CreditWork("continuations", starts * (turns + 1) / 2, starts)
 
 
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:

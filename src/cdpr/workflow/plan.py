@@ -162,8 +162,7 @@ class Plan:
 
     def _training_files(self, found: Evidence, *outputs: str) -> list[str]:
         """Outputs of all training runs behind a table or figure."""
-        runs = dict.fromkeys([*found.training, *(run for run, _ in found.evaluations if _TRAINED.fullmatch(run))])
-        return [self.output("train_policy", output, run=run) for output in outputs for run in runs]
+        return [self.output("train_policy", output, run=run) for output in outputs for run in trainings(found)]
 
     def _present(self, paths: list[str]) -> list[str]:
         if not self.settings.evaluation.partial:
@@ -303,6 +302,12 @@ class Plan:
 
     def _knows_hospital(self, run: str) -> bool:
         return run in self.settings.agents and self.settings.agents[run].knows_hospital
+
+
+def trainings(evidence: Evidence) -> list[str]:
+    """The training runs behind a table or figure."""
+    evaluated = (run for run, _ in evidence.evaluations if _TRAINED.fullmatch(run))
+    return list(dict.fromkeys([*evidence.training, *evaluated]))
 
 
 def parse_run(run: str) -> tuple[str, int]:

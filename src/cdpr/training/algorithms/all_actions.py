@@ -15,11 +15,10 @@ from statistics import fmean
 
 from ...credit.rollouts import Draws
 from ...credit.tree import Node, build_tree
-from ...credit.vine import whole_tokens
 from ...environment import FinalDiagnosis, State, Step
 from ...environment.utility import weighted_utility
 from ...settings import Settings
-from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages
+from ..algorithm import Algorithm, Alternative, Context, CreditWork, Group, GroupAdvantages, whole_continuations
 
 
 class ValueTree:
@@ -105,5 +104,6 @@ class AllActions(Algorithm):
         ]
 
     @classmethod
-    def credit_tokens(cls, settings: Settings) -> dict[str, int]:
-        return {"continuations": whole_tokens(settings)}
+    def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
+        """Whole continuations of every state."""
+        return [whole_continuations(settings, turns)]

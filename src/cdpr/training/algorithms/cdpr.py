@@ -12,7 +12,16 @@ from ...credit.report import CreditRow, summarise
 from ...credit.score import ProcessRewards, process_score, step_scale, trajectory_score, weighted_rewards
 from ...environment.utility import outcome_reward
 from ...settings import Settings
-from ..algorithm import NORMALISATION, Algorithm, Context, Group, GroupAdvantages, equal_share, every_decision
+from ..algorithm import (
+    NORMALISATION,
+    Algorithm,
+    Context,
+    CreditWork,
+    Group,
+    GroupAdvantages,
+    equal_share,
+    every_decision,
+)
 
 
 @dataclass(kw_only=True)
@@ -107,19 +116,14 @@ class Cdpr(Algorithm):
         return by_name.get(settings.credit.continuation.policy)
 
     @classmethod
-    def credit_tokens(cls, settings: Settings) -> dict[str, int]:
+    def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
         """Probes of every state; continuations of the candidates and of the action taken at the selected ones."""
-        plan, credit, turns = settings.training, settings.credit, settings.environment.max_turns
-        trajectories, reply = plan.prompts_per_batch * plan.group_size, settings.policy.max_turn_tokens
-        continuations = min(turns, credit.max_states or turns) * (credit.candidates + 1) * credit.continuations
-        return {
-            "probes": trajectories * turns * credit.samples * reply,
-            "continuations": trajectories * continuations * (credit.horizon + 1) * reply,
-        }
-
-    @classmethod
-    def open_requests(cls, settings: Settings) -> int:
-        """The continuations of two states of each trajectory, or as many as the budget allows."""
         plan, credit = settings.training, settings.credit
-        states = plan.prompts_per_batch * plan.group_size * (credit.max_states or 2)
-        return states * credit.candidates * credit.continuations
+        trajectories = plan.prompts_per_batch * plan.group_size
+        states = trajectories * min(turns * selected, credit.max_states or turns)
+        continuations = states * (credit.candidates + 1) * credit.continuations
+        return [
+            CreditWork("probes", trajectories * turns * credit.samples),
+            CreditWork("continuations", continuations * (credit.horizon + 1), continuations,
+                       frozen=cls.asks(settings) == "frozen"),
+        ]  # fmt: skip

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from statistics import pstdev
 
 from ...credit.rollouts import Draws
-from ...credit.vine import group_advantages, state_values, whole_tokens
+from ...credit.vine import group_advantages, state_values
 from ...environment.utility import weighted_utility
 from ...settings import Settings
-from ..algorithm import Algorithm, Group, GroupAdvantages
+from ..algorithm import Algorithm, CreditWork, Group, GroupAdvantages, whole_continuations
 
 
 class VinePpo(Algorithm):
@@ -34,5 +34,6 @@ class VinePpo(Algorithm):
         return super().finish(batch)
 
     @classmethod
-    def credit_tokens(cls, settings: Settings) -> dict[str, int]:
-        return {"continuations": whole_tokens(settings)}
+    def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
+        """Whole continuations of every state."""
+        return [whole_continuations(settings, turns)]

@@ -18,8 +18,8 @@ from ...metrics_log import read_metrics
 from ...settings import Settings, SettingsError, judging_models, merge, parse_settings
 from ...settings.datasets import IN_DOMAIN
 from ..progress import Log, following
-from .cpu import ENVIRONMENT, LOGICAL
 from .checkpoints import fall_back
+from .cpu import ENVIRONMENT, LOGICAL
 from .hand_over import hand_over, merge_shards
 from .plan import CHECKPOINTS, overrides, resolve
 from .plan.memory import needs_frozen

@@ -10,6 +10,7 @@ from typing import Any
 from ....settings import Settings, SettingsError
 from ....settings.algorithms import algorithm_class
 from ..cpu import LOGICAL
+from .duration import duration_lines
 from .memory import OWN_SERVER, longest_sequence, memory_plan, micro_batch, needs_frozen
 
 CHECKPOINTS = "verl"
@@ -44,6 +45,9 @@ def check(settings: Settings) -> None:
     if verl.frozen.beside and (verl.frozen.url or not verl.frozen.memory):
         raise SettingsError("training.verl.frozen.beside: the run chooses its address, and it needs a share of memory: "
                             "leave out training.verl.frozen.url, and set .memory above 0")  # fmt: skip
+    if verl.frozen.beside and verl.gpus_per_node % verl.frozen.tensor_parallel:
+        raise SettingsError(f"training.verl.frozen.tensor_parallel: {verl.frozen.tensor_parallel} does not divide the "
+                            f"{verl.gpus_per_node} GPUs of a machine")  # fmt: skip
     algorithm = algorithm_class(plan.algorithm)
     if algorithm.asks(settings) == "snapshot":
         raise SettingsError(f"training.algorithm: {plan.algorithm} asks for copies of the policy under these settings "
@@ -204,6 +208,7 @@ def _value(value: Any) -> str:
 def report(settings: Settings, session: Path, policy: Path, state: Path) -> str:
     """What ``cdpr plan_training`` prints. Raises SettingsError where the run would be refused."""
     resolved = resolve(settings, session, policy, state)
-    without = settings.training.verl.rollout == "cpu"
-    memory = ["without a GPU: not planned"] if without else memory_plan(settings).lines()
-    return "\n".join(["# memory and tokens", *memory, "", "# verl", *overrides(resolved)])
+    if settings.training.verl.rollout == "cpu":
+        return "\n".join(["# memory and time", "without a GPU: not planned", "", "# verl", *overrides(resolved)])
+    planned = ["# memory", *memory_plan(settings).lines(), "", "# time", *duration_lines(settings)]
+    return "\n".join([*planned, "", "# verl", *overrides(resolved)])

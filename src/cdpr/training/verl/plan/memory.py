@@ -16,12 +16,14 @@ from .model_size import ModelSize, model_size
 GB = 1e9
 ALLOWANCE = 3.0  # GB for CUDA contexts, communication buffers and fragmentation
 OWN_SERVER = 0.85  # share of its GPUs that a frozen server takes which has them to itself
+_MOST_SEQUENCES = 256  # that verl lets a rollout server work on at the same time (rollout.max_num_seqs)
 _CHUNK = 1024  # tokens whose logits are held at a time when they are chunked
 
 
 @dataclass(frozen=True)
 class ServerMemory:
-    """Memory of one of ``count`` servers and of its weights, in GB over all its GPUs; how many sequences are open."""
+    """Memory of one of ``count`` servers and of its weights, in GB over all its GPUs; ``at_once``: sequences that it
+    works on at the same time."""
 
     name: str
     count: int
@@ -29,7 +31,7 @@ class ServerMemory:
     memory: float
     weights: float
     model: ModelSize
-    wanted: int
+    at_once: int
 
     @property
     def tokens(self) -> int:
@@ -41,14 +43,14 @@ class ServerMemory:
         return (
             f"{self.name}: {self.count} of {self.gpus} GPU(s), {self.memory:.1f} GB each; weights {self.weights:.1f} "
             f"GB, cache {self.tokens:,} tokens = {self.tokens // longest} sequences of {longest:,}, "
-            f"{self.wanted} are open at once"
+            f"up to {self.at_once} at once"
         )
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """``phases``: of each phase of a step what one training GPU holds, in GB; ``servers``; ``tokens``: upper bounds of
-    what one step generates."""
+    """``phases``: what one training GPU holds in each phase of a step, in GB; ``servers``: the policy's, then the
+    frozen one where the plan knows it."""
 
     model: ModelSize
     gpus: int
@@ -56,15 +58,13 @@ class MemoryPlan:
     longest: int
     phases: dict[str, dict[str, float]]
     servers: list[ServerMemory]
-    tokens: dict[str, int]
 
     def lines(self) -> list[str]:
         out = [f"model: {self.model.parameters / 1e9:.2f} billion weights on {self.gpus} training GPU(s)"]
         for phase, parts in self.phases.items():
             inside = ", ".join(f"{name} {size:.1f}" for name, size in parts.items() if size)
             out.append(f"{phase}: {sum(parts.values()):.1f} of {self.gpu_memory:g} GB a GPU ({inside})")
-        out += [server.line(self.longest) for server in self.servers]
-        return [*out, *(f"{name}: at most {count:,} tokens a step" for name, count in self.tokens.items())]
+        return out + [server.line(self.longest) for server in self.servers]
 
     def check(self) -> None:
         """Raises SettingsError naming what does not fit, and what to change."""
@@ -111,7 +111,7 @@ def longest_sequence(settings: Settings) -> int:
 
 def memory_plan(settings: Settings) -> MemoryPlan:
     """The plan of a run under these settings. Raises SettingsError for a model without a configuration."""
-    plan, verl, model = settings.training, settings.training.verl, model_size(settings)
+    verl, model = settings.training.verl, model_size(settings)
     gpus = verl.nodes * verl.gpus_per_node
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
     resident = {"weights": 4 * (model.parameters + (trained if verl.lora_rank else 0)) / gpus / GB,
@@ -123,9 +123,7 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     update = resident | {"gradients": 4 * trained / gpus / GB} | _passing(settings, model) | always
     servers = [server for server in (_rollouts(settings, model), _frozen(settings, model)) if server]
     phases = {"rollouts": rollout, "update": update}
-    tokens = {"rollouts": plan.prompts_per_batch * plan.group_size * settings.policy.max_response_tokens}
-    tokens |= algorithm_class(plan.algorithm).credit_tokens(settings)
-    return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest_sequence(settings), phases, servers, tokens)
+    return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest_sequence(settings), phases, servers)
 
 
 def micro_batch(settings: Settings) -> int:
@@ -156,25 +154,22 @@ def _rollouts(settings: Settings, model: ModelSize) -> ServerMemory:
     count = verl.nodes * verl.gpus_per_node // verl.tensor_parallel
     memory = verl.rollout_memory * verl.gpu_memory_gb * verl.tensor_parallel
     weights = model.parameters * (1 if verl.quantization == "fp8" else 2) / GB
-    wanted = -(-settings.training.prompts_per_batch * settings.training.group_size // max(1, count))
-    return ServerMemory("rollout server", count, verl.tensor_parallel, memory, weights, model, wanted)
+    return ServerMemory("rollout server", count, verl.tensor_parallel, memory, weights, model, _MOST_SEQUENCES)
 
 
 def _frozen(settings: Settings, model: ModelSize) -> ServerMemory | None:
-    """None where nothing is known of it, or nobody asks it."""
-    verl = settings.training.verl
-    if not needs_frozen(settings) or (verl.frozen.url and not verl.frozen.memory):
+    """None where nothing is known of it, or the algorithm needs none."""
+    verl, frozen = settings.training.verl, settings.training.verl.frozen
+    if not needs_frozen(settings) or (frozen.url and not frozen.memory):
         return None
     weights = 2 * model.parameters / GB
-    apart = verl.frozen.url is None and not verl.frozen.beside
-    if apart:
-        count, gpus, memory = verl.frozen.gpus, 1, OWN_SERVER * verl.gpu_memory_gb
-    else:
-        count, gpus = 1, verl.gpus_per_node * (1 if verl.frozen.beside else verl.nodes)
-        memory = verl.frozen.memory * verl.gpu_memory_gb * gpus
-    wanted = -(-algorithm_class(settings.training.algorithm).open_requests(settings) // count)
-    wanted = wanted if apart else min(wanted, verl.frozen.at_once)
-    return ServerMemory("frozen server", count, gpus, memory, weights, model, wanted)
+    if frozen.url is None and not frozen.beside:
+        memory = OWN_SERVER * verl.gpu_memory_gb
+        return ServerMemory("frozen server", frozen.gpus, 1, memory, weights, model, _MOST_SEQUENCES)
+    gpus = verl.gpus_per_node * (1 if frozen.beside else verl.nodes)
+    count, memory = gpus // frozen.tensor_parallel, frozen.memory * verl.gpu_memory_gb * frozen.tensor_parallel
+    share = -(-frozen.at_once // count)
+    return ServerMemory("frozen server", count, frozen.tensor_parallel, memory, weights, model, share)
 
 
 def needs_frozen(settings: Settings) -> bool:

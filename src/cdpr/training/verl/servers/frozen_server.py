@@ -28,8 +28,10 @@ def command_of(settings: Settings, policy: Path, port: int) -> list[str]:
     verl = settings.training.verl
     options = {
         "host": "127.0.0.1", "port": port, "served-model-name": NAME, "seed": 0,
-        "tensor-parallel-size": verl.gpus_per_node, "gpu-memory-utilization": verl.frozen.memory,
-        "max-model-len": longest_sequence(settings), "max-num-seqs": verl.frozen.at_once,
+        "tensor-parallel-size": verl.frozen.tensor_parallel,
+        "data-parallel-size": verl.gpus_per_node // verl.frozen.tensor_parallel,
+        "gpu-memory-utilization": verl.frozen.memory, "max-model-len": longest_sequence(settings),
+        "max-num-seqs": verl.frozen.at_once,
         "generation-config": "vllm",  # the model's own would change how replies are drawn, in what we do not set
     }  # fmt: skip
     told = [part for name, value in options.items() for part in (f"--{name}", str(value))]
