@@ -20,8 +20,9 @@ rule measure_credit_quality:
         "<logs>/measure_credit_quality.log",
     conda:
         "../envs/cdpr.yaml"
+    threads: plan.threads("measure_credit_quality")
     resources:
-        mem_mb=4000,
+        **plan.machine("measure_credit_quality"),
         runtime=120,
     params:
         **params("measure_credit_quality"),
@@ -38,8 +39,9 @@ rule credit_workups:
         "<logs>/credit_workups/{run}/{dataset}.log",
     conda:
         "../envs/cdpr.yaml"
+    threads: plan.threads("credit_workups")
     resources:
-        mem_mb=4000,
+        **plan.machine("credit_workups"),
         runtime=120,
     params:
         **params("credit_workups"),

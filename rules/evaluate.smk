@@ -17,6 +17,7 @@ rule evaluate_agent:
         run=UNSERVED,
     conda:
         "../envs/cdpr.yaml"
+    threads: plan.threads("evaluate_agent")
     resources:
         **plan.machine("evaluate_agent"),
         runtime=720,

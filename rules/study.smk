@@ -19,8 +19,9 @@ for stage in ("sample_states", "propose_actions"):
             f"<logs>/{stage}/{{run}}.log",
         conda:
             "../envs/cdpr.yaml"
+        threads: plan.threads(stage)
         resources:
-            **plan.machine("evaluate_agent"),
+            **plan.machine(stage),
             runtime=240,
         params:
             **params(stage),

@@ -37,10 +37,10 @@ rule train_policy:
         "<logs>/train_policy/{run}.log",
     conda:
         "../envs/cdpr.yaml"
-    threads: plan.settings.training.threads
+    threads: plan.threads("train_policy")
     resources:
         **plan.machine("train_policy"),
-        runtime=2880,
+        runtime=2880,  # a longer training goes on from its checkpoint in the next attempt (`retries` of the profile)
     params:
         **params("train_policy"),
     shell:

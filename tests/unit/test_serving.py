@@ -327,7 +327,8 @@ def test_each_policy_has_a_server_of_its_own_and_tables_of_their_own_jobs(projec
 def test_what_a_job_asks_of_a_cluster(project):
     plan = Plan(project())
     [job] = served_jobs(plan)
-    assert serving_machine(machine_of(plan, job)) == {"mem_mb": 100_000, "runtime": 300, "servers": 1, "gpu": 2}
+    expected = {"mem_mb": 100_000, "runtime": 300, "servers": 1, "gpu": 2}
+    assert expected.items() <= serving_machine(machine_of(plan, job)).items()
     assert "gpu" not in serving_machine(Serving(machine={"gpus": 0}).machine)
 
 

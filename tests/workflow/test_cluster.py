@@ -1,16 +1,23 @@
 """The profiles: all can be planned, and Slurm's runs on a real Slurm where one can be started."""
 
+import logging
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import snakemake_executor_plugin_kubernetes as kubernetes
+import yaml
 from project import Project
 from slurm_cluster import missing, one_node
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
+from snakemake_executor_plugin_slurm.utils import set_gres_string
 
-from cdpr.settings import parse_settings
-from cdpr.workflow.machines import training_machine
+from cdpr.settings import Settings, parse_settings
+from cdpr.workflow.machines import acting_machine, training_machine, training_threads
 
 pytestmark = pytest.mark.workflow
 STORAGE = ("--default-storage-provider", "fs", "--default-storage-prefix")
@@ -30,6 +37,11 @@ def test_every_profile_plans_the_whole_paper(project, profile, tmp_path):
     )
 
 
+def training(engine="verl", **verl) -> Settings:
+    placed = {"frozen": {"beside": True}, "gpus_per_node": 2, "tensor_parallel": 1, "rollout": "vllm"} | verl
+    return parse_settings({"training": {"engine": engine, "verl": placed}, "policy": {"model": "models/some"}})
+
+
 class Resources(SimpleNamespace):
     """As Snakemake hands resources to the plugin."""
 
@@ -37,16 +49,93 @@ class Resources(SimpleNamespace):
         return getattr(self, name, default)
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_what_slurm_is_asked_for_a_training_with_verl(nodes):
-    verl = {"engine": "verl", "verl": {"nodes": nodes, "gpus_per_node": 4, "frozen": {"beside": True}}}
-    asked = training_machine(parse_settings({"training": verl, "policy": {"model": "models/some"}}))
-    job = SimpleNamespace(resources=Resources(**asked, runtime=60), threads=4)
+def submitted(resources, threads) -> str:
+    """What the plugin gives to Slurm."""
     names = ("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir")
-    command = get_submit_command(job, dict.fromkeys(names, ""))
-    assert "--ntasks-per-gpu" not in command
-    several = [f"--nodes={nodes}", f"--ntasks={nodes}"]
-    assert [flag in command for flag in several] == [nodes > 1] * 2
+    job = SimpleNamespace(resources=Resources(**resources, runtime=60), threads=threads)
+    return get_submit_command(job, dict.fromkeys(names, "")) + set_gres_string(job)
+
+
+SLURM = {  # a training, and what it requests: GPUs, cores of each task, megabytes, further flags
+    "2 GPUs": (training(), "--gpus=2", 16, 128_000, ["--nodes=1"]),
+    "8 GPUs": (training(gpus_per_node=8), "--gpus=8", 64, 512_000, ["--nodes=1"]),
+    "a frozen server of its own": (training(frozen={"gpus": 1}), "--gpus=3", 24, 192_000, ["--nodes=1"]),
+    "2 machines": (training(nodes=2, gpus_per_node=8), "--gres=gpu:8 --gpus=16", 64, 512_000,
+                   ["--nodes=2", "--ntasks=2"]),
+    "torch": (training("torch"), "--gpus=1", 8, 64_000, []),
+    "no GPU": (training(rollout="cpu"), "", 2, 8_000, ["--ntasks=1"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLURM)
+def test_what_a_training_requests_of_slurm(name):
+    settings, gpus, cores, memory, flags = SLURM[name]
+    command = submitted(training_machine(settings), training_threads(settings))
+    assert f"--cpus-per-task={cores}" in command and f"--mem {memory}" in command
+    assert " ".join(re.findall(r"--(?:gpus|gres)=\S+", command)) == gpus
+    assert all(flag in command for flag in flags) and "--ntasks-per-gpu" not in command
+
+
+def pod(resources, threads):
+    """The container that the Kubernetes plugin requests for a job."""
+    made = []
+    executor = SimpleNamespace(
+        logger=logging.getLogger(), run_namespace="run", container_image="image", persistent_volumes=[],
+        workflow=SimpleNamespace(deployment_settings=SimpleNamespace(deployment_method=())), k8s_cpu_scalar=1.0,
+        k8s_service_account_name=None, secret_envvars={}, privileged=False, namespace="n",
+        format_job_exec=lambda job: "true", report_job_submission=lambda info: None,
+        _kubernetes_retry=lambda request: request(),
+        batchapi=SimpleNamespace(create_namespaced_job=lambda namespace, body: made.append(body)),
+    )  # fmt: skip
+    job = SimpleNamespace(resources=dict(resources) | {"_cores": threads}, jobid=1, attempt=1, is_containerized=False)
+    kubernetes.Executor.run_job(executor, job)
+    [body] = made
+    return body.spec.template.spec.containers[0].resources
+
+
+def test_what_jobs_request_of_kubernetes():
+    asked = pod(training_machine(training()), training_threads(training()))
+    assert asked.requests["nvidia.com/gpu"] == asked.limits["nvidia.com/gpu"] == "2"
+    assert asked.requests["cpu"] == "16000m"
+    policy, reference = (
+        {name: value(SimpleNamespace(run=run)) if callable(value) else value
+         for name, value in acting_machine(training(), lambda run: run == "oracle").items()}
+        for run in ("cdpr-seed0", "oracle")
+    )  # fmt: skip
+    assert pod(policy, 8).limits["nvidia.com/gpu"] == "1"
+    kept = {name: value for name, value in reference.items() if value is not None}  # as Snakemake drops them
+    assert pod(kept, 1).limits is None and "nvidia.com/gpu" not in pod(kept, 1).requests
+
+
+TOY = """
+import time
+from cdpr.settings import parse_settings
+from cdpr.workflow.machines import acting_machine, training_machine
+settings = parse_settings({{"policy": {{"model": "models/some"}}, "training": {training}}})
+rule all:
+    input: expand("{{kind}}{{i}}", kind=["train", "evaluate"], i=range(3)), "reference"
+for kind, machine in (("train", training_machine(settings)), ("evaluate", acting_machine(settings, lambda run: False))):
+    rule:
+        name: kind
+        output: kind + "{{i}}"
+        resources: **machine
+        shell: "echo begin >> gpu.log; sleep 0.4; echo end >> gpu.log; touch {{output}}"
+rule reference:
+    output: "reference"
+    resources: **acting_machine(settings, lambda run: True)
+    shell: "touch {{output}}"
+"""
+
+
+@pytest.mark.parametrize("profile", ["default", "ci"])
+def test_jobs_with_a_gpu_never_overlap_on_one_machine(tmp_path, profile):
+    """Snakemake itself schedules them, under the limits of the profile; jobs that request two GPUs run too."""
+    shipped = yaml.safe_load(Path(f"profiles/{profile}/profile.yaml").read_text())
+    (tmp_path / "Snakefile").write_text(TOY.format(training=training().training.model_dump(mode="json")))
+    command = [sys.executable, "-m", "snakemake", "--cores", "8", "--resources", *shipped["resources"]]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "gpu.log").read_text().split() == ["begin", "end"] * 6
 
 
 @pytest.mark.skipif("CDPR_SLURM" not in os.environ, reason="on demand: make slurm-local")

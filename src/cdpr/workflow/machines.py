@@ -1,4 +1,8 @@
-"""What jobs ask of a cluster, as Snakemake and `snakemake-executor-plugin-slurm` name it."""
+"""What jobs request of a machine, in the words that Snakemake, its Slurm plugin and its Kubernetes plugin share.
+
+``gpu`` counts a job's GPUs. Slurm and Kubernetes allocate them; on one's own machine the profile caps their sum, so
+that jobs with a GPU run one after another.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +11,70 @@ from typing import Any
 
 from ..settings import Machine, Settings
 
-_MEMORY_OF_A_GPU = 64_000  # MB of main memory that a job with a GPU asks for: weights, optimiser state, caches
+_MEMORY_OF_A_GPU = 64_000  # MB of main memory for each GPU: weights, optimiser state, caches
+_CORES_OF_A_GPU = 8
+_CORES_OF_VERL = 16  # trainer, servers, agent loop and Ray's own processes
+_CPU = {"mem_mb": 4000}
 
 
 def training_machine(settings: Settings) -> dict[str, Any]:
     """Resources of a training job."""
     verl = settings.training.verl
+    if settings.training.engine != "verl":
+        return _with_gpus(1) if _uses_gpu(settings) else dict(_CPU)
+    # The Slurm plugin would add `--ntasks-per-gpu` to `--ntasks`, which Slurm refuses; 0 keeps it from that.
+    several = {"nodes": verl.nodes, "tasks": verl.nodes, "tasks_per_gpu": 0, "mpi": "srun"} if verl.nodes > 1 else {}
+    if verl.rollout == "cpu":
+        return {"mem_mb": 8000, **several}
+    if verl.nodes == 1:
+        return {**_with_gpus(_gpus_of_node(settings)), "nodes": 1}
+    gpus = _gpus_of_node(settings)
+    return {**_with_gpus(gpus), "gpu": gpus * verl.nodes, "gres": f"gpu:{gpus}", **several}
+
+
+def training_threads(settings: Settings) -> int:
+    """Cores of a training job, on each of its machines; Snakemake lowers them to those of one's own machine."""
+    if settings.training.engine == "verl" and settings.training.verl.rollout != "cpu":
+        return max(_CORES_OF_VERL, _CORES_OF_A_GPU * _gpus_of_node(settings))
     if settings.training.engine == "verl":
-        # The plugin would ask for `--ntasks-per-gpu` beside `--ntasks`, which Slurm refuses; 0 tells it not to.
-        several = {"nodes": verl.nodes, "tasks": verl.nodes, "tasks_per_gpu": 0, "mpi": "srun"}
-        many = several if verl.nodes > 1 else {}
-        if verl.rollout == "cpu":
-            return {"mem_mb": 8000, **many}
-        gpus = verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else verl.frozen.gpus)
-        return {"gres": f"gpu:{gpus}", "mem_mb": _MEMORY_OF_A_GPU * gpus, **many}
-    if settings.policy.model != "tiny":
-        return {"gpu": 1, "mem_mb": _MEMORY_OF_A_GPU}
-    return {"mem_mb": 4000}
+        return max(2, settings.training.threads)
+    return _CORES_OF_A_GPU if _uses_gpu(settings) else settings.training.threads
 
 
-def evaluation_machine(settings: Settings, without_model: Callable[[str], bool]) -> dict[str, Any]:
-    """Resources of an evaluation job; reference policies need no GPU."""
-    if settings.policy.model == "tiny":
-        return {"mem_mb": 4000}
-    return {"mem_mb": _MEMORY_OF_A_GPU, "gpu": lambda wildcards: int(not without_model(wildcards.run))}
+def acting_machine(settings: Settings, without_model: Callable[[str], bool]) -> dict[str, Any]:
+    """Resources of a job in which a policy acts; agents that need no model request no GPU."""
+    if not _uses_gpu(settings):
+        return dict(_CPU)
+
+    def unless_without_model(value: Any) -> Callable[[Any], Any]:
+        # A resource of None is none at all: the Kubernetes plugin takes even 0 GPUs for a request.
+        return lambda wildcards: None if without_model(getattr(wildcards, "run", "")) else value
+
+    return {name: value if name == "mem_mb" else unless_without_model(value) for name, value in _with_gpus(1).items()}
 
 
-def serving_machine(asked: Machine) -> dict[str, Any]:
+def acting_threads(settings: Settings) -> int:
+    """Cores of such a job."""
+    return _CORES_OF_A_GPU if _uses_gpu(settings) else 1
+
+
+def serving_machine(machine: Machine) -> dict[str, Any]:
     """Resources of a job with a model server; ``servers`` lets a profile say how many run on one machine at a time."""
-    gpus = {"gpu": asked.gpus} if asked.gpus else {}
-    return {"mem_mb": 1000 * asked.memory_gb, "runtime": 60 * asked.hours, "servers": 1, **gpus}
+    gpus = _with_gpus(machine.gpus) if machine.gpus else {}
+    return {**gpus, "mem_mb": 1000 * machine.memory_gb, "runtime": 60 * machine.hours, "servers": 1}
+
+
+def _uses_gpu(settings: Settings) -> bool:
+    """Whether the policy computes on a GPU; the tiny one is as quick on a CPU."""
+    return settings.policy.model != "tiny" and settings.policy.device != "cpu"
+
+
+def _gpus_of_node(settings: Settings) -> int:
+    """GPUs of one machine: those that train, and those of a frozen server that verl starts."""
+    verl = settings.training.verl
+    return verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else verl.frozen.gpus)
+
+
+def _with_gpus(count: int) -> dict[str, Any]:
+    """Kubernetes wants to know whose GPUs, and for GPUs a limit too, which ``scale`` 0 sets."""
+    return {"gpu": count, "gpu_manufacturer": "nvidia", "scale": 0, "mem_mb": _MEMORY_OF_A_GPU * count}

@@ -32,7 +32,7 @@ from ..settings import (
 from ..settings.data import missing_paths
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
 from .evidence import credited
-from .machines import evaluation_machine, training_machine
+from .machines import acting_machine, acting_threads, training_machine, training_threads
 from .stage import Evidence, Made, Options, Source, Stage
 from .stages import OPEN_CASES, STAGES
 from .systems import refuse_what_lacks
@@ -238,10 +238,14 @@ class Plan:
             raise SettingsError(f"another snakemake is at work on {self.results}/ (it holds {path})") from None
 
     def machine(self, stage: str) -> dict[str, Any]:
-        """What training and evaluation jobs ask of a cluster."""
+        """Resources of a job that trains, or in which a policy acts."""
         if stage == "train_policy":
             return training_machine(self.settings)
-        return evaluation_machine(self.settings, self._knows_hospital)
+        return acting_machine(self.settings, self._knows_hospital)
+
+    def threads(self, stage: str) -> int:
+        """Cores of such a job."""
+        return training_threads(self.settings) if stage == "train_policy" else acting_threads(self.settings)
 
     # Keys
 
