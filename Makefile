@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Warnings and errors on the terminal; all that pip says in a file.
 PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 
-.PHONY: env verl reproduce test test-verl lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
+.PHONY: env verl gpu-env check-gpu-env reproduce test test-verl lint ui bench local-llm verl-cpu verl-cpu-demo slurm-local clean-state
 
 env: .venv/.installed
 
@@ -30,6 +30,21 @@ verl: env .venv/.verl
 	@$(PIP) -r envs/verl-cpu.txt
 	@$(PIP) --no-deps verl==0.9.1
 	@touch $@
+
+# The engine verl with vLLM on NVIDIA GPUs: gigabytes. FlashAttention-2 compiles for about an hour and needs the CUDA
+# toolkit (nvcc 13.0); without it set training.verl.attention: sdpa.
+GPU_PYTHON ?= $(firstword $(shell for p in python3.12 python3.11 python3 python; do \
+  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null && command -v $$p; done))
+gpu-env:
+	@test -n "$(GPU_PYTHON)" || { echo "Python 3.11 or 3.12 is needed: 'make gpu-env GPU_PYTHON=/path/to/python'"; exit 2; }
+	$(GPU_PYTHON) -m venv .venv-gpu
+	.venv-gpu/bin/python -m pip install -r envs/verl-gpu.txt
+	.venv-gpu/bin/python -m pip install --no-deps -r envs/verl-gpu-after.txt --editable .
+	@echo "Activate it: . .venv-gpu/bin/activate. For FlashAttention-2: pip install flash-attn==2.8.3 --no-build-isolation"
+
+# Whether that environment still resolves, for both Pythons; downloads no package.
+check-gpu-env: env
+	@$(BIN)/python envs/check_gpu.py
 
 reproduce: env
 	@$(BIN)/snakemake --cores all reproduce_paper

@@ -17,6 +17,7 @@ from ...llm.guard import Disclosure, allow, disclosed
 from ...metrics_log import read_metrics
 from ...settings import Settings, SettingsError, judging_models, merge, parse_settings
 from ...settings.datasets import IN_DOMAIN
+from ...settings.verl import Verl
 from ..progress import Log, following
 from .checkpoints import fall_back
 from .cpu import ENVIRONMENT, LOGICAL
@@ -35,11 +36,7 @@ def train_policy(settings: Settings, job: Job) -> None:
     folder. A killed run goes on from verl's last checkpoint. Raises SettingsError where verl is missing or the plan
     does not fit, GovernanceError as :func:`disclosure`."""
     job.tags.update(disclosed([disclosure(settings, job.inputs["cases"]), *_judges(settings, job.inputs["cases"])]))
-    if importlib.util.find_spec("verl") is None:
-        raise SettingsError(
-            "training.engine: verl needs verl, which is not installed: `make verl` without a GPU, "
-            "`pip install -r envs/verl-gpu.txt` with one"
-        )
+    _check_installed(settings.training.verl)
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
     state.mkdir(parents=True, exist_ok=True)
     trained, checkpoints = state / "policy", state / CHECKPOINTS
@@ -68,6 +65,22 @@ def _train(session: Session, log: Log) -> None:
         session.write(path)
         running.enter_context(_followed(session.state / ROWS, log))
         _launch(overrides(resolved))
+
+
+def _check_installed(verl: Verl) -> None:
+    """Raises SettingsError naming the package that a run lacks."""
+    if importlib.util.find_spec("verl") is None:
+        raise SettingsError(
+            "training.engine: verl needs verl, which is not installed: `make verl` without a GPU, `make gpu-env` with "
+            "one"
+        )
+    on_gpu = verl.rollout != "cpu"
+    if on_gpu and verl.attention == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
+        raise SettingsError(
+            "training.verl.attention: flash_attention_2 needs flash-attn, which is not installed: "
+            "`pip install flash-attn==2.8.3 --no-build-isolation` compiles it for about an hour (CUDA toolkit 13.0); "
+            "or set training.verl.attention: sdpa, which needs nothing"
+        )
 
 
 def disclosure(settings: Settings, cases: Path) -> Disclosure | None:
