@@ -13,7 +13,7 @@ from cdpr.llm.attention import Branches
 from cdpr.llm.drawing import Rules, draw, uniforms
 from cdpr.llm.local_models import LocalModelUnavailable, smollm2
 from cdpr.llm.prefix_cache import as_path
-from cdpr.llm.sampler import InProcessSampler
+from cdpr.llm.sampler import InProcessSampler, cache_memory
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.transformer import DecoderConfig, Transformer
 from cdpr.llm.types import Request, Sampling
@@ -84,6 +84,13 @@ def worst_difference(model, wave, answers) -> float:
             for at, (token, logprob) in enumerate(zip(completion.token_ids, completion.logprobs, strict=True)):
                 worst = max(worst, abs(expected[len(request.prompt) - 1 + at, token].item() - logprob))
     return worst
+
+
+def test_caches_take_a_share_of_the_gpu_and_the_same_on_every_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 * 2**30, 80 * 2**30))
+    assert cache_memory(torch.device("cuda"), 0.5) == 30 * 2**30
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 80 * 2**30))
+    assert cache_memory(torch.device("cuda"), 0.5) == cache_memory(torch.device("cpu"), 0.5) == 3 * 2**29
 
 
 def test_logprobs_equal_the_forward_pass_of_qwen3(model, sampler):

@@ -12,6 +12,11 @@ import httpx2
 if TYPE_CHECKING:
     from ..settings.data import Governance
 
+NO_TELEMETRY = {
+    "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1", "RAY_USAGE_STATS_ENABLED": "0", "HF_HUB_DISABLE_TELEMETRY": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}  # fmt: skip
+"""Environment variables under which vLLM, Ray, Hugging Face's hub and MLflow report nothing to their makers."""
 _UNIX = "unix:"
 
 

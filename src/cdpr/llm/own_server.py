@@ -21,6 +21,7 @@ import httpx2
 from ..settings import Serving
 from ..settings.models import PROVIDERS
 from . import keeper
+from .guard import NO_TELEMETRY
 from .types import ModelUnavailable
 
 HOST = "127.0.0.1"
@@ -198,9 +199,9 @@ def program_missing(serving: Serving) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The server's variables: ours, without the keys of providers."""
+    """The server's variables: ours, without the keys of providers, and no telemetry."""
     secret = {name for provider in PROVIDERS.values() for name in provider.keys}
-    return {name: value for name, value in os.environ.items() if name not in secret}
+    return {name: value for name, value in os.environ.items() if name not in secret} | NO_TELEMETRY
 
 
 def _names(told: Any) -> list[str]:

@@ -23,6 +23,7 @@ from .tokenizer import ChatTokenizer
 from .transformer import Transformer
 from .types import UNREAD, Completion, Messages, Model, Request, Sampling, Usage
 
+_CPU_CACHES = 3 * 2**29  # bytes; the demo's whole evaluation fits
 _QUIET_TURNS = 16  # turns of the event loop without a new request after which a wave starts
 
 
@@ -31,7 +32,8 @@ class InProcessSampler(Model):
 
     ``chunk_rows`` completions are decoded at a time, fewer when their keys and values would exceed ``cache_bytes``;
     prefixes are held in at most ``prefix_bytes`` (more if a single prompt needs more), until :meth:`refresh` or, with
-    ``keep_prefixes`` off, until the wave ends. The number of torch threads is left as it is.
+    ``keep_prefixes`` off, until the wave ends. Where these are not given, both together take 1.5 GiB on a CPU, and on a
+    GPU the share ``memory_share`` of what is free. The number of torch threads is left as it is.
     """
 
     def __init__(
@@ -40,11 +42,15 @@ class InProcessSampler(Model):
         tokenizer: ChatTokenizer,
         *,
         chunk_rows: int = 768,
-        cache_bytes: int = 2**30,
-        prefix_bytes: int = 2**29,
+        cache_bytes: int | None = None,
+        prefix_bytes: int | None = None,
         keep_prefixes: bool = True,
+        memory_share: float = 0.5,
     ) -> None:
         self.transformer, self.tokenizer = transformer, tokenizer
+        caches = cache_memory(transformer.embedding.device, memory_share)
+        cache_bytes = caches * 2 // 3 if cache_bytes is None else cache_bytes
+        prefix_bytes = caches // 3 if prefix_bytes is None else prefix_bytes
         arch = transformer.architecture
         self.max_positions = arch.max_positions
         token_bytes = 2 * arch.layers * arch.kv_heads * arch.head_dim * transformer.embedding.element_size()
@@ -173,6 +179,14 @@ class InProcessSampler(Model):
                 f"model's {self.max_positions} positions"
             )
         return request
+
+
+def cache_memory(device: torch.device, share: float) -> int:
+    """Bytes for a sampler's keys and values: on a GPU a share of what is free there, with the weights loaded."""
+    if device.type != "cuda":
+        return _CPU_CACHES
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(_CPU_CACHES, int(share * free))
 
 
 def open_folder(spec: ModelSpec) -> InProcessSampler:

@@ -30,6 +30,8 @@ from .model import load_checkpoint, load_model, save_checkpoint, save_policy
 from .update import PolicyUpdate, Sample
 
 _log = logging.getLogger(__name__)
+# Share of a GPU's free memory for each sampler's caches: gradients, the optimiser's state and activations come later.
+_CACHES = 0.15
 
 
 class Trainer:
@@ -39,7 +41,7 @@ class Trainer:
         self.run, self.settings, self.environment = run, run.settings, run.environment
         self.device = device_of(run.settings.policy)
         self.model = load_model(run.policy, self.device)
-        self.sampler = InProcessSampler.from_model(self.model, run.tokenizer)
+        self.sampler = InProcessSampler.from_model(self.model, run.tokenizer, memory_share=_CACHES)
         self.samplers = [self.sampler]
         self.policy = run.agent(self.sampler)
         self.update = PolicyUpdate(self.model, run.settings.training)
@@ -155,7 +157,9 @@ class Trainer:
         self.algorithm.load_state_dict(state["algorithm"])
 
     def _frozen(self) -> PolicyAgent:
-        sampler = InProcessSampler.from_folder(self.run.policy, device=self.device, dtype=torch.float32)
+        sampler = InProcessSampler.from_folder(
+            self.run.policy, device=self.device, dtype=torch.float32, memory_share=_CACHES
+        )
         self.samplers.append(sampler)
         return self.run.agent(sampler)
 
@@ -163,7 +167,7 @@ class Trainer:
         """The current policy as it is now; called again, the same agent brought up to date."""
         if self.snapshot is None:
             self.snapshot = copy.deepcopy(self.model)
-            sampler = InProcessSampler.from_model(self.snapshot, self.run.tokenizer)
+            sampler = InProcessSampler.from_model(self.snapshot, self.run.tokenizer, memory_share=_CACHES)
             self.samplers.append(sampler)
             self._snapshot_agent = self.run.agent(sampler)
         self.snapshot.load_state_dict(self.model.state_dict())

@@ -13,7 +13,7 @@ from pathlib import Path
 from ...cases import iterate_records
 from ...environment.opening import check_judges
 from ...job import Job
-from ...llm.guard import Disclosure, allow, disclosed
+from ...llm.guard import NO_TELEMETRY, Disclosure, allow, disclosed
 from ...metrics_log import read_metrics
 from ...settings import Settings, SettingsError, judging_models, merge, parse_settings
 from ...settings.datasets import IN_DOMAIN
@@ -52,6 +52,7 @@ def _train(session: Session, log: Log) -> None:
     """Have verl train, with everything that it needs beside it."""
     settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
     machines = LOGICAL if verl.rollout == "cpu" else None
+    os.environ.update(NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"})  # the policy is a folder: there is nothing to fetch
     if verl.rollout == "cpu":
         os.environ.update(ENVIRONMENT)
     resolved = resolve(settings, path, session.policy, session.state)

@@ -1,19 +1,24 @@
-"""verl's FSDP2 engine on a CPU; loaded through ``model.external_lib``."""
+"""verl's FSDP engines on a CPU; loaded through ``model.external_lib``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
+from verl.workers.engine.fsdp import transformer_impl
 
 
-@EngineRegistry.register(model_type="language_model", backend=["fsdp2"], device=["cpu"])
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cpu"])
 class CpuEngine(FSDPEngineWithLMHead):
-    """As it is, but that models which are only read are not pinned: pinning memory needs an accelerator."""
+    """As it is, but for two things that need an accelerator: FSDP2 would pin the memory of models that are only read,
+    and FSDP1 would broadcast the weights, which every process has read itself."""
 
     def _build_fsdp_module(self, module: Any) -> Any:
         read_only, self.engine_config.forward_only = self.engine_config.forward_only, False
+        fsdp1 = transformer_impl.FSDP
+        transformer_impl.FSDP = lambda module, **options: fsdp1(module, **options | {"sync_module_states": False})
         try:
             return super()._build_fsdp_module(module)
         finally:
             self.engine_config.forward_only = read_only
+            transformer_impl.FSDP = fsdp1

@@ -186,9 +186,7 @@ def _without_gpu(settings: Settings) -> dict[str, Any]:
     return {
         f"{_MODEL}.external_lib": "cdpr.training.verl.cpu.engine",
         f"{_MODEL}.use_remove_padding": False,
-        f"{_MODEL}.use_fused_kernels": False,
         f"+{_MODEL}.override_config.attn_implementation": "sdpa",
-        f"{_ACTOR}.strategy": "fsdp2",
         f"{_ACTOR}.use_torch_compile": False,
         f"{_ACTOR}.fsdp_config.use_torch_compile": False,
         f"+{_ACTOR}.fsdp_config.mixed_precision.param_dtype": "fp32",
