@@ -99,8 +99,9 @@ def generate(model: torch.nn.Module, eos: int, waves: list[list[Request]], size:
         for start in range(0, len(ordered), size // SAMPLES):
             batch = ordered[start : start + size // SAMPLES]
             width = len(batch[-1])
-            ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in batch])
+            ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in batch], device=model.device)
             mask = torch.arange(width) >= torch.tensor([[width - len(p)] for p in batch])
+            mask = mask.to(model.device)
             out = model.generate(
                 input_ids=ids, attention_mask=mask.long(), do_sample=True, top_k=0, temperature=1.0,
                 num_return_sequences=SAMPLES, max_new_tokens=MAX_TOKENS, eos_token_id=eos, pad_token_id=0,

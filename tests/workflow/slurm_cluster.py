@@ -23,7 +23,7 @@ SlurmdPort={daemon}
 SlurmUser=root
 AuthType=auth/munge
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin=task/affinity,task/cgroup
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000
@@ -58,6 +58,8 @@ def one_node(folder: Path) -> Iterator[dict[str, str]]:
     _USUAL_CONF.symlink_to(conf)
     conf.write_text(_CONF.format(host=socket.gethostname(), control=_free_port(), daemon=_free_port(), folder=folder,
                                  cpus=os.cpu_count()))  # fmt: skip
+    # A job gets the cores that it requested and no others, so that too small a request is felt.
+    (folder / "cgroup.conf").write_text("CgroupAutomount=yes\nIgnoreSystemd=yes\nConstrainCores=yes\n")
     environment = {"SLURM_CONF": str(conf)}
     with contextlib.ExitStack() as running:
         running.callback(_USUAL_CONF.unlink)

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch.distributed.fsdp import FullyShardedDataParallel
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 from verl.workers.engine.fsdp import transformer_impl
+
+
+class _CpuFsdp(FullyShardedDataParallel):
+    def __init__(self, module: Any, **options: Any):
+        super().__init__(module, **options | {"sync_module_states": False})
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cpu"])
@@ -15,10 +21,9 @@ class CpuEngine(FSDPEngineWithLMHead):
 
     def _build_fsdp_module(self, module: Any) -> Any:
         read_only, self.engine_config.forward_only = self.engine_config.forward_only, False
-        fsdp1 = transformer_impl.FSDP
-        transformer_impl.FSDP = lambda module, **options: fsdp1(module, **options | {"sync_module_states": False})
+        transformer_impl.FSDP = _CpuFsdp
         try:
             return super()._build_fsdp_module(module)
         finally:
             self.engine_config.forward_only = read_only
-            transformer_impl.FSDP = fsdp1
+            transformer_impl.FSDP = FullyShardedDataParallel
