@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ....agents.policy import longest_sequence
 from ....settings import Settings, SettingsError
 from ....settings.algorithms import algorithm_class
 from ..cpu import LOGICAL
-from .memory import OWN_SERVER, longest_sequence, memory_plan, micro_batch, needs_frozen
+from .memory import OWN_SERVER, memory_plan, micro_batch, needs_frozen
 
 _HERE = "cdpr.training.verl.hooks"
 _ACTOR, _ROLLOUT, _MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "model"))
