@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from sampler import Toy, generate, play
 
+from cdpr.agents.policy import longest_sequence
 from cdpr.cases import CaseRecord, write_records
 from cdpr.files import write_text
 from cdpr.llm.sampler import InProcessSampler
@@ -31,7 +32,7 @@ from cdpr.settings.schema import TinyModel
 from cdpr.training.run import TrainingRun
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.verl.plan.memory import longest_sequence, memory_plan
+from cdpr.training.verl.plan.memory import memory_plan
 
 SECONDS = 540
 _QWEN3 = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "tie_word_embeddings": True}

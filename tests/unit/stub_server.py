@@ -20,7 +20,7 @@ flags.add_argument("--dies-after", type=int, default=10**9)  # answers
 flags.add_argument("--stubborn", action="store_true")  # ignores SIGTERM
 flags.add_argument("--child", default="")  # where it writes down itself and a child that would outlive it
 flags.add_argument("--slow", type=float, default=0.0)  # seconds of an answer
-flags.add_argument("--asked", default="")  # where it writes a line for every question
+flags.add_argument("--asked", default="")  # where it writes a line for every question: the model, and its token ids
 asked = flags.parse_args()
 began, answers = time.time(), 0
 
@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
             os._exit(1)
         if asked.asked:
             with open(asked.asked, "a") as file:
-                file.write(f"{question['model']} {'prompt' in question}\n")
+                file.write(f"{question['model']} {json.dumps(question.get('prompt'))}\n")
         time.sleep(asked.slow)
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         if "prompt" in question:  # token ids

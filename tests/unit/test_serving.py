@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import stat
@@ -11,13 +12,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cdpr.agents.build import agent_entry, model_spec
+from cdpr.agents.policy import ImmediateAgent, PolicyAgent, StaticAgent, longest_sequence
 from cdpr.cases import write_records
+from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
 from cdpr.evaluation.row import read_rows
-from cdpr.llm import Sampling, open_model
+from cdpr.llm import Completion, Model, Sampling, open_model
 from cdpr.llm.own_server import OwnServer, command_of
 from cdpr.llm.recording import Recordings
 from cdpr.llm.types import ModelUnavailable
@@ -25,7 +29,7 @@ from cdpr.settings import Serving, SettingsError, load_settings, parse_settings
 from cdpr.settings.schema import TinyModel
 from cdpr.workflow.machines import serving_machine
 from cdpr.workflow.plan import Plan
-from cdpr.workflow.served import evaluate_served, files_of, key_of, machine_of, served_jobs
+from cdpr.workflow.served import evaluate_served, files_of, key_of, machine_of, served_jobs, server_of
 from cdpr.workflow.systems import missing
 
 STUB = Path(__file__).parent / "stub_server.py"
@@ -62,6 +66,22 @@ def pids_of(file: Path) -> list[int]:
     while not (file.exists() and len(file.read_text().split()) == 2) and time.monotonic() < until:
         time.sleep(0.05)
     return [int(pid) for pid in file.read_text().split()]
+
+
+def python_calls(work) -> int:
+    """How many functions are called in this thread."""
+    count = 0
+
+    def counted(frame, event, argument):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 # One server
@@ -210,7 +230,7 @@ def test_how_each_program_is_started():
     vllm = words("vllm")
     assert vllm[:3] == ["vllm", "serve", "my weights"] and vllm[-2:] == ["--x", "y z"]
     assert vllm[vllm.index("--tensor-parallel-size") + 1] == "2"
-    assert "--x" not in words("sglang") and words("llama_cpp")[:3] == ["llama-server", "--model", "my weights"]
+    assert words("sglang")[-2:] == ["--x", "y z"] and words("llama_cpp")[:2] == ["llama-server", "--model"]
     assert words("vllm", "run '{weights} as {name}' {port}") == ["run", "my weights as org/m", "9"]
     for command, says in [("vllm serve", "name {port}"), ("vllm {port} {gpu}", "'gpu'"), ("a '{port}", "ValueError")]:
         with pytest.raises(SettingsError, match=says):
@@ -234,7 +254,7 @@ def project(tmp_path, case):
             "evaluation: {decodings: [greedy]}\ntracking: {mlflow: false}\n"
         )
         found = load_settings(overlay)
-        return found.model_copy(update={"serving": serving(*flags, models=list(models)), **more})
+        return found.model_copy(update={"serving": serving(*flags, models=list(models))} | more)
 
     for dataset in ("mimic_iv", "clinicalbench", "private"):
         made = [case.model_copy(update={"note_id": f"T-{k}", "split": "test", "case_summary": f"{dataset} {k}"})
@@ -256,7 +276,7 @@ def test_one_job_evaluates_all_that_a_model_acts_for(project, tmp_path):
             for row in read_rows(tmp_path / "results" / "evaluations" / run / f"{dataset}.jsonl")]  # fmt: skip
     assert len(rows) == 24 and all(row.correct for row in rows)
     asked = (tmp_path / "asked").read_text().splitlines()
-    assert asked == ["org/doctor False"] * (4 * 3 * 3), "two turns of one, one of the other"
+    assert asked == ["org/doctor null"] * (4 * 3 * 3), "two turns of one, one of the other"
     assert (tmp_path / "state" / "servers" / "doctor.log").read_text().count("stub: environment") == 1
     assert not list((tmp_path / "state").glob("*/evaluation.jsonl"))
     before = {path: Path(plan.resolved(path)).read_bytes() for path in outputs if path.endswith(".jsonl")}
@@ -342,7 +362,62 @@ def test_a_policy_behind_a_server_is_asked_by_tokens(tmp_path, project):
         assert spec is not None and spec.where == own.address
         model = open_model(spec)
         [said] = asyncio.run(model.sample((7, 8, 9), (0,), Sampling(4), 0))
-    assert said.token_ids == (7, 8) and (tmp_path / "asked").read_text() == "m True\n"
+        assert said.token_ids == (7, 8) and (tmp_path / "asked").read_text() == "m [7, 8, 9]\n"
+        calls = [python_calls(lambda n=n: asyncio.run(model.sample([5] * n, (0,), Sampling(4), 0)))
+                 for n in (500, 500, 4000)]  # fmt: skip
+        assert calls[2] < calls[1] + 500, "nothing is done for each token"
+        assert len((tmp_path / "asked").read_text().splitlines()[-1].split(", ")) == 4000
+
+
+def test_the_server_of_a_policy_reads_its_longest_sequence_and_no_more(tmp_path, project):
+    """Its context is shorter than the model's, which may be 262,144 tokens, and every request fits in it."""
+    from cdpr.training.torch.tiny import build_tiny_policy
+
+    plan = Plan(project(serving=serving(policies=True, machine={"gpus": 2})))
+    tiny = TinyModel(hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=48, vocab_size=320)
+    folder = build_tiny_policy(tmp_path / "results" / "training" / "cdpr-seed0" / "policy", tiny, ["fever"] * 20)
+    jobs = {job.name: job for job in served_jobs(plan)}
+    with server_of(plan, jobs["cdpr-seed0"]) as own:
+        assert own._gpus == 1 and own._flags == (
+            "--data-parallel-size", "2", "--max-model-len", str(longest_sequence(plan.settings)),
+        )  # fmt: skip
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512}))
+    with server_of(plan, jobs["cdpr-seed0"]) as own:
+        assert own._flags[-1] == "512", "vLLM starts with no more than the model has"
+
+
+@pytest.mark.parametrize("turn", [64, 128, 512])
+@pytest.mark.parametrize("result", [2400, 3850, 9000])
+@pytest.mark.parametrize("kind", [PolicyAgent, ImmediateAgent, StaticAgent])
+def test_no_request_of_a_policy_exceeds_its_longest_sequence(case, kind, result, turn):
+    """Replies as long as a turn and long results, at two characters a token, as tables of laboratory values have."""
+    tokenizer = SimpleNamespace(
+        end_of_turn=1, eos_ids={1}, opening=lambda said: [2] * (len(str(said)) // 2), encode=lambda text: [3] * 9,
+        followup=lambda text: [4] * (8 + len(text) // 2),
+    )  # fmt: skip
+    longest = []
+
+    class Talker(Model):
+        async def sample(self, prompt_ids, samples, sampling, seed):
+            longest.append(len(prompt_ids) + sampling.max_tokens)
+            text = "AC"  # a turn of a few tokens asks for nothing
+            if prompt_ids[-1] == 3:  # opened with the words of a diagnosis
+                text = " Sepsis"
+            elif sampling.max_tokens > 20:
+                text = f"ACTION: REQUEST_TEST\nTest needed: Test {len(longest)}"
+            return [Completion(text, (5,) * sampling.max_tokens, (), "length") for _ in samples]
+
+    settings = parse_settings({"environment": {"prompt": {"style": "full"}}, "policy": {"max_turn_tokens": turn}})
+    model, policy = Talker(), settings.policy
+    model.tokenizer = tokenizer
+    prompts = PromptBuilder(settings.environment.prompt, tokenizer, policy.max_prompt_tokens)
+    agent = kind(model, prompts, policy, 0.0)
+    told = {f"Test {k}": "x" * (9000 if k == 3 else result) for k in range(9)}
+    asked = case.model_copy(update={"key_pertinent_results_dict": told, "exam_cost_map": dict.fromkeys(told, 1.0),
+                                    "case_summary": "y" * 9000})  # fmt: skip
+    asyncio.run(run_episode(DiagnosticEnvironment(settings.environment), agent, asked, 0))
+    assert max(longest) <= longest_sequence(settings)
 
 
 def test_what_serving_lacks_is_told_before_anything_runs(project, tmp_path):

@@ -21,6 +21,7 @@ import torch
 from pydantic import TypeAdapter
 from toy import ToyPolicy, appendicitis
 
+from cdpr.agents.policy import longest_sequence
 from cdpr.cases import iterate_records, write_records
 from cdpr.cli import main
 from cdpr.credit.report import CreditStep
@@ -43,7 +44,7 @@ from cdpr.training.verl.hooks.schedule import Schedule
 from cdpr.training.verl.hooks.tokens import tokens_of
 from cdpr.training.verl.plan import check, overrides, resolve
 from cdpr.training.verl.plan.duration import estimate_step, longest_workup, steps_of, usual_workup
-from cdpr.training.verl.plan.memory import longest_sequence, memory_plan
+from cdpr.training.verl.plan.memory import memory_plan
 from cdpr.training.verl.servers.local_server import LocalServer
 from cdpr.training.verl.session import Session, read_session
 

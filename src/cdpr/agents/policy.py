@@ -10,6 +10,14 @@ from ..settings import Settings, SettingsError
 from ..settings.schema import Policy as PolicySettings
 
 
+def longest_sequence(settings: Settings) -> int:
+    """Tokens of the longest prompt with its reply, of every agent here: the last observation may exceed the limit of a
+    response, and a whole record is cut to the longest initial prompt."""
+    policy = settings.policy
+    beyond = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
+    return policy.max_prompt_tokens + policy.max_response_tokens + beyond
+
+
 class PolicyAgent(Policy):
     """pi_theta: samples one reply at a state, or several to probe its action distribution.
 

@@ -38,11 +38,12 @@ class OpenAIServer(ServedModel):
     ) -> list[Completion]:
         if self.tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
-        extra = {"top_k": sampling.top_k or -1, "return_token_ids": True}
+        # Below `extra_body`, where the package sends it as it is: of `prompt` it would look at every token.
+        extra = {"prompt": list(prompt_ids), "top_k": sampling.top_k or -1, "return_token_ids": True}
         drawn = await self._all(
             samples,
             lambda client, k: client.completions.create(
-                model=self.spec.name, prompt=list(prompt_ids), max_tokens=sampling.max_tokens,
+                model=self.spec.name, prompt="", max_tokens=sampling.max_tokens,
                 temperature=sampling.temperature, top_p=sampling.top_p, seed=derive_seed(seed, k), extra_body=extra,
             ),
             self._continuation, (len(prompt_ids), sampling.max_tokens),

@@ -30,7 +30,7 @@ PROGRAMS: Mapping[str, str] = {
     "vllm": "vllm serve {weights} --host {host} --port {port} --served-model-name {name} "
             "--tensor-parallel-size {gpus} --seed 0 --generation-config vllm {serve}",
     "sglang": "python -m sglang.launch_server --model-path {weights} --host {host} --port {port} "
-              "--served-model-name {name} --tp-size {gpus} --sampling-defaults openai",
+              "--served-model-name {name} --tp-size {gpus} --sampling-defaults openai {serve}",
     "llama_cpp": "llama-server --model {weights} --host {host} --port {port} --alias {name} --jinja",
 }  # fmt: skip
 _TRIES = 3  # of a server whose port another process was quicker to take

@@ -192,14 +192,13 @@ def cache_memory(device: torch.device, share: float) -> int:
 def open_folder(spec: ModelSpec) -> InProcessSampler:
     """The model of a Hugging Face folder, in the number format that is stored. Raises SettingsError where its entry
     asks for more than a chat template understands."""
-    extra = dict(spec.entry.extra) if spec.entry else {}
-    template = extra.pop("chat_template_kwargs", None)
-    if further := sorted(name for name, value in extra.items() if value is not None):
+    extra = spec.entry.extra if spec.entry else {}
+    if further := sorted(k for k, value in extra.items() if value is not None and k != "chat_template_kwargs"):
         raise SettingsError(
             f"{spec.where}: a model in this process cannot be told {', '.join(further)} (`extra` of its entry in "
             "workflow/models.yaml); set them to null, or name a server in `at`"
         )
-    return InProcessSampler.from_folder(spec.where, device=spec.device, template=template)
+    return InProcessSampler.from_folder(spec.where, device=spec.device, template=spec.template)
 
 
 def _wave(requests: Sequence[Request]) -> tuple[Wave, np.ndarray]:

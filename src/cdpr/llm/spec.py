@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,8 @@ class ModelSpec:
 
     ``where`` is a Hugging Face folder, ``http(s)://HOST:PORT/v1`` or ``unix:/PATH`` of a server that speaks the OpenAI
     protocol (under ``/v1``), ``anthropic`` (or ``anthropic:URL``), or ``verl:ROLLOUT``, verl's own rollout servers.
-    ``name`` is what a server calls the model. ``credentialed`` says whether it is asked about text under a data use
+    ``name`` is what a server calls the model, ``template`` further arguments of the chat template where this process
+    renders prompts. ``credentialed`` says whether it is asked about text under a data use
     agreement; it has no default, so that no caller forgets it. A server has ``timeout`` seconds for a whole answer,
     is tried again ``retries`` times after ``pause`` seconds, twice that, and so on up to 30, and is asked ``at_once``
     questions at a time. ``device`` is where a folder's model computes (``cpu``, ``cuda``).
@@ -69,6 +71,7 @@ class ModelSpec:
     where: str
     credentialed: bool
     name: str = ""
+    template: Mapping[str, Any] = field(default_factory=dict)
     governance: Governance = field(default_factory=Governance)
     timeout: float = 120.0
     retries: int = 3
@@ -127,7 +130,8 @@ class ModelSpec:
                 f"model {entry.label or entry.id!r}: set `at` to its address or folder; see `cdpr systems`"
             )
         if entry.folder:
-            spec = cls.of_folder(entry.folder, settings.policy.model_copy(update={"model": entry.folder}))
+            told = {"model": entry.folder, "chat_template_kwargs": entry.extra.get("chat_template_kwargs") or {}}
+            spec = cls.of_folder(entry.folder, settings.policy.model_copy(update=told))
         else:
             spec = cls(where=entry.where, name=entry.id, credentialed=credentialed, governance=settings.governance,
                        timeout=_LONG_ANSWER, retries=_PATIENCE)  # fmt: skip
@@ -144,10 +148,11 @@ class ModelSpec:
 
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> ModelSpec:
-        """A Hugging Face folder, on the device that ``policy`` asks for; text stays in this process, whatever it is."""
+        """A Hugging Face folder, on the device and with the arguments of its template that ``policy`` names; text stays
+        in this process, whatever it is."""
         from .device import device_of
 
-        return cls(where=str(folder), credentialed=True, device=device_of(policy))
+        return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
 
     @classmethod
     def of_structurer(cls, settings: Structurer, governance: Governance, *, credentialed: bool) -> ModelSpec:
@@ -190,7 +195,7 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
     if spec.tokens:
         from .tokenizer import ChatTokenizer
 
-        parts |= {"tokenizer": ChatTokenizer(spec.tokens)}
+        parts |= {"tokenizer": ChatTokenizer(spec.tokens, spec.template)}
     if spec.calls is None or spec.calls.mode == "live":
         model = _named(_KINDS[spec.kind])(spec, **parts)
     else:

@@ -170,4 +170,6 @@ def _kind(annotation: Any) -> str:
         return ", ".join(f"`{option}`" for option in options)
     if getattr(annotation, "__origin__", None) is list:
         return f"list of {_kind(options[0])}"
+    if getattr(annotation, "__origin__", None) is dict:
+        return "keys and values"
     return " or ".join("empty" if option is type(None) else _kind(option) for option in options)

@@ -7,7 +7,7 @@ the JSON schema and ``config/README.md`` are generated from here (``cdpr config 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -102,6 +102,9 @@ class TinyModel(Section):
 class Policy(Section):
     model: str = key("tiny", paper="initialized from Qwen3-4B-Instruct-2507")
     """`tiny`: built here from a configuration; otherwise a Hugging Face folder."""
+    chat_template_kwargs: dict[str, Any] = key({})
+    """Further arguments of its chat template, in training as in evaluation: `{enable_thinking: false}` for Qwen3, which
+    else thinks aloud for longer than a turn. A model of `workflow/models.yaml` has its own, in `extra`."""
     tiny: TinyModel = Field(default_factory=TinyModel, description="The embedded policy.")
     device: Literal["auto", "cpu", "cuda"] = key("auto")
     """Where the torch trainer and evaluation compute; `auto`: on the GPU if there is one, the embedded model on the

@@ -13,7 +13,9 @@ from .section import Section, key
 class Machine(Section):
     """What a job with a server asks of a machine."""
 
-    gpus: NonNegativeInt = key(1, "GPUs, over which the weights are spread; 0: it computes on the CPU.")
+    gpus: NonNegativeInt = key(1)
+    """GPUs over which the weights of a model are spread, or which hold a copy of a policy each; 0: it computes on the
+    CPU."""
     cpus: PositiveInt = key(4, "Cores.")
     memory_gb: PositiveInt = key(64, "Main memory.")
     hours: PositiveInt = key(12, "Longest time that it may take.")
@@ -28,8 +30,9 @@ class Serving(Section):
     """Whether policies, trained ones and the one that training starts from, are evaluated behind such a server too, and
     not in the process of the evaluation; `vllm` or `sglang`, which take tokens."""
     command: str | None = key(None)
-    """How it is started; empty: as the program usually is. `{weights}`, `{name}`, `{host}`, `{port}`, `{gpus}` and
-    `{serve}` (the flags of the model's entry) stand for what they say."""
+    """How it is started; empty: as the program usually is. `{weights}`, `{name}`, `{host}`, `{port}`, `{gpus}` (of one
+    copy of the weights) and `{serve}` (flags: those of the model's entry; for a policy its longest sequence and the
+    number of copies) stand for what they say."""
     patience_s: PositiveFloat = key(1800.0, "Seconds in which it has to be ready, weights loaded.")
     machine: Machine = Field(default_factory=Machine, description="What its job asks for; entries may ask for more.")
 

@@ -53,9 +53,9 @@ class Verl(Section):
     attention: Literal["flash_attention_2", "sdpa"] = key("flash_attention_2", paper="FlashAttention-2")
     """Attention of the trained model."""
     chunked_logits: bool = key(True)
-    """Project on the vocabulary in chunks of 512 tokens, so that a micro-batch never holds all of its logits. Equal to
-    the last digits in float32; in bfloat16 the gradient of the embedding is summed chunk by chunk, with a relative error
-    of 0.7% where the whole sum has 0.3%."""
+    """Project on the vocabulary in chunks of 512 tokens, so that a micro-batch never holds all of its logits. Equal but
+    for the last digits in float32; in bfloat16 the gradient of the embedding is summed chunk by chunk, with a relative
+    error of 0.7% where the whole sum has 0.3%."""
     offload: bool = key(False, "Keep weights and optimiser state in main memory while the GPU serves rollouts.")
     lora_rank: NonNegativeInt = key(0, "Rank of LoRA adapters; 0: all weights are trained.")
     lora_alpha: PositiveInt = key(32, "Scale of LoRA adapters.")

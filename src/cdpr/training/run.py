@@ -36,7 +36,7 @@ class TrainingRun:
         self.batch_size = settings.training.prompts_per_batch
         self._per_epoch = len(self.train) // self.batch_size
         self.credentialed = any(case.credentialed for case in (*self.train, *self.validation))
-        self.tokenizer = ChatTokenizer(policy)
+        self.tokenizer = ChatTokenizer(policy, settings.policy.chat_template_kwargs)
         self.prompts = PromptBuilder(settings.environment.prompt, self.tokenizer, settings.policy.max_prompt_tokens)
 
     @functools.cached_property

@@ -7,14 +7,16 @@ and of leak control apart, so that a target asks for no more than it shows.
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..agents.build import agent_entry
+from ..agents.build import agent_class, agent_entry
+from ..agents.policy import PolicyAgent, longest_sequence
 from ..llm.own_server import OwnServer
-from ..settings import Machine, SettingsError, digest, model_of, served
+from ..settings import Machine, Settings, SettingsError, digest, model_of, served
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..tracking.stage import exclusive
 from .running import run_stage
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _STAGE = "evaluate_agent"
 POLICY = "policy"
+_LONGEST = {"vllm": "--max-model-len", "sglang": "--context-length"}
 
 
 @dataclass(frozen=True)
@@ -116,16 +119,33 @@ def evaluate_served(plan: Plan, name: str) -> None:
 def server_of(plan: Plan, job: ServedJob) -> OwnServer:
     """The server of a job, not yet started."""
     settings, (run, dataset) = plan.settings, job.evaluations[0]
-    entry = model_of(settings, agent_entry(settings, run))
+    entry, gpus = model_of(settings, agent_entry(settings, run)), machine_of(plan, job).gpus
     if entry:
-        weights, name, flags = entry.weights or entry.id, entry.id, entry.serve
+        weights, name = entry.weights or entry.id, entry.id
+        flags = entry.serve if settings.serving.program == "vllm" else []
     else:
         source = plan.place(plan.source(_STAGE, "policy", {"run": run, "dataset": dataset}))
-        weights, name, flags = plan.resolved(str(source)), job.asks, []
+        weights, name = plan.resolved(str(source)), job.asks
+        flags, gpus = _policy_flags(settings, job, Path(weights), gpus), 1
     return OwnServer(
         settings.serving, weights, name, Path(plan.state) / "servers" / f"{job.name}.log",
-        gpus=machine_of(plan, job).gpus, flags=flags, private=settings.data.credentialed,
+        gpus=gpus, flags=flags, private=settings.data.credentialed,
     )  # fmt: skip
+
+
+def _policy_flags(settings: Settings, job: ServedJob, folder: Path, gpus: int) -> list[str]:
+    """A copy of the policy on each GPU, and the longest sequence: without it the cache has to hold one as long as the
+    model's whole context. Frameworks, which ask in words of their own, have no bound."""
+    flags = ["--data-parallel-size", str(gpus)] if gpus > 1 else []
+    if not all(issubclass(agent_class(agent_entry(settings, run)), PolicyAgent) for run in job.runs):
+        return flags
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    longest = longest_sequence(settings)
+    return [
+        *flags,
+        _LONGEST[settings.serving.program],
+        str(min(longest, config.get("max_position_embeddings", longest))),
+    ]
 
 
 def _family(dataset: str) -> str:

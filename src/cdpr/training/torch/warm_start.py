@@ -83,7 +83,7 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
         static += asyncio.run(_diagnose_statically(environment, clinician, cases, plan.static_share))
     fresh = job.state / "initial"
     build_tiny_policy(fresh, settings.policy.tiny, corpus(settings, workups, static))
-    tokenizer = ChatTokenizer(fresh)
+    tokenizer = ChatTokenizer(fresh, settings.policy.chat_template_kwargs)
     prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
     demonstrations = [encode_workup(prompts, workup) for workup in workups]
     demonstrations += [_encode_static(prompts, case, turn) for case, turn in static]

@@ -9,21 +9,29 @@ from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 from verl.workers.engine.fsdp import transformer_impl
 
 
-class _CpuFsdp(FullyShardedDataParallel):
+class CpuFsdp(FullyShardedDataParallel):
+    """FSDP1 without the broadcast of the first weights, which needs an accelerator: every process has read them."""
+
     def __init__(self, module: Any, **options: Any):
         super().__init__(module, **options | {"sync_module_states": False})
 
 
+def _stay(*_: Any, **__: Any) -> None:
+    """There is no other device to move to."""
+
+
+transformer_impl.FSDP = CpuFsdp
+for name in ("load_fsdp_model_to_gpu", "load_fsdp_optimizer", "offload_fsdp_model_to_cpu", "offload_fsdp_optimizer"):
+    setattr(transformer_impl, name, _stay)
+
+
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cpu"])
 class CpuEngine(FSDPEngineWithLMHead):
-    """As it is, but for two things that need an accelerator: FSDP2 would pin the memory of models that are only read,
-    and FSDP1 would broadcast the weights, which every process has read itself."""
+    """As it is, but that FSDP2 does not pin the memory of models that are only read: that needs an accelerator."""
 
     def _build_fsdp_module(self, module: Any) -> Any:
         read_only, self.engine_config.forward_only = self.engine_config.forward_only, False
-        transformer_impl.FSDP = _CpuFsdp
         try:
             return super()._build_fsdp_module(module)
         finally:
             self.engine_config.forward_only = read_only
-            transformer_impl.FSDP = FullyShardedDataParallel

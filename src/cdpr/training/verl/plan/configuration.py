@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ....agents.policy import longest_sequence
 from ....settings import Settings, SettingsError
 from ....settings.algorithms import algorithm_class
 from ..cpu import LOGICAL
 from .duration import duration_lines
-from .memory import OWN_SERVER, longest_sequence, memory_plan, micro_batch, needs_frozen
+from .memory import OWN_SERVER, memory_plan, micro_batch, needs_frozen
 
 CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, below that of the run's state."""

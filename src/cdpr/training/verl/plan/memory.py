@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ....agents.policy import longest_sequence
 from ....settings import Settings, SettingsError
 from ....settings.algorithms import algorithm_class
 from .model_size import ModelSize, model_size
@@ -100,13 +101,6 @@ _REMEDIES = {
     "frozen server": "lower training.verl.frozen.memory, or run that server elsewhere (frozen.memory: 0)",
     "allowance": "use GPUs with more memory",
 }
-
-
-def longest_sequence(settings: Settings) -> int:
-    """Tokens of the longest prompt with its reply: the last observation may exceed the limit of a response."""
-    policy = settings.policy
-    beyond = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
-    return policy.max_prompt_tokens + policy.max_response_tokens + beyond
 
 
 def memory_plan(settings: Settings) -> MemoryPlan:

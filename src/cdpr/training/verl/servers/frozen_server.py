@@ -14,8 +14,8 @@ from typing import IO
 
 import httpx2
 
+from ....agents.policy import longest_sequence
 from ....settings import Settings, SettingsError
-from ..plan.memory import longest_sequence
 
 NAME = "frozen"
 LOG = "frozen_server.log"
