@@ -19,16 +19,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import sampler as dialogues
 import torch
 from sampler import Toy, generate, play
 
 from cdpr.agents.policy import longest_sequence
 from cdpr.cases import CaseRecord, write_records
+from cdpr.environment.prompt import opening_messages
 from cdpr.files import write_text
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import Settings, merge, parse_settings, resolve_variant
-from cdpr.settings.schema import TinyModel
+from cdpr.settings.schema import Prompt, TinyModel
 from cdpr.training.run import TrainingRun
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
@@ -55,8 +57,10 @@ def build(name: str, folder: Path, device: str) -> Path:
     policy = folder / name
     if (policy / "model.safetensors.index.json").exists() or (policy / "model.safetensors").exists():
         return policy
-    toy = Toy()
-    build_tiny_policy(policy, TinyModel(), [toy.presentation() + toy.result() + toy.turn(False) for _ in range(300)])
+    toy, prompt = Toy(), Prompt(style="full")
+    corpus = [toy.presentation() + toy.result() + toy.turn(False) for _ in range(300)]
+    corpus += [message["content"] for text in corpus[:50] for message in opening_messages(prompt, text)]
+    build_tiny_policy(policy, TinyModel(), corpus)
     end = ChatTokenizer(policy).end_of_turn
     config = Qwen3Config(**MODELS[name], max_position_embeddings=40_960, eos_token_id=end, bos_token_id=None)
     torch.manual_seed(0)
@@ -97,6 +101,8 @@ def measure_sampler(policy: Path, device: str) -> dict[str, float]:
     """Tokens a second on the same requests; the first turn of each is a warm-up."""
     from transformers import AutoModelForCausalLM
 
+    if device == "cpu":
+        dialogues.CASES, dialogues.TURNS = 4, 2
     sampler, toy = InProcessSampler.from_folder(policy, device=device), Toy()
     play(sampler, toy)
     sampler.refresh()
@@ -114,7 +120,8 @@ def measure_step(policy: Path, device: str) -> dict[str, float]:
     """Seconds of the second step of GRPO and of CDPR, and the most memory that each took."""
     figures: dict[str, float] = {}
     for name in ("grpo", "cdpr"):
-        settings = settings_of(policy, name, policy={"device": device})
+        turn = 64 if device == "cuda" else 8
+        settings = settings_of(policy, name, policy={"device": device, "max_turn_tokens": turn})
         trainer = Trainer(TrainingRun(settings, toy_cases(13), policy, 0))
         trainer.iterate()
         start = time.perf_counter()
