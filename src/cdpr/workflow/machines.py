@@ -17,7 +17,7 @@ def training_machine(settings: Settings) -> dict[str, Any]:
         # The plugin would ask for `--ntasks-per-gpu` beside `--ntasks`, which Slurm refuses; 0 tells it not to.
         several = {"nodes": verl.nodes, "tasks": verl.nodes, "tasks_per_gpu": 0, "mpi": "srun"}
         many = several if verl.nodes > 1 else {}
-        if verl.rollout == "cpu":
+        if verl.without_gpu:
             return {"mem_mb": 8000, **many}
         gpus = verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else verl.frozen.gpus)
         return {"gres": f"gpu:{gpus}", "mem_mb": _MEMORY_OF_A_GPU * gpus, **many}

@@ -49,8 +49,8 @@ def train_policy(settings: Settings, job: Job) -> None:
 def _train(session: Session, log: Log) -> None:
     """Have verl train, with everything that it needs beside it."""
     settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
-    machines = LOGICAL if verl.rollout == "cpu" else None
-    if verl.rollout == "cpu":
+    machines = LOGICAL if verl.without_gpu else None
+    if verl.without_gpu:
         os.environ.update(ENVIRONMENT)
     resolved = resolve(settings, path, session.policy, session.state)
     with contextlib.ExitStack() as running:
