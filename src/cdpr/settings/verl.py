@@ -34,7 +34,7 @@ class FrozenServer(Section):
 
 class Verl(Section):
     device: Literal["gpu", "cpu"] = key("gpu")
-    """What trains and serves the policy; `cpu`: for small proofs on a machine without a GPU, as `rollout: cpu` is."""
+    """Where the policy is trained and served; `cpu`: small proofs without a GPU. `rollout: cpu` is one in any case."""
     nodes: PositiveInt = key(1, "Machines.")
     gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")
     gpu_memory_gb: PositiveFloat = key(96.0, paper="NVIDIA H20 GPUs")

@@ -81,8 +81,5 @@ class CpuPlatform(PlatformBase):
     def ray_noset_envvars(self) -> list[str]:
         return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
 
-    def rollout_env_vars(self) -> dict[str, str]:
-        return {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-
     def is_ipc_supported(self) -> bool:
         return False

@@ -14,7 +14,6 @@ from .memory import OWN_SERVER, longest_sequence, memory_plan, micro_batch, need
 
 _HERE = "cdpr.training.verl.hooks"
 _ACTOR, _ROLLOUT, _MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "model"))
-_CACHE = 2**30  # bytes of keys and values of vLLM on a CPU, which would take a share of all main memory
 _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
 
 
@@ -60,8 +59,8 @@ def check(settings: Settings) -> None:
                             f"{gpus} GPUs; change prompts_per_batch, mini_batch_prompts or group_size")  # fmt: skip
     if verl.without_gpu:
         if verl.lora_rank or verl.rollout == "sglang":
-            raise SettingsError("training.verl: without a GPU there are no LoRA adapters and no SGLang; set lora_rank: 0 "
-                                "and rollout: cpu or vllm")  # fmt: skip
+            raise SettingsError("training.verl: without a GPU there are no LoRA adapters and no SGLang; "
+                                "set lora_rank: 0 and rollout: cpu or vllm")  # fmt: skip
         return
     memory = memory_plan(settings)
     if memory.model.heads % verl.tensor_parallel:
@@ -192,7 +191,6 @@ def _without_gpu(settings: Settings) -> dict[str, Any]:
         f"{_ROLLOUT}.enforce_eager": True,  # compiling takes minutes
         f"++{_ROLLOUT}.enable_sleep_mode": False,
         f"{_ROLLOUT}.free_cache_engine": False,
-        f"++{_ROLLOUT}.engine_kwargs.vllm": {"kv_cache_memory_bytes": _CACHE},
         "trainer.device": "cpu",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         **{f"++ray_kwargs.ray_init.{name}": value for name, value in told.items()},
