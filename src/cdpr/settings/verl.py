@@ -36,6 +36,8 @@ class FrozenServer(Section):
 
 
 class Verl(Section):
+    device: Literal["gpu", "cpu"] = key("gpu")
+    """Where the policy is trained and served; `cpu`: small proofs without a GPU. `rollout: cpu` is one in any case."""
     nodes: PositiveInt = key(1, "Machines.")
     gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")
     gpu_memory_gb: PositiveFloat = key(96.0, paper="NVIDIA H20 GPUs")
@@ -75,3 +77,7 @@ class Verl(Section):
     max_failed: Share = key(0.1)
     """Share of failed episodes or continuations in a step from which the run stops, its state saved."""
     frozen: FrozenServer = Field(default_factory=FrozenServer, description="Who continues counterfactual workups.")
+
+    @property
+    def without_gpu(self) -> bool:
+        return self.device == "cpu" or self.rollout == "cpu"

@@ -24,7 +24,7 @@ def training_machine(settings: Settings) -> dict[str, Any]:
         return _with_gpus(1) if _uses_gpu(settings) else dict(_CPU)
     # The Slurm plugin would add `--ntasks-per-gpu` to `--ntasks`, which Slurm refuses; 0 keeps it from that.
     several = {"nodes": verl.nodes, "tasks": verl.nodes, "tasks_per_gpu": 0, "mpi": "srun"} if verl.nodes > 1 else {}
-    if verl.rollout == "cpu":
+    if verl.without_gpu:
         return {"mem_mb": 8000, **several}
     if verl.nodes == 1:
         return {**_with_gpus(_gpus_of_node(settings)), "nodes": 1}
@@ -34,7 +34,7 @@ def training_machine(settings: Settings) -> dict[str, Any]:
 
 def training_threads(settings: Settings) -> int:
     """Cores of a training job, on each of its machines; Snakemake lowers them to those of one's own machine."""
-    if settings.training.engine == "verl" and settings.training.verl.rollout != "cpu":
+    if settings.training.engine == "verl" and not settings.training.verl.without_gpu:
         return max(_CORES_OF_VERL, _CORES_OF_A_GPU * _gpus_of_node(settings))
     if settings.training.engine == "verl":
         return max(2, settings.training.threads)

@@ -51,9 +51,9 @@ def train_policy(settings: Settings, job: Job) -> None:
 def _train(session: Session, log: Log) -> None:
     """Have verl train, with everything that it needs beside it."""
     settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
-    machines = LOGICAL if verl.rollout == "cpu" else None
+    machines = LOGICAL if verl.without_gpu else None
     os.environ.update(NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"})  # the policy is a folder: there is nothing to fetch
-    if verl.rollout == "cpu":
+    if verl.without_gpu:
         os.environ.update(ENVIRONMENT)
     resolved = resolve(settings, path, session.policy, session.state)
     with contextlib.ExitStack() as running:
@@ -69,19 +69,33 @@ def _train(session: Session, log: Log) -> None:
 
 
 def _check_installed(verl: Verl) -> None:
-    """Raises SettingsError naming the package that a run lacks."""
+    """Raises SettingsError naming what a run lacks: verl, its rollout server, a GPU, FlashAttention."""
     if importlib.util.find_spec("verl") is None:
         raise SettingsError(
             "training.engine: verl needs verl, which is not installed: `make verl` without a GPU, `make gpu-env` with "
             "one"
         )
-    on_gpu = verl.rollout != "cpu"
-    if on_gpu and verl.attention == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
+    if verl.without_gpu:
+        return
+    if importlib.util.find_spec(verl.rollout) is None:
+        raise SettingsError(f"training.verl.rollout: {verl.rollout} is not installed: `make gpu-env` installs vllm")
+    if not _gpu_is_there():
+        raise SettingsError(
+            "training.verl: torch finds no GPU on this machine (nvidia-smi says which driver there is; torch 2.11 needs "
+            "580.65 or later); without a GPU set training.verl.rollout: cpu"
+        )
+    if verl.attention == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
         raise SettingsError(
             "training.verl.attention: flash_attention_2 needs flash-attn, which is not installed: "
             "`pip install flash-attn==2.8.3 --no-build-isolation` compiles it for about an hour (CUDA toolkit 13.0); "
             "or set training.verl.attention: sdpa, which needs nothing"
         )
+
+
+def _gpu_is_there() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def disclosure(settings: Settings, cases: Path) -> Disclosure | None:

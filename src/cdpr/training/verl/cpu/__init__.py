@@ -1,13 +1,18 @@
 """verl on a machine without a GPU: to prove the path, not to train anything of size.
 
 verl ships no platform, engine or rollout server for CPUs, and takes all three from outside: the platform and the
-server through ``VERL_USE_EXTERNAL_MODULES``, the engine through ``model.external_lib``. One place has no public door:
-the table that finds a server's weight adapter by name (see ``rollout``).
+servers through ``VERL_USE_EXTERNAL_MODULES``, the engine through ``model.external_lib``. Two places have no public
+door: the table that finds a server's weight adapter by name (see ``rollout``), and how vLLM multiplies
+(``vllm_server``).
 """
 
 ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
     "VERL_USE_EXTERNAL_MODULES": "cdpr.training.verl.cpu.platform,cdpr.training.verl.cpu.rollout",
+    # Both of vLLM's servers, where there are any: 1 GiB of keys and values instead of a share of the main memory, and
+    # threads that the system may move.
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
 
 LOGICAL = {"num_cpus": 16, "num_gpus": 2}

@@ -90,6 +90,13 @@ class Adapter(base.BaseRollout):
             await ray.get_actor(_actor_name(self.replica_rank)).load_weights.remote(named, global_steps)
 
 
+def _vllm_replica() -> type[RolloutReplica]:
+    from .vllm_server import Replica  # vLLM is imported where it serves alone
+
+    return Replica
+
+
 RolloutReplicaRegistry.register(NAME, lambda: Replica)
+RolloutReplicaRegistry.register("vllm", _vllm_replica)
 # Not a public door: verl 0.9.1 finds adapters in this table alone.
 base._ROLLOUT_REGISTRY[NAME, "async"] = f"{__name__}.Adapter"

@@ -30,7 +30,7 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         **_optimisation(settings),
         **_rollouts(settings),
         **_trainer(settings, state),
-        **(_without_gpu(settings) if settings.training.verl.rollout == "cpu" else {}),
+        **(_without_gpu(settings) if settings.training.verl.without_gpu else {}),
     }
 
 
@@ -64,9 +64,10 @@ def check(settings: Settings) -> None:
     if trajectories % gpus or plan.mini_batch_prompts * plan.group_size % gpus:
         raise SettingsError(f"training: {trajectories} trajectories a step, or a mini-batch, do not divide over "
                             f"{gpus} GPUs; change prompts_per_batch, mini_batch_prompts or group_size")  # fmt: skip
-    if verl.rollout == "cpu":
-        if verl.lora_rank:
-            raise SettingsError("training.verl.rollout: cpu takes whole weights, no LoRA adapters; set lora_rank: 0")
+    if verl.without_gpu:
+        if verl.lora_rank or verl.rollout == "sglang":
+            raise SettingsError("training.verl: without a GPU there are no LoRA adapters and no SGLang; "
+                                "set lora_rank: 0 and rollout: cpu or vllm")  # fmt: skip
         return
     memory = memory_plan(settings)
     if memory.model.heads % verl.tensor_parallel:
@@ -191,6 +192,11 @@ def _without_gpu(settings: Settings) -> dict[str, Any]:
         f"{_ACTOR}.use_torch_compile": False,
         f"{_ACTOR}.fsdp_config.use_torch_compile": False,
         f"+{_ACTOR}.fsdp_config.mixed_precision.param_dtype": "fp32",
+        f"{_ROLLOUT}.dtype": "float32",
+        f"{_ROLLOUT}.quantization": None,
+        f"{_ROLLOUT}.enforce_eager": True,  # compiling takes minutes
+        f"++{_ROLLOUT}.enable_sleep_mode": False,
+        f"{_ROLLOUT}.free_cache_engine": False,
         "trainer.device": "cpu",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         **{f"++ray_kwargs.ray_init.{name}": value for name, value in told.items()},
@@ -207,7 +213,7 @@ def _value(value: Any) -> str:
 def report(settings: Settings, session: Path, policy: Path, state: Path) -> str:
     """What ``cdpr plan_training`` prints. Raises SettingsError where the run would be refused."""
     resolved = resolve(settings, session, policy, state)
-    if settings.training.verl.rollout == "cpu":
+    if settings.training.verl.without_gpu:
         return "\n".join(["# memory and time", "without a GPU: not planned", "", "# verl", *overrides(resolved)])
     planned = ["# memory", *memory_plan(settings).lines(), "", "# time", *duration_lines(settings)]
     return "\n".join([*planned, "", "# verl", *overrides(resolved)])

