@@ -81,8 +81,8 @@ def _check_installed(verl: Verl) -> None:
         raise SettingsError(f"training.verl.rollout: {verl.rollout} is not installed: `make gpu-env` installs vllm")
     if not _gpu_is_there():
         raise SettingsError(
-            "training.verl: torch finds no GPU on this machine (nvidia-smi says which driver there is; torch 2.11 needs "
-            "580.65 or later); without a GPU set training.verl.rollout: cpu"
+            "training.verl: torch finds no GPU on this machine (nvidia-smi says which driver there is; torch 2.11 "
+            "needs 580.65 or later); without a GPU set training.verl.rollout: cpu"
         )
     if verl.attention == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
         raise SettingsError(
