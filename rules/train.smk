@@ -17,9 +17,9 @@ rule warm_start_policy:
         "<logs>/warm_start_policy.log",
     conda:
         "../envs/cdpr.yaml"
-    threads: plan.settings.warm_start.threads
+    threads: max(plan.settings.warm_start.threads, plan.threads("warm_start_policy"))
     resources:
-        mem_mb=4000,
+        **plan.machine("warm_start_policy"),
         runtime=240,
     params:
         **params("warm_start_policy"),

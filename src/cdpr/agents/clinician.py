@@ -1,8 +1,8 @@
-"""The clinicians whose workups the tiny policy first imitates: they know medicine, and have habits."""
+"""The clinicians whose workups a policy first imitates: they know medicine, and have habits."""
 
 import numpy as np
 
-from ..environment import State
+from ..environment import RequestTest, State, Turn, parse_action
 from ..seeding import derive_seed
 from ..settings import Settings
 from .reference import Price, ValueOfInformation
@@ -21,6 +21,23 @@ class Clinician(ValueOfInformation):
     def __init__(self, settings: Settings, dataset: str = "mimic_iv", price: Price | None = None):
         super().__init__(settings, dataset, price)
         self.settings = settings.warm_start.clinician
+        self.reasons = settings.environment.prompt.style == "full"
+
+    async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        """A reply as the full prompt asks for it, with differential diagnoses and a reason; forced or compact ones have
+        neither."""
+        turn = await super().act(state, forced, seed)
+        if forced or not self.reasons:
+            return turn
+        p, action = self.posterior(state), parse_action(turn.text)
+        first, second, third = (self.doctor.diseases[k] for k in np.argsort(-p, kind="stable")[:3])
+        if isinstance(action, RequestTest):
+            thinking = f"Top differentials: (1) {first}, (2) {second}, (3) {third}. {action.name} discriminates best."
+            reason = f"To tell {first} from {second}."
+        else:
+            thinking = f"{first} explains the findings better than {second}."
+            reason = f"{first} is the most likely diagnosis, with a probability of {p.max():.0%}."
+        return Turn(f"THINKING: {thinking}\n{turn.text}\nReason: {reason}")
 
     def choose(self, state: State, seed: int) -> int | None:
         """An examination, or None when sure enough or out of patience."""

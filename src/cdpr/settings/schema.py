@@ -106,6 +106,9 @@ class Policy(Section):
     """Further arguments of its chat template, in training as in evaluation: `{enable_thinking: false}` for Qwen3, which
     else thinks aloud for longer than a turn. A model of `workflow/models.yaml` has its own, in `extra`."""
     tiny: TinyModel = Field(default_factory=TinyModel, description="The embedded policy.")
+    warm_start: bool = key(False)
+    """Whether the model of a folder imitates clinicians before reinforcement learning, as `tiny` always does (section
+    `warm_start`). The clinicians can read the synthetic hospital's cases alone."""
     device: Literal["auto", "cpu", "cuda"] = key("auto")
     """Where the torch trainer and evaluation compute; `auto`: on the GPU if there is one, the embedded model on the
     CPU, where it is as fast and repeats its draws bit by bit."""
@@ -114,6 +117,11 @@ class Policy(Section):
     max_response_tokens: PositiveInt = key(4096, paper="a maximum response length of 4096 tokens", decision="D16b")
     """Tokens of all turns and observations together. The diagnosis is forced while a whole turn is left for it."""
     max_turn_tokens: PositiveInt = key(16, "Tokens of one assistant turn.")
+
+    @property
+    def warm_started(self) -> bool:
+        """Whether reinforcement learning starts from the policy that stage `warm_start_policy` makes."""
+        return self.model == "tiny" or self.warm_start
 
     @model_validator(mode="after")
     def _holds_two_turns(self) -> Policy:
@@ -149,8 +157,10 @@ class WarmStart(Section):
     epochs: PositiveInt = key(3, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
     batch_size: PositiveInt = key(16, "Demonstrations a step.")
-    learning_rate: PositiveFloat = key(0.02, "Peak learning rate of the hidden matrices (Muon, cosine).")
-    adam_learning_rate: PositiveFloat = key(5e-3, "Peak learning rate of everything else (AdamW, cosine).")
+    learning_rate: PositiveFloat = key(0.02, "Peak learning rate of the tiny policy's hidden matrices (Muon, cosine).")
+    adam_learning_rate: PositiveFloat = key(5e-3)
+    """Peak learning rate of everything else (AdamW, cosine); for the model of a folder, which AdamW trains as a whole,
+    about 1e-4."""
     seed: int = key(0, "Seed of the order of batches.")
     clinician: Clinician = Field(default_factory=Clinician, description="The demonstrators and their habits.")
 
@@ -195,7 +205,7 @@ class Training(Section):
     """Iterations between checkpoints."""
     validate_every: PositiveInt = key(200, paper="save/evaluate every 200 optimizer steps")
     """Iterations between validations."""
-    threads: PositiveInt = key(1, "Torch threads of one training job.")
+    threads: PositiveInt = key(1, "Torch threads of each process of a training job on a CPU.")
     engine: Literal["torch", "verl"] = key("torch", paper="We base our implementation on the verl framework")
     """Who trains: `torch`, in this process, or `verl`, on GPUs with rollout servers (docs/design/verl.md). Environment,
     prompts, seeds and credit are the same code."""
@@ -270,7 +280,7 @@ class Settings(Section):
     judge: Judge = Field(default_factory=Judge, description="Who judges diagnoses.")
     matcher: Matcher = Field(default_factory=Matcher, description="Who finds the examination that a request names.")
     policy: Policy = Field(default_factory=Policy, description="The acting model.")
-    warm_start: WarmStart = Field(default_factory=WarmStart, description="Supervised start of the tiny policy.")
+    warm_start: WarmStart = Field(default_factory=WarmStart, description="Supervised start of the policy.")
     utility: Utility = Field(default_factory=Utility, description="U, equation 'utility'.")
     training: Training = Field(default_factory=Training, description="GRPO.")
     credit: Credit = Field(default_factory=Credit, description="The counterfactual process reward.")

@@ -93,7 +93,7 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
     for case in cases:
         if case.split in splits:
             splits[case.split].append(case)
-    demonstrated = settings.warm_start.cases if settings.policy.model == "tiny" else 0
+    demonstrated = settings.warm_start.cases if settings.policy.warm_started else 0
     train = splits["train"][demonstrated:]
     chosen = train[-settings.training.cases :] if settings.training.cases else train
     if len(chosen) < settings.training.prompts_per_batch:

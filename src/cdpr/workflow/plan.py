@@ -156,7 +156,7 @@ class Plan:
             paths += [
                 path for stage in ("ingest_dataset", "map_costs") for path in self.outputs(stage, dataset=dataset)
             ]
-        paths += self.outputs("warm_start_policy") if self.settings.policy.model == "tiny" else []
+        paths += self.outputs("warm_start_policy") if self.settings.policy.warm_started else []
         paths += self._present(self._training_files(self.evidence("write_claims"), "policy", "credit"))
         return [*paths, *self.evidence_files("write_claims")]
 
@@ -182,8 +182,14 @@ class Plan:
     @property
     def init_policy(self) -> Made | str:
         """Policy that training starts from."""
+        policy = self.settings.policy
+        return Made("warm_start_policy", "policy") if policy.warm_started else policy.model
+
+    @property
+    def policy_folder(self) -> str | None:
+        """The user's own Hugging Face folder, or None for the tiny policy."""
         model = self.settings.policy.model
-        return Made("warm_start_policy", "policy") if model == "tiny" else model
+        return None if model == "tiny" else model
 
     def policy_of(self, run: str) -> Source:
         """Policy folder that an evaluation needs; None for reference policies and models behind a server."""
@@ -214,8 +220,8 @@ class Plan:
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
         others out, write the settings."""
         missing = missing_paths(self.settings)
-        if isinstance(self.init_policy, str) and not Path(self.init_policy).exists():
-            missing.append(("policy.model", self.init_policy))
+        if self.policy_folder and not Path(self.policy_folder).exists():
+            missing.append(("policy.model", self.policy_folder))
         if missing:
             told = "\n".join(f"  {key}: {path}" for key, path in missing)
             raise SettingsError(f"these paths of the configuration do not exist:\n{told}\n"

@@ -55,6 +55,10 @@ def init_policy(plan: Plan, options: Options) -> Source:
     return plan.init_policy
 
 
+def policy_folder(plan: Plan, options: Options) -> Source:
+    return plan.policy_folder
+
+
 def acting_policy(plan: Plan, options: Options) -> Source:
     return plan.policy_of(options["run"])
 

@@ -162,11 +162,13 @@ _ALL = (
         },
     ),
     Stage(
-        "warm_start_policy", "Build the tiny policy, and teach it medicine and the habits of clinicians.",
+        "warm_start_policy", "Teach a policy medicine and the habits of clinicians; the tiny one is built first.",
         "cdpr.training.torch.warm_start:warm_start_policy",
         reads=("warm_start", "costs", *DECISIONS),
-        needs={name: sources.output_of("map_costs", "cases", dataset=name) for name in LESSONS},
-        about={name: f"priced cases of {DATASETS[name].label} (training split)" for name in LESSONS},
+        needs={name: sources.output_of("map_costs", "cases", dataset=name) for name in LESSONS}
+        | {"model": sources.policy_folder},
+        about={name: f"priced cases of {DATASETS[name].label} (training split)" for name in LESSONS}
+        | {"model": "model to teach, a Hugging Face folder (none for the tiny policy)"},
         outputs={
             "policy": Output("<results>/policies/warm_start", "Hugging Face folder", folder=True),
             "metrics": Output("<results>/policies/warm_start.metrics.jsonl", "loss and validation per step"),

@@ -164,10 +164,10 @@ def _about(system: System) -> str:
 
 
 def _policy(plan: Plan, served: bool = False) -> tuple[str, ...]:
-    initial = plan.init_policy
-    absent = isinstance(initial, str) and not Path(initial).exists()
+    folder = plan.policy_folder
+    absent = folder and not Path(folder).exists()
     how = "put a model's weights there (`hf download ID --local-dir FOLDER`), or name where they are"
-    lacks = [f"policy.model: there is no folder {initial}; {how}"] if absent else []
+    lacks = [f"policy.model: there is no folder {folder}; {how}"] if absent else []
     program = program_missing(plan.settings.serving) if served else ""
     return (*lacks, *([program] if program else []))
 

@@ -17,6 +17,8 @@ import torch
 from ...files import replacing
 from .linear import padded_width, use_onednn
 
+_SHARED = 256  # tokens that all rows begin with, from which on passing them once pays
+
 
 @contextmanager
 def _without(package: str) -> Iterator[None]:
@@ -119,9 +121,12 @@ def piecewise_logprobs(
     one behind the other, and each sees what it follows and itself only. Flat by row, piece and position. Nothing
     follows the last token of a later piece, so it is scored without passing through the model.
 
-    The mask is dense, (rows, width, width): for rows of at most a few thousand tokens.
+    A long beginning of all rows, such as a system prompt, passes through the model once too; its gradient is that of
+    all rows. The mask is dense, (rows, width, width): for rows of at most a few thousand tokens.
     """
     device = next(model.parameters()).device
+    first, begin = rows[0][0].ids, _common_beginning(rows)
+    rows = [[Piece(begin, row[0].ids[begin:], row[0].wanted), *row[1:]] for row in rows]
     passed = [[row[0].ids, *(piece.ids[:-1] for piece in row[1:])] for row in rows]
     width = padded_width(model, max(sum(map(len, row)) for row in passed))
     # Filled as numpy arrays: many small pieces, and a small write to a tensor costs ten times as much.
@@ -135,19 +140,34 @@ def piecewise_logprobs(
             end = at + len(ids)
             batch[number, at:end] = ids
             place[number, at:end] = np.arange(piece.start, piece.start + len(ids))
-            sees[number, at:end, : piece.start] = True
+            sees[number, at:end, : piece.start - begin] = True
             sees[number, at:end, at:end] = before[: end - at, : end - at]
             # What comes before the first token of a piece stands in the first piece.
-            sources += [p - 1 if p == piece.start else at + p - 1 - piece.start for p in piece.wanted]
+            sources += [p - 1 - begin if p == piece.start else at + p - 1 - piece.start for p in piece.wanted]
             targets += [piece.ids[p - piece.start] for p in piece.wanted]
             numbers += [number] * len(piece.wanted)
             at = end
+    before_rows = None
+    if begin:
+        beginning = torch.tensor([first[:begin]], device=device)
+        before_rows = model.model(input_ids=beginning, use_cache=True).past_key_values
+        before_rows.batch_repeat_interleave(len(rows))
+    mask = torch.nn.functional.pad(torch.from_numpy(sees[:, None]), (begin, 0), value=True)
     hidden = model.model(
-        input_ids=torch.from_numpy(batch).to(device), attention_mask=torch.from_numpy(sees[:, None]).to(device),
-        position_ids=torch.from_numpy(place).to(device), use_cache=False,
+        input_ids=torch.from_numpy(batch).to(device), attention_mask=mask.to(device),
+        position_ids=torch.from_numpy(place).to(device), past_key_values=before_rows, use_cache=before_rows is not None,
     ).last_hidden_state  # fmt: skip
     chosen = hidden[torch.tensor(numbers, dtype=torch.long), torch.tensor(sources, dtype=torch.long)]
     return _chosen_logprobs(model, chosen, torch.tensor(targets, dtype=torch.long), temperature)
+
+
+def _common_beginning(rows: Sequence[Sequence[Piece]]) -> int:
+    """How many tokens all rows begin with before the first scored one; 0 where passing them once does not pay."""
+    first, *others = (row[0].ids for row in rows)
+    most = min(min((len(row[0].ids), *row[0].wanted, *(piece.start for piece in row[1:]))) for row in rows) - 1
+    for other in others:
+        most = next((k for k in range(most) if first[k] != other[k]), most)
+    return most if others and most >= _SHARED else 0
 
 
 def _chosen_logprobs(

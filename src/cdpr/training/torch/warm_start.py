@@ -1,7 +1,7 @@
-"""Supervised start of the tiny policy: it learns the grammar, medicine, and the habits of clinicians.
+"""Supervised start of a policy: it learns the grammar, medicine, and the habits of clinicians.
 
-A policy with random weights never emits a parsable action, so reinforcement learning could not begin.
-The paper starts from an instruction-tuned model; this is the embedded counterpart.
+A policy with random weights never emits a parsable action, so reinforcement learning could not begin; nor does a small
+instruction-tuned one reliably. The paper starts from one that does.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from ...environment import (
 from ...environment.prompt import observation_text, opening_messages, whole_record
 from ...environment.state import Observation, RequestTest, Step
 from ...job import Job
+from ...llm.device import device_of
 from ...llm.tokenizer import ChatTokenizer
 from ...metrics_log import MetricsLog
 from ...seeding import derive_seed
@@ -67,8 +68,8 @@ class Workup:
 
 
 def warm_start_policy(settings: Settings, job: Job) -> None:
-    """Stage ``warm_start``: build tokenizer and tiny policy, imitate clinicians on in-domain and textbook cases, save a
-    Hugging Face folder.
+    """Stage ``warm_start``: imitate clinicians on in-domain and textbook cases, save a Hugging Face folder. The tiny
+    policy and its tokenizer are built first; any other is the model of a folder.
 
     Resumes after the last finished epoch. One row of metrics per epoch: loss and demonstrators' accuracy.
     """
@@ -81,13 +82,15 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
         clinician = Clinician(settings, dataset)
         workups += asyncio.run(demonstrate(environment, clinician, cases, plan.readings))
         static += asyncio.run(_diagnose_statically(environment, clinician, cases, plan.static_share))
-    fresh = job.state / "initial"
-    build_tiny_policy(fresh, settings.policy.tiny, corpus(settings, workups, static))
+    if settings.policy.model == "tiny":
+        fresh = build_tiny_policy(job.state / "initial", settings.policy.tiny, corpus(settings, workups, static))
+    else:
+        fresh = Path(job.inputs["model"])
     tokenizer = ChatTokenizer(fresh, settings.policy.chat_template_kwargs)
     prompts = PromptBuilder(settings.environment.prompt, tokenizer, settings.policy.max_prompt_tokens)
     demonstrations = [encode_workup(prompts, workup) for workup in workups]
     demonstrations += [_encode_static(prompts, case, turn) for case, turn in static]
-    model = load_model(fresh)
+    model = load_model(fresh, device_of(settings.policy))
     accuracy = sum(workup.trajectory.correct for workup in workups) / len(workups)
     metrics = MetricsLog(job.state / METRICS)
 
@@ -125,6 +128,8 @@ async def _diagnose_statically(environment, clinician, cases, share: float) -> l
 
 
 def _restyle(step: Step, style: str) -> Step:
+    if style == "full":
+        return step
     return Step(Turn(render_action(step.action, style)), step.action, step.observation)
 
 
@@ -168,26 +173,20 @@ def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demo
 
 
 def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, state_dir: Path, log: Log) -> None:
-    """Cross-entropy on the demonstrator's tokens. Muon for the hidden matrices, AdamW for embeddings and norms; a short
-    warm-up and a cosine."""
+    """Cross-entropy on the demonstrator's tokens; a short warm-up and a cosine. AdamW, but for the hidden matrices of
+    the tiny policy, which Muon changes."""
     plan = settings.warm_start
-    hidden = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name and "head" not in name]
-    rest = [p for p in model.parameters() if all(p is not matrix for matrix in hidden)]
-    optimizers = [
-        Muon(hidden, lr=plan.learning_rate, weight_decay=0.01),
-        torch.optim.AdamW(rest, lr=plan.adam_learning_rate, weight_decay=0.01, fused=True),
-    ]
+    optimizers = _optimizers(model, settings)
     per_epoch = math.ceil(len(demonstrations) / plan.batch_size)
     total = plan.epochs * per_epoch
+    rise = 50 if settings.policy.model == "tiny" else min(50, math.ceil(total / 10))
 
     def share(k: int) -> float:
-        return min((k + 1) / 50, 0.5 * (1 + math.cos(math.pi * min(1.0, k / total))))
+        return min((k + 1) / rise, 0.5 * (1 + math.cos(math.pi * min(1.0, k / total))))
 
     schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, share) for optimizer in optimizers]
     path, start = state_dir / "warm_start.pt", 0
-    parts = dict(
-        zip(("model", "muon", "adam", "muon_rate", "adam_rate"), (model, *optimizers, *schedules), strict=True)
-    )
+    parts = dict(enumerate((model, *optimizers, *schedules)))
     if saved := load_checkpoint(path):
         start = saved["epoch"]
         for name, part in parts.items():
@@ -206,6 +205,15 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
             losses.append(float(loss.detach()))
         save_checkpoint(path, {"epoch": epoch + 1} | {name: part.state_dict() for name, part in parts.items()})
         log({"step": epoch + 1, "warm_start/loss": sum(losses) / len(losses), "warm_start/of": plan.epochs})
+
+
+def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:
+    plan, hidden = settings.warm_start, []
+    if settings.policy.model == "tiny":
+        hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "head" not in n]
+    rest = [p for p in model.parameters() if all(p is not matrix for matrix in hidden)]
+    adam = torch.optim.AdamW(rest, lr=plan.adam_learning_rate, weight_decay=0.01, fused=True)
+    return [Muon(hidden, lr=plan.learning_rate, weight_decay=0.01), adam] if hidden else [adam]
 
 
 def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:

@@ -54,7 +54,7 @@ def _train(session: Session, log: Log) -> None:
     machines = LOGICAL if verl.without_gpu else None
     os.environ.update(NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"})  # the policy is a folder: there is nothing to fetch
     if verl.without_gpu:
-        os.environ.update(ENVIRONMENT)
+        os.environ.update(ENVIRONMENT | {"OMP_NUM_THREADS": str(settings.training.threads)})
     resolved = resolve(settings, path, session.policy, session.state)
     with contextlib.ExitStack() as running:
         running.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", machines))

@@ -24,7 +24,6 @@ class CpuServer(LocalServer):
     """The actor. It never sleeps, so most of what verl asks of a server is nothing to it."""
 
     def __init__(self, folder: str):
-        torch.set_num_threads(1)
         self.model, self.frozen, self.version = load_model(folder), None, 0
         self.sampler = InProcessSampler.from_model(self.model, ChatTokenizer(folder))
 
