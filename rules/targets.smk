@@ -36,6 +36,11 @@ rule efficiency:
         of("plot_training_efficiency"),
 
 
+rule learning_curves:
+    input:
+        of("plot_learning_curves"),
+
+
 rule figures:
     input:
         of(*(stage for stage in FIGURES if stage in plan.on_page)),
