@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from cdpr.agents.clinician import Clinician
 from cdpr.cases import CaseRecord, parse_analytes
 from cdpr.costs import load_catalogue, price_case
-from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
+from cdpr.environment import DiagnosticEnvironment, PromptBuilder, parse_action, run_episode
 from cdpr.environment.prompt import compact_result
 from cdpr.hospital.posterior import Diagnostician
 from cdpr.hospital.write import write_hospital
@@ -20,9 +21,10 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import parse_settings
 from cdpr.settings.generate import demo_settings
 from cdpr.training.torch import warm_start
-from cdpr.training.torch.model import load_model, piecewise_logprobs, token_logprobs
+from cdpr.training.torch.model import Piece, load_model, piecewise_logprobs, token_logprobs
 from cdpr.training.torch.muon import Muon
 from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.workflow.plan import Plan
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +135,50 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
         beside = piecewise_logprobs(model, [[warm_start.Piece(0, d.ids, ()), *d.readings] for d in demonstrations])
         alone = token_logprobs(model, whole, wanted)
     torch.testing.assert_close(beside, alone, atol=1e-5, rtol=1e-5)
+
+
+def test_a_beginning_that_all_rows_share_passes_once_with_the_gradient_of_all(tmp_path):
+    """A Llama with tied weights, as SmolLM2 is; rows of 300 shared tokens against each row by itself."""
+    config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                         num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True)  # fmt: skip
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).eval()
+    rng = random.Random(0)
+    begin = [rng.randrange(64) for _ in range(300)]
+    rows = [begin + [rng.randrange(64) for _ in range(n)] for n in (9, 30, 17)]
+    wanted = [tuple(range(303, len(row))) for row in rows]
+    gradients = []
+    for scored in (
+        piecewise_logprobs(model, [[Piece(0, row, at)] for row, at in zip(rows, wanted, strict=True)]),
+        token_logprobs(model, rows, wanted),
+    ):
+        model.zero_grad()
+        scored.sum().backward()
+        gradients.append((scored.detach(), [p.grad.clone() for p in model.parameters()]))
+    (once, shared), (alone, separate) = gradients
+    assert torch.allclose(once, alone, atol=1e-5)
+    assert all(torch.allclose(a, b, atol=1e-3, rtol=1e-3) for a, b in zip(shared, separate, strict=True))
+
+
+def test_a_clinician_gives_reasons_where_the_full_prompt_asks_for_them(textbook):
+    settings = parse_settings({"environment": {"prompt": {"style": "full"}}})
+    compact, full = (Clinician(s, "textbook") for s in (parse_settings({}), settings))
+    workup = asyncio.run(run_episode(DiagnosticEnvironment(settings.environment), full, textbook[0], 0))
+    for state, step in zip(workup.states, workup.steps, strict=True):
+        forced = workup.forced and step is workup.steps[-1]
+        plain = asyncio.run(compact.act(state, forced, 0))
+        assert parse_action(plain.text) == step.action
+        assert forced or re.match(r"THINKING: .+\nACTION: [\s\S]+\nReason: ", step.turn.text)
+
+
+def test_a_model_of_ones_own_may_imitate_clinicians_first(tmp_path):
+    """Training then starts from what it learned, on cases that were not demonstrated."""
+    mine = parse_settings({"policy": {"model": str(tmp_path), "warm_start": True}, "warm_start": {"cases": 5}})
+    plan = Plan(mine)
+    assert plan.source("train_policy", "init_policy", {"run": "cdpr-seed0"}).stage == "warm_start_policy"
+    assert plan.source("warm_start_policy", "model", {}) == str(tmp_path)
+    plain = Plan(parse_settings({"policy": {"model": str(tmp_path)}}))
+    assert plain.source("train_policy", "init_policy", {"run": "cdpr-seed0"}) == str(tmp_path)
 
 
 def test_muon_takes_the_steps_of_torch_in_single_precision():
