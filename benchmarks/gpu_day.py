@@ -218,8 +218,8 @@ def supervise(parts: list[str], folder: Path, device: str) -> dict[str, Any]:
             lines = (done.stdout + done.stderr).strip().splitlines()
             figures = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": lines[-12:]}
         except subprocess.TimeoutExpired as error:
-            said = (error.stderr or b"").decode(errors="replace").strip().splitlines()
-            figures = {"error": [f"not done within {limit:.0f} s", *said[-12:]]}
+            lines = (error.stderr or b"").decode(errors="replace").strip().splitlines()
+            figures = {"error": [f"not done within {limit:.0f} s", *lines[-12:]]}
         results[part] = figures | {"seconds": round(time.monotonic() - begun, 1)}
         print(part, json.dumps(results[part]), flush=True)
     return results
@@ -232,8 +232,8 @@ def table(path: Path) -> str:
     report = json.loads(path.read_text(encoding="utf-8"))
     lines = [f"On one {report['device']}, by `make gpu-day` ({path.name}):", "", "| part | figures |", "|---|---|"]
     for part, figures in report["parts"].items():
-        shown = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items() if k != "seconds")
-        lines.append(f"| {part} | {'; '.join(shown)} |")
+        cells = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items() if k != "seconds")
+        lines.append(f"| {part} | {'; '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -65,7 +65,7 @@ async def measure(url: str, tokenizer: ChatTokenizer, requests: int) -> dict[int
         [answer] = await model.sample(ids, (0,), Sampling(REPLY), 0)
         return answer.token_ids
 
-    found = {}
+    figures = {}
     for size in SIZES:
         ids, took = tuple(k % 300 for k in range(size)), [0.0, 0.0]
         for repeat in range(requests + 2):
@@ -73,8 +73,8 @@ async def measure(url: str, tokenizer: ChatTokenizer, requests: int) -> dict[int
                 busy = time.process_time()
                 assert await ask(ids) == ids[:REPLY]
                 took[arm] += (time.process_time() - busy) * (repeat > 1)
-        found[size] = (1000 * took[0] / requests, 1000 * took[1] / requests)
-    return found
+        figures[size] = (1000 * took[0] / requests, 1000 * took[1] / requests)
+    return figures
 
 
 def main() -> None:
@@ -95,11 +95,11 @@ def main() -> None:
                     break
                 except httpx2.TransportError:
                     time.sleep(0.2)
-            found = asyncio.run(measure(f"http://127.0.0.1:{port}/v1", tokenizer, arguments.requests))
+            figures = asyncio.run(measure(f"http://127.0.0.1:{port}/v1", tokenizer, arguments.requests))
     finally:
         server.kill()
     report = {}
-    for size, (plain, ours) in found.items():
+    for size, (plain, ours) in figures.items():
         report |= {f"plain_{size}_tokens_cpu_ms": round(plain, 2), f"ours_{size}_tokens_cpu_ms": round(ours, 2),
                    f"plain_over_ours_{size}_tokens": round(plain / ours, 1)}  # fmt: skip
     save(arguments.out, report | {"requests": arguments.requests, "load": round(os.getloadavg()[0], 1)})

@@ -413,10 +413,10 @@ def test_no_request_of_a_policy_exceeds_its_longest_sequence(case, kind, result,
     model.tokenizer = tokenizer
     prompts = PromptBuilder(settings.environment.prompt, tokenizer, policy.max_prompt_tokens)
     agent = kind(model, prompts, policy, 0.0)
-    told = {f"Test {k}": "x" * (9000 if k == 3 else result) for k in range(9)}
-    asked = case.model_copy(update={"key_pertinent_results_dict": told, "exam_cost_map": dict.fromkeys(told, 1.0),
+    results = {f"Test {k}": "x" * (9000 if k == 3 else result) for k in range(9)}
+    long = case.model_copy(update={"key_pertinent_results_dict": results, "exam_cost_map": dict.fromkeys(results, 1.0),
                                     "case_summary": "y" * 9000})  # fmt: skip
-    asyncio.run(run_episode(DiagnosticEnvironment(settings.environment), agent, asked, 0))
+    asyncio.run(run_episode(DiagnosticEnvironment(settings.environment), agent, long, 0))
     assert max(longest) <= longest_sequence(settings)
 
 

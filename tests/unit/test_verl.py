@@ -512,10 +512,10 @@ def test_every_shipped_overlay_can_be_planned(tmp_path, capsys, name):
     (tmp_path / "config.json").write_text(json.dumps(model))
     (tmp_path / "mine.yaml").write_text(f"policy: {{model: {tmp_path}}}\n")
     assert main(["plan_training", "--settings", "config.yaml", *files, str(tmp_path / "mine.yaml")]) == 0
-    shown = capsys.readouterr().out
-    assert re.search(r"the run: [\d,]+ steps, about [\d.]+ days on \d+ GPU", shown)
-    assert re.search(r"all \d+ trainings of reproduce_paper", shown)
-    assert ("USD a run" in shown) is (model is QWEN3_4B), "the judge of the paper's cases costs money"
+    printed = capsys.readouterr().out
+    assert re.search(r"the run: [\d,]+ steps, about [\d.]+ days on \d+ GPU", printed)
+    assert re.search(r"all \d+ trainings of reproduce_paper", printed)
+    assert ("USD a run" in printed) is (model is QWEN3_4B), "the judge of the paper's cases costs money"
     settings = load_settings("config.yaml", *files)
     server = memory_plan(parse_settings(merge(settings.model_dump(), {"policy": {"model": str(tmp_path)}}))).servers[-1]
     usual = usual_workup(settings).tokens
@@ -553,9 +553,9 @@ def test_time_grows_with_the_work_and_shrinks_with_the_gpus(tmp_path):
 def test_vllm_without_a_gpu_is_the_servers_own(taught, tmp_path):
     verl = {"device": "cpu", "rollout": "vllm"}
     session = session_of(taught, tmp_path, training={"verl": verl})
-    told = resolve(session.settings, tmp_path / "session.json", session.policy, tmp_path)
-    rollout = {name.rpartition("rollout.")[2]: value for name, value in told.items() if "_ref.rollout." in name}
-    assert told["trainer.device"] == "cpu" and (rollout["name"], rollout["dtype"]) == ("vllm", "float32")
+    planned = resolve(session.settings, tmp_path / "session.json", session.policy, tmp_path)
+    rollout = {name.rpartition("rollout.")[2]: value for name, value in planned.items() if "_ref.rollout." in name}
+    assert planned["trainer.device"] == "cpu" and (rollout["name"], rollout["dtype"]) == ("vllm", "float32")
     assert not rollout["free_cache_engine"] and not rollout["enable_sleep_mode"] and rollout["quantization"] is None
     for change in ({"rollout": "sglang"}, {"lora_rank": 8}):
         with pytest.raises(SettingsError, match="without a GPU"):

@@ -94,9 +94,9 @@ def pod(resources, threads):
 
 
 def test_what_jobs_request_of_kubernetes():
-    asked = pod(training_machine(training()), training_threads(training()))
-    assert asked.requests["nvidia.com/gpu"] == asked.limits["nvidia.com/gpu"] == "2"
-    assert asked.requests["cpu"] == "16000m"
+    requested = pod(training_machine(training()), training_threads(training()))
+    assert requested.requests["nvidia.com/gpu"] == requested.limits["nvidia.com/gpu"] == "2"
+    assert requested.requests["cpu"] == "16000m"
     policy, reference = (
         {name: value(SimpleNamespace(run=run)) if callable(value) else value
          for name, value in acting_machine(training(), lambda run: run == "oracle").items()}

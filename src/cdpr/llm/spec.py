@@ -130,8 +130,8 @@ class ModelSpec:
                 f"model {entry.label or entry.id!r}: set `at` to its address or folder; see `cdpr systems`"
             )
         if entry.folder:
-            told = {"model": entry.folder, "chat_template_kwargs": entry.extra.get("chat_template_kwargs") or {}}
-            spec = cls.of_folder(entry.folder, settings.policy.model_copy(update=told))
+            own = {"model": entry.folder, "chat_template_kwargs": entry.extra.get("chat_template_kwargs") or {}}
+            spec = cls.of_folder(entry.folder, settings.policy.model_copy(update=own))
         else:
             spec = cls(where=entry.where, name=entry.id, credentialed=credentialed, governance=settings.governance,
                        timeout=_LONG_ANSWER, retries=_PATIENCE)  # fmt: skip

@@ -34,9 +34,9 @@ def command_of(settings: Settings, policy: Path, port: int) -> list[str]:
         "max-num-seqs": verl.frozen.at_once,
         "generation-config": "vllm",  # the model's own would change how replies are drawn, in what we do not set
     }  # fmt: skip
-    told = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    told += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
-    return [*shlex.split(verl.frozen.command), "serve", str(policy), *told]
+    flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
+    return [*shlex.split(verl.frozen.command), "serve", str(policy), *flags]
 
 
 @contextlib.contextmanager
