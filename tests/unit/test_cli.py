@@ -92,7 +92,7 @@ def test_no_command_in_the_documentation_gives_a_target_away():
         ROOT / "config.yaml",
         ROOT / "Makefile",
         *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("config/*"),
+        *ROOT.glob("config/**/*.*"),
     ]
     given = re.compile(
         r"--config(?:file)? +(?:(?:\S+\.yaml|\w+='[^']*') +)+(?!--|\d?>|\)|#|&|\||\.\.\.)(\w+)(?![\w.]*[=/.])"

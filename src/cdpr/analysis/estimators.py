@@ -64,13 +64,19 @@ def _changed(credit: Credit, key: str, value: int | str) -> Credit:
     return credit.model_copy(update={section: getattr(credit, section).model_copy(update={last: value})})
 
 
-class Remembering:
+class Remembering(Policy):
     """A policy that gives each reply from memory after the first time. Reply k of a seed is always the same, so
     settings that draw the same replies need not generate them twice."""
 
     def __init__(self, policy: Policy):
         self.policy = policy
         self.known: dict[tuple, dict[int, Turn]] = {}
+
+    def must_diagnose(self, state: State) -> bool:
+        return self.policy.must_diagnose(state)
+
+    async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        return (await self.sample(state, (0,), forced, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
         """Replies by number."""
