@@ -18,6 +18,7 @@ from cdpr.seeding import derive_seed
 from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.training.torch.model import load_model
 from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.training.verl.checkpoints import LATEST, fall_back, folder_of, keep_only
 from cdpr.training.verl.plan import check
 from cdpr.training.verl.servers.cluster import ray_cluster
 from cdpr.training.verl.servers.frozen_server import LOG, command_of, serving
@@ -213,6 +214,22 @@ def test_the_worker_asks_a_local_frozen_server_from_the_first_machine(tmp_path):
         config = {"actor_rollout_ref": {"rollout": {}, "model": {}}, "data": {"cdpr_session": str(path)}}
         needs = GroupManager(OmegaConf.create(config), None).agent_loop_workers_class._default_options["resources"]
         assert list(needs) == (["node:__internal_head__"] if k < 2 else []), url
+
+
+def test_a_killed_run_falls_back_to_its_newest_whole_checkpoint(tmp_path):
+    """Whatever verl named the latest; nothing whole means a start from the beginning."""
+    for step in (200, 400, 600):
+        (folder_of(tmp_path, step) / "actor").mkdir(parents=True)
+    (tmp_path / LATEST).write_text("600")
+    assert fall_back(tmp_path) is None and not list(tmp_path.iterdir())
+    folder_of(tmp_path, 200).mkdir()
+    keep_only(tmp_path, 200)
+    folder_of(tmp_path, 1000).mkdir()  # half written, and named
+    (tmp_path / LATEST).write_text("1000")
+    assert fall_back(tmp_path) == 200 and (tmp_path / LATEST).read_text() == "200"
+    folder_of(tmp_path, 1000).mkdir()
+    keep_only(tmp_path, 1000)
+    assert [path.name for path in tmp_path.glob("global_step_*")] == ["global_step_1000"]
 
 
 def test_a_run_says_what_it_lacks(monkeypatch):

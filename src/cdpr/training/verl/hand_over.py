@@ -21,7 +21,7 @@ from .checkpoints import LATEST, folder_of
 
 def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, verl: Verl) -> None:
     """Merge the shards of the last checkpoint with verl's merger, fold a LoRA adapter into the weights, and add the
-    tokenizer files of the initial policy; then remove the checkpoint. Atomic."""
+    tokenizer files of the initial policy. Atomic."""
     step = int((checkpoints / LATEST).read_text())
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(folder_of(checkpoints, step) / "actor")]
@@ -30,7 +30,6 @@ def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, verl: Verl)
         if verl.lora_rank:
             fold_adapter(partial, verl.lora_rank, verl.lora_alpha)
         copy_tokenizer(init_policy, partial)
-    shutil.rmtree(checkpoints)
 
 
 def hand_over(policy: Path, out_dir: Path) -> None:

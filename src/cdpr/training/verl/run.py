@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ def train_policy(settings: Settings, job: Job) -> None:
             fall_back(checkpoints)
             _train(Session(settings, Path(job.inputs["cases"]), policy, state, job.seed), log)
             merge_shards(checkpoints, policy, trained, settings.training.verl)
+        shutil.rmtree(checkpoints, ignore_errors=True)  # also where a kill came between merging and removing
         hand_over(trained, Path(job.out["policy"]))
 
 

@@ -109,6 +109,7 @@ def duration_lines(settings: Settings) -> list[str]:
     return [
         f"a step: about {usual.total:.0f} s ({phases}), at most {most.total:.0f} s; nothing shared, "
         f"{verl.gpu_tflops:g} TFLOP/s and {verl.gpu_bandwidth_gb_s:g} GB/s a GPU",
+        f"it generates about {sum(usual.tokens.values()):,.0f} tokens, at most {sum(most.tokens.values()):,.0f}",
         f"the run: {steps:,} steps, about {run / 86400:.1f} days on {gpus} GPU(s) = {run / 3600 * gpus:,.0f} GPU-hours",
         f"a checkpoint every {settings.training.save_every} steps: a job that is killed loses at most {save:.1f} hours",
         *_judge_lines(settings, usual.diagnoses, most.diagnoses, steps),
