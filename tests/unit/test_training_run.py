@@ -82,8 +82,9 @@ class Talkative(Model):
         return [Completion(text, ids, (0.0,) * len(ids), "length") for _ in samples]
 
 
-def test_long_results_force_a_diagnosis_while_a_whole_turn_is_left(case, policy):
-    results = {f"Report {k}": "no change since the last one, " * 12 for k in range(1, 9)}
+@pytest.mark.parametrize("length", [1, 12])
+def test_long_results_force_a_diagnosis_while_a_whole_turn_is_left(case, policy, length):
+    results = {f"Report {k}": "no change since the last one, " * length for k in range(1, 9)}
     prices = dict.fromkeys(results, 1.0)
     long = case.model_copy(update={"key_pertinent_results_dict": results, "exam_cost_map": prices})
     limits = {"tiny": TINY, "max_turn_tokens": 40, "max_response_tokens": 300}
