@@ -31,7 +31,7 @@ examples:
   snakemake main_table --configfile config/ci.yaml  the same in miniature
   cdpr ingest_dataset --help                        what one stage reads and writes
   cdpr check_export my_data                         what is wrong with an export of your own hospital
-  cdpr config --write                               config.yaml, its schema and config/README.md anew
+  cdpr config --explain credit.beta                 what a setting does, its value, its source in the paper
   cdpr plan_training --settings config.yaml config/paper.yaml   what verl is told, and whether it fits
   cdpr systems --configfile mine.yaml               what every row of Table 1 lacks to be run here
   cdpr check_ratings returned/                      what is wrong with forms of the expert study
@@ -217,9 +217,12 @@ def _evaluate_served(args: argparse.Namespace) -> None:
 
 
 def _config(args: argparse.Namespace) -> int:
-    from .settings import SettingsError
-    from .settings.generate import check, write
+    from .settings import SettingsError, load_settings
+    from .settings.generate import check, explain, write
 
+    if args.explain:
+        print(explain(args.explain, load_settings(*args.settings)))
+        return 0
     if not (Path(args.root) / "workflow").is_dir():
         where = Path(args.root).resolve()
         raise SettingsError(f"{where}: no project here; go to the folder that holds config.yaml and workflow/, or name "
@@ -361,10 +364,12 @@ _COMMANDS = {
                 [(("--json",), {"action": "store_true", "help": "for programs"}), _OVERLAY, _SETTINGS]),
     "why": (_why, "Say which part of a result's run key has changed since it was made.",
             [(("record",), {"metavar": "RUN_JSON", "help": "a run.json"}), _OVERLAY, _SETTINGS]),
-    "config": (_config, "Generate or check config.yaml, its JSON schema and config/README.md.",
-               [(("--write",), {"action": "store_true", "help": "write the files (default: check them)"}),
+    "config": (_config, "Explain settings; write or check their schema and config/README.md.",
+               [(("--explain",), {"metavar": "KEY", "help": "what a setting does, or all settings of a section"}),
+                (("--write",), {"action": "store_true", "help": "write the files (default: check them)"}),
                 (("--check",), {"action": "store_true", "help": "check only: exit code 1 when a file is stale"}),
-                (("--root",), {"default": ".", "metavar": "FOLDER", "help": "the project's folder"})]),
+                (("--root",), {"default": ".", "metavar": "FOLDER", "help": "the project's folder"}),
+                _OVERLAY, _SETTINGS]),
 }  # fmt: skip
 
 

@@ -31,9 +31,8 @@ from cdpr.results.methods import DATASETS, main_methods
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
 from cdpr.results.table import Heading, Row
-from cdpr.settings import ModelEntry, parse_settings
+from cdpr.settings import ModelEntry, load_settings, parse_settings
 from cdpr.settings.experiments import shipped_experiments
-from cdpr.settings.generate import demo_settings
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.
@@ -409,7 +408,7 @@ def test_every_variant_stands_once():
 
 
 def test_what_shares_runs_is_named_after_the_row_that_it_repeats():
-    shared = dict(shared_runs(all_methods(demo_settings())))
+    shared = dict(shared_runs(all_methods(load_settings("config.yaml"))))
     assert shared["β = 0.0"] == shared["w/o R_proc"] == "GRPO", "with fewer seeds too"
     assert {shared[label] for label in ("M = 4", "β = 0.5", "n = 4")} == {"CDPR (ours)"}
     assert shared["λ_cost = 0.0"] == "w/o λ_cost" and "GRPO" not in shared

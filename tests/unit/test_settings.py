@@ -21,7 +21,7 @@ from cdpr.settings import (
     variants,
 )
 from cdpr.settings.algorithms import algorithm_class
-from cdpr.settings.generate import check, demo_settings, keys
+from cdpr.settings.generate import check, explain, keys, leaves
 from cdpr.settings.restrict import restrict, without
 
 ROOT = Path(__file__).parents[2]
@@ -32,36 +32,29 @@ def test_generated_files_are_up_to_date():
     assert check(ROOT) == [], "run `cdpr config --write`"
 
 
-def test_config_file_says_what_the_demo_is():
-    assert load_settings(ROOT / "config.yaml") == demo_settings()
+def test_explain_names_value_default_and_source_of_every_key_of_a_section():
+    text = explain("utility", load_settings(ROOT / "config.yaml"))
+    assert "utility.cost_unit_usd" in text and "value    7" in text and "default  1.0" in text
+    assert 'paper    "lambda_test = 0.05"' in text and "decision D10" in text
+    with pytest.raises(SettingsError, match=r"unknown key 'credit.betta'; did you mean 'credit.beta'"):
+        explain("credit.betta", Settings())
 
 
 @pytest.mark.parametrize("overlay", sorted(p.name for p in (ROOT / "config").glob("*.yaml")))
 def test_overlays_are_valid_and_say_only_what_differs(overlay):
-    settings = load_settings(ROOT / "config.yaml", ROOT / "config" / overlay)
-    data = yaml.safe_load((ROOT / "config" / overlay).read_text())
-    for path, value in leaves(data):
-        base = demo_settings()
-        for name in path:  # of a new line of a registry there is no default
-            base = base.get(name) if isinstance(base, dict) else getattr(base, name, None)
-        assert base != value, f"{overlay}: {'.'.join(path)} is the default already"
-    assert settings != demo_settings()
+    demo = load_settings(ROOT / "config.yaml")
+    assert load_settings(ROOT / "config.yaml", ROOT / "config" / overlay) != demo
+    values = dict(leaves(demo.model_dump()))
+    for name, value in leaves(yaml.safe_load((ROOT / "config" / overlay).read_text())):
+        assert name not in values or values[name] != value, f"{overlay}: {name} is the default already"
 
 
 def test_the_paper_overlay_takes_back_every_constant_of_the_demo():
-    paper = load_settings(ROOT / "config.yaml", ROOT / "config" / "paper.yaml").model_dump()
+    paper = dict(leaves(load_settings(ROOT / "config.yaml", ROOT / "config" / "paper.yaml").model_dump()))
     overlay = dict(leaves(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())))
-    for path, _ in leaves(yaml.safe_load((ROOT / "src/cdpr/settings/demo.yaml").read_text())):
-        wanted, found = Settings().model_dump(), paper
-        for name in path:
-            wanted, found = wanted[name], found[name]
-        assert path in overlay or found == wanted, f"{'.'.join(path)} keeps the demo's value {found}"
-
-
-def leaves(tree, at=()):
-    """(path, value) of everything below."""
-    for name, value in tree.items():
-        yield from leaves(value, (*at, name)) if isinstance(value, dict) else [((*at, name), value)]
+    faithful = dict(leaves(Settings().model_dump()))
+    for name, _ in leaves(yaml.safe_load((ROOT / "config.yaml").read_text())):
+        assert name in overlay or paper[name] == faithful[name], f"{name} keeps the demo's value {paper[name]}"
 
 
 @pytest.mark.parametrize(

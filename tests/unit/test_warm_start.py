@@ -18,8 +18,7 @@ from cdpr.hospital.posterior import Diagnostician
 from cdpr.hospital.write import write_hospital
 from cdpr.ingest.run import ingest
 from cdpr.llm.tokenizer import ChatTokenizer
-from cdpr.settings import parse_settings
-from cdpr.settings.generate import demo_settings
+from cdpr.settings import load_settings, parse_settings
 from cdpr.training.torch import warm_start
 from cdpr.training.torch.model import Piece, load_model, piecewise_logprobs, token_logprobs
 from cdpr.training.torch.muon import Muon
@@ -30,7 +29,7 @@ from cdpr.workflow.plan import Plan
 @pytest.fixture(scope="module")
 def textbook(tmp_path_factory) -> list[CaseRecord]:
     folder = tmp_path_factory.mktemp("raw")
-    settings = demo_settings()
+    settings = load_settings("config.yaml")
     hospital = settings.hospital.model_copy(update={"textbook_cases": 300})
     write_hospital(hospital, folder, ["textbook"])
     records = ingest("textbook", settings, folder / "textbook")[0]
@@ -82,7 +81,7 @@ def test_the_textbook_speaks_like_every_hospital_and_can_be_read(textbook):
 
 def test_the_textbook_has_the_layout_of_every_hospital(textbook, tmp_path):
     """What the policy sees of another hospital's numbers, it has seen before: labels, levels and all around them."""
-    settings = demo_settings()
+    settings = load_settings("config.yaml")
     small = {"mimic_patients": 60, "clinicalbench_cases": 60, "private_cases": 60}
     write_hospital(settings.hospital.model_copy(update=small), tmp_path, ["clinicalbench", "private"])
     read = {phrase for case in textbook for phrase in numbers(case)}

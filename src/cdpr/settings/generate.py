@@ -1,13 +1,11 @@
-"""``config.yaml``, its JSON schema and ``config/README.md``, generated from the one typed source.
-
-``schema.py`` says what a key is and holds the paper's values, ``demo.yaml`` what the demo sets differently.
-"""
+"""Documentation of the settings, generated from their declarations: the JSON schema, ``config/README.md``, and what
+``cdpr config --explain KEY`` prints."""
 
 from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,19 +15,15 @@ import yaml
 from pydantic import BaseModel
 
 from ..files import write_text
-from .load import merge, parse_settings
+from .load import unknown_key
 from .schema import Settings
+from .section import SettingsError
+from .shipped import parse_yaml
 
 CONFIG = "config.yaml"
 SCHEMA = "workflow/schemas/config.schema.json"
 REFERENCE = "config/README.md"
 _WIDTH = 110
-
-_CONFIG_HEAD = f"""\
-# yaml-language-server: $schema={SCHEMA}
-# What a run is made of. Edit values here, or put the few that you change in a file of their own and add
-# `--configfile yours.yaml`. Comments and schema are generated from src/cdpr/settings (`cdpr config --write`).
-"""
 
 
 @dataclass(frozen=True)
@@ -38,53 +32,32 @@ class Key:
 
     path: tuple[str, ...]
     description: str
-    value: Any
-    faithful: Any
+    default: Any
     kind: str
     paper: str
     decision: str
     is_section: bool
 
-
-def demo_settings() -> Settings:
-    """The demo: the schema's values with ``demo.yaml`` over them."""
-    return parse_settings(merge(Settings().model_dump(), yaml.safe_load(_beside("demo.yaml"))), "demo.yaml")
-
-
-def _beside(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
 
 
-def keys() -> Iterator[Key]:
-    """Every section and setting, in the order of the schema."""
-    yield from _keys(demo_settings(), Settings())
-
-
-def _keys(demo: BaseModel, faithful: BaseModel, at: tuple[str, ...] = ()) -> Iterator[Key]:
-    written, own = demo.model_dump(), faithful.model_dump()
-    for name, field in type(demo).model_fields.items():
-        value = getattr(demo, name)
-        section = isinstance(value, BaseModel)
+def keys(section: BaseModel | None = None, prefix: tuple[str, ...] = ()) -> Iterator[Key]:
+    """Every section and setting, in the order of the schema. Registries with a file of their own are left out."""
+    section = section or Settings()
+    defaults = section.model_dump()
+    for name, field in type(section).model_fields.items():
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-        if "file" in extra:  # it has one of its own
+        if "file" in extra:
             continue
-        shown, usual = (None, None) if section else (written[name], own[name])
-        yield Key((*at, name), " ".join((field.description or "").split()), shown, usual, _kind(field.annotation),
-                  str(extra.get("paper", "")), str(extra.get("decision", "")), section)  # fmt: skip
-        if section:
-            yield from _keys(value, getattr(faithful, name), (*at, name))
-
-
-def render_config() -> str:
-    """Text of ``config.yaml``: every key below its comment."""
-    lines = [_CONFIG_HEAD]
-    for key in keys():
-        indent = "  " * (len(key.path) - 1)
-        if len(key.path) == 1:
-            lines.append("")
-        lines += [f"{indent}# {line}" for line in textwrap.wrap(_comment(key), _WIDTH - len(indent) - 2)]
-        lines.append(f"{indent}{key.path[-1]}:" + ("" if key.is_section else f" {_scalar(key.value)}"))
-    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+        value, path = getattr(section, name), (*prefix, name)
+        is_section = isinstance(value, BaseModel)
+        description = " ".join((field.description or "").split())
+        yield Key(path, description, None if is_section else defaults[name], _kind(field.annotation),
+                  str(extra.get("paper", "")), str(extra.get("decision", "")), is_section)  # fmt: skip
+        if is_section:
+            yield from keys(value, path)
 
 
 def render_schema() -> str:
@@ -93,60 +66,93 @@ def render_schema() -> str:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "cdpr settings"
     text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-    return text.replace("\\n", " ")  # where a long description goes on on the next line
+    return text.replace("\\n", " ")  # long descriptions have line breaks
 
 
-def render_reference() -> str:
-    """Text of ``config/README.md``: one table per section."""
+def render_reference(config: Mapping[str, Any]) -> str:
+    """Text of ``config/README.md``: one table per section. ``config`` is the content of ``config.yaml``."""
     table = "| key | default | values | what it does | source |\n|---|---|---|---|---|"
     every = list(keys())
-    lines = ["## Top level\n", table, *(_row(key) for key in every if len(key.path) == 1 and not key.is_section)]
+    demo = dict(leaves(config))
+    lines = ["## Top level\n", table]
+    lines += [_row(key, demo) for key in every if len(key.path) == 1 and not key.is_section]
     for section in [key for key in every if key.is_section]:
-        inside = [key for key in every if key.path[:-1] == section.path and not key.is_section]
-        lines.append(f"\n## `{'.'.join(section.path)}`\n\n{section.description}")
-        if inside:
-            lines += ["", table, *map(_row, inside)]
-    return _beside("reference.md").replace("{tables}", "\n".join(lines))
+        members = [key for key in every if key.path[:-1] == section.path and not key.is_section]
+        lines.append(f"\n## `{section.name}`\n\n{section.description}")
+        if members:
+            lines += ["", table, *(_row(key, demo) for key in members)]
+    return _template("reference.md").replace("{tables}", "\n".join(lines))
 
 
-def files() -> dict[str, str]:
-    """Every generated file and its text."""
-    return {CONFIG: render_config(), SCHEMA: render_schema(), REFERENCE: render_reference()}
+def explain(name: str, settings: Settings) -> str:
+    """What a key does, its value in ``settings``, its default and its source; of a section, of all its keys.
+
+    Raises SettingsError for a name that no setting has.
+    """
+    every = list(keys())
+    matches = [key for key in every if key.name == name or key.name.startswith(f"{name}.")]
+    if not matches:
+        raise SettingsError(unknown_key(name.split(".")))
+    return "\n\n".join(_explain(key, settings) for key in matches)
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted name and value of every entry of a nested dictionary."""
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def files(root: Path) -> dict[str, str]:
+    """Every generated file below ``root``, and its text."""
+    config = parse_yaml((root / CONFIG).read_text(encoding="utf-8")) or {}
+    return {SCHEMA: render_schema(), REFERENCE: render_reference(config)}
 
 
 def write(root: Path) -> list[str]:
     """Write all generated files below ``root``; returns their paths."""
-    for name, text in files().items():
+    texts = files(root)
+    for name, text in texts.items():
         write_text(root / name, text)
-    return list(files())
+    return list(texts)
 
 
 def check(root: Path) -> list[str]:
-    """Paths of generated files that are missing or differ from what the schema says."""
+    """Paths of generated files that are missing or out of date."""
     return [
         name
-        for name, text in files().items()
+        for name, text in files(root).items()
         if not (root / name).exists() or (root / name).read_text(encoding="utf-8") != text
     ]
 
 
-def _comment(key: Key) -> str:
-    parts = [key.description]
-    if key.paper:
-        parts.append(f"[paper: {key.paper}]")
-    if key.decision:
-        parts.append(f"[deviations: {key.decision}]")
-    if key.value != key.faithful:
-        parts.append(f"(demo; the faithful value is {_scalar(key.faithful)})")
-    return " ".join(parts)
+def _template(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _row(key: Key) -> str:
-    value = f"`{_scalar(key.value)}`"
-    if key.value != key.faithful:
-        value += f" (`{_scalar(key.faithful)}`)"
+def _explain(key: Key, settings: Settings) -> str:
+    if key.is_section:
+        return f"{key.name}\n{textwrap.indent(textwrap.fill(key.description, _WIDTH), '  ')}"
+    value: Any = settings
+    for part in key.path:
+        value = getattr(value, part)
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
+    facts = [f"value    {_scalar(value)}", f"default  {_scalar(key.default)}", f"type     {key.kind.replace('`', '')}"]
+    facts += [f'paper    "{key.paper.strip()}"'] if key.paper else []
+    facts += [f"decision {key.decision} of docs/deviations.md"] if key.decision else []
+    return "\n".join([key.name, textwrap.indent("\n".join([textwrap.fill(key.description, _WIDTH), *facts]), "  ")])
+
+
+def _row(key: Key, demo: Mapping[str, Any]) -> str:
+    value = f"`{_scalar(key.default)}`"
+    if key.name in demo and demo[key.name] != key.default:
+        value += f" (demo: `{_scalar(demo[key.name])}`)"
     source = "; ".join(part for part in (key.paper, key.decision) if part)
-    cells = (f"`{'.'.join(key.path)}`", value, key.kind, key.description, source)
+    cells = (f"`{key.name}`", value, key.kind, key.description, source)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

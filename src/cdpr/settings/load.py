@@ -52,7 +52,7 @@ def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Se
     try:
         return Settings.model_validate(data)
     except ValidationError as error:
-        # A misspelt key is also a missing one: what was written is told first.
+        # A misspelt key is also a missing one: the misspelling is reported.
         problem = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
         raise SettingsError(f"{source}: {_explain(problem)}") from error
 
@@ -79,9 +79,14 @@ def _explain(problem: Mapping[str, Any]) -> str:
     dotted = ".".join(path)
     if problem["type"] != "extra_forbidden":
         return f"key {dotted!r}: {problem['msg']} (got {problem['input']!r})"
+    return unknown_key(path)
+
+
+def unknown_key(path: Sequence[str]) -> str:
+    """The message for a key that does not exist, with the nearest key that does."""
     near = _nearest(path)
     hint = f"; did you mean {near!r}?" if near else "; see config/README.md for all keys"
-    return f"unknown key {dotted!r}{hint}"
+    return f"unknown key {'.'.join(path)!r}{hint}"
 
 
 def _nearest(path: Sequence[str]) -> str | None:

@@ -1,8 +1,8 @@
 """Every setting of the pipeline: typed, closed, documented.
 
 The description of a key says what it does; ``paper`` quotes the place of the paper that it comes from,
-``decision`` names the open question of ``docs/deviations.md`` that it answers. ``config.yaml``'s comments,
-the JSON schema and ``config/README.md`` are generated from here (``cdpr config --write``).
+``decision`` names the open question of ``docs/deviations.md`` that it answers. The JSON schema and ``config/README.md``
+are generated from here (``cdpr config --write``); ``config.yaml`` sets what the demo changes.
 """
 
 from __future__ import annotations
