@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and tables that come with the package."""
+"""Files that appear whole or not at all, and the reader of all CSV tables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -57,10 +58,68 @@ def with_suffix(stem: str | Path, suffix: str) -> Path:
     return stem.with_name(stem.name + suffix)
 
 
+class TableError(ValueError):
+    """A table that cannot be read; the message names file and line."""
+
+
+def open_text(path: Path, errors: str = "strict") -> io.TextIOBase:
+    """A text file in UTF-8, decompressed where its name ends in ``.gz``; ``errors`` as for :func:`open`."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors=errors, newline="")  # type: ignore[return-value]
+    return path.open(encoding="utf-8-sig", errors=errors, newline="")
+
+
+def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Line on which each record of a table begins, and its fields; empty lines are skipped.
+
+    Raises csv.Error, its second argument the line on which the bad record begins: one with a stray quote, or one that
+    the end of the file cuts off.
+    """
+    reader, begin = csv.reader(lines, strict=True), 1
+    try:
+        for fields in reader:
+            if fields:
+                yield begin, fields
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise csv.Error(str(error), begin) from error
+
+
+def read_table(
+    path: str | Path, columns: Sequence[str] = (), error: type[ValueError] = TableError
+) -> list[tuple[str, dict[str, str]]]:
+    """Place (``file:line``) and cells by column of every row of a CSV file.
+
+    The header must have ``columns`` and may have others. Raises ``error`` for a file that cannot be read whole, a
+    column that is missing or stands twice, and a row with more or fewer fields than the header; the message quotes no
+    cell of a row, which may hold the words of a patient.
+    """
+    path = Path(path)
+    try:
+        with open_text(path) as lines:
+            records = list(csv_records(lines))
+    except csv.Error as problem:
+        raise error(f"{path}:{problem.args[1]}: not CSV ({problem.args[0]}); is the file whole?") from problem
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or getattr(problem, "reason", None) or problem
+        raise error(f"{path}: cannot be read as CSV in UTF-8: {reason}") from problem
+    first, header = records[0] if records else (1, [])
+    for column in columns:
+        if column not in header:
+            raise error(f"{path}:{first}: no column {column!r}; expected {', '.join(columns)}")
+    if len(set(header)) < len(header):
+        raise error(f"{path}:{first}: a column stands twice")
+    for line, fields in records[1:]:
+        if len(fields) != len(header):
+            raise error(
+                f"{path}:{line}: expected {len(header)} fields, as in the header, but the row has {len(fields)}"
+            )
+    return [(f"{path}:{line}", dict(zip(header, fields, strict=True))) for line, fields in records[1:]]
+
+
 def shipped_table(package: str, *path: str) -> list[dict[str, str]]:
     """Rows of a CSV file that is part of a package, by column."""
-    text = resources.files(package).joinpath(*path).read_text(encoding="utf-8")
-    return list(csv.DictReader(io.StringIO(text)))
+    return [row for _, row in read_table(Path(str(resources.files(package).joinpath(*path))))]
 
 
 def path_digest(path: str | Path) -> str:

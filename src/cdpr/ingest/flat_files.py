@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..cases import PHYSICAL_SUFFIX
+from ..files import csv_records, open_text
 from .error import IngestError
 from .summary import one_line
-from .tables import open_text
 
 LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
 LONGEST_NAME = 120  # characters of an identifier or of the name of an examination
@@ -147,19 +147,17 @@ def csv_rows(
 
 def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line at which it begins, and fields, of each row that is not blank; at least one."""
-    begin, empty = 1, True
+    empty = True
     try:
         with open_text(path) as lines:
-            reader = csv.reader(lines, strict=True)
-            for fields in reader:
+            for line, fields in csv_records(lines):
                 if any(visible(field).strip() for field in fields):
                     empty = False
-                    yield begin, fields
-                begin = reader.line_num + 1
+                    yield line, fields
     except csv.Error as error:
-        problem = f"the row that begins here cannot be read ({error})"
+        problem = f"the row that begins here cannot be read ({error.args[0]})"
         remedy = "close every double quote, and double those inside a text"
-        raise IngestError(path, problem, remedy, line=begin) from error
+        raise IngestError(path, problem, remedy, line=error.args[1]) from error
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
     if empty:

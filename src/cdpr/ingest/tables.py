@@ -2,15 +2,14 @@
 
 import contextlib
 import csv
-import gzip
-import io
 import re
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from ..files import csv_records, open_text
 from .error import IngestError
 
 _ENDINGS = (".csv.gz", ".csv", ".parquet")
@@ -133,13 +132,6 @@ class Tables:
         return found[0]
 
 
-def open_text(path: Path, errors: str = "strict") -> io.TextIOBase:
-    """A table as text, decompressed where its name says so; ``errors`` as for :func:`open`."""
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors=errors, newline="")  # type: ignore[return-value]
-    return path.open(encoding="utf-8-sig", errors=errors, newline="")
-
-
 class Header(NamedTuple):
     """Column names of a table, and the line on which they stand."""
 
@@ -150,15 +142,13 @@ class Header(NamedTuple):
 def read_header(path: Path) -> Header:
     """The first row that is not blank. Raises IngestError."""
     names: list[str] = []
-    before = line = 0
+    place = 1
     try:
         # Decoding runs ahead of the first line; what is wrong further down is reported by whoever reads it.
         with open_text(path, errors="replace") as lines:
-            reader = csv.reader(lines)
-            for row in reader:
-                before, line = line, reader.line_num
-                if any(name.strip() for name in row):
-                    names = [name.strip() for name in row]
+            for line, row in csv_records(lines):
+                place, names = line, [name.strip() for name in row]
+                if any(names):
                     break
     except PermissionError as error:
         raise IngestError.not_permitted(error) from error
@@ -166,25 +156,14 @@ def read_header(path: Path) -> Header:
         raise IngestError(path, f"cannot be read ({type(error).__name__})", "copy or download it again",
                           line=1) from error  # fmt: skip
     publisher = "use the table as its publisher wrote it"
-    if not names:
+    if not any(names):
         raise IngestError(path, "the table is empty", publisher, line=1)
-    place, repeated = before + 1, sorted({name for name in names if names.count(name) > 1} - {""})
+    repeated = sorted({name for name in names if names.count(name) > 1} - {""})
     if "" in names:
         raise IngestError(path, f"column {names.index('') + 1} has no name", publisher, line=place)
     if repeated:
         raise IngestError(path, f"column names repeat: {_listed(repeated)}", publisher, line=place)
     return Header(names, place)
-
-
-def records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Line on which each record of a table begins, and its fields. Raises csv.Error, its second argument the line."""
-    reader, begin = csv.reader(lines, strict=True), 1
-    try:
-        for fields in reader:
-            yield begin, fields
-            begin = reader.line_num + 1
-    except csv.Error as error:
-        raise csv.Error(str(error), begin) from error
 
 
 def first_fault(path: Path, width: int) -> tuple[int, str] | None:
@@ -193,7 +172,7 @@ def first_fault(path: Path, width: int) -> tuple[int, str] | None:
     limit = csv.field_size_limit(LONGEST_NOTE)
     try:
         with open_text(path, errors="surrogateescape") as lines:
-            for line, fields in records(lines):
+            for line, fields in csv_records(lines):
                 if fields and len(fields) != width:
                     return line, f"{len(fields)} fields where the header has {width}"
                 if any(_NO_UTF8.search(field) for field in fields):
@@ -212,7 +191,7 @@ def line_of(path: Path, column: str, value: str) -> int | None:
     limit = csv.field_size_limit(LONGEST_NOTE)
     try:
         with open_text(path, errors="replace") as lines:
-            rows = ((line, [field.strip() for field in fields]) for line, fields in records(lines) if any(fields))
+            rows = ((line, [field.strip() for field in fields]) for line, fields in csv_records(lines) if any(fields))
             _, header = next(rows)
             place = header.index(column)
             return next((line for line, row in rows if place < len(row) and row[place] in (value, f"{value}.0")), None)

@@ -6,7 +6,6 @@ stand for one claim per printed number.
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Literal, Self, get_args
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from ..files import read_table
 from ..results.methods import DATASETS, IN_DOMAIN
 from ..results.paper import facts_folder, sample_prices
 from ..settings.experiments import Value, shipped_experiments
@@ -285,10 +285,7 @@ def _label(name: str) -> str:
 
 def _rows_of(path: Path, table: PrintedTable) -> Iterator[dict[str, Any]]:
     source = path.parent / table.file
-    try:
-        rows = list(csv.DictReader(source.read_text(encoding="utf-8").splitlines()))
-    except OSError as error:
-        raise ClaimsError(f"{path}: table {table.id!r}: {source} cannot be read: {error.strerror}") from error
+    rows = [row for _, row in read_table(source, ("method", "dataset"), ClaimsError)]
     strange = sorted(set(table.rows) - {row.get("method") for row in rows})
     if strange:
         raise ClaimsError(f"{path}: table {table.id!r}: field 'rows': {source} has no row {strange[0]!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from ..cases import (
     modality,
     whole_kind,
 )
+from ..files import read_table
 from ..ingest.attrition import AttritionReport
 from ..ingest.draft import NO_EXAMINATION
 from ..results.methods import synthetic
@@ -168,12 +168,8 @@ def read_report(path: Path) -> AttritionReport:
 
 def read_coverage(path: Path) -> list[dict[str, str]]:
     """Rows of the coverage table, by column name; further columns may stand beside the known ones."""
-    with path.open(encoding="utf-8", newline="") as lines:
-        reader = csv.DictReader(lines)
-        for name in ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how"):
-            if name not in (reader.fieldnames or ()):
-                raise CardError(f"{path}:1: no column {name!r}; run the stage `map_costs`")
-        return list(reader)
+    columns = ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how")
+    return [row for _, row in read_table(path, columns, CardError)]
 
 
 def leak_rows(told: AttritionReport) -> list[dict[str, Any]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+from ..files import read_table
 
 METRICS = ("acc", "aen", "aec")
 
@@ -89,7 +90,7 @@ def printed_rows(file: str, *values: str) -> Iterator[dict[str, Any]]:
 
     Raises :class:`PaperFactsError`.
     """
-    for where, row in _lines(facts_folder() / file):
+    for where, row in read_table(facts_folder() / file, error=PaperFactsError):
         with _at(where):
             read = {name: float(row[name]) if row[name] else None for name in values}
         yield row | read
@@ -103,18 +104,18 @@ def read_paper(folder: str | Path | None = None) -> PaperFacts:
     groups: dict[str, dict[str, str]] = {"main": {}, "ablation": {}, "dynamic": {}}
     tables = {"main": "main_results.csv", "ablation": "ablation.csv", "dynamic": "dynamic_vs_static.csv"}
     for table, name in tables.items():
-        for where, row in _lines(folder / name):
+        for where, row in read_table(folder / name, error=PaperFactsError):
             with _at(where):
                 groups[table][row["method"]] = row.get("group", "")
                 for metric in (m for m in (*METRICS, "aec_reduction_percent") if row.get(m)):
                     column = f"{row['dataset']}.{metric}" if table == "main" else metric
                     numbers[f"{table}:{row['method']}:{column}"] = Printed.of(row[metric])
                     marks[f"{table}:{row['method']}:{column}"] = row.get(f"{metric}_mark", "")
-    for where, row in _lines(folder / "expert_study.csv"):
+    for where, row in read_table(folder / "expert_study.csv", error=PaperFactsError):
         with _at(where):
             numbers[f"expert:{row['method']}:{row['dimension']}"] = Printed.of(row["score"])
     statements: dict[str, tuple[Statement, ...]] = {}
-    for where, row in _lines(folder / "text.csv"):
+    for where, row in read_table(folder / "text.csv", error=PaperFactsError):
         with _at(where):
             statement = Statement(row["value"], row["about"], row["place"])
             statements[row["id"]] = (*statements.get(row["id"], ()), statement)
@@ -139,20 +140,6 @@ def _prices() -> dict[str, Printed]:
     printed = {f"price:{name}": Printed.exactly(f"{usd:.2f}") for name, usd in sample_prices().items()}
     rates = {f"schedule:{name}": Printed.exactly(f"{price.usd:.2f}") for name, price in catalogue.prices.items()}
     return printed | rates
-
-
-def _lines(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """``file:line`` and row of a CSV file; a missing file or a row of another length is an error."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise PaperFactsError(f"{path}: cannot be read: {error.strerror}") from error
-    reader = csv.DictReader(text.splitlines())
-    for row in reader:
-        where = f"{path}:{reader.line_num}"
-        if None in row or None in row.values():
-            raise PaperFactsError(f"{where}: expected {len(reader.fieldnames or ())} fields")
-        yield where, row
 
 
 @contextmanager

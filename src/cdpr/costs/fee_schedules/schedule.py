@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Self
 
+from ...files import csv_records
+
 _CODE = re.compile(r"[A-Z0-9]\d{3}[A-Z0-9]")
 _AMOUNT = re.compile(r"\$?((\d+|\d{1,3}(,\d{3})+)(\.\d*)?|\.\d+)")
 _ITEM = re.compile(r"(?P<code>[A-Z0-9]\d{3}[A-Z0-9])(-(?P<modifier>[A-Z0-9]{2}))?")
@@ -28,7 +30,7 @@ _WHOLE = 50  # rates from which on a schedule is judged as a whole
 _FEW = 0.1  # share of rows that may differ from the others in what all should share
 _BINARY = re.compile(rb"[\0-\x08\x0e-\x1f]")
 NATIONAL = "national"
-Row = tuple[int, list[str]]  # the line that it ends on, and its cells
+Row = tuple[int, list[str]]  # the line that it begins on, and its cells
 
 
 class FeeScheduleError(ValueError):
@@ -127,7 +129,7 @@ def split_codes(codes: str) -> list[tuple[str, str]]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows of a CSV file with the lines they end on, cells stripped; UTF-8, else Windows-1252.
+    """All rows of a CSV file with the lines they begin on, cells stripped; UTF-8, else Windows-1252.
 
     Raises FeeScheduleError for a file that is missing, is no text, or breaks off inside a quoted field.
     """
@@ -141,11 +143,10 @@ def read_rows(path: Path) -> list[Row]:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = raw.decode("cp1252", errors="replace")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+        return [(line, [cell.strip() for cell in row]) for line, row in csv_records(io.StringIO(text, newline=""))]
     except csv.Error as error:
-        raise FeeScheduleError(f"{path}:{reader.line_num}: not CSV ({error}); is the file whole?") from error
+        raise FeeScheduleError(f"{path}:{error.args[1]}: not CSV ({error.args[0]}); is the file whole?") from error
 
 
 def plain(name: str) -> str:
