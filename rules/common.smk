@@ -25,9 +25,7 @@ try:
     from cdpr.workflow.plan import KEEP_MEMORY, Plan
     from cdpr.workflow.stages import FIGURES, STAGES, TABLES
 except ImportError as error:
-    raise WorkflowError(
-        f"{error}. Install the package first: `make env`, or `pip install -e .`"
-    )
+    raise WorkflowError(f"{error}. Install the package first: `make env`, or `pip install -e .`")
 
 try:
     plan = Plan(config)
@@ -36,18 +34,19 @@ try:
 except SettingsError as error:
     raise WorkflowError(str(error))
 
-if (
-    not workflow.is_main_process
-):  # a job on another machine; the main process writes when work begins
+if not workflow.is_main_process:  # a job on another machine; the main process writes when work begins
     plan.write_settings()
 
 
 def inputs(stage):
     """Input files by name, as functions of the wildcards."""
-    return {
-        need: lambda wildcards, need=need: plan.input(stage, need, dict(wildcards))
-        for need in STAGES[stage].needs
+    files = {
+        need: lambda wildcards, need=need: plan.input(stage, need, dict(wildcards)) for need in STAGES[stage].needs
     }
+    files["evidence"] = plan.evidence_files(stage)
+    if stage == "train_policy":
+        files["tracking"] = ancient(plan.output("init_tracking", "ready"))
+    return files
 
 
 def outputs(stage):
@@ -58,33 +57,17 @@ def outputs(stage):
         if output.report:
             category, labels = output.report
             caption = f"../workflow/report/{caption_of(stage)}.rst"
-            made[name] = report(
-                made[name], caption=caption, category=category, labels=labels
-            )
+            made[name] = report(made[name], caption=caption, category=category, labels=labels)
     return made | {"record": plan.output(stage, "record")}
 
 
 def params(stage):
     """The run key, and the flags that name the job and its files."""
     return {
-        "key": lambda wildcards: plan.key(
-            stage, **{k: str(v) for k, v in dict(wildcards).items()}
-        ),
-        "files": lambda wildcards, input, output: plan.flags(
-            stage, dict(wildcards), input, output
-        ),
+        "key": lambda wildcards: plan.key(stage, **{k: str(v) for k, v in dict(wildcards).items()}),
+        "files": lambda wildcards, input, output: plan.flags(stage, dict(wildcards), input, output),
         "stage": stage,
         "environment": plan.environment(stage),
-    }
-
-
-def serving(job):
-    """What a job with a server of its own reads and writes, by the name of a rule's part."""
-    inputs, outputs = served.files_of(plan, job)
-    return {
-        "input": inputs,
-        "output": outputs,
-        "key": lambda wildcards: served.key_of(plan, job),
     }
 
 
@@ -93,24 +76,29 @@ def of(*stages):
     return [path for stage in stages for path in plan.outputs(stage)]
 
 
+def cards():
+    """Data cards of all data sets."""
+    return [path for d in plan.datasets for path in plan.outputs("write_data_card", dataset=d)]
+
+
+def log_file(stage):
+    """The log of a job: a folder per stage, a file per job."""
+    wildcards = (f"{{{option}}}" for option in STAGES[stage].options)
+    return f"<logs>/{'/'.join([stage, *wildcards])}.log"
+
+
 def caption_of(stage):
     """File name of a caption: the stage's name without its verb."""
     return stage.partition("_")[2]
 
 
-# The command of every stage: the subcommand of the rule's name. What it says goes to its log; a job on another machine
-# also says it to its scheduler.
-SAYS = "> {log} 2>&1" if workflow.is_main_process else "2>&1 | tee {log}"
-COMMAND = f"{{params.environment}}cdpr {{params.stage}} --key {{params.key}} {{params.files}} {SAYS}"
+# The command of every stage: the subcommand of the rule's name. Its output goes to its log; on another machine also to
+# the log of the scheduler.
+LOG = "> {log} 2>&1" if workflow.is_main_process else "2>&1 | tee {log}"
+COMMAND = f"{{params.environment}}cdpr {{params.stage}} --key {{params.key}} {{params.files}} {LOG}"
 
+ACTING = ("evaluate_agent", "train_policy", "sample_states", "propose_actions")
 RUN = r"[a-z][a-z0-9_.]*(-seed\d+)?"
-# Runs that no job with a server evaluates.
-SERVED_RUNS = "|".join(re.escape(run) for job in SERVED.values() for run in job.runs)
-UNSERVED = (rf"(?!(?:{SERVED_RUNS})/)" if SERVED else "") + RUN
-
-# A data set itself, not its leak-controlled variant.
-BENCHMARK = "|".join(DATASETS)
-
 # Every job reads the resolved settings. Without an activated environment the `cdpr` beside this Python serves; that of
 # a conda environment comes first.
 shell.prefix(
@@ -129,64 +117,53 @@ wildcard_constraints:
     run=RUN,
 
 
-def tell(message, **details):
-    """Say something to the user, and to the full log (see src/snakemake_logger_plugin_cdpr)."""
+def show(message, **details):
+    """Show a message to the user, and write it to the full log (see src/snakemake_logger_plugin_cdpr)."""
     logger.info(str(message), extra=details)
 
 
+def acting_runs(jobs):
+    """Runs whose agents act in these jobs: what they lack stops the run before its first job."""
+    for job in jobs:
+        if job.rule.name in SERVED:
+            yield from SERVED[job.rule.name].runs
+        elif job.rule.name in ACTING:
+            yield job.wildcards.run
+
+
 onstart:
-    judged = (
-        j
-        for j in workflow.dag.needrun_jobs()
-        if j.rule.name
-        in ("evaluate_agent", "train_policy", "sample_states", "propose_actions")
-    )
-    behind = (
-        SERVED[j.rule.name]
-        for j in workflow.dag.needrun_jobs()
-        if j.rule.name in SERVED
-    )
-    plan.begin(
-        dict.fromkeys(
-            [
-                *(j.wildcards.run for j in judged),
-                *(run for job in behind for run in job.runs),
-            ]
-        )
-    )
-    jobs = [(job.rule.name, job.threads) for job in workflow.dag.needrun_jobs()]
-    # Jobs of the tiny policy are short; those of others may use a GPU, which does not survive a fork.
-    if (
-        plan.settings.policy.model == "tiny"
-        and workflow.local_exec
-        and not workflow.deployment_settings.deployment_method
-    ):
-        needed = {rule for rule, _ in jobs}
-        workflow.forkserver = forkserver.start(
-            KEEP_MEMORY, [stage for stage in STAGES if stage in needed]
-        )
-    # Snakemake limits jobs per second for the sake of schedulers of clusters. To that end every look at what is ready
-    # brings another one a second later: after a hundred jobs a hundred looks a second, on the cores that jobs need.
+    jobs = list(workflow.dag.needrun_jobs())
+    rules_and_threads = [(job.rule.name, job.threads) for job in jobs]
+    plan.begin(dict.fromkeys(acting_runs(jobs)))
+    cores = None
     if workflow.local_exec:
+        cores = workflow.cores
+        # The limit of jobs per second protects schedulers of clusters. Here it would wake Snakemake's scheduler a
+        # hundred times a second, on the cores that jobs need.
         workflow.scheduler.job_rate_limiter = None
-    cores = workflow.cores if workflow.local_exec else None
-    outlook = Outlook(plan, jobs, cores, workflow.overwrite_configfiles)
-    asked = ", ".join(sorted(job.rule.name for job in workflow.dag.targetjobs)[:5])
-    logs = (
-        f"Full log: {os.path.relpath(log[0])}; each job's own: {plan.results}/logs/"
-    )
-    tell(f"{asked}: {outlook}\n{logs}", outlook=outlook)
+        # Jobs of the tiny policy are short. Other policies may use a GPU, which does not survive a fork.
+        if plan.settings.policy.model == "tiny" and not workflow.deployment_settings.deployment_method:
+            rules_to_run = {rule for rule, _ in rules_and_threads}
+            workflow.forkserver = forkserver.start(
+                KEEP_MEMORY, [stage for stage in STAGES if stage in rules_to_run]
+            )
+    outlook = Outlook(plan, rules_and_threads, cores, workflow.overwrite_configfiles)
+    targets = ", ".join(sorted(job.rule.name for job in workflow.dag.targetjobs)[:5])
+    logs = f"Full log: {os.path.relpath(log[0])}; each job's own: {plan.results}/logs/"
+    show(f"{targets}: {outlook}\n{logs}", outlook=outlook)
 
 
 onsuccess:
-    asked = workflow.dag.targetjobs
-    made = [str(file) for job in asked for file in job.output or job.input]
-    logs = [str(file) for job in asked for file in job.log]
-    tell(outcome(plan, made, logs), outcome=True)
+    jobs = workflow.dag.targetjobs
+    files = [str(file) for job in jobs for file in job.output or job.input]
+    show(
+        outcome(plan, files, [str(file) for job in jobs for file in job.log]),
+        outcome=True,
+    )
 
 
 onerror:
-    tell(
+    show(
         "Not everything was made. When the cause is mended, the same command continues where the work stopped.\n"
         f"Full log: {os.path.relpath(log[0])}",
         outcome=False,

@@ -1,102 +1,32 @@
 """What a user asks for: `snakemake --cores all reproduce_paper`, `snakemake ablations`, ..."""
 
+TARGETS = {
+    "main_table": of("write_main_table", "write_effort", "check_headroom"),
+    "headroom": of("write_headroom", "plot_headroom"),
+    "ablations": of("write_ablations"),
+    "dynamic_vs_static": of("write_dynamic_vs_static"),
+    "sensitivity": of("plot_sensitivity"),
+    "sensitivity_all": of("plot_sensitivity_all", "plot_further_sensitivity"),
+    "efficiency": of("plot_training_efficiency"),
+    "learning_curves": of("plot_learning_curves"),
+    "figures": of(*(stage for stage in FIGURES if stage in plan.on_page)),
+    "claims": of("write_claims"),
+    "data_cards": cards(),
+    "comparators": of("write_comparators"),
+    "credit_quality": of("measure_credit_quality", "plot_credit_quality"),
+    "inspector": [*of("write_inspector"), *rules.log_traces.output],
+    "judge_agreement": of("write_judge_agreement"),
+    "leak_control": of("write_leak_control"),
+    "expert_study": of("write_expert_study", "plot_expert_study"),
+    "engines": of("plot_engines"),
+    "open_cases": of("write_open_cases"),
+    "smoke": plan.smoke(),
+}
 
-rule main_table:
-    input:
-        of("write_main_table", "write_effort", "check_headroom"),
+for target, files in TARGETS.items():
 
-
-rule headroom:
-    input:
-        of("write_headroom", "plot_headroom"),
-
-
-rule ablations:
-    input:
-        of("write_ablations"),
-
-
-rule dynamic_vs_static:
-    input:
-        of("write_dynamic_vs_static"),
-
-
-rule sensitivity:
-    input:
-        of("plot_sensitivity"),
-
-
-rule sensitivity_all:
-    input:
-        of("plot_sensitivity_all", "plot_further_sensitivity"),
-
-
-rule efficiency:
-    input:
-        of("plot_training_efficiency"),
-
-
-rule learning_curves:
-    input:
-        of("plot_learning_curves"),
-
-
-rule figures:
-    input:
-        of(*(stage for stage in FIGURES if stage in plan.on_page)),
-
-
-rule claims:
-    input:
-        of("write_claims"),
-
-
-rule data_cards:
-    input:
-        [plan.outputs("write_data_card", dataset=d) for d in plan.datasets],
-
-
-rule comparators:
-    input:
-        of("write_comparators"),
-
-
-rule credit_quality:
-    input:
-        of("measure_credit_quality", "plot_credit_quality"),
-
-
-rule inspector:
-    input:
-        of("write_inspector"),
-        rules.log_traces.output,
-
-
-rule judge_agreement:
-    input:
-        of("write_judge_agreement"),
-
-
-rule leak_control:
-    input:
-        of("write_leak_control"),
-
-
-rule expert_study:
-    input:
-        of("write_expert_study", "plot_expert_study"),
-
-
-rule engines:
-    input:
-        of("plot_engines"),
-
-
-rule smoke:
-    input:
-        plan.smoke(),
-
-
-rule open_cases:
-    input:
-        of("write_open_cases"),
+    rule:
+        name:
+            target
+        input:
+            files,

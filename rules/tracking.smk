@@ -1,66 +1,9 @@
-"""MLflow, an index over what the stages wrote.
+"""MLflow, an index over every `run.json` and `metrics.jsonl` below `<results>`; and commands about the whole folder.
 
-Reads  every `run.json` and `metrics.jsonl` below `<results>`.
-Writes `<results>/mlflow.db` (or the server of `tracking.uri`), which is no output of any rule: it can be deleted at any
-       time and made anew by `snakemake rebuild_tracking`. `<results>/tracking.ready` says that it was created before
-       jobs run side by side, `<results>/tracking.indexed` that all runs of the main results stand in it,
-       `<results>/tracking.traced` that the workups of the inspector do.
+`<results>/mlflow.db` (or the server of `tracking.uri`) is no output of a rule: it can be deleted at any time, and
+`snakemake rebuild_tracking` makes it anew. These rules have no output that other rules read, so `shell` runs each time
+or after the files named as input.
 """
-
-
-rule init_tracking:
-    input:
-        **inputs("init_tracking"),
-    output:
-        **outputs("init_tracking"),
-    log:
-        "<logs>/init_tracking.log",
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
-    params:
-        **params("init_tracking"),
-    shell:
-        COMMAND
-
-
-rule index_runs:
-    input:
-        rules.check_headroom.output,
-        rules.write_report.output,
-    output:
-        touch("<results>/tracking.indexed"),
-    log:
-        "<logs>/index_runs.log",
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
-    shell:
-        f"cdpr rebuild_tracking {SAYS}"
-
-
-rule log_traces:
-    input:
-        of("write_inspector"),
-        tracking=ancient(plan.output("init_tracking", "ready")),
-    output:
-        touch("<results>/tracking.traced"),
-    log:
-        "<logs>/log_traces.log",
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
-    shell:
-        f"cdpr log_traces {SAYS}"
 
 
 rule rebuild_tracking:
@@ -69,15 +12,46 @@ rule rebuild_tracking:
     localrule: True
     conda:
         "../envs/cdpr.yaml"
+    resources:
+        **LIGHT,
+    params:
+        command="rebuild_tracking",
     shell:
-        f"cdpr rebuild_tracking {SAYS}"
+        f"cdpr {{params.command}} {LOG}"
 
 
-rule clean_state:
+use rule rebuild_tracking as index_runs with:
+    input:
+        of("check_headroom", "write_report"),
+    output:
+        touch("<results>/tracking.indexed"),
+    log:
+        "<logs>/index_runs.log",
+    params:
+        command="rebuild_tracking",
+
+
+use rule rebuild_tracking as log_traces with:
+    input:
+        of("write_inspector"),
+        tracking=ancient(plan.output("init_tracking", "ready")),
+    output:
+        touch("<results>/tracking.traced"),
+    log:
+        "<logs>/log_traces.log",
+    params:
+        command="log_traces",
+
+
+use rule rebuild_tracking as write_timings with:
+    log:
+        "<logs>/write_timings.log",
+    params:
+        command="write_timings",
+
+
+use rule rebuild_tracking as clean_state with:
     log:
         "<logs>/clean_state.log",
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    shell:
-        f"cdpr clean_state {SAYS}"
+    params:
+        command="clean_state",

@@ -4,9 +4,9 @@
 
 from .agents import AgentEntry, Look
 from .experiments import Experiments, Sweep, Variant
-from .judging import judging_models
 from .load import SettingsError, digest, load_settings, merge, parse_settings
-from .models import ModelEntry, check_serving, model_of, served, why_not_run
+from .models import ModelEntry
+from .queries import check_serving, judging_models, missing_paths, model_of, named_model, served, why_not_run
 from .schema import Settings
 from .serving import Machine, Serving
 from .shipped import project_folder

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, create_model
 
 from .datasets import DATASETS, Source, benchmark_of
 from .section import Section, key
-
-if TYPE_CHECKING:
-    from .schema import Settings
 
 
 class Leaks(Section):
@@ -99,11 +95,3 @@ class Governance(Section):
     remote_agreement: str | None = key(None)
     """Name of the agreement that allows the text of credentialed cases to be sent to a model on another machine; empty:
     such a request is refused."""
-
-
-def missing_paths(settings: Settings) -> list[tuple[str, str]]:
-    """Key and path of all data that the settings name and that are not there."""
-    named = settings.data.paths | settings.frameworks.paths
-    study = {"study.ratings": settings.study.ratings, "study.kept": settings.study.kept}
-    named |= {name: path for name, path in study.items() if path}
-    return [(key, path) for key, path in named.items() if not Path(path).exists()]

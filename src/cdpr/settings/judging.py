@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .models import ModelEntry, named_model
 from .section import Section, key
-
-if TYPE_CHECKING:
-    from .schema import Settings
 
 TABLES = "tables"
 DECIDING = ("judge.model", "matcher.model")
@@ -31,13 +25,3 @@ class Matcher(Section):
     model: str | None = key(None, paper="regex matching and LLM-based semantic matching", decision="D17")
     """The language model that is asked which examination a request names where tables of names find none; named as
     `judge.model`."""
-
-
-def judging_models(settings: Settings) -> dict[str, ModelEntry]:
-    """The models that judge and match, by the setting that names them."""
-    named = {
-        "judge.model": settings.judge.model,
-        "judge.second": None if settings.judge.second == TABLES else settings.judge.second,
-        "matcher.model": settings.matcher.model,
-    }
-    return {where: named_model(settings, name) for where, name in named.items() if name is not None}

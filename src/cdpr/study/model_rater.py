@@ -11,7 +11,7 @@ from ..job import Job
 from ..llm import ModelSpec, open_model
 from ..llm.guard import disclosed
 from ..settings import Settings, SettingsError
-from ..settings.models import named_model
+from ..settings.queries import named_model
 from .blinding import Card, Items, Page
 from .ratings import write_ratings
 from .records import StudyError, StudyState, read_lines

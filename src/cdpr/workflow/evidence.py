@@ -1,9 +1,8 @@
-"""What tables and figures are made of: which agents on which data sets, and which training runs."""
+"""The evaluations and training runs that tables and figures are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from ..results.methods import (
     Method,
@@ -18,22 +17,20 @@ from ..results.methods import (
 )
 from ..settings import AgentEntry, Settings, job_of, project_folder, shown, sweeps
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
-from .stage import Evidence, Options
-
-if TYPE_CHECKING:
-    from .plan import Plan
+from .experiment import Experiment, Options, Product
+from .stage import Evidence
 
 _PAPER_FACTS = "workflow/paper"
 
 
-def of(rows: Callable[[Settings], Sequence[Method]], datasets: Sequence[str]) -> Callable[[Plan], Evidence]:
+def of(rows: Callable[[Settings], Sequence[Method]], datasets: Sequence[str]) -> Callable[[Experiment], Evidence]:
     """The rows of a table on some data sets."""
 
-    def found(plan: Plan) -> Evidence:
-        runs = [run for method in rows(plan.settings) for run in method.runs]
-        return Evidence(tuple(dict.fromkeys(plan.evaluations(runs, datasets))))
+    def evaluations(experiment: Experiment) -> Evidence:
+        runs = [run for method in rows(experiment.settings) for run in method.runs]
+        return Evidence(tuple(dict.fromkeys(experiment.evaluations(runs, datasets))))
 
-    return found
+    return evaluations
 
 
 main_runs = of(main_methods, BENCHMARKS)
@@ -44,77 +41,56 @@ dynamic_vs_static = of(dynamic_methods, [IN_DOMAIN])
 leak_control = of(leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)])
 
 
-def open_cases(plan: Plan) -> Evidence:
+def open_cases(experiment: Experiment) -> Evidence:
     """The agents on open cases, which stand in no other table."""
-    return of(open_methods, list(open_datasets(plan.settings)))(plan)
+    return of(open_methods, list(open_datasets(experiment.settings)))(experiment)
 
 
-def judged_twice(plan: Plan) -> Evidence:
+def judged_twice(experiment: Experiment) -> Evidence:
     """The rows of the main table, where a second judge is set."""
-    return main_runs(plan) if plan.settings.judge.second else Evidence()
+    return main_runs(experiment) if experiment.settings.judge.second else Evidence()
 
 
-def nothing(plan: Plan) -> Evidence:
+def nothing(experiment: Experiment) -> Evidence:
     """For what is made of its inputs alone."""
     return Evidence()
 
 
-def comparators(plan: Plan) -> Evidence:
+def comparators(experiment: Experiment) -> Evidence:
     """Ways to assign credit, and what their training cost."""
-    return of(comparator_methods, [IN_DOMAIN])(plan) | curves("comparators")(plan)
+    return of(comparator_methods, [IN_DOMAIN])(experiment) | curves("comparators")(experiment)
 
 
-def curves(where: str) -> Callable[[Plan], Evidence]:
+def curves(where: str) -> Callable[[Experiment], Evidence]:
     """The training of the variants that feed a figure."""
-    return lambda plan: Evidence(training=tuple(plan.trained(*shown(plan.settings, where))))
+    return lambda experiment: Evidence(training=tuple(experiment.trained(*shown(experiment.settings, where))))
 
 
-def swept(where: str, every: bool = False) -> Callable[[Plan], Evidence]:
+def swept(where: str, every: bool = False) -> Callable[[Experiment], Evidence]:
     """The points of sweeps, in-domain, each with all seeds that its job is trained with."""
 
-    def found(plan: Plan) -> Evidence:
-        points = [name for of_one in sweeps(plan.settings, where, every).values() for name in of_one.values()]
-        jobs = dict.fromkeys(job_of(plan.settings, name) for name in points)
-        return Evidence(tuple(plan.evaluations(plan.trained(*jobs), [IN_DOMAIN])))
+    def evaluations(experiment: Experiment) -> Evidence:
+        points = [name for of_one in sweeps(experiment.settings, where, every).values() for name in of_one.values()]
+        jobs = dict.fromkeys(job_of(experiment.settings, name) for name in points)
+        return Evidence(tuple(experiment.evaluations(experiment.trained(*jobs), [IN_DOMAIN])))
 
-    return found
+    return evaluations
 
 
-def inspected(plan: Plan) -> Evidence:
+def inspected(experiment: Experiment) -> Evidence:
     """The runs that the inspector shows, on every benchmark."""
-    return Evidence(tuple(plan.evaluations(plan.settings.inspector.runs)))
+    return Evidence(tuple(experiment.evaluations(experiment.settings.inspector.runs)))
 
 
-def credited(plan: Plan) -> list[tuple[str, str]]:
-    """Those of them (run, data set) whose decisions are credited: policies of our own that examine step by step."""
-    agents = plan.settings.agents
-    own = [run for run in plan.settings.inspector.runs if run not in agents
+def inspected_credit(experiment: Experiment) -> list[Product]:
+    """The credit that the inspector shows: of the trained policies among these runs, which examine step by step."""
+    agents = experiment.settings.agents
+    own = [run for run in experiment.settings.inspector.runs if run not in agents
            or (agents[run].own_policy and agents[run].acts == AgentEntry.model_fields["acts"].default)]  # fmt: skip
-    return [(run, dataset) for run, dataset in inspected(plan).evaluations if run in own]
+    return [Product("credit_workups", "credit", {"run": run, "dataset": dataset})
+            for run, dataset in inspected(experiment).evaluations if run in own]  # fmt: skip
 
 
-def whole_report(plan: Plan) -> Evidence:
-    """Everything behind the tables and figures that the page shows and the ledger judges."""
-    found = Evidence()
-    for stage in plan.on_page:
-        found |= plan.evidence(stage)
-    return found
-
-
-# Digests of what is no input of a rule
-
-
-def paper_facts(plan: Plan, options: Options) -> dict[str, str]:
-    """The paper's figures and claims."""
-    return {"paper": plan.digests.digest(str(project_folder() / _PAPER_FACTS))}
-
-
-def credit_keys(plan: Plan, options: Options) -> dict[str, str]:
-    """Keys of the credit that the inspector shows."""
-    return {f"credit of {r} on {d}": plan.key("credit_workups", run=r, dataset=d) for r, d in credited(plan)}
-
-
-def shown_on_page(plan: Plan, options: Options) -> dict[str, str]:
-    """Keys of everything that the page shows."""
-    parts = {stage: plan.key(stage) for stage in (*plan.on_page, "write_claims")}
-    return parts | {f"card of {dataset}": plan.key("write_data_card", dataset=dataset) for dataset in plan.datasets}
+def paper_facts(experiment: Experiment, options: Options) -> dict[str, str]:
+    """Digest of the paper's figures and claims, which no rule has as input."""
+    return {"paper": experiment.digests.digest(str(project_folder() / _PAPER_FACTS))}

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..exports.every_eval_ever import write_every_eval_ever
 from ..exports.inspect_log import write_inspect_log
 from ..exports.workups import Exported
 from ..settings import SettingsError
 from ..settings.datasets import DATASETS
-
-if TYPE_CHECKING:
-    from .plan import Plan
+from .plan import Plan
 
 
 def export(plan: Plan, to: str, run: str, dataset: str, file: str, organization: str) -> str:

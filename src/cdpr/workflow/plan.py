@@ -1,11 +1,10 @@
-"""What the Snakefile asks while it is read: which jobs there are, their files, and the run key of each."""
+"""The jobs of one configuration, their files, and the run key of each: what the Snakefile and the commands ask."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
-import re
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,81 +12,41 @@ from typing import Any
 
 from cachetools import cachedmethod
 
-from ..results.methods import open_datasets, unfit
-from ..run_key import DigestCache, code_digest, run_key
-from ..settings import (
-    Settings,
-    SettingsError,
-    check_serving,
-    digest,
-    job_of,
-    model_of,
-    parse_settings,
-    resolve_variant,
-    seeds_of,
-    served,
-    variants,
-    why_not_run,
-)
-from ..settings.data import missing_paths
-from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
-from .evidence import credited
+from ..run_key import code_digest, run_key
+from ..settings import Settings, SettingsError, digest, missing_paths, resolve_variant, variants
+from ..settings.datasets import BENCHMARKS, IN_DOMAIN
+from .experiment import Experiment, Options, Product, Source, is_trained, parse_run
 from .machines import acting_machine, acting_threads, training_machine, training_threads
-from .stage import Evidence, Made, Options, Source, Stage
-from .stages import OPEN_CASES, STAGES
+from .stage import Evidence, Stage
+from .stages import STAGES, stages_on_page
 from .systems import refuse_what_lacks
 
-_TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
-# Tensors of megabytes come and go in every training step: glibc shall keep their memory, and not give it back to the
-# kernel each time (a quarter of an update's time).
+# Training allocates tensors of megabytes in every step. With these thresholds glibc keeps the memory instead of
+# returning it to the kernel each time, which saves a quarter of an update's time.
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_MMAP_THRESHOLD_": "1073741824"}
 
 
-class Plan:
-    """The jobs of one configuration and their keys. Raises SettingsError for a configuration that is no good."""
+class Plan(Experiment):
+    """An experiment with its jobs: the table of stages, resolved for its settings."""
 
     def __init__(self, config: Mapping[str, Any] | Settings):
-        self.settings = config if isinstance(config, Settings) else parse_settings(config)
-        check_serving(self.settings)
-        self.results = self.settings.paths.results
-        self.state = self.settings.paths.state
-        self.digests = DigestCache(Path(self.state) / "digests.json")
+        super().__init__(config)
         self._keys: dict[tuple, str] = {}
         self._codes: dict[tuple, str] = {}
         self._evidence: dict[tuple, Evidence] = {}
-        self.fee_schedules, self.price_overrides = fee_schedules(self.settings), price_overrides(self.settings)
 
     # Which jobs there are
 
-    def trained(self, *names: str) -> list[str]:
-        """Runs of the variants over their seeds; variants that train the same thing share them."""
-        runs = {f"{job_of(self.settings, v)}-seed{seed}": None for v in names for seed in seeds_of(self.settings, v)}
-        return list(runs)
-
-    @property
-    def agents(self) -> list[str]:
-        """Agents of the main table that are run and not trained here."""
-        return [name for name in self.settings.agents if not why_not_run(self.settings, name)]
-
-    def evaluations(self, runs: Iterable[str], datasets: Iterable[str] = BENCHMARKS) -> list[tuple[str, str]]:
-        """(run, data set) pairs, without those whose agent cannot work up such cases."""
-        return [(r, d) for r in runs for d in datasets if not unfit(self.settings, r, d)]
-
     @cachedmethod(lambda self: self._evidence)
     def evidence(self, stage: str) -> Evidence:
-        """What a table or figure is made of."""
-        found = STAGES[stage].evidence
-        return found(self) if found else Evidence()
+        """The evaluations and trainings behind a table or figure."""
+        evidence = STAGES[stage].evidence
+        return evidence(self) if evidence else Evidence()
 
     @property
     def on_page(self) -> list[str]:
-        """Tables and figures that the report page shows; that of open cases where there are some."""
-        return [n for n, stage in STAGES.items() if stage.on_page and (n != OPEN_CASES or open_datasets(self.settings))]
-
-    @property
-    def datasets(self) -> list[str]:
-        """All data sets that are at hand: the benchmarks, and further ones that have a path."""
-        return [name for name in DATASETS if name in BENCHMARKS or self.raw_path(name) is not None]
+        """Tables and figures that the report page shows."""
+        return stages_on_page(self)
 
     def smoke(self) -> list[str]:
         """In-domain evaluations of a few agents that together use every stage: untrained, reference, trained."""
@@ -106,21 +65,21 @@ class Plan:
 
     def source(self, stage: str, need: str, options: Options) -> Source:
         """Where an input of a job comes from; None where the job does without."""
-        wanted = STAGES[stage].needs[need]
-        if callable(wanted):
-            return wanted(self, options)
-        maker, _, output = wanted.partition(".")
-        return Made(maker, output, options)
+        source = STAGES[stage].needs[need]
+        if callable(source):
+            return source(self, options)
+        maker, _, output = source.partition(".")
+        return Product(maker, output, options)
 
     def place(self, source: Source) -> str | None:
-        return self.output(source.stage, source.output, **source.options) if isinstance(source, Made) else source
+        return self.output(source.stage, source.output, **source.options) if isinstance(source, Product) else source
 
     def input(self, stage: str, need: str, options: Options) -> list[str]:
         """An input of a rule: none for a user's file that is not there. So the paper's workflow can be planned
         anywhere; a run is refused before its first job."""
         source = self.source(stage, need, options)
         path = self.place(source)
-        return [path] if path and (isinstance(source, Made) or Path(path).exists()) else []
+        return [path] if path and (isinstance(source, Product) or Path(path).exists()) else []
 
     def flags(self, stage: str, options: Options, inputs: Any, outputs: Any) -> str:
         """Flags of a stage's command: which job, and its files as Snakemake has them in place."""
@@ -136,33 +95,29 @@ class Plan:
         return "".join(f"{k}={v} " for k, v in KEEP_MEMORY.items()) if STAGES[stage].tensors else ""
 
     def evidence_files(self, stage: str) -> list[str]:
-        """Paths of :meth:`evidence`, and of what tells of them, for a rule's input; under ``evaluation.partial`` those
-        that are there."""
-        found = self.evidence(stage)
+        """Files that a stage finds below the results folder, as a rule's input; under ``evaluation.partial`` those
+        that exist."""
+        evidence = self.evidence(stage)
         paths = [self.output("evaluate_agent", name, run=run, dataset=dataset)
-                 for name in ("evaluation", "record") for run, dataset in found.evaluations]  # fmt: skip
-        return self._present([*paths, *self._training_files(found, "metrics", "record")])
+                 for name in ("evaluation", "record") for run, dataset in evidence.evaluations]  # fmt: skip
+        paths = self._present([*paths, *self._training_files(evidence, "metrics", "record")])
+        return [*paths, *(str(self.place(product)) for product in STAGES[stage].follows(self))]
 
-    def credit_files(self) -> list[str]:
-        """Paths of the credit that the inspector shows."""
-        return [self.output("credit_workups", "credit", run=r, dataset=d) for r, d in credited(self)]
-
-    def made(self) -> list[str]:
-        """Every result that the report comes from. Snakemake leaves a deleted file between two that are there alone;
-        a target that asks for all of them by name has it remade."""
+    def all_results(self) -> list[str]:
+        """Every result that the report comes from. Snakemake does not remake a deleted file between two existing ones;
+        a target that names all of them has it remade."""
         synthetic = [name for name in BENCHMARKS if self.raw_path(name) is None]
         paths = [self.output("make_hospital", name) for name in (*synthetic, *(["record"] if synthetic else []))]
         for dataset in self.datasets:
-            paths += [
-                path for stage in ("ingest_dataset", "map_costs") for path in self.outputs(stage, dataset=dataset)
-            ]
+            for stage in ("ingest_dataset", "map_costs"):
+                paths += self.outputs(stage, dataset=dataset)
         paths += self.outputs("warm_start_policy") if self.settings.policy.warm_started else []
         paths += self._present(self._training_files(self.evidence("write_claims"), "policy", "credit"))
         return [*paths, *self.evidence_files("write_claims")]
 
-    def _training_files(self, found: Evidence, *outputs: str) -> list[str]:
+    def _training_files(self, evidence: Evidence, *outputs: str) -> list[str]:
         """Outputs of all training runs behind a table or figure."""
-        return [self.output("train_policy", output, run=run) for output in outputs for run in trainings(found)]
+        return [self.output("train_policy", output, run=run) for output in outputs for run in trainings(evidence)]
 
     def _present(self, paths: list[str]) -> list[str]:
         if not self.settings.evaluation.partial:
@@ -172,35 +127,6 @@ class Plan:
     def resolved(self, path: str) -> str:
         """A path with the results folder in its place."""
         return path.replace("<results>", self.results)
-
-    # Where things come from
-
-    def raw_path(self, dataset: str) -> str | None:
-        """The user's own raw data, or None for the synthetic hospital's."""
-        return self.settings.data.source(dataset).path
-
-    @property
-    def init_policy(self) -> Made | str:
-        """Policy that training starts from."""
-        policy = self.settings.policy
-        return Made("warm_start_policy", "policy") if policy.warm_started else policy.model
-
-    @property
-    def policy_folder(self) -> str | None:
-        """The user's own Hugging Face folder, or None for the tiny policy."""
-        model = self.settings.policy.model
-        return None if model == "tiny" else model
-
-    def policy_of(self, run: str) -> Source:
-        """Policy folder that an evaluation needs; None for reference policies and models behind a server."""
-        entry = self.settings.agents.get(run)
-        if entry is None:
-            return Made("train_policy", "policy", {"run": run})
-        model = model_of(self.settings, entry)
-        if entry.own_policy or model is None:
-            return self.init_policy if entry.own_policy else None
-        loaded = model.weights or model.id  # by a server that the job starts
-        return loaded if served(self.settings, entry) and Path(loaded).exists() else model.folder
 
     def write_settings(self) -> None:
         """Write the resolved settings to where jobs read them (:attr:`resolved_settings`)."""
@@ -223,8 +149,8 @@ class Plan:
         if self.policy_folder and not Path(self.policy_folder).exists():
             missing.append(("policy.model", self.policy_folder))
         if missing:
-            told = "\n".join(f"  {key}: {path}" for key, path in missing)
-            raise SettingsError(f"these paths of the configuration do not exist:\n{told}\n"
+            lines = "\n".join(f"  {key}: {path}" for key, path in missing)
+            raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"
                                 "Correct them, or set a key to null to do without.")  # fmt: skip
         refuse_what_lacks(self, runs)
         self._lock_results()
@@ -290,7 +216,7 @@ class Plan:
         """Keys of all jobs of this configuration, which keep work in ``state/``."""
         runs = self.trained(*variants(self.settings))
         pairs = {*self.evaluations([*self.agents, *runs]), *self.evidence("write_leak_control").evaluations,
-                 *self.evidence(OPEN_CASES).evaluations}  # fmt: skip
+                 *self.evidence("write_open_cases").evaluations}  # fmt: skip
         keys = {self.key("train_policy", run=run) for run in runs}
         keys |= {self.key("evaluate_agent", run=run, dataset=dataset) for run, dataset in pairs}
         keys |= {self.key("ingest_dataset", dataset=dataset) for dataset in self.datasets}
@@ -301,14 +227,16 @@ class Plan:
         upstream, inputs = {}, dict(stage.outside(self, options))
         for need in stage.needs:
             source = self.source(stage.name, need, options)
-            if isinstance(source, Made):
+            if isinstance(source, Product):
                 own = {name: source.options[name] for name in STAGES[source.stage].options}
                 upstream[need] = self.key(source.stage, **own)
             elif source is not None:
                 inputs[need] = self.digests.digest(source)
-        found = self.evidence(stage.name)
-        upstream |= {f"{r}/{d}": self.key("evaluate_agent", run=r, dataset=d) for r, d in found.evaluations}
-        return upstream | {run: self.key("train_policy", run=run) for run in found.training}, inputs
+        for product in stage.follows(self):
+            upstream[" ".join([product.stage, *product.options.values()])] = self.key(product.stage, **product.options)
+        evidence = self.evidence(stage.name)
+        upstream |= {f"{r}/{d}": self.key("evaluate_agent", run=r, dataset=d) for r, d in evidence.evaluations}
+        return upstream | {run: self.key("train_policy", run=run) for run in evidence.training}, inputs
 
     def _knows_hospital(self, run: str) -> bool:
         return run in self.settings.agents and self.settings.agents[run].knows_hospital
@@ -316,32 +244,5 @@ class Plan:
 
 def trainings(evidence: Evidence) -> list[str]:
     """The training runs behind a table or figure."""
-    evaluated = (run for run, _ in evidence.evaluations if _TRAINED.fullmatch(run))
+    evaluated = (run for run, _ in evidence.evaluations if is_trained(run))
     return list(dict.fromkeys([*evidence.training, *evaluated]))
-
-
-def parse_run(run: str) -> tuple[str, int]:
-    """``cdpr-seed0`` -> (``cdpr``, 0). Raises SettingsError for any other form."""
-    match = _TRAINED.fullmatch(run)
-    if match is None:
-        raise SettingsError(f"run {run!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
-    return match["variant"], int(match["seed"])
-
-
-def fee_schedules(settings: Settings) -> dict[str, str]:
-    """The user's own fee schedules by name; empty: prices come from the shipped catalogue. Raises SettingsError for a
-    place or a factor without the file that it applies to."""
-    chosen = settings.data.fee_schedules
-    if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
-        raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
-                            "data.fee_schedules.pfs, which is not given")  # fmt: skip
-    return chosen.files
-
-
-def price_overrides(settings: Settings) -> str:
-    """The user's own prices, or empty. Raises SettingsError for a file that a job could remove or write anew."""
-    path, results = settings.data.price_overrides or "", settings.paths.results
-    if path and Path(path).resolve().is_relative_to(Path(results).resolve()):
-        raise SettingsError(f"data.price_overrides: {path} lies under {results}/, where jobs remove and rewrite "
-                            "files; copy it to another folder first and name the copy")  # fmt: skip
-    return path

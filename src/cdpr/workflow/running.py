@@ -12,8 +12,9 @@ from typing import Any
 from .. import tracking
 from ..settings import load_settings
 from ..settings.section import Section
+from .experiment import Options
 from .plan import Plan
-from .stage import Options, Stage
+from .stage import Stage
 
 _PREPARED: dict[str, Plan] = {}
 

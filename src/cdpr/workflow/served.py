@@ -1,7 +1,7 @@
 """Jobs that start a server of their model and evaluate all that acts by it, before they end it.
 
 What an evaluation is, its key and its files, is that of `evaluate_agent`: only who starts the server differs. The rules
-of these jobs (rules/evaluate.smk) have the evaluations of one model for outputs, those of the main table, of open cases
+of these jobs (rules/jobs.smk) have the evaluations of one model for outputs, those of the main table, of open cases
 and of leak control apart, so that a target asks for no more than it shows.
 """
 
@@ -11,7 +11,6 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..agents.build import agent_class, agent_entry
 from ..agents.policy import PolicyAgent, longest_sequence
@@ -19,11 +18,9 @@ from ..llm.own_server import OwnServer
 from ..settings import Machine, Settings, SettingsError, digest, model_of, served
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..tracking.stage import exclusive
+from .plan import Plan
 from .running import run_stage
 from .stages import STAGES
-
-if TYPE_CHECKING:
-    from .plan import Plan
 
 _STAGE = "evaluate_agent"
 POLICY = "policy"

@@ -4,7 +4,7 @@ need more than a word."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..agents.build import agent_class, agent_code, agent_entry
 from ..environment.opening import judging_code
@@ -14,72 +14,63 @@ from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from ..settings.judging import DECIDING, SECOND, TABLES
 from ..settings.restrict import restrict
-from .stage import Made, Need, Options, Source
-
-if TYPE_CHECKING:
-    from .plan import Plan
+from .experiment import Experiment, Options, Product, Source
+from .stage import Need
 
 # Where inputs come from
 
 
 def output_of(stage: str, output: str, **options: str) -> Need:
     """An output of one certain job."""
-    return lambda plan, own: Made(stage, output, options)
+    return lambda experiment, own: Product(stage, output, options)
 
 
-def raw_data(plan: Plan, options: Options) -> Source:
-    return plan.raw_path(options["dataset"]) or Made("make_hospital", options["dataset"])
+def raw_data(experiment: Experiment, options: Options) -> Source:
+    return experiment.raw_path(options["dataset"]) or Product("make_hospital", options["dataset"])
 
 
 def fee_schedule(name: str) -> Need:
-    return lambda plan, options: plan.fee_schedules.get(name)
+    return lambda experiment, options: experiment.fee_schedules.get(name)
 
 
-def catalogue(plan: Plan, options: Options) -> Source:
-    return Made("build_catalogue", "catalogue") if plan.fee_schedules else None
+def catalogue(experiment: Experiment, options: Options) -> Source:
+    return Product("build_catalogue", "catalogue") if experiment.fee_schedules else None
 
 
-def price_overrides(plan: Plan, options: Options) -> Source:
-    return plan.price_overrides or None
+def price_overrides(experiment: Experiment, options: Options) -> Source:
+    return experiment.price_overrides or None
 
 
-def benchmark_cases(plan: Plan, options: Options) -> Source:
+def benchmark_cases(experiment: Experiment, options: Options) -> Source:
     """Priced cases of a benchmark, or of its leak-controlled variant."""
     benchmark = benchmark_of(options["dataset"])
     if benchmark == options["dataset"]:
-        return Made("map_costs", "cases", {"dataset": benchmark})
-    return Made("remove_leaks", "controlled", {"dataset": benchmark})
+        return Product("map_costs", "cases", {"dataset": benchmark})
+    return Product("remove_leaks", "controlled", {"dataset": benchmark})
 
 
-def init_policy(plan: Plan, options: Options) -> Source:
-    return plan.init_policy
+def init_policy(experiment: Experiment, options: Options) -> Source:
+    return experiment.init_policy
 
 
-def policy_folder(plan: Plan, options: Options) -> Source:
-    return plan.policy_folder
+def policy_folder(experiment: Experiment, options: Options) -> Source:
+    return experiment.policy_folder
 
 
-def acting_policy(plan: Plan, options: Options) -> Source:
-    return plan.policy_of(options["run"])
+def acting_policy(experiment: Experiment, options: Options) -> Source:
+    return experiment.policy_of(options["run"])
 
 
 def before_training(run: str, dataset: str) -> Need:
     """The evaluation of an agent that training does not wait for; none where it cannot act."""
-    made = Made("evaluate_agent", "evaluation", {"run": run, "dataset": dataset})
-    return lambda plan, options: made if plan.evaluations([run], [dataset]) else None
+    made = Product("evaluate_agent", "evaluation", {"run": run, "dataset": dataset})
+    return lambda experiment, options: made if experiment.evaluations([run], [dataset]) else None
 
 
 def hospital_cases(dataset: str) -> Need:
     """Priced cases that the synthetic hospital wrote; none of the user's own."""
-    made = Made("map_costs", "cases", {"dataset": dataset})
-    return lambda plan, options: made if plan.raw_path(dataset) is None else None
-
-
-def study_means(plan: Plan, options: Options) -> Source:
-    """What the expert study found of each state; its analysis has opened the key."""
-    from .stages import STAGES
-
-    return Made("analyse_study", "means") if "analyse_study" in STAGES else None
+    made = Product("map_costs", "cases", {"dataset": dataset})
+    return lambda experiment, options: made if experiment.raw_path(dataset) is None else None
 
 
 IN_DOMAIN_CASES = output_of("map_costs", "cases", dataset=IN_DOMAIN)
@@ -88,102 +79,102 @@ IN_DOMAIN_CASES = output_of("map_costs", "cases", dataset=IN_DOMAIN)
 # What else decides outputs
 
 
-def data_sets(plan: Plan, options: Options) -> Mapping[str, Any]:
+def data_sets(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     """What reports say of the data sets, as digests."""
     said = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
     return {"data_sets": {name: digest({n: getattr(entry, n) for n in said}) for name, entry in DATASETS.items()}}
 
 
-def data_set(plan: Plan, options: Options) -> Mapping[str, Any]:
-    entry, source = DATASETS[options["dataset"]], plan.settings.data.source(options["dataset"])
+def data_set(experiment: Experiment, options: Options) -> Mapping[str, Any]:
+    entry, source = DATASETS[options["dataset"]], experiment.settings.data.source(options["dataset"])
     return {"data_set": {"role": entry.role, "importer": entry.importer, "credentialed": source.credentialed}}
 
 
-def deciding_judges(plan: Plan, options: Options) -> Mapping[str, Any]:
+def deciding_judges(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     """How the models that judge and match are asked; nothing where tables of names do alone."""
-    return _judges(plan.settings, DECIDING)
+    return _judges(experiment.settings, DECIDING)
 
 
-def all_judges(plan: Plan, options: Options) -> Mapping[str, Any]:
+def all_judges(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     """Those, and the second judge."""
-    second = plan.settings.judge.second
-    return _judges(plan.settings, (*DECIDING, *SECOND)) | ({SECOND[0]: second} if second == TABLES else {})
+    second = experiment.settings.judge.second
+    return _judges(experiment.settings, (*DECIDING, *SECOND)) | ({SECOND[0]: second} if second == TABLES else {})
 
 
 def _judges(settings: Settings, which: Collection[str]) -> dict[str, Any]:
     return {where: model.asked() for where, model in judging_models(settings).items() if where in which}
 
 
-def deciding_weights(plan: Plan, options: Options) -> Mapping[str, str]:
+def deciding_weights(experiment: Experiment, options: Options) -> Mapping[str, str]:
     """Digests of the weights of models that judge and match in the process of the job."""
-    return _weights(plan, DECIDING)
+    return _weights(experiment, DECIDING)
 
 
-def _weights(plan: Plan, which: Collection[str]) -> dict[str, str]:
-    folders = {where: model.folder for where, model in judging_models(plan.settings).items() if where in which}
-    return {where: plan.digests.digest(folder) for where, folder in folders.items() if folder}
+def _weights(experiment: Experiment, which: Collection[str]) -> dict[str, str]:
+    folders = {where: model.folder for where, model in judging_models(experiment.settings).items() if where in which}
+    return {where: experiment.digests.digest(folder) for where, folder in folders.items() if folder}
 
 
-def acting_agent(plan: Plan, options: Options) -> Mapping[str, Any]:
+def acting_agent(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     """Who judges and who acts, and how their models are asked; see :func:`_actor`."""
-    return {**all_judges(plan, options), **_actor(plan, options)}
+    return {**all_judges(experiment, options), **_actor(experiment, options)}
 
 
-def _actor(plan: Plan, options: Options) -> Mapping[str, Any]:
+def _actor(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     """Who acts, by which settings of its own, on how many of the open cases, and how its model is asked. A model of the
     registry is what its entry calls it, wherever it stands; one that a row names itself is known by nothing but its
     address."""
-    entry = plan.settings.agents.get(options["run"])
-    own = _own_settings(plan, options)
-    settings = {"own": restrict(plan.settings, own).model_dump(mode="json")} if own else {}
-    cases = {"cases": plan.settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
-    behind = {"served": True} if own_policy_served(plan, options) else {}  # other draws than this process's
+    entry = experiment.settings.agents.get(options["run"])
+    own = _own_settings(experiment, options)
+    settings = {"own": restrict(experiment.settings, own).model_dump(mode="json")} if own else {}
+    cases = {"cases": experiment.settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
+    behind = {"served": True} if own_policy_served(experiment, options) else {}  # other draws than this process's
     if entry is None:
         return {"agent": behind, **settings, **cases}
-    model, registered = model_of(plan.settings, entry), entry.model in plan.settings.models
+    model, registered = model_of(experiment.settings, entry), entry.model in experiment.settings.models
     asked = {"acts": entry.acts, "model": None if registered else entry.model, "asked": model and model.asked()}
     return {"agent": {**asked, **behind}, **settings, **cases}
 
 
-def acting_files(plan: Plan, options: Options) -> Mapping[str, str]:
+def acting_files(experiment: Experiment, options: Options) -> Mapping[str, str]:
     """Files that the settings of its own name, and the weights of who judges it."""
-    paths = plan.settings.frameworks.paths.items()
-    own = tuple(f"{name}." for name in _own_settings(plan, options))
-    files = {key: plan.digests.digest(path) for key, path in paths if key.startswith(own)} if own else {}
-    return files | _weights(plan, (*DECIDING, *SECOND))
+    paths = experiment.settings.frameworks.paths.items()
+    own = tuple(f"{name}." for name in _own_settings(experiment, options))
+    files = {key: experiment.digests.digest(path) for key, path in paths if key.startswith(own)} if own else {}
+    return files | _weights(experiment, (*DECIDING, *SECOND))
 
 
-def _own_settings(plan: Plan, options: Options) -> tuple[str, ...]:
-    entry = plan.settings.agents.get(options["run"])
+def _own_settings(experiment: Experiment, options: Options) -> tuple[str, ...]:
+    entry = experiment.settings.agents.get(options["run"])
     return agent_class(entry).reads if entry and entry.model else ()
 
 
-def own_policy_served(plan: Plan, options: Options) -> bool:
+def own_policy_served(experiment: Experiment, options: Options) -> bool:
     """Whether a policy acts, and behind a server that the job starts."""
-    entry = agent_entry(plan.settings, options["run"])
-    return entry.own_policy and served(plan.settings, entry)
+    entry = agent_entry(experiment.settings, options["run"])
+    return entry.own_policy and served(experiment.settings, entry)
 
 
-def agents_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
-    acting = agent_code(plan.settings, agent_entry(plan.settings, options["run"]))
-    return [*acting, *judging_code(plan.settings, (*DECIDING, *SECOND))]
+def agents_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
+    acting = agent_code(experiment.settings, agent_entry(experiment.settings, options["run"]))
+    return [*acting, *judging_code(experiment.settings, (*DECIDING, *SECOND))]
 
 
-def importers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+def importers_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
     model = settings.data.mimic_iv.structurer.model
     structurer = ["cdpr.ingest.structurer", module_of(model)] if model else []
     return [DATASETS[options["dataset"]].importer.partition(":")[0], *structurer]
 
 
-def writers(plan: Plan, options: Options) -> Mapping[str, Any]:
+def writers(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     return {"writers": {name: [entry.writer, entry.size] for name, entry in DATASETS.items() if entry.writer}}
 
 
-def writers_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+def writers_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
     return [entry.writer.partition(":")[0] for entry in DATASETS.values() if entry.writer]
 
 
-def training_code(plan: Plan, settings: Settings, options: Options) -> list[str]:
+def training_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
     """The algorithm, wherever it comes from, who judges, and what verl loads by name."""
     found = ["cdpr.training.algorithm", algorithm_module(settings.training.algorithm), "cdpr.llm.sampler"]
     found += judging_code(settings)
@@ -194,9 +185,9 @@ def training_code(plan: Plan, settings: Settings, options: Options) -> list[str]
     return sorted(set(found))
 
 
-def structurer(plan: Plan, options: Options) -> Mapping[str, str]:
-    model = plan.settings.data.mimic_iv.structurer.model
-    return {"structurer": plan.digests.digest(model)} if model and options["dataset"] == IN_DOMAIN else {}
+def structurer(experiment: Experiment, options: Options) -> Mapping[str, str]:
+    model = experiment.settings.data.mimic_iv.structurer.model
+    return {"structurer": experiment.digests.digest(model)} if model and options["dataset"] == IN_DOMAIN else {}
 
 
 def engine(settings: Settings) -> str:

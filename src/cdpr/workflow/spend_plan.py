@@ -20,10 +20,10 @@ from ..results.paper import PaperFacts, read_paper
 from ..settings import AgentEntry, ModelEntry, Settings, SettingsError, judging_models, model_of
 from ..settings.datasets import BENCHMARKS, DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from ..settings.judging import ASKERS
-from ..settings.models import named_model
+from ..settings.queries import named_model
 from ..study.model_rater import rules
+from .experiment import Options, Product
 from .plan import Plan
-from .stage import Made, Options
 from .stages import STAGES
 
 _BYTES = 4.0  # of English text in a token
@@ -162,7 +162,7 @@ def _jobs(plan: Plan, stages: Iterable[str]) -> Iterator[tuple[str, str]]:
     while left:
         stage, options = left.pop(0)
         made = (plan.source(stage, need, options) for need in STAGES[stage].needs)
-        before = [(source.stage, source.options) for source in made if isinstance(source, Made)]
+        before = [(source.stage, source.options) for source in made if isinstance(source, Product)]
         new = [job for job in before if job not in seen]
         seen += new
         left += new

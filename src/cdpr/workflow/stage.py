@@ -6,36 +6,23 @@ import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..records import PIPELINE
 from ..settings import Settings
 from ..settings.restrict import restrict, without
+from .experiment import Experiment, Options, Product, Source
 
-if TYPE_CHECKING:
-    from .plan import Plan
-
-Options = Mapping[str, str]
 _RUNTIME = ("tier", "paths", "tracking")
 # Settings that several stages read: what decides an action and its worth; who judges and matches; who acts.
 DECISIONS = ("environment", "policy", "utility")
-JUDGED = ("judge", "matcher", "models", "governance", "calls")  # `also` tells what of them decides
+JUDGED = ("judge", "matcher", "models", "governance", "calls")  # the column `also` keys what decides of them
 ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DECISIONS)
 ACTING_PRELOAD = ("cdpr.evaluation.run", "cdpr.llm.sampler", "cdpr.cases.naming:prepare")
 RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 
 
-@dataclass(frozen=True)
-class Made:
-    """A file that another stage makes: one of its outputs, by the options of its job."""
-
-    stage: str
-    output: str
-    options: Options = field(default_factory=dict)
-
-
-Source = Made | str | None  # a job's output, a file of the user's own, or nothing: the job does without
-Need = str | Callable[["Plan", Options], Source]
+Need = str | Callable[[Experiment, Options], Source]
 
 
 @dataclass(frozen=True)
@@ -50,8 +37,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a table or figure is made of: evaluations, as (run, data set), and training runs. It finds their files below
-    the results folder."""
+    """What a table or figure reads below the results folder: evaluations, as (run, data set), and training runs."""
 
     evaluations: tuple[tuple[str, str], ...] = ()
     training: tuple[str, ...] = ()
@@ -70,14 +56,15 @@ class Stage:
     other setting is an error, so a key can never miss a dependency. ``options`` say which job of the stage is meant;
     placeholders in ``reads`` and in paths are filled with them.
 
-    ``needs`` are its input files: ``"stage.output"`` of the job with the same options, or a function of plan and
-    options; ``about`` describes them. ``evidence`` are results that it finds by itself below the results folder.
-    ``record`` is its run.json, by default beside the first of its ``outputs``.
+    ``needs`` are its input files: ``"stage.output"`` of the job with the same options, or a function of experiment and
+    options; ``about`` describes them. ``evidence`` (evaluations, trainings) and ``follows`` (other outputs) are what
+    its function finds by itself below the results folder. ``record`` is its run.json, by default beside the first of its
+    ``outputs``.
 
     What else decides its outputs: ``also`` (values), ``outside`` (digests of things that are no inputs) and
     ``more_code`` (modules that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works
     in it; ``live``: MLflow follows its metrics as they come; ``on_page``: the report page shows it, and the ledger
-    judges from what is behind it; ``preload``: what takes long to import, or as ``module:function`` to prepare
+    judges from its evidence; ``preload``: what takes long to import, or as ``module:function`` to prepare
     (:mod:`.forkserver`).
     """
 
@@ -89,12 +76,13 @@ class Stage:
     options: Mapping[str, str] = field(default_factory=dict)
     needs: Mapping[str, Need] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
-    evidence: Callable[[Plan], Evidence] | None = None
+    evidence: Callable[[Experiment], Evidence] | None = None
+    follows: Callable[[Experiment], list[Product]] = lambda experiment: []
     outputs: Mapping[str, Output] = field(default_factory=dict)
     record: str = ""
-    also: Callable[[Plan, Options], Mapping[str, Any]] = lambda plan, options: {}
-    more_code: Callable[[Plan, Settings, Options], list[str]] = lambda plan, settings, options: []
-    outside: Callable[[Plan, Options], Mapping[str, str]] = lambda plan, options: {}
+    also: Callable[[Experiment, Options], Mapping[str, Any]] = lambda experiment, options: {}
+    more_code: Callable[[Experiment, Settings, Options], list[str]] = lambda experiment, settings, options: []
+    outside: Callable[[Experiment, Options], Mapping[str, str]] = lambda experiment, options: {}
     experiment: str = PIPELINE
     tensors: bool = False
     live: bool = False

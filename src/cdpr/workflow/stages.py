@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from ..environment.opening import judging_code
 from ..llm.spec import module_of
+from ..results.methods import open_datasets
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
-from . import evidence, sources, study
-from .stage import ACTING_PRELOAD, DECISIONS, JUDGED, RUN, Evidence, Need, Options, Output, Stage
+from . import evidence as behind
+from . import sources, study_stages
+from .experiment import Experiment, Options, Product
+from .stage import ACTING_PRELOAD, DECISIONS, JUDGED, RUN, Evidence, Need, Output, Stage
 
-if TYPE_CHECKING:
-    from .plan import Plan
-
-# Where and how comfortably verl runs, and what it computes nothing of.
+# Placement and memory settings of verl that do not affect results.
 _PLACES = tuple(f"training.verl.{name}" for name in (
     "nodes", "gpus_per_node", "gpu_memory_gb", "gradient_checkpointing", "chunked_logits", "offload", "rollout_memory",
     "timeout_s", "max_failed", "frozen",
@@ -33,19 +32,27 @@ _DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such
 # Tables and figures
 
 
-def _shown(
-    name: str, summary: str, call: str, found: Callable[[Plan], Evidence], outputs: Mapping[str, Output],
-    outside: Callable[[Plan, Options], Mapping[str, str]] = lambda plan, options: {}, on_page: bool = False,
-    reads: tuple[str, ...] = (), **needs: Need,
+def _result(
+    name: str, summary: str, call: str, evidence: Callable[[Experiment], Evidence], outputs: Mapping[str, Output],
+    outside: Callable[[Experiment, Options], Mapping[str, str]] = lambda experiment, options: {}, on_page: bool = False,
+    reads: tuple[str, ...] = (), follows: Callable[[Experiment], list[Product]] = lambda experiment: [], **needs: Need,
 ) -> Stage:  # fmt: skip
-    """A stage that shows results of other runs, which it finds below the results folder."""
-    return Stage(name, summary, call, reads=(*_REPORTED, *reads), runtime=("training.save_every",), evidence=found,
-                 needs=needs, outputs=outputs, also=sources.data_sets, outside=outside, on_page=on_page,
-                 preload=(*_SHOWING, call.partition(":")[0]))  # fmt: skip
+    """A stage that shows results of other runs, which it reads below the results folder."""
+    return Stage(
+        name, summary, call,
+        reads=(*_REPORTED, *reads), runtime=("training.save_every",), evidence=evidence, needs=needs, follows=follows,
+        outputs=outputs, also=sources.data_sets, outside=outside, on_page=on_page,
+        preload=(*_SHOWING, call.partition(":")[0]),
+    )  # fmt: skip
 
 
 def _table(
-    name: str, summary: str, found: Callable[[Plan], Evidence], of_the_paper: bool = True, file: str = "", **needs: Need
+    name: str,
+    summary: str,
+    evidence: Callable[[Experiment], Evidence],
+    of_the_paper: bool = True,
+    file: str = "",
+    **needs: Need,
 ) -> Stage:
     """``write_<name>``: a table of ``cdpr.report.<name>`` as CSV, Markdown and LaTeX. Those ``of_the_paper`` stand on
     the page."""
@@ -56,9 +63,9 @@ def _table(
         "md": Output(f"{stem}.md", "the table to read", report=shown),
         "tex": Output(f"{stem}.tex", "the table to print"),
     }
-    outside = evidence.paper_facts if of_the_paper else lambda plan, options: {}
+    outside = behind.paper_facts if of_the_paper else lambda experiment, options: {}
     call = f"cdpr.report.{name}:write_{name}"
-    return _shown(f"write_{name}", summary, call, found, outputs, outside, of_the_paper, **needs)
+    return _result(f"write_{name}", summary, call, evidence, outputs, outside, of_the_paper, **needs)
 
 
 def _plot(name: str, csv: str = "") -> dict[str, Output]:
@@ -67,11 +74,33 @@ def _plot(name: str, csv: str = "") -> dict[str, Output]:
     return outputs | ({"csv": Output(f"{stem}.csv", csv)} if csv else {})
 
 
-def _figure(name: str, summary: str, found: Callable[[Plan], Evidence], module: str = "", csv: str = "",
+def _figure(name: str, summary: str, evidence: Callable[[Experiment], Evidence], module: str = "", csv: str = "",
             on_page: bool = True, **needs: Need) -> Stage:  # fmt: skip
     """``plot_<name>``: a figure of ``cdpr.report.<module>`` as PNG and PDF."""
     call = f"cdpr.report.{module or name}:plot_{name}"
-    return _shown(f"plot_{name}", summary, call, found, _plot(name, csv), on_page=on_page, **needs)
+    return _result(f"plot_{name}", summary, call, evidence, _plot(name, csv), on_page=on_page, **needs)
+
+
+def stages_on_page(experiment: Experiment) -> list[str]:
+    """Tables and figures that the report page shows; the table of open cases only where there are such cases."""
+    open_cases = bool(open_datasets(experiment.settings))
+    return [name for name, stage in STAGES.items() if stage.on_page and (open_cases or name != "write_open_cases")]
+
+
+def _page_evidence(experiment: Experiment) -> Evidence:
+    """Everything behind the tables and figures that the page shows and the ledger judges."""
+    evidence = Evidence()
+    for name in stages_on_page(experiment):
+        of_stage = STAGES[name].evidence
+        evidence |= of_stage(experiment) if of_stage else Evidence()
+    return evidence
+
+
+def _page_parts(experiment: Experiment) -> list[Product]:
+    """Outputs of everything that the page shows."""
+    jobs: list[tuple[str, Options]] = [(name, {}) for name in (*stages_on_page(experiment), "write_claims")]
+    jobs += [("write_data_card", {"dataset": dataset}) for dataset in experiment.datasets]
+    return [Product(name, output, options) for name, options in jobs for output in (*STAGES[name].outputs, "record")]
 
 
 _CARD = ("Data", {"data set": "{dataset}", "form": "card"})
@@ -218,57 +247,57 @@ _ALL = (
         outputs={"preflight": Output("<results>/preflight.json", "headrooms, obstacles, and what can be shown")},
     ),
     _table("headroom", "Write the table of headrooms and of the smallest differences that can be shown.",
-           evidence.nothing, preflight="check_headroom.preflight"),
+           behind.nothing, preflight="check_headroom.preflight"),
     _figure("headroom", "Draw accuracy split into evidence, reading errors and choice of examinations.",
-            evidence.nothing, preflight="check_headroom.preflight"),
-    _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", evidence.main_runs,
+            behind.nothing, preflight="check_headroom.preflight"),
+    _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", behind.main_runs,
            file="main_results"),
     _table("open_cases", "Write the table of open cases: every agent on AgentClinic's, and on your own in FHIR.",
-           evidence.open_cases),
+           behind.open_cases),
     _table("effort", "Write the table of calls, tokens and dollars of every agent, and of its bad replies.",
-           evidence.main_runs),
-    _table("ablations", "Write Table 2: CDPR without one of its parts.", evidence.ablations),
+           behind.main_runs),
+    _table("ablations", "Write Table 2: CDPR without one of its parts.", behind.ablations),
     _table("dynamic_vs_static", "Write Table 3: CDPR against a diagnosis from the whole record at once.",
-           evidence.dynamic_vs_static),
+           behind.dynamic_vs_static),
     _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
-           evidence.sample_case, cases=sources.IN_DOMAIN_CASES),
+           behind.sample_case, cases=sources.IN_DOMAIN_CASES),
     _table("comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
-           evidence.comparators, of_the_paper=False),
+           behind.comparators, of_the_paper=False),
     _table("judge_agreement", "Write the table of how far two judges agree, and of the figures that hang on the judge.",
-           evidence.judged_twice, of_the_paper=False),
+           behind.judged_twice, of_the_paper=False),
     _table("leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant.",
-           evidence.leak_control, of_the_paper=False),
+           behind.leak_control, of_the_paper=False),
     _figure("training_efficiency", "Draw accuracy against wall-clock time and generated tokens.",
-            evidence.curves("training_efficiency")),
+            behind.curves("training_efficiency")),
     _figure("learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration.",
-            evidence.curves("learning_curves")),
+            behind.curves("learning_curves")),
     _figure("learning_path", "Draw the way of each method through accuracy and cost, by iteration.",
-            evidence.curves("learning_path")),
+            behind.curves("learning_path")),
     _figure("accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
-            evidence.pictured),
-    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", evidence.main_runs),
+            behind.pictured),
+    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", behind.main_runs),
     _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
-            evidence.swept("sensitivity"), csv="the numbers"),
+            behind.swept("sensitivity"), csv="the numbers"),
     _figure("sensitivity_all", "Draw the same six panels with every point that the experiments list.",
-            evidence.swept("sensitivity", every=True), "sensitivity", csv="the numbers", on_page=False),
+            behind.swept("sensitivity", every=True), "sensitivity", csv="the numbers", on_page=False),
     _figure("further_sensitivity", "Draw sweeps of what the paper leaves open: n_s, lambdas, cost unit, ...",
-            evidence.swept("further_sensitivity", every=True), "sensitivity", csv="the numbers", on_page=False),
-    _figure("engines", "Draw the learning curves of verl beside the torch trainer's.", evidence.curves("engines"),
+            behind.swept("further_sensitivity", every=True), "sensitivity", csv="the numbers", on_page=False),
+    _figure("engines", "Draw the learning curves of verl beside the torch trainer's.", behind.curves("engines"),
             csv="how they agree", on_page=False),
-    _shown(
+    _result(
         "write_claims", "Hold every claim of the paper against what was measured, and the paper against itself.",
-        "cdpr.ledger.page:write_claims", evidence.whole_report,
+        "cdpr.ledger.page:write_claims", _page_evidence,
         {"json": Output("<results>/claims.json", "the ledger"),
          "md": Output("<results>/claims.md", "the ledger to read",
                       report=("Claims", {"table": "claims of the paper"})),
          "csv": Output("<results>/claims.csv", "one row per claim")},
-        evidence.paper_facts, study="analyse_study.analysis",
+        behind.paper_facts, study="analyse_study.analysis",
     ),
-    _shown(
+    _result(
         "write_report", "Write one HTML page with all results, each linked to the run that made it.",
-        "cdpr.report.report_page:write_report", evidence.whole_report,
+        "cdpr.report.report_page:write_report", _page_evidence,
         {"html": Output("<results>/report.html", "the page", report=("Report", {"page": "all results"}))},
-        evidence.shown_on_page, reads=("inspector.runs",),
+        follows=_page_parts, reads=("inspector.runs",),
     ),
     Stage(
         "write_timings", "Sum up what the computing costs: time and memory per stage, by every run.json.",
@@ -283,7 +312,7 @@ _ALL = (
         about={"cases": "priced cases (validation split)", "policy": "policy that acts and continues"},
         outputs={"quality": Output("<results>/analysis/credit_quality.json", "one row of measures per setting")},
         runtime=JUDGED, also=sources.deciding_judges, outside=sources.deciding_weights,
-        more_code=lambda plan, settings, options: [module_of(""), *judging_code(settings)],
+        more_code=lambda experiment, settings, options: [module_of(""), *judging_code(settings)],
         tensors=True,
     ),
     Stage(
@@ -294,9 +323,9 @@ _ALL = (
         outputs=_plot("credit_quality"),
         also=sources.data_sets,
     ),
-    *study.STAGES,
-    _table("expert_study", "Write the table of the expert study.", evidence.nothing, study="analyse_study.analysis"),
-    _figure("expert_study", "Draw the radar of the expert study, with marks of significance.", evidence.nothing,
+    *study_stages.STAGES,
+    _table("expert_study", "Write the table of the expert study.", behind.nothing, study="analyse_study.analysis"),
+    _figure("expert_study", "Draw the radar of the expert study, with marks of significance.", behind.nothing,
             study="analyse_study.analysis"),
     Stage(
         "credit_workups", "Credit the decisions of a policy on test cases, as CDPR's training would have done.",
@@ -312,20 +341,20 @@ _ALL = (
         outputs={"credit": Output("<results>/analysis/credit/{run}/{dataset}.jsonl.gz",
                                   "one JSON object a case: its workups, states, candidates, continuations and R_proc")},
         also=sources.deciding_judges, outside=sources.deciding_weights,
-        more_code=lambda plan, settings, options: [module_of(""), *judging_code(settings)],
+        more_code=lambda experiment, settings, options: [module_of(""), *judging_code(settings)],
         tensors=True, preload=("cdpr.analysis.credit_workups", *ACTING_PRELOAD),
     ),
     Stage(
         "write_inspector", "Write the decision inspector: a site to step through workups and see why they went so.",
         "cdpr.inspector.write:write_inspector",
         reads=(*_REPORTED, "inspector"), runtime=("training.save_every", "governance", "calls"),
-        evidence=evidence.inspected,
+        evidence=behind.inspected,
         needs={f"cases_{name}": sources.output_of("map_costs", "cases", dataset=name) for name in BENCHMARKS}
-        | {"study": sources.study_means},
+        | {"study": "analyse_study.means"},
         about={"study": "means of the expert study by state, shown beside the decision"},
         outputs={"site": Output("<results>/inspector", "the site: open its index.html", folder=True)},
-        also=sources.data_sets, outside=evidence.credit_keys,
-        more_code=lambda plan, settings, options: [*judging_code(settings), "cdpr.agents.policy"],
+        also=sources.data_sets, follows=behind.inspected_credit,
+        more_code=lambda experiment, settings, options: [*judging_code(settings), "cdpr.agents.policy"],
     ),
     Stage(
         "init_tracking", "Create the MLflow database and its experiments once, before jobs run side by side.",
@@ -335,7 +364,6 @@ _ALL = (
     ),
 )  # fmt: skip
 
-OPEN_CASES = "write_open_cases"  # on the page, and so in `reproduce_paper`, only where there are such cases
 STAGES: dict[str, Stage] = {stage.name: stage for stage in _ALL}
 TABLES = tuple(name for name, stage in STAGES.items() if "tex" in stage.outputs)
 FIGURES = tuple(name for name, stage in STAGES.items() if "png" in stage.outputs and stage.evidence)

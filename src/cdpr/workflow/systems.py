@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..agents.build import agent_entry
 from ..llm.own_server import program_missing
@@ -17,9 +17,7 @@ from ..results import methods
 from ..settings import ModelEntry, Settings, SettingsError, judging_models, model_of, served, value_at
 from ..settings.datasets import BENCHMARKS
 from ..settings.judging import ASKERS
-
-if TYPE_CHECKING:
-    from .plan import Plan
+from .experiment import Experiment
 
 _WIDTH = 118  # of a line for people
 
@@ -48,47 +46,47 @@ class System:
         }  # fmt: skip
 
 
-def systems(plan: Plan, environment: Mapping[str, str] = os.environ) -> list[System]:
+def systems(experiment: Experiment, environment: Mapping[str, str] = os.environ) -> list[System]:
     """All rows in the table's order."""
-    settings, found = plan.settings, []
+    settings, found = experiment.settings, []
     rows = {methods.agent(settings, name).name: name for name in settings.agents}
     for method in methods.main_methods(settings):
         shown = method.label, method.group, method.paper
         if (name := rows.get(method.name)) is None:
-            found.append(System(method.name, *shown, "policy, trained here", None, _policy(plan)))
+            found.append(System(method.name, *shown, "policy, trained here", None, _policy(experiment)))
             continue
         agent = settings.agents[name]
-        lacks = missing(plan, name, environment)
+        lacks = missing(experiment, name, environment)
         found.append(System(name, *shown, agent.model or "", model_of(settings, agent), lacks))
     for asker, where in ASKERS.items():
         if judging := judging_models(settings).get(where):
             name = value_at(settings, where)
-            label, lacks = judging.label or judging.id or name, _judging(plan, where, environment)
+            label, lacks = judging.label or judging.id or name, _judging(experiment, where, environment)
             found.append(System(asker, label, "Judges and matcher", "", name, judging, lacks))
     return found
 
 
-def missing(plan: Plan, name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def missing(experiment: Experiment, name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """What an agent lacks to be run, each with how to supply it."""
-    settings = plan.settings
+    settings = experiment.settings
     agent = settings.agents[name]
     if agent.why:
         return (agent.why,)
     if all(unfit := [methods.unfit(settings, name, dataset) for dataset in BENCHMARKS]):
         return tuple(dict.fromkeys(unfit))
     if (model := model_of(settings, agent)) is None:
-        return _policy(plan, served(settings, agent)) if agent.own_policy else ()
+        return _policy(experiment, served(settings, agent)) if agent.own_policy else ()
     if model.where is None and served(settings, agent):
         return _server(settings, f"models.{agent.model}.weights", model)
     return _lacks(settings, f"agents.{name}.model", str(agent.model), model, environment)
 
 
-def _judging(plan: Plan, where: str, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def _judging(experiment: Experiment, where: str, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """What the model lacks that the setting ``where`` names."""
-    name, model = value_at(plan.settings, where), judging_models(plan.settings)[where]
+    name, model = value_at(experiment.settings, where), judging_models(experiment.settings)[where]
     if model.folder is None and not model.id:
         return (f"{where}: an address does not say which model; give it an entry of `models`: {{id: ..., at: {name}}}",)
-    return _lacks(plan.settings, where, name, model, environment)
+    return _lacks(experiment.settings, where, name, model, environment)
 
 
 def _lacks(
@@ -112,12 +110,15 @@ def _lacks(
     )
 
 
-def refuse_what_lacks(plan: Plan, runs: Iterable[str]) -> None:
+def refuse_what_lacks(experiment: Experiment, runs: Iterable[str]) -> None:
     """Raise SettingsError naming everything that these runs, and who judges them, lack: told before hours of other
     work, not after them."""
     runs = list(runs)
-    lacks = {run: missing(plan, run) if run in plan.settings.agents else _trained(plan, run) for run in runs}
-    lacks |= {where: _judging(plan, where) for where in judging_models(plan.settings) if runs}
+    lacks = {
+        run: missing(experiment, run) if run in experiment.settings.agents else _trained(experiment, run)
+        for run in runs
+    }
+    lacks |= {where: _judging(experiment, where) for where in judging_models(experiment.settings) if runs}
     told = [f"  {run}: {text}" for run, texts in lacks.items() for text in texts]
     if told:
         raise SettingsError("these are to be run, and cannot:\n" + "\n".join(told))
@@ -163,18 +164,18 @@ def _about(system: System) -> str:
     return "; ".join(part for part in (model.id, model.where or "", price, model.licence, model.needs) if part)
 
 
-def _policy(plan: Plan, served: bool = False) -> tuple[str, ...]:
-    folder = plan.policy_folder
+def _policy(experiment: Experiment, served: bool = False) -> tuple[str, ...]:
+    folder = experiment.policy_folder
     absent = folder and not Path(folder).exists()
     how = "put a model's weights there (`hf download ID --local-dir FOLDER`), or name where they are"
     lacks = [f"policy.model: there is no folder {folder}; {how}"] if absent else []
-    program = program_missing(plan.settings.serving) if served else ""
+    program = program_missing(experiment.settings.serving) if served else ""
     return (*lacks, *([program] if program else []))
 
 
-def _trained(plan: Plan, run: str) -> tuple[str, ...]:
+def _trained(experiment: Experiment, run: str) -> tuple[str, ...]:
     """What a trained run lacks to be evaluated, but for its training."""
-    return _policy(plan, served(plan.settings, agent_entry(plan.settings, run)))
+    return _policy(experiment, served(experiment.settings, agent_entry(experiment.settings, run)))
 
 
 def _server(settings: Settings, key: str, model: ModelEntry) -> tuple[str, ...]:

@@ -1,0 +1,89 @@
+"""The jobs: every stage of `src/cdpr/workflow/stages.py` is a rule of this one shape.
+
+The table of stages says what a rule reads and writes, and which settings and code its run key covers. This file adds what
+only a scheduler needs. Memory is in MB, runtime in minutes.
+"""
+
+# Heavy stages in the order of the pipeline; a stage with `plan.machine` computes with a policy, on a GPU if there is one.
+# All other stages are light and run on the machine that submits.
+HEAVY = {
+    "make_hospital": {"mem_mb": 2000, "runtime": 10},
+    "ingest_dataset": {"mem_mb": 8000, "runtime": 120},
+    "map_costs": {"mem_mb": 2000, "runtime": 30},
+    "remove_leaks": {"mem_mb": 2000, "runtime": 30},
+    "warm_start_policy": plan.machine("warm_start_policy") | {"runtime": 240},
+    # A longer training continues from its checkpoint in the next attempt (`retries` of the profile).
+    "train_policy": plan.machine("train_policy") | {"runtime": 2880},
+    "evaluate_agent": plan.machine("evaluate_agent") | {"runtime": 720},
+    "measure_credit_quality": plan.machine("measure_credit_quality") | {"runtime": 120},
+    "credit_workups": plan.machine("credit_workups") | {"runtime": 120},
+    "sample_states": plan.machine("sample_states") | {"runtime": 240},
+    "propose_actions": plan.machine("propose_actions") | {"runtime": 240},
+}
+LIGHT = {"mem_mb": 2000, "runtime": 60}
+THREADS = {
+    "make_hospital": 2,
+    "warm_start_policy": max(plan.settings.warm_start.threads, plan.threads("warm_start_policy")),
+}
+# Tables of costs wait for this answer: it says whether the experiment can show a difference at all.
+FIRST = {"check_headroom": 100}
+# Runs that a job with a server evaluates are not evaluated by a job of their own.
+SERVED_RUNS = "|".join(re.escape(run) for job in SERVED.values() for run in job.runs)
+CONSTRAINTS = {
+    **dict.fromkeys(
+        ("ingest_dataset", "map_costs", "remove_leaks", "write_data_card"),
+        {"dataset": "|".join(DATASETS)},  # not a leak-controlled variant
+    ),
+    "evaluate_agent": {"run": (rf"(?!(?:{SERVED_RUNS})/)" if SERVED else "") + RUN},
+}
+
+# `write_timings` depends on no job in particular: rules/tracking.smk has it.
+for stage in (name for name in STAGES if name != "write_timings"):
+
+    rule:
+        name:
+            stage
+        input:
+            **inputs(stage),
+        output:
+            **outputs(stage),
+        log:
+            log_file(stage),
+        wildcard_constraints:
+            **CONSTRAINTS.get(stage, {}),
+        priority: FIRST.get(stage, 0)
+        localrule: stage not in HEAVY
+        conda:
+            "../envs/cdpr.yaml"
+        threads: THREADS.get(stage) or plan.threads(stage) if stage in HEAVY else 1
+        resources:
+            **HEAVY.get(stage, LIGHT),
+        params:
+            **params(stage),
+        shell:
+            COMMAND
+
+
+# One job, one server: all evaluations of a model whose server the job starts itself (`serving` in config.yaml).
+for job in SERVED.values():
+    machine = served.machine_of(plan, job)
+
+    rule:
+        name:
+            job.rule
+        input:
+            served.files_of(plan, job)[0],
+        output:
+            served.files_of(plan, job)[1],
+        log:
+            f"<logs>/evaluate_served/{job.name}.log",
+        conda:
+            "../envs/cdpr.yaml"
+        threads: machine.cpus
+        resources:
+            **serving_machine(machine),
+        params:
+            key=lambda wildcards, job=job: served.key_of(plan, job),
+            job=job.name,
+        shell:
+            f"cdpr evaluate_served {{params.job}} {LOG}"

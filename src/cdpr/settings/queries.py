@@ -1,0 +1,87 @@
+"""Questions about the whole configuration: the model behind an agent or a judge, and what the settings lack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from .agents import AgentEntry
+from .judging import TABLES
+from .models import MODELS_FILE, ModelEntry
+from .schema import Settings
+from .section import SettingsError
+
+
+def model_of(settings: Settings, agent: AgentEntry) -> ModelEntry | None:
+    """The model behind an agent: an entry of ``workflow/models.yaml``, or the folder or address that the agent names
+    itself, which it may ask without further permission. None for the policy, and where the agent has none."""
+    if agent.model is None or agent.own_policy:
+        return None
+    return named_model(settings, agent.model, agent.served_as or "")
+
+
+def named_model(settings: Settings, name: str, served_as: str = "") -> ModelEntry:
+    """The entry of ``workflow/models.yaml`` of this name; else one for the folder or address that ``name`` is."""
+    if name in settings.models:
+        return settings.models[name]
+    provider: Literal["anthropic", "own"] = "anthropic" if name.startswith("anthropic") else "own"
+    return ModelEntry(id=served_as, provider=provider, at=name, enabled=True)
+
+
+def served(settings: Settings, agent: AgentEntry) -> bool:
+    """Whether the job that evaluates an agent starts a server for its model."""
+    serving = settings.serving
+    if serving.program == "none" or agent.model is None:
+        return False
+    if agent.own_policy:
+        return serving.policies
+    return agent.model in serving.models and settings.models[agent.model].where is None
+
+
+def check_serving(settings: Settings) -> None:
+    """Raise SettingsError where ``serving`` asks for what cannot be."""
+    serving = settings.serving
+    for name in serving.models:
+        if name not in settings.models:
+            raise SettingsError(f"serving.models: {name!r} is no entry of {MODELS_FILE}")
+        if settings.models[name].provider != "own":
+            raise SettingsError(f"serving.models: {name} is asked at its provider; take it out of the list")
+    if (serving.models or serving.policies) and serving.program == "none":
+        raise SettingsError("serving.program: say which server is started: vllm, sglang or llama_cpp")
+    if serving.policies and serving.program == "llama_cpp":
+        raise SettingsError("serving.policies: llama.cpp reads no Hugging Face folders; use vllm or sglang")
+
+
+def why_not_run(settings: Settings, name: str) -> str:
+    """What the settings lack to run an agent, as tables say it; empty: it is run.
+
+    The answer depends on the settings alone, so that the same settings make the same table. What the environment
+    lacks, such as a key, stops the run before its first job (:mod:`cdpr.workflow.systems`).
+    """
+    agent = settings.agents[name]
+    model = model_of(settings, agent)
+    if agent.why or model is None:
+        return agent.why
+    if model.where is None and not served(settings, agent):
+        return f"not run: needs a server or a folder with its weights (models.{agent.model}.at)"
+    if model.paid and not model.enabled:
+        return f"not run: costs money (models.{agent.model}.enabled, {model.key_names[0]})"
+    return ""
+
+
+def judging_models(settings: Settings) -> dict[str, ModelEntry]:
+    """The models that judge and match, by the setting that names them."""
+    named = {
+        "judge.model": settings.judge.model,
+        "judge.second": None if settings.judge.second == TABLES else settings.judge.second,
+        "matcher.model": settings.matcher.model,
+    }
+    return {where: named_model(settings, name) for where, name in named.items() if name is not None}
+
+
+def missing_paths(settings: Settings) -> list[tuple[str, str]]:
+    """Key and path of all data that the settings name and that are not there."""
+    named = settings.data.paths | settings.frameworks.paths
+    study = {"study.ratings": settings.study.ratings, "study.kept": settings.study.kept}
+    named |= {name: path for name, path in study.items() if path}
+    return [(key, path) for key, path in named.items() if not Path(path).exists()]

@@ -1,0 +1,132 @@
+"""One configuration seen from the workflow: its runs, its data sets, and the files that it starts from.
+
+Nothing here knows the table of stages, which is made of functions that take an :class:`Experiment`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..results.methods import unfit
+from ..run_key import DigestCache
+from ..settings import (
+    Settings,
+    SettingsError,
+    check_serving,
+    job_of,
+    model_of,
+    parse_settings,
+    seeds_of,
+    served,
+    why_not_run,
+)
+from ..settings.datasets import BENCHMARKS, DATASETS
+
+_TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
+Options = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A file that another stage makes: one of its outputs, by the options of its job."""
+
+    stage: str
+    output: str
+    options: Options = field(default_factory=dict)
+
+
+Source = Product | str | None  # a job's output, a file of the user's own, or nothing: the job does without
+
+
+class Experiment:
+    """The runs, data sets and sources of one configuration. Raises SettingsError for an invalid configuration."""
+
+    def __init__(self, config: Mapping[str, Any] | Settings):
+        self.settings = config if isinstance(config, Settings) else parse_settings(config)
+        check_serving(self.settings)
+        self.results = self.settings.paths.results
+        self.state = self.settings.paths.state
+        self.digests = DigestCache(Path(self.state) / "digests.json")
+        self.fee_schedules, self.price_overrides = fee_schedules(self.settings), price_overrides(self.settings)
+
+    def trained(self, *names: str) -> list[str]:
+        """Runs of the variants over their seeds; variants that train the same thing share them."""
+        runs = {f"{job_of(self.settings, v)}-seed{seed}": None for v in names for seed in seeds_of(self.settings, v)}
+        return list(runs)
+
+    @property
+    def agents(self) -> list[str]:
+        """Agents of the main table that are run and not trained here."""
+        return [name for name in self.settings.agents if not why_not_run(self.settings, name)]
+
+    def evaluations(self, runs: Iterable[str], datasets: Iterable[str] = BENCHMARKS) -> list[tuple[str, str]]:
+        """(run, data set) pairs, without those whose agent cannot work up such cases."""
+        return [(r, d) for r in runs for d in datasets if not unfit(self.settings, r, d)]
+
+    @property
+    def datasets(self) -> list[str]:
+        """All data sets that are at hand: the benchmarks, and further ones that have a path."""
+        return [name for name in DATASETS if name in BENCHMARKS or self.raw_path(name) is not None]
+
+    def raw_path(self, dataset: str) -> str | None:
+        """The user's own raw data, or None for the synthetic hospital's."""
+        return self.settings.data.source(dataset).path
+
+    @property
+    def init_policy(self) -> Product | str:
+        """Policy that training starts from."""
+        policy = self.settings.policy
+        return Product("warm_start_policy", "policy") if policy.warm_started else policy.model
+
+    @property
+    def policy_folder(self) -> str | None:
+        """The user's own Hugging Face folder, or None for the tiny policy."""
+        model = self.settings.policy.model
+        return None if model == "tiny" else model
+
+    def policy_of(self, run: str) -> Source:
+        """Policy folder that an evaluation needs; None for reference policies and models behind a server."""
+        entry = self.settings.agents.get(run)
+        if entry is None:
+            return Product("train_policy", "policy", {"run": run})
+        model = model_of(self.settings, entry)
+        if entry.own_policy or model is None:
+            return self.init_policy if entry.own_policy else None
+        loaded = model.weights or model.id  # by a server that the job starts
+        return loaded if served(self.settings, entry) and Path(loaded).exists() else model.folder
+
+
+def parse_run(run: str) -> tuple[str, int]:
+    """``cdpr-seed0`` -> (``cdpr``, 0). Raises SettingsError for any other form."""
+    match = _TRAINED.fullmatch(run)
+    if match is None:
+        raise SettingsError(f"run {run!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
+    return match["variant"], int(match["seed"])
+
+
+def is_trained(run: str) -> bool:
+    """Whether ``run`` is one seed of a variant (``cdpr-seed0``) and no agent."""
+    return _TRAINED.fullmatch(run) is not None
+
+
+def fee_schedules(settings: Settings) -> dict[str, str]:
+    """The user's own fee schedules by name; empty: prices come from the shipped catalogue. Raises SettingsError for a
+    place or a factor without the file that it applies to."""
+    chosen = settings.data.fee_schedules
+    if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
+        raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
+                            "data.fee_schedules.pfs, which is not given")  # fmt: skip
+    return chosen.files
+
+
+def price_overrides(settings: Settings) -> str:
+    """The user's own prices, or empty. Raises SettingsError for a file that a job could remove or write anew."""
+    path, results = settings.data.price_overrides or "", settings.paths.results
+    if path and Path(path).resolve().is_relative_to(Path(results).resolve()):
+        raise SettingsError(f"data.price_overrides: {path} lies under {results}/, where jobs remove and rewrite "
+                            "files; copy it to another folder first and name the copy")  # fmt: skip
+    return path
