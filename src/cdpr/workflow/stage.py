@@ -58,8 +58,8 @@ class Stage:
 
     ``needs`` are its input files: ``"stage.output"`` of the job with the same options, or a function of experiment and
     options; ``about`` describes them. ``evidence`` (evaluations, trainings) and ``follows`` (other outputs) are what
-    its function finds by itself below the results folder. ``record`` is its run.json, by default beside the first of its
-    ``outputs``.
+    its function finds by itself below the results folder. ``record`` is its run.json, by default beside the first of
+    its ``outputs``.
 
     What else decides its outputs: ``also`` (values), ``outside`` (digests of things that are no inputs) and
     ``more_code`` (modules that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works
