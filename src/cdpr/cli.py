@@ -274,8 +274,8 @@ def _clean_state(args: argparse.Namespace) -> None:
 def _systems(args: argparse.Namespace) -> None:
     from .workflow.systems import render, systems
 
-    found = systems(_plan(args))
-    print(json.dumps([system.told() for system in found], indent=2) if args.json else render(found))
+    rows = systems(_plan(args))
+    print(json.dumps([system.as_json() for system in rows], indent=2) if args.json else render(rows))
 
 
 def _recordings(args: argparse.Namespace) -> None:

@@ -272,7 +272,7 @@ def test_a_run_is_refused_before_its_first_job_where_the_judge_lacks_something(t
 
 def test_verdicts_of_different_judges_do_not_share_a_table(tmp_path):
     plan, path = settings(tmp_path, NOWHERE), tmp_path / "evaluations" / "mine" / "private.jsonl"
-    asked = {where: plan.models["referee"].asked() for where in ("judge.model", "matcher.model")}
+    asked = {where: plan.models["referee"].request_settings() for where in ("judge.model", "matcher.model")}
     path.parent.mkdir(parents=True)
 
     def made(parameters):

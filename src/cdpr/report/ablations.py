@@ -13,7 +13,7 @@ from ..results import frame
 from ..results.methods import IN_DOMAIN, OURS, Method, ablation_methods, tier_mark
 from ..results.results import Results, results_folder
 from ..results.table import Cell, Column, Sheet, Table, number
-from ..settings import Settings, job_of, shown, variants
+from ..settings import Settings, job_of, labels_of, variants
 
 # The paper's test set, and shares of discordant cases to judge it by: it prints none itself.
 PAPER_CASES, PAPER_DISCORDANT = 750, (0.30, 0.34)
@@ -42,7 +42,7 @@ def ablations_sheet(settings: Settings, folder: Path) -> Sheet:
             (f"Tests and power, {decoding} decoding", _power(results, base, those, decoding)),
         ]
     columns = [Column("acc", "Acc. (%)"), Column("aen", "AEN"), Column("aec", "AEC (USD)")]
-    labels = shown(settings, "ablations")
+    labels = labels_of(settings, "ablations")
     printed = frame.paper_rows(_FILE, columns, lambda row: labels.get(row["variant"]))
     parts.append(frame.paper_table(settings, columns, printed, "ablations"))
     return Sheet(f"Ablations ({tier_mark(settings)})", parts, _long(results, found))

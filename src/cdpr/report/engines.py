@@ -11,7 +11,7 @@ from ..files import write_csv
 from ..job import Job
 from ..results.curves import Curves
 from ..results.results import results_folder
-from ..settings import Settings, parse_settings, resolve_variant, shown
+from ..settings import Settings, labels_of, parse_settings, resolve_variant
 from .learning_curves import LEARNT, curves_of, draw_learning_curves
 
 
@@ -34,7 +34,7 @@ class Agreement:
 
 def twins(settings: Settings) -> dict[str, str]:
     """Of every variant that the engine verl trains for this figure the one that torch trains of the same settings."""
-    names = list(shown(settings, "engines"))
+    names = list(labels_of(settings, "engines"))
     resolved = {name: resolve_variant(settings, name) for name in names}
     found = {}
     for name in names:
@@ -75,7 +75,7 @@ def _levels(curves: Curves, metric: str) -> dict[str, float]:
 def plot_engines(settings: Settings, job: Job) -> None:
     """Learning curves of both engines, and the comparison as CSV. Raises as
     :func:`~cdpr.report.learning_curves.curves_of`."""
-    found = curves_of(settings, results_folder(settings, job), shown(settings, "engines"), LEARNT)
+    found = curves_of(settings, results_folder(settings, job), labels_of(settings, "engines"), LEARNT)
     curves = {curve.method.name: curve for curve in found}
     rows = [row for name, other in twins(settings).items() for row in agreement(name, curves[name], curves[other])]
     judged = [row for row in rows if row.within != "unknown"]

@@ -10,7 +10,7 @@ from ..results.curves import Curves, read_curves
 from ..results.methods import trained
 from ..results.provenance import check_training
 from ..results.results import results_folder
-from ..settings import Settings, shown
+from ..settings import Settings, labels_of
 from . import style
 
 # Metric of a panel: label of its axis and factor for printing.
@@ -24,7 +24,7 @@ LEARNT = tuple(PANELS)
 def plot_learning_curves(settings: Settings, job: Job) -> None:
     """Validation accuracy, AEN, AEC, N_na and utility by training step, a line per variant: mean over seeds, band from
     the lowest to the highest. Raises as :func:`curves_of`."""
-    curves = curves_of(settings, results_folder(settings, job), shown(settings, "learning_curves"), LEARNT)
+    curves = curves_of(settings, results_folder(settings, job), labels_of(settings, "learning_curves"), LEARNT)
     draw_learning_curves(settings, curves, job.out)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..job import Job
 from ..results.curves import Curves
 from ..results.results import results_folder
-from ..settings import Settings, shown
+from ..settings import Settings, labels_of
 from . import style
 from .learning_curves import curve_foot, curves_of, handles
 
@@ -18,7 +18,7 @@ def plot_learning_path(settings: Settings, job: Job) -> None:
     """Accuracy against AEC on the validation cases, a marker per validation, means over seeds; a ring marks the last
     iteration. Paths that lie on each other lead to the same policies, at whatever pace. Raises as
     :func:`~cdpr.report.learning_curves.curves_of`."""
-    curves = curves_of(settings, results_folder(settings, job), shown(settings, "learning_path"), METRICS)
+    curves = curves_of(settings, results_folder(settings, job), labels_of(settings, "learning_path"), METRICS)
     with style.drawing(7.2, 4.6, job.out) as figure:
         panel = figure.subplots()
         for position, curve in enumerate(curves):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..job import Job
 from ..results.curves import Curves
 from ..results.results import results_folder
-from ..settings import Settings, shown
+from ..settings import Settings, labels_of
 from . import style
 from .learning_curves import PANELS, curve_foot, curves_of, draw_curves, handles
 
@@ -19,7 +19,7 @@ def plot_training_efficiency(settings: Settings, job: Job) -> None:
     generated tokens. One line per variant: mean over seeds, band from the lowest to the highest. Raises as
     :func:`~cdpr.report.learning_curves.curves_of`.
     """
-    curves = curves_of(settings, results_folder(settings, job), shown(settings, "training_efficiency"), METRICS)
+    curves = curves_of(settings, results_folder(settings, job), labels_of(settings, "training_efficiency"), METRICS)
     with style.drawing(7.2, 6.4, job.out) as figure:
         grid = figure.subplots(3, 2, sharex="col", sharey="row", height_ratios=[2.2, 1, 1])
         time_unit, seconds = _time_unit(curves)

@@ -25,7 +25,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     wanted = {"tier": settings.tier} | _flat({name: getattr(settings, name).model_dump(mode="json")
                                               for name in ("utility", "costs")})  # fmt: skip
     models = judging_models(settings)
-    judges = {where: models[where].asked() if where in models else None for where in DECIDING}
+    judges = {where: models[where].request_settings() if where in models else None for where in DECIDING}
     cases: dict[str, tuple[str, Path]] = {}
     for path in evaluations:
         if (place := find_record(path)) is None:

@@ -10,4 +10,4 @@ from .queries import check_serving, judging_models, missing_paths, model_of, nam
 from .schema import Settings
 from .serving import Machine, Serving
 from .shipped import project_folder
-from .variants import job_of, resolve_variant, seeds_of, shown, sweeps, value_at, variants
+from .variants import job_of, labels_of, resolve_variant, seeds_of, sweeps, value_at, variants

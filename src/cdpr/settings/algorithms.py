@@ -19,9 +19,9 @@ _CONTRACT = "cdpr.training.algorithm"
 
 def known_algorithms() -> list[str]:
     """Names of the algorithms that come with the package."""
-    found = importlib.util.find_spec(_HOME)
-    assert found is not None and found.submodule_search_locations is not None
-    return sorted(module.name for module in pkgutil.iter_modules(found.submodule_search_locations))
+    package = importlib.util.find_spec(_HOME)
+    assert package is not None and package.submodule_search_locations is not None
+    return sorted(module.name for module in pkgutil.iter_modules(package.submodule_search_locations))
 
 
 def check_algorithm(name: str) -> str:
@@ -53,12 +53,12 @@ def algorithm_class(name: str) -> Any:
                             ) from error  # fmt: skip
     own = [thing for thing in vars(module).values()
            if isinstance(thing, type) and issubclass(thing, contract) and thing.__module__ == module_name]  # fmt: skip
-    found = [getattr(module, chosen, None)] if chosen else own
-    if len(found) != 1 or found[0] not in own:
+    classes = [getattr(module, chosen, None)] if chosen else own
+    if len(classes) != 1 or classes[0] not in own:
         there = ", ".join(thing.__name__ for thing in own) or "none"
         raise SettingsError(f"training.algorithm: {name!r} names no single subclass of {_CONTRACT}.Algorithm in "
                             f"{module_name} (there: {there}); write MODULE:CLASS")  # fmt: skip
-    return found[0]
+    return classes[0]
 
 
 _OWN = "one of your own is named by its import path, such as my_package.my_rule or my_package.my_rule:MyRule"

@@ -1,4 +1,4 @@
-"""How language models that are not trained here are asked: what is kept of their answers, and what they may cost."""
+"""Calls of language models that are not trained here: what is recorded, and what they may cost."""
 
 from __future__ import annotations
 

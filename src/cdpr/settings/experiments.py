@@ -11,7 +11,7 @@ from .section import Section, key
 from .shipped import read_shipped
 
 FILE = "workflow/experiments.yaml"
-Shown = Literal[
+Figure = Literal[
     "main_table",
     "accuracy_cost",
     "learning_curves",
@@ -27,7 +27,7 @@ Value = bool | int | float | str | None
 class Variant(Section):
     label: str = key("", "What tables and figures call it.", min_length=1)
     change: dict[str, Value] = key({}, "Settings that differ from the configuration, by dotted name.")
-    feeds: list[Shown] = key([], "Tables and figures that show it.")
+    feeds: list[Figure] = key([], "Tables and figures that show it.")
     seeds: int | None = key(None, "How many of `seeds` are trained; empty: all.", gt=0)
     paper: str = key("", "Row of the paper's Table 1 that it stands for.")
     look: Look | None = Field(default=None, description="How it looks in figures; empty: a spare look.")
@@ -52,11 +52,11 @@ class Experiments(Section):
 
     @field_validator("variants", "sweeps")
     @classmethod
-    def _named_like_files(cls, named: dict[str, Any]) -> dict[str, Any]:
-        for name in named:
+    def _names_fit_files(cls, entries: dict[str, Any]) -> dict[str, Any]:
+        for name in entries:
             if not name.isidentifier() or not name.islower():
                 raise ValueError(f"{name!r} is no name: use small letters, digits and underscores, a letter first")
-        return named
+        return entries
 
 
 def shipped_experiments() -> Experiments:

@@ -1,4 +1,4 @@
-"""Who says whether a diagnosis is right, and which examination is meant, where tables of names do not know."""
+"""The models that judge diagnoses and match requests where tables of names give no answer."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from .section import Section, key
 
 TABLES = "tables"
 DECIDING = ("judge.model", "matcher.model")
-"""Who decides in training as in evaluations; a second judge speaks of evaluations alone."""
+"""Their verdicts count in training and in evaluations; those of a second judge only in evaluations."""
 SECOND = ("judge.second",)
 ASKERS = {"judge": "judge.model", "second_judge": "judge.second", "matcher": "matcher.model"}
-"""Whom recordings and bills name for questions of judges and matcher, and the setting that names the model."""
+"""Name of each judge in recordings and bills, and the setting that names its model."""
 
 
 class Judge(Section):

@@ -1,4 +1,4 @@
-"""Which language models agents act by, and on what terms each is asked: ``workflow/models.yaml``, typed."""
+"""The language models of ``workflow/models.yaml``: address, prices, sampling and licence of each, typed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _OURS = frozenset({"messages", "prompt", "model", "max_tokens", "max_completion_
 
 @dataclass(frozen=True)
 class Provider:
-    """Who answers: its address, the environment variables that may hold its key, and what its requests look like.
+    """A service: its address, the environment variables that may hold its key, and the form of its requests.
 
-    ``limit`` is what it calls the limit of an answer's tokens; ``seeds``: whether requests may name a seed. One that is
-    ``paid`` is asked only where an entry says so and a key is there.
+    ``limit`` is its name for the limit of an answer's tokens; ``seeds``: whether requests may name a seed. A ``paid``
+    provider is called only where an entry enables it and a key is present.
     """
 
     label: str
@@ -70,7 +70,7 @@ class ModelSampling(Section):
 
 
 class ModelEntry(Section):
-    """A language model, and how it is asked."""
+    """A language model and the settings of its requests."""
 
     label: str = key("", "What tables call it.")
     id: str = key("", "What the server calls it; on the hub, who released it.")
@@ -116,7 +116,7 @@ class ModelEntry(Section):
 
     @property
     def where(self) -> str | None:
-        """The address or folder; None where nobody has named one."""
+        """The address or folder; None where neither is set."""
         return self.at or PROVIDERS[self.provider].at
 
     @property
@@ -134,9 +134,8 @@ class ModelEntry(Section):
         """Whether every answer costs money."""
         return PROVIDERS[self.provider].paid
 
-    def asked(self) -> dict[str, Any]:
-        """What of it decides the answers: it enters the key of an evaluation. Where a server stands does not, nor what
-        it costs."""
+    def request_settings(self) -> dict[str, Any]:
+        """The fields that decide the answers and so enter the key of an evaluation; address and prices do not."""
         return self.model_dump(include={"id", "provider", "sampling", "extra", "system", "answer"})
 
 

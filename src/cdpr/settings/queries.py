@@ -71,17 +71,17 @@ def why_not_run(settings: Settings, name: str) -> str:
 
 def judging_models(settings: Settings) -> dict[str, ModelEntry]:
     """The models that judge and match, by the setting that names them."""
-    named = {
+    names = {
         "judge.model": settings.judge.model,
         "judge.second": None if settings.judge.second == TABLES else settings.judge.second,
         "matcher.model": settings.matcher.model,
     }
-    return {where: named_model(settings, name) for where, name in named.items() if name is not None}
+    return {where: named_model(settings, name) for where, name in names.items() if name is not None}
 
 
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
     """Key and path of all data that the settings name and that are not there."""
-    named = settings.data.paths | settings.frameworks.paths
+    paths = settings.data.paths | settings.frameworks.paths
     study = {"study.ratings": settings.study.ratings, "study.kept": settings.study.kept}
-    named |= {name: path for name, path in study.items() if path}
-    return [(key, path) for key, path in named.items() if not Path(path).exists()]
+    paths |= {name: path for name, path in study.items() if path}
+    return [(key, path) for key, path in paths.items() if not Path(path).exists()]

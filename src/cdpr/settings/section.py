@@ -1,4 +1,4 @@
-"""What every group of settings is made of: documented keys in closed sections."""
+"""Building blocks of the settings: documented keys in closed sections."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def key(default: Any, description: str | None = None, *, paper: str = "", decision: str = "", **bounds: Any) -> Any:
-    """A setting. What it does is told by ``description``, or where that is long by the docstring below the setting;
-    ``paper`` is the sentence or section that it comes from."""
+    """A setting. ``description`` (or the docstring below the setting, where it is long) says what it does; ``paper`` is
+    the sentence or section that it comes from."""
     extra: JsonDict = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
-    given = {"default_factory": default.copy} if isinstance(default, (dict, list)) else {"default": default}
-    return Field(**given, description=description, json_schema_extra=extra or None, **bounds)
+    start = {"default_factory": default.copy} if isinstance(default, (dict, list)) else {"default": default}
+    return Field(**start, description=description, json_schema_extra=extra or None, **bounds)
 
 
 class SettingsError(ValueError):

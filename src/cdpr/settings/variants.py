@@ -24,15 +24,15 @@ _VERL = "training.verl"
 
 def variants(settings: Settings) -> dict[str, Variant]:
     """All variants by name: those of the experiments file, then the points of its sweeps."""
-    found = dict(settings.experiments.variants)
+    by_name = dict(settings.experiments.variants)
     for name, sweep in settings.experiments.sweeps.items():
         for value in _points(settings, sweep):
             point = Variant(label=f"{sweep.symbol} = {value}", change={sweep.setting: value}, seeds=sweep.seeds)
-            found.setdefault(point_name(name, value), point)
-    return found
+            by_name.setdefault(point_name(name, value), point)
+    return by_name
 
 
-def shown(settings: Settings, where: str) -> dict[str, str]:
+def labels_of(settings: Settings, where: str) -> dict[str, str]:
     """Variants that feed a table or figure, and their labels."""
     return {name: v.label for name, v in settings.experiments.variants.items() if where in v.feeds}
 
@@ -40,12 +40,12 @@ def shown(settings: Settings, where: str) -> dict[str, str]:
 def sweeps(settings: Settings, where: str, every: bool = False) -> dict[str, dict[Value, str]]:
     """Sweeps that feed a figure: of each point the variant that trains it. Those that `experiments.swept` and
     `points` choose, the configuration's own always among them; or ``every`` point."""
-    found = {}
+    by_sweep = {}
     for name, sweep in settings.experiments.sweeps.items():
         if sweep.feeds == where:
             most = None if every else planned_points(settings, name)
-            found[name] = {value: point_name(name, value) for value in _points(settings, sweep, most)}
-    return found
+            by_sweep[name] = {value: point_name(name, value) for value in _points(settings, sweep, most)}
+    return by_sweep
 
 
 def planned_points(settings: Settings, sweep: str) -> int | None:
@@ -74,12 +74,12 @@ def point_name(sweep: str, value: Value) -> str:
 
 def value_at(settings: Settings, key: str) -> Any:
     """The setting with this dotted name. Raises SettingsError where there is none."""
-    found: Any = settings
+    value: Any = settings
     for name in key.split("."):
-        if name not in getattr(type(found), "model_fields", ()):
+        if name not in getattr(type(value), "model_fields", ()):
             raise SettingsError(f"{key!r} names no setting; see config/README.md for all keys")
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
 def resolve_variant(settings: Settings, name: str) -> Settings:
@@ -106,8 +106,8 @@ def _job(text: str, name: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _resolved(text: str, name: str) -> Settings | SettingsError:
-    """Of a variant of the settings with this JSON the canonical settings, or why it is not to be trained: that is told
-    only when it is asked for, so that a configuration may choose another algorithm for the others."""
+    """Canonical settings of a variant of the settings with this JSON, or the error that its use raises. The error is
+    raised only on use, because a configuration may choose an algorithm under which other variants are invalid."""
     settings = Settings.model_validate_json(text)
     change = _variant(settings, name).change
     changed = parse_settings(merge(settings.model_dump(), _nested(change)), f"variant {name}")

@@ -15,7 +15,7 @@ from ..results.methods import (
     open_methods,
     pictured_methods,
 )
-from ..settings import AgentEntry, Settings, job_of, project_folder, shown, sweeps
+from ..settings import AgentEntry, Settings, job_of, labels_of, project_folder, sweeps
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
 from .experiment import Experiment, Options, Product
 from .stage import Evidence
@@ -63,7 +63,7 @@ def comparators(experiment: Experiment) -> Evidence:
 
 def curves(where: str) -> Callable[[Experiment], Evidence]:
     """The training of the variants that feed a figure."""
-    return lambda experiment: Evidence(training=tuple(experiment.trained(*shown(experiment.settings, where))))
+    return lambda experiment: Evidence(training=tuple(experiment.trained(*labels_of(experiment.settings, where))))
 
 
 def swept(where: str, every: bool = False) -> Callable[[Experiment], Evidence]:

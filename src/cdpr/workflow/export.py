@@ -13,8 +13,8 @@ from .plan import Plan
 
 
 def export(plan: Plan, to: str, run: str, dataset: str, file: str, organization: str) -> str:
-    """Write an evaluation in the format ``to``; returns what to tell. Raises SettingsError for a data set
-    that there is not."""
+    """Write an evaluation in the format ``to``; returns a message. Raises SettingsError for an unknown
+    data set."""
     if dataset not in DATASETS:
         raise SettingsError(f"{dataset!r}: no such data set; there are {', '.join(DATASETS)}")
     options = {"run": run, "dataset": dataset}

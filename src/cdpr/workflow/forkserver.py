@@ -1,8 +1,8 @@
-"""A process that jobs are forked from, so that not every one of them imports torch again: of the demo's 150 jobs most
-are shorter than that takes.
+"""A process that jobs are forked from, so that they do not all import torch again: most jobs of the demo are shorter
+than that import.
 
-Snakemake's main process starts the server; the command ``cdpr`` of a job asks it to run the same command in a fork, and
-hands on its output and exit code. Where no server answers, the job runs by itself.
+Snakemake's main process starts the server. The command ``cdpr`` of a job sends its arguments to the server, which runs
+the same command in a fork, and passes on output and exit code. Without a server the job runs in its own process.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _EVERY_JOB = ("cdpr.workflow.running", "cdpr.tracking.live", "cdpr.tracking.stag
 
 
 def start(environment: Mapping[str, str], stages: Iterable[str] = ()) -> subprocess.Popen:
-    """Start a server with these variables beside the present ones, and let jobs know of it. While nobody asks it
-    prepares for jobs of these ``stages``. It ends with this process, or when the input of what is returned is closed.
+    """Start a server with these environment variables added, and announce it to jobs. While idle it imports modules for
+    jobs of these ``stages``. It ends with this process, or when the standard input of the returned process is closed.
     """
     place = str(Path(tempfile.mkdtemp(prefix="cdpr-")) / "door")
     os.environ[PLACE] = place
@@ -56,7 +56,7 @@ def serve(place: str, stages: Sequence[str]) -> None:
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(place)
         door.listen()
-        later = list(dict.fromkeys(wanted for name in stages for wanted in STAGES[name].preload))
+        later = list(dict.fromkeys(target for name in stages for target in STAGES[name].preload))
         while sys.stdin not in (ready := select.select([door, sys.stdin], [], [], 0 if later else None)[0]):
             if not ready:
                 _prepare(later.pop(0))
@@ -68,9 +68,9 @@ def serve(place: str, stages: Sequence[str]) -> None:
                 line.sendall(STALE)
             else:
                 stage = STAGES.get(job["arguments"][0])
-                for wanted in (*_EVERY_JOB, *(stage.preload if stage else ())):
-                    _prepare(wanted)
-                with contextlib.suppress(Exception):  # the job itself will tell
+                for target in (*_EVERY_JOB, *(stage.preload if stage else ())):
+                    _prepare(target)
+                with contextlib.suppress(Exception):  # the job reports it
                     prepare(stage, job["arguments"], job["environment"]["CDPR_SETTINGS"])
                 gc.freeze()  # the jobs share this memory as long as they write nothing there
                 if not os.fork():
@@ -83,10 +83,10 @@ def serve(place: str, stages: Sequence[str]) -> None:
     shutil.rmtree(Path(place).parent)
 
 
-def _prepare(wanted: str) -> None:
-    """Import a module; of ``module:function`` also call the function, which does its work once. What fails here fails
-    in the job, which tells of it."""
-    module, _, function = wanted.partition(":")
+def _prepare(target: str) -> None:
+    """Import a module; of ``module:function`` also call the function. A failure is ignored here: the job meets it again
+    and reports it."""
+    module, _, function = target.partition(":")
     with contextlib.suppress(Exception):
         imported = importlib.import_module(module)
         if function:
@@ -125,13 +125,13 @@ def _run(job: Mapping[str, Any], line: socket.socket, outputs: Sequence[int]) ->
 
 
 def _code() -> list[tuple[str, int, int]]:
-    """What of this package changes with an edit; nothing while a file is being exchanged."""
+    """Names, sizes and times of the package's files, to notice an edit; empty while a file is being replaced."""
     paths = Path(__file__).parents[1].rglob("*.*")
     try:
-        found = [(str(path), path.stat()) for path in paths if path.parent.name != "__pycache__"]
+        files = [(str(path), path.stat()) for path in paths if path.parent.name != "__pycache__"]
     except FileNotFoundError:
         return []
-    return sorted((name, entry.st_size, entry.st_mtime_ns) for name, entry in found)
+    return sorted((name, entry.st_size, entry.st_mtime_ns) for name, entry in files)
 
 
 if __name__ == "__main__":

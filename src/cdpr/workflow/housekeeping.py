@@ -1,4 +1,4 @@
-"""What is asked of a plan between runs: which work in `state/` nobody needs, and why a result would be made anew."""
+"""Between runs: remove work in ``state/`` that no job needs, and say why a result would be made anew."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def differences(plan: Plan, record: Path) -> list[str]:
     old = RunRecord.read(record)
     stage, options = old.stage, old.options
     if stage not in STAGES:
-        return [f"no stage bears the name {stage} any more: the result was made by an earlier version"]
+        return [f"there is no stage {stage} any more: an earlier version made this result"]
     if plan.key(stage, **options) == old.run_key:
         return []
     settings, _ = plan.settings_of(stage, options)

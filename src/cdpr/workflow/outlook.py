@@ -1,4 +1,4 @@
-"""What a user is told of a run: what it will make and how long that takes here, how far a training is, what came of it.
+"""What a run shows: what it will make and how long that takes here, the step of a training, and the result.
 
 Times are guesses: the median of earlier jobs of the stage under the same results, or the figure that
 ``workflow/durations.yaml`` keeps for the shipped configurations.
@@ -36,8 +36,8 @@ class Outlook:
         self, plan: Plan, jobs: Iterable[tuple[str, int]], cores: int | None, overlays: Iterable[str | Path] = ()
     ):
         self._plan, self.cores = plan, cores
-        named = "+".join(Path(overlay).stem for overlay in overlays) or "config"
-        known = read_shipped("workflow/durations.yaml").get(named, {}) | measured(plan.results)
+        configuration = "+".join(Path(overlay).stem for overlay in overlays) or "config"
+        known = read_shipped("workflow/durations.yaml").get(configuration, {}) | measured(plan.results)
         self.jobs: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
         self._chain = 0.0  # one job of every stage, one after another: what no number of cores shortens
@@ -84,27 +84,27 @@ class Outlook:
 
 
 def measured(results: str) -> dict[str, float]:
-    """Median seconds of one job by stage, from the records of earlier jobs; one that cannot be read counts for
-    nothing."""
-    found: dict[str, list[float]] = {}
+    """Median seconds of one job by stage, from the records of earlier jobs; unreadable records are ignored."""
+    seconds: dict[str, list[float]] = {}
     for path in record_files(Path(results)):
         try:
             record = RunRecord.read(path)
         except (OSError, ValueError):
             continue
-        found.setdefault(record.stage, []).append(record.wall_seconds)
-    return {stage: median(seconds) for stage, seconds in found.items()}
+        seconds.setdefault(record.stage, []).append(record.wall_seconds)
+    return {stage: median(of_stage) for stage, of_stage in seconds.items()}
 
 
-def outcome(plan: Plan, made: Sequence[str], logs: Sequence[str]) -> str:
-    """The last lines of a run that went well. ``made`` are the files that were asked for, ``logs`` those of jobs that
-    make none and only say something."""
+def outcome(plan: Plan, files: Sequence[str], logs: Sequence[str]) -> str:
+    """The last lines of a successful run. ``files`` are those of the targets; ``logs`` are shown for targets without
+    files, such as ``write_timings``."""
     page = plan.resolved(plan.output("write_report", "html"))
-    if not made:
+    if not files:
         return "\n".join(Path(log).read_text(encoding="utf-8").strip() for log in logs)
-    if page not in made:
-        shown = [path for path in made if Path(path).suffix in (".md", ".png", ".html")] or made
-        return "Made    " + ", ".join(shown[:6]) + (f" and {len(shown) - 6} more" if len(shown) > 6 else "")
+    if page not in files:
+        readable = [path for path in files if Path(path).suffix in (".md", ".png", ".html")] or files
+        more = f" and {len(readable) - 6} more" if len(readable) > 6 else ""
+        return "Made    " + ", ".join(readable[:6]) + more
     says = RunRecord.read(Path(plan.resolved(plan.output("write_report", "record")))).tags.get("says", "")
     lines = [f"Report  {page}", f"Says    {says}"]
     if plan.settings.tracking.mlflow:

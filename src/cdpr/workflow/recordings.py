@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def export(settings: Settings, file: str, systems: Sequence[str]) -> str:
-    """Write an archive; returns what to tell. Raises SettingsError for a system that there is not."""
+    """Write an archive; returns a message. Raises SettingsError for an unknown system."""
     unknown = [name for name in systems if name not in settings.agents and name not in ASKERS]
     if unknown:
         raise SettingsError(f"{', '.join(unknown)}: no agent of workflow/agents.yaml bears that name, nor is it one of "
@@ -23,23 +23,25 @@ def export(settings: Settings, file: str, systems: Sequence[str]) -> str:
 
 
 def import_(settings: Settings, file: str) -> str:
-    """Read an archive; returns what to tell: what became of its answers, and how to replay them."""
-    found = import_recordings(settings.paths.state, file)
-    told = f"{file}: {found.new:,} new answers, {found.known:,} known ones, {found.conflicting:,} conflicting"
-    told += " (another answer was recorded here, and stays)" if found.conflicting else ""
+    """Read an archive; returns a message with the counts of its answers and how to replay them."""
+    imported = import_recordings(settings.paths.state, file)
+    message = (
+        f"{file}: {imported.new:,} new answers, {imported.known:,} known ones, {imported.conflicting:,} conflicting"
+    )
+    message += " (another answer was recorded here, and stays)" if imported.conflicting else ""
     models, folders = [], []
-    for name in found.systems:
+    for name in imported.systems:
         where = ASKERS.get(name)
-        called = value_at(settings, where) if where else getattr(settings.agents.get(name), "model", None)
-        if name in found.of_weights:
-            folders.append(f"{name} ({called})" if called else name)
-        elif model := settings.models.get(called):
-            models.append(f"{called}: {{enabled: true}}" if model.where else
-                          f"{called}: {{at: \"http://127.0.0.1/v1\"}}")  # fmt: skip
+        model_name = value_at(settings, where) if where else getattr(settings.agents.get(name), "model", None)
+        if name in imported.of_weights:
+            folders.append(f"{name} ({model_name})" if model_name else name)
+        elif model := settings.models.get(model_name):
+            models.append(f"{model_name}: {{enabled: true}}" if model.where else
+                          f"{model_name}: {{at: \"http://127.0.0.1/v1\"}}")  # fmt: skip
     if models:
-        told += (f"\nThey are of {', '.join(found.systems)}. To replay them without key, server or network:\n"
+        message += (f"\nThey are of {', '.join(imported.systems)}. To replay them without key, server or network:\n"
                  f"calls: {{mode: replay}}\nmodels: {{{', '.join(dict.fromkeys(models))}}}")  # fmt: skip
     if folders:
-        told += (f"\nOf {', '.join(folders)} each question holds the digest of the model's weights: a replay needs "
+        message += (f"\nOf {', '.join(folders)} each question holds the digest of the model's weights: a replay needs "
                  "the very same files, named as they were there (`at`, or `weights` and `serving`)")  # fmt: skip
-    return told
+    return message

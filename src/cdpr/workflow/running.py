@@ -20,13 +20,13 @@ _PREPARED: dict[str, Plan] = {}
 
 
 def planned(settings: Sequence[str]) -> Plan:
-    """What the settings of these files come to, later files over earlier ones. Raises SettingsError."""
+    """The plan of the settings in these files; later files override earlier ones. Raises SettingsError."""
     return _PREPARED.get(os.pathsep.join(settings)) or Plan(load_settings(*settings))
 
 
 def prepare(stage: Stage, arguments: Sequence[str], settings: str) -> None:
-    """Do what every job of these settings begins with, once, in the process that jobs are forked from. Only resolved
-    settings are kept: the name of their file tells their content."""
+    """Do the first work of every job of these settings once, in the process that jobs are forked from. Only resolved
+    settings are cached, because the name of their file is the digest of their content."""
     if not Path(settings).name.startswith("resolved-"):
         return
     plan = _PREPARED.get(settings) or _PREPARED.setdefault(settings, Plan(load_settings(settings)))
@@ -35,29 +35,29 @@ def prepare(stage: Stage, arguments: Sequence[str], settings: str) -> None:
 
 
 def run_stage(
-    plan: Plan, stage: Stage, options: Options, named: Mapping[str, str | None] | None = None, server: Any = None
+    plan: Plan, stage: Stage, options: Options, paths: Mapping[str, str | None] | None = None, server: Any = None
 ) -> None:
-    """Run the stage's function on its files. ``named`` may place inputs, outputs and ``record`` elsewhere than
-    where the workflow has them, and tell the ``key`` and the folder of ``results``; ``server`` is handed to the job.
+    """Run the stage's function on its files. ``paths`` may place inputs, outputs and ``record`` elsewhere than the
+    workflow does, and may name the ``key`` and the folder of ``results``; ``server`` is passed on to the job.
     Raises StageError where the function reads a setting that the stage does not declare."""
     from ..tracking.live import live_run
 
-    named = named or {}
-    outputs = {name: Path(named.get(name) or plan.resolved(plan.output(stage.name, name, **options)))
+    paths = paths or {}
+    outputs = {name: Path(paths.get(name) or plan.resolved(plan.output(stage.name, name, **options)))
                for name in stage.outputs}  # fmt: skip
-    elsewhere = any(named.get(name) for name in stage.outputs)
+    elsewhere = any(paths.get(name) for name in stage.outputs)
     beside = next(iter(outputs.values())).with_suffix(".run.json") if elsewhere else None
-    record = named.get("record") or beside or plan.resolved(plan.output(stage.name, "record", **options))
-    inputs = {name: named.get(name) or plan.place(plan.source(stage.name, name, options)) for name in stage.needs}
-    there = {name: plan.resolved(path) for name, path in inputs.items() if path}
-    parameters, key = plan.parameters(stage.name, options), named.get("key") or plan.key(stage.name, **options)
+    record = paths.get("record") or beside or plan.resolved(plan.output(stage.name, "record", **options))
+    inputs = {name: paths.get(name) or plan.place(plan.source(stage.name, name, options)) for name in stage.needs}
+    existing = {name: plan.resolved(path) for name, path in inputs.items() if path}
+    parameters, key = plan.parameters(stage.name, options), paths.get("key") or plan.key(stage.name, **options)
     settings, seed = plan.settings_of(stage.name, options)
-    told: dict[str, Any] = {"code": plan.code(stage.name, settings, options), "tier": settings.tier,
+    details: dict[str, Any] = {"code": plan.code(stage.name, settings, options), "tier": settings.tier,
                             "tags": _tags(options), "seed": seed, "experiment": stage.experiment}  # fmt: skip
     with tracking.stage(
-        stage.name, parameters, there, outputs, key, record=record, state=plan.state, options=options, **told
+        stage.name, parameters, existing, outputs, key, record=record, state=plan.state, options=options, **details
     ) as job:
-        job.inputs["results"] = Path(named.get("results") or plan.results)
+        job.inputs["results"] = Path(paths.get("results") or plan.results)
         job.on_page, job.server = tuple(plan.on_page), server
         module, _, function = stage.target(settings).partition(":")
         following = live_run(settings, job, stage.experiment) if stage.live else contextlib.nullcontext()

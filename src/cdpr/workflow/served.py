@@ -1,8 +1,8 @@
-"""Jobs that start a server of their model and evaluate all that acts by it, before they end it.
+"""Jobs that start a server of their model, evaluate all agents that use it, and stop it.
 
-What an evaluation is, its key and its files, is that of `evaluate_agent`: only who starts the server differs. The rules
-of these jobs (rules/jobs.smk) have the evaluations of one model for outputs, those of the main table, of open cases
-and of leak control apart, so that a target asks for no more than it shows.
+Each evaluation has the key and the files of `evaluate_agent`; only the start of the server differs. A rule of such a
+job (rules/jobs.smk) has all evaluations of one model as outputs. Main table, open cases and leak control have jobs of their
+own, so that a target runs no more than it shows.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def served_jobs(plan: Plan) -> list[ServedJob]:
     """All jobs with a server, of every evaluation that some table or figure is made of."""
     if plan.settings.serving.program == "none":
         return []
-    found: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+    pairs: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
     for stage in STAGES:
         for run, dataset in plan.evidence(stage).evaluations:
             if asks := served_by(plan, run):
-                found.setdefault((asks, _family(dataset)), {})[run, dataset] = None
-    return [ServedJob(asks + family, asks, tuple(pairs)) for (asks, family), pairs in found.items()]
+                pairs.setdefault((asks, _family(dataset)), {})[run, dataset] = None
+    return [ServedJob(asks + family, asks, tuple(of_job)) for (asks, family), of_job in pairs.items()]
 
 
 def served_by(plan: Plan, run: str) -> str | None:
-    """What the server of a run serves; None where its job starts none."""
+    """The model that the server of a run serves; None where its job starts no server."""
     entry = agent_entry(plan.settings, run)
     if not served(plan.settings, entry):
         return None
@@ -70,7 +70,7 @@ def served_by(plan: Plan, run: str) -> str | None:
 
 
 def machine_of(plan: Plan, job: ServedJob) -> Machine:
-    """What a job asks of a machine."""
+    """The machine that a job requests."""
     entry = plan.settings.models.get(job.asks)
     return (entry and entry.machine) or plan.settings.serving.machine
 
@@ -91,25 +91,25 @@ def key_of(plan: Plan, job: ServedJob) -> str:
 
 
 def evaluate_served(plan: Plan, name: str) -> None:
-    """Evaluate all that a job's server serves. The server starts when a question comes that no recording answers.
+    """Run all evaluations of a job. Its server starts at the first question that no recording answers.
 
-    Rows of evaluations that have ended are kept under ``state`` until the whole job has: Snakemake deletes the outputs
-    of a failed job, and its rerun goes on behind them. Raises SettingsError for a name that is no job, and what the
+    Snakemake deletes the outputs of a failed job. So the rows of finished evaluations stay under ``state`` until the
+    whole job has ended, and a rerun continues after them. Raises SettingsError for an unknown job, and what the
     evaluations raise.
     """
     jobs = {job.name: job for job in served_jobs(plan)}
     if name not in jobs:
         raise SettingsError(f"{name!r} is no job with a server of its own; there are: {', '.join(jobs) or 'none'} "
                             "(serving.program, serving.models, serving.policies)")  # fmt: skip
-    job, state, kept = jobs[name], Path(plan.state), []
+    job, state, finished = jobs[name], Path(plan.state), []
     with exclusive(state / "locks" / f"served-{name}", job.rule), server_of(plan, job) as server:
         for run, dataset in job.evaluations:
             options = {"run": run, "dataset": dataset}
             run_stage(plan, STAGES[_STAGE], options, server=server)
             rows = state / plan.key(_STAGE, **options) / "evaluation.jsonl"
             shutil.copyfile(plan.resolved(plan.output(_STAGE, "evaluation", **options)), rows)
-            kept.append(rows)
-    for rows in kept:
+            finished.append(rows)
+    for rows in finished:
         rows.unlink()
 
 

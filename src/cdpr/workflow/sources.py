@@ -63,14 +63,14 @@ def acting_policy(experiment: Experiment, options: Options) -> Source:
 
 def before_training(run: str, dataset: str) -> Need:
     """The evaluation of an agent that training does not wait for; none where it cannot act."""
-    made = Product("evaluate_agent", "evaluation", {"run": run, "dataset": dataset})
-    return lambda experiment, options: made if experiment.evaluations([run], [dataset]) else None
+    evaluation = Product("evaluate_agent", "evaluation", {"run": run, "dataset": dataset})
+    return lambda experiment, options: evaluation if experiment.evaluations([run], [dataset]) else None
 
 
 def hospital_cases(dataset: str) -> Need:
     """Priced cases that the synthetic hospital wrote; none of the user's own."""
-    made = Product("map_costs", "cases", {"dataset": dataset})
-    return lambda experiment, options: made if experiment.raw_path(dataset) is None else None
+    cases = Product("map_costs", "cases", {"dataset": dataset})
+    return lambda experiment, options: cases if experiment.raw_path(dataset) is None else None
 
 
 IN_DOMAIN_CASES = output_of("map_costs", "cases", dataset=IN_DOMAIN)
@@ -80,9 +80,9 @@ IN_DOMAIN_CASES = output_of("map_costs", "cases", dataset=IN_DOMAIN)
 
 
 def data_sets(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """What reports say of the data sets, as digests."""
-    said = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
-    return {"data_sets": {name: digest({n: getattr(entry, n) for n in said}) for name, entry in DATASETS.items()}}
+    """Digests of what reports print about the data sets."""
+    printed = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
+    return {"data_sets": {name: digest({n: getattr(entry, n) for n in printed}) for name, entry in DATASETS.items()}}
 
 
 def data_set(experiment: Experiment, options: Options) -> Mapping[str, Any]:
@@ -91,7 +91,7 @@ def data_set(experiment: Experiment, options: Options) -> Mapping[str, Any]:
 
 
 def deciding_judges(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """How the models that judge and match are asked; nothing where tables of names do alone."""
+    """Request settings of the models that judge and match; empty where tables of names do it alone."""
     return _judges(experiment.settings, DECIDING)
 
 
@@ -102,7 +102,7 @@ def all_judges(experiment: Experiment, options: Options) -> Mapping[str, Any]:
 
 
 def _judges(settings: Settings, which: Collection[str]) -> dict[str, Any]:
-    return {where: model.asked() for where, model in judging_models(settings).items() if where in which}
+    return {where: model.request_settings() for where, model in judging_models(settings).items() if where in which}
 
 
 def deciding_weights(experiment: Experiment, options: Options) -> Mapping[str, str]:
@@ -116,14 +116,15 @@ def _weights(experiment: Experiment, which: Collection[str]) -> dict[str, str]:
 
 
 def acting_agent(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """Who judges and who acts, and how their models are asked; see :func:`_actor`."""
+    """Judges and acting agent, with the request settings of their models; see :func:`_actor`."""
     return {**all_judges(experiment, options), **_actor(experiment, options)}
 
 
 def _actor(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """Who acts, by which settings of its own, on how many of the open cases, and how its model is asked. A model of the
-    registry is what its entry calls it, wherever it stands; one that a row names itself is known by nothing but its
-    address."""
+    """The acting agent, the settings that only it reads, the number of open cases, and its model's request settings.
+
+    A model of the registry is known by its entry, whatever its address; a model that a row names itself is known by its
+    address alone."""
     entry = experiment.settings.agents.get(options["run"])
     own = _own_settings(experiment, options)
     settings = {"own": restrict(experiment.settings, own).model_dump(mode="json")} if own else {}
@@ -132,8 +133,9 @@ def _actor(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     if entry is None:
         return {"agent": behind, **settings, **cases}
     model, registered = model_of(experiment.settings, entry), entry.model in experiment.settings.models
-    asked = {"acts": entry.acts, "model": None if registered else entry.model, "asked": model and model.asked()}
-    return {"agent": {**asked, **behind}, **settings, **cases}
+    model_key = None if registered else entry.model
+    request = {"acts": entry.acts, "model": model_key, "request": model and model.request_settings()}
+    return {"agent": {**request, **behind}, **settings, **cases}
 
 
 def acting_files(experiment: Experiment, options: Options) -> Mapping[str, str]:
@@ -175,14 +177,14 @@ def writers_code(experiment: Experiment, settings: Settings, options: Options) -
 
 
 def training_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
-    """The algorithm, wherever it comes from, who judges, and what verl loads by name."""
-    found = ["cdpr.training.algorithm", algorithm_module(settings.training.algorithm), "cdpr.llm.sampler"]
-    found += judging_code(settings)
+    """The algorithm, the judges, and what verl loads by name."""
+    modules = ["cdpr.training.algorithm", algorithm_module(settings.training.algorithm), "cdpr.llm.sampler"]
+    modules += judging_code(settings)
     if settings.training.engine == "verl":
         hooks = ("agent_loop", "order", "schedule", "worker")
-        found += [module_of("verl:"), module_of(settings.training.verl.frozen.url or "http:")]
-        found += [f"cdpr.training.verl.hooks.{name}" for name in hooks]
-    return sorted(set(found))
+        modules += [module_of("verl:"), module_of(settings.training.verl.frozen.url or "http:")]
+        modules += [f"cdpr.training.verl.hooks.{name}" for name in hooks]
+    return sorted(set(modules))
 
 
 def structurer(experiment: Experiment, options: Options) -> Mapping[str, str]:

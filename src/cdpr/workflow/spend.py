@@ -1,5 +1,4 @@
-"""What a target would ask of language models and what that costs, and what was spent so far, told to people (``cdpr
-spend``)."""
+"""Text of ``cdpr spend``: what was spent on language models, and what a target would cost."""
 
 from __future__ import annotations
 

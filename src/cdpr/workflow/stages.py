@@ -57,10 +57,10 @@ def _table(
     """``write_<name>``: a table of ``cdpr.report.<name>`` as CSV, Markdown and LaTeX. Those ``of_the_paper`` stand on
     the page."""
     stem = f"<results>/tables/{file or name}"
-    shown = ("Tables", {"table": (file or name).replace("_", " ")})
+    labels = ("Tables", {"table": (file or name).replace("_", " ")})
     outputs = {
         "csv": Output(f"{stem}.csv", "the numbers"),
-        "md": Output(f"{stem}.md", "the table to read", report=shown),
+        "md": Output(f"{stem}.md", "the table to read", report=labels),
         "tex": Output(f"{stem}.tex", "the table to print"),
     }
     outside = behind.paper_facts if of_the_paper else lambda experiment, options: {}
@@ -69,8 +69,8 @@ def _table(
 
 
 def _plot(name: str, csv: str = "") -> dict[str, Output]:
-    stem, shown = f"<results>/figures/{name}", ("Figures", {"figure": name.replace("_", " ")})
-    outputs = {"png": Output(f"{stem}.png", "the figure", report=shown), "pdf": Output(f"{stem}.pdf", "for print")}
+    stem, labels = f"<results>/figures/{name}", ("Figures", {"figure": name.replace("_", " ")})
+    outputs = {"png": Output(f"{stem}.png", "the figure", report=labels), "pdf": Output(f"{stem}.pdf", "for print")}
     return outputs | ({"csv": Output(f"{stem}.csv", csv)} if csv else {})
 
 

@@ -29,8 +29,8 @@ def _source(experiment: Experiment) -> str:
     return study_run(experiment.settings, experiment.settings.study.source)
 
 
-def kept(need: Need, path: str) -> Need:
-    """The same of the study that was handed out, where the settings say where it is kept."""
+def archived(need: Need, path: str) -> Need:
+    """A file of the study as it was handed out, where ``study.kept`` names a copy of that study."""
 
     def of(experiment: Experiment, options: Options) -> Source:
         folder = experiment.settings.study.kept
@@ -50,15 +50,15 @@ def _proposals(position: int) -> Need:
 PROPOSALS: dict[str, Need] = {f"proposals_{n + 1}": _proposals(n) for n in range(MOST_METHODS)}
 
 
-KEPT: dict[str, Need] = {
-    "states": kept(states, "states/{source}.jsonl"),
-    "cards": kept(sources.output_of("make_forms", "cards"), "cards.json"),
-    "sealed": kept(sources.output_of("make_forms", "sealed"), "sealed/key.json"),
+ARCHIVED: dict[str, Need] = {
+    "states": archived(states, "states/{source}.jsonl"),
+    "cards": archived(sources.output_of("make_forms", "cards"), "cards.json"),
+    "sealed": archived(sources.output_of("make_forms", "sealed"), "sealed/key.json"),
 }
 
 
 def ratings(experiment: Experiment, options: Options) -> Source:
-    """The forms that came back; simulated ones where no patient stands behind any case; else none yet."""
+    """Forms that came back; simulated ones where all cases are synthetic; else none yet."""
     if experiment.settings.study.ratings:
         return experiment.settings.study.ratings
     return Product("simulate_ratings", "ratings") if all_synthetic(experiment.settings) else None
@@ -72,7 +72,7 @@ def model_ratings(experiment: Experiment, options: Options) -> Source:
 
 
 def actor(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """Who acts, as in an evaluation."""
+    """The acting agent, as in an evaluation."""
     return sources.acting_agent(experiment, {**options, "dataset": IN_DOMAIN})
 
 
@@ -81,13 +81,13 @@ def actor_files(experiment: Experiment, options: Options) -> Mapping[str, str]:
 
 
 def compared(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """Why methods are not compared, and that nobody stands behind any case, which the forms say."""
+    """Why methods are left out of the comparison, and whether all cases are synthetic, which the forms say."""
     return {"left_out": left_out(experiment.settings), "synthetic": all_synthetic(experiment.settings)}
 
 
 def model_rater(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     name = experiment.settings.study.model_rater
-    return {"model": named_model(experiment.settings, name).asked()} if name else {}
+    return {"model": named_model(experiment.settings, name).request_settings()} if name else {}
 
 
 def model_rater_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
@@ -137,14 +137,14 @@ STAGES = (
         "simulate_ratings", "Let simulated raters, who know the synthetic hospital, fill in the forms.",
         "cdpr.study.simulated:simulate_ratings",
         reads=("study.seed", "costs"),
-        needs={name: KEPT[name] for name in ("states", "cards")},
+        needs={name: ARCHIVED[name] for name in ("states", "cards")},
         outputs={"ratings": Output(f"{_FOLDER}/simulated", "one form per simulated rater", folder=True)},
     ),
     Stage(
         "rate_by_model", "Let a language model fill in a form of the expert study.",
         "cdpr.study.model_rater:rate_by_model",
         reads=("study.model_rater", "policy"), runtime=("models", "calls", "governance"),
-        needs={name: KEPT[name] for name in ("states", "cards")},
+        needs={name: ARCHIVED[name] for name in ("states", "cards")},
         outputs={"ratings": Output(f"{_FOLDER}/model_rater/ratings.json", "the form that it filled in")},
         also=model_rater, more_code=model_rater_code,
     ),
@@ -152,7 +152,7 @@ STAGES = (
         "analyse_study", "Read the forms that came back, open the key, and test.",
         "cdpr.study.analysis:analyse_study",
         reads=("study", "evaluation.bootstrap"), runtime=("study.ratings", "study.kept"),
-        needs={**KEPT, "ratings": ratings, "model_ratings": model_ratings},
+        needs={**ARCHIVED, "ratings": ratings, "model_ratings": model_ratings},
         about={"ratings": "folder with the forms that came back"},
         outputs={
             "analysis": Output(f"{_FOLDER}/analysis.json", "agreement, means, tests"),

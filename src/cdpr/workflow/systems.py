@@ -1,4 +1,4 @@
-"""Every row of the main table, what it takes to run it, and what of that is missing here (``cdpr systems``)."""
+"""Every row of the main table, what it needs to run, and what is missing here (``cdpr systems``)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _WIDTH = 118  # of a line for people
 
 @dataclass(frozen=True)
 class System:
-    """A row of the main table: ``row`` names it in ``agents.yaml`` (or as a variant), ``label`` in tables, ``paper`` in
-    print. ``asks`` is what it acts by: an entry of ``models.yaml``, a folder, an address, the policy, or nothing;
-    ``model`` how that is asked. ``missing`` says what there has to be, and is not, before it can be run."""
+    """A row of the main table: its name in ``agents.yaml`` (or as a variant), its ``label`` in tables, and its row in
+    the ``paper``. ``asks`` names its model (an entry of ``models.yaml``, a folder, an address, the policy, or nothing), and
+    ``model`` is that entry. ``missing`` lists what has to be supplied before it can run."""
 
     row: str
     label: str
@@ -36,7 +36,7 @@ class System:
     model: ModelEntry | None
     missing: tuple[str, ...]
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The row as JSON."""
         model = self.model.model_dump(include={"id", "provider", "prices", "licence", "needs"}) if self.model else None
         where = self.model.where if self.model else None
@@ -48,26 +48,26 @@ class System:
 
 def systems(experiment: Experiment, environment: Mapping[str, str] = os.environ) -> list[System]:
     """All rows in the table's order."""
-    settings, found = experiment.settings, []
+    settings, rows_of_table = experiment.settings, []
     rows = {methods.agent(settings, name).name: name for name in settings.agents}
     for method in methods.main_methods(settings):
-        shown = method.label, method.group, method.paper
+        titles = method.label, method.group, method.paper
         if (name := rows.get(method.name)) is None:
-            found.append(System(method.name, *shown, "policy, trained here", None, _policy(experiment)))
+            rows_of_table.append(System(method.name, *titles, "policy, trained here", None, _policy(experiment)))
             continue
         agent = settings.agents[name]
         lacks = missing(experiment, name, environment)
-        found.append(System(name, *shown, agent.model or "", model_of(settings, agent), lacks))
+        rows_of_table.append(System(name, *titles, agent.model or "", model_of(settings, agent), lacks))
     for asker, where in ASKERS.items():
         if judging := judging_models(settings).get(where):
             name = value_at(settings, where)
             label, lacks = judging.label or judging.id or name, _judging(experiment, where, environment)
-            found.append(System(asker, label, "Judges and matcher", "", name, judging, lacks))
-    return found
+            rows_of_table.append(System(asker, label, "Judges and matcher", "", name, judging, lacks))
+    return rows_of_table
 
 
 def missing(experiment: Experiment, name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """What an agent lacks to be run, each with how to supply it."""
+    """What an agent lacks, each with how to supply it."""
     settings = experiment.settings
     agent = settings.agents[name]
     if agent.why:
@@ -82,7 +82,7 @@ def missing(experiment: Experiment, name: str, environment: Mapping[str, str] = 
 
 
 def _judging(experiment: Experiment, where: str, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """What the model lacks that the setting ``where`` names."""
+    """What the model of the setting ``where`` lacks."""
     name, model = value_at(experiment.settings, where), judging_models(experiment.settings)[where]
     if model.folder is None and not model.id:
         return (f"{where}: an address does not say which model; give it an entry of `models`: {{id: ..., at: {name}}}",)
@@ -92,7 +92,7 @@ def _judging(experiment: Experiment, where: str, environment: Mapping[str, str] 
 def _lacks(
     settings: Settings, key: str, name: str, model: ModelEntry, environment: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What there has to be to ask the model ``name`` that the setting ``key`` names."""
+    """What the model ``name`` of the setting ``key`` needs before it can be called, and does not have."""
     key = f"models.{name}.at" if name in settings.models else key
     if model.where is None:
         return (
@@ -101,7 +101,7 @@ def _lacks(
         )
     if model.folder:
         return _folder(key, model.folder)
-    if settings.calls.mode == "replay":  # nobody is asked
+    if settings.calls.mode == "replay":  # recorded answers are enough
         return ()
     return (
         *_permission(name, model, environment),
@@ -119,27 +119,27 @@ def refuse_what_lacks(experiment: Experiment, runs: Iterable[str]) -> None:
         for run in runs
     }
     lacks |= {where: _judging(experiment, where) for where in judging_models(experiment.settings) if runs}
-    told = [f"  {run}: {text}" for run, texts in lacks.items() for text in texts]
-    if told:
-        raise SettingsError("these are to be run, and cannot:\n" + "\n".join(told))
+    lines = [f"  {run}: {text}" for run, texts in lacks.items() for text in texts]
+    if lines:
+        raise SettingsError("these cannot be run yet:\n" + "\n".join(lines))
 
 
-def render(found: Sequence[System]) -> str:
+def render(rows: Sequence[System]) -> str:
     """For people: two lines or more per row, group by group."""
-    width = max(len(system.row) for system in found)
+    width = max(len(system.row) for system in rows)
     indent, lines = " " * (width + 13), list[str]()
-    for group in dict.fromkeys(system.group for system in found):
+    for group in dict.fromkeys(system.group for system in rows):
         lines += [group]
-        for system in (s for s in found if s.group == group):
+        for system in (s for s in rows if s.group == group):
             state = "not yet" if system.missing else "ready"
             lines.append(f"  {state:<7}  {system.row:<{width}}  {system.label}")
             lines += _wrapped(_about(system), indent)
             for text in system.missing:
                 lines += _wrapped(text, f"{indent}- ")
         lines.append("")
-    ready = sum(not system.missing for system in found)
-    lines.append(f"{ready} of {len(found)} rows can be run now. Prices are US dollars per million tokens.")
-    if ready < len(found):
+    ready = sum(not system.missing for system in rows)
+    lines.append(f"{ready} of {len(rows)} rows can be run now. Prices are US dollars per million tokens.")
+    if ready < len(rows):
         lines.append(
             "What has a dash is missing. Settings such as models.NAME.KEY go into a YAML file of yours (models: {NAME: "
             "{KEY: ...}}),\nwhich every command takes as --configfile mine.yaml. Step by step: "
@@ -196,14 +196,14 @@ def _folder(key: str, folder: str) -> tuple[str, ...]:
 
 
 def _permission(name: str | None, model: ModelEntry, environment: Mapping[str, str]) -> list[str]:
-    """Leave to spend money, a key, and the package that asks."""
+    """Permission to spend money, a key, and the client package, where any of them is missing."""
     package = kind_of(str(model.where))
-    found = [] if importlib.util.find_spec(package) else [f"the package `{package}`: pip install {package}"]
+    lacks = [] if importlib.util.find_spec(package) else [f"the package `{package}`: pip install {package}"]
     if model.paid and not any(environment.get(key) for key in model.key_names):
-        found.append(f"a key: export {' or '.join(model.key_names)}=...")
+        lacks.append(f"a key: export {' or '.join(model.key_names)}=...")
     if model.paid and not model.enabled:
-        found.append(f"models.{name}.enabled: true, since every answer costs money")
-    return found
+        lacks.append(f"models.{name}.enabled: true, since every answer costs money")
+    return lacks
 
 
 def _price(settings: Settings, name: str, model: ModelEntry) -> list[str]:
@@ -214,7 +214,7 @@ def _price(settings: Settings, name: str, model: ModelEntry) -> list[str]:
     try:
         if settings.calls.budget_usd is None or not unpriced(model, model.where):
             return []
-    except GovernanceError:  # no address at all, as is told beside
+    except GovernanceError:  # no address: _lacks reports that
         return []
     place = f"models.{name}.prices" if name in settings.models else f"an entry of `models` for {name}, with `prices`"
     return [
