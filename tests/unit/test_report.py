@@ -30,7 +30,7 @@ from cdpr.results.methods import main_methods, trained
 from cdpr.results.paper import read_paper
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.table import Cell, Column, Row, Table, escape, marks, to_csv, to_latex, to_markdown
-from cdpr.settings import parse_settings, shown
+from cdpr.settings import labels_of, parse_settings
 from cdpr.settings.restrict import restrict
 
 CASES = {"mimic_iv": 40, "clinicalbench": 20, "private": 10}
@@ -429,7 +429,7 @@ def test_looks_differ_without_colour():
     looks = [entry.look for entry in entries if entry.look]
     assert len({look.marker for look in looks}) == len(looks)
     for where in ("learning_curves", "training_efficiency"):
-        drawn = [style.look_of(SETTINGS, name) for name in shown(SETTINGS, where)]
+        drawn = [style.look_of(SETTINGS, name) for name in labels_of(SETTINGS, where)]
         assert len({look.line for look in drawn}) == len(drawn)
 
 

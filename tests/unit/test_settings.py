@@ -11,12 +11,12 @@ from cdpr.settings import (
     Settings,
     SettingsError,
     job_of,
+    labels_of,
     load_settings,
     merge,
     parse_settings,
     resolve_variant,
     seeds_of,
-    shown,
     sweeps,
     variants,
 )
@@ -101,7 +101,7 @@ experiments:
   sweeps: {beta: {values: [0.1]}}
 """)
     settings = load_settings(ROOT / "config.yaml", more)
-    assert list(shown(settings, "ablations"))[-1] == "eager" and seeds_of(settings, "eager") == [0]
+    assert list(labels_of(settings, "ablations"))[-1] == "eager" and seeds_of(settings, "eager") == [0]
     assert sweeps(settings, "sensitivity")["beta"] == {0.1: "beta_0.1", 0.5: "beta_0.5"}
     assert resolve_variant(settings, "eager").credit.beta == 0.7
     few = parse_settings(merge(settings.model_dump(), {"experiments": {"points": 0}}))

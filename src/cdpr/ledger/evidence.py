@@ -17,7 +17,7 @@ from ..results.curves import Curves, read_curves
 from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
 from ..results.paper import read_paper
 from ..results.results import Hole, Results, seeds_of_runs
-from ..settings import Settings, shown, sweeps, variants
+from ..settings import Settings, labels_of, sweeps, variants
 from ..settings.datasets import AVERAGED
 from .verdict import Effect, NotMeasured
 
@@ -84,7 +84,7 @@ class Evidence:
 
     def __init__(self, settings: Settings, results: str | Path):
         asked = {name for at in sweeps(settings, "sensitivity").values() for name in at.values()}
-        asked |= {name for where in ("ablations", "training_efficiency") for name in shown(settings, where)}
+        asked |= {name for where in ("ablations", "training_efficiency") for name in labels_of(settings, where)}
         methods = main_methods(settings)
         asked -= {method.name for method in methods}
         methods += [trained(settings, name) for name in variants(settings) if name in asked]

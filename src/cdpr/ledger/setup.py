@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..results.methods import AGENTS, DATASETS
-from ..settings import job_of, shown, sweeps, value_at
+from ..settings import job_of, labels_of, sweeps, value_at
 from .claims import SetupClaim
 from .evidence import Evidence
 from .verdict import OTHERWISE, STATED, NotMeasured, Verdict
@@ -46,8 +46,8 @@ def _number(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
         "benchmarks": lambda: len(DATASETS), "out_of_domain": lambda: len(DATASETS) - 1,
         "groups": lambda: len({m.group for m in methods if m.paper}),
         "agents": lambda: sum(m.group == AGENTS for m in methods),
-        "ablations": lambda: len(shown(settings, "ablations")) - 1,
-        "schemes": lambda: len(shown(settings, "training_efficiency")),
+        "ablations": lambda: len(labels_of(settings, "ablations")) - 1,
+        "schemes": lambda: len(labels_of(settings, "training_efficiency")),
         "sweeps": lambda: len(sweeps(settings, "sensitivity")),
     }[claim.what]()  # fmt: skip
     return found, f"this workflow has {found}"

@@ -14,9 +14,9 @@ from ..settings import (
     datasets,
     job_of,
     judging_models,
+    labels_of,
     model_of,
     seeds_of,
-    shown,
     variants,
     why_not_run,
 )
@@ -68,7 +68,7 @@ class Method:
 def main_methods(settings: Settings) -> list[Method]:
     """All rows of the main table: agents in the order of the registry, group by group. Among the trained ones stand
     ours, our own method last."""
-    fed = shown(settings, "main_table")
+    fed = labels_of(settings, "main_table")
     rows = []
     for group, heading in GROUPS.items():
         agents = [agent(settings, name) for name, entry in settings.agents.items() if entry.group == group]
@@ -81,7 +81,7 @@ def main_methods(settings: Settings) -> list[Method]:
 
 def pictured_methods(settings: Settings) -> list[Method]:
     """The rows of the main table, and further variants that are held against them in the plane of accuracy and cost."""
-    return [*main_methods(settings), *(trained(settings, name) for name in shown(settings, "accuracy_cost"))]
+    return [*main_methods(settings), *(trained(settings, name) for name in labels_of(settings, "accuracy_cost"))]
 
 
 def open_methods(settings: Settings) -> list[Method]:
@@ -113,7 +113,7 @@ def unfit(settings: Settings, run: str, dataset: str) -> str:
 
 def ablation_methods(settings: Settings) -> list[Method]:
     """Ours, then its ablations in the order of the experiments."""
-    return [trained(settings, name) for name in dict.fromkeys([OURS, *shown(settings, "ablations")])]
+    return [trained(settings, name) for name in dict.fromkeys([OURS, *labels_of(settings, "ablations")])]
 
 
 def dynamic_methods(settings: Settings) -> list[Method]:
@@ -123,7 +123,7 @@ def dynamic_methods(settings: Settings) -> list[Method]:
 
 def comparator_methods(settings: Settings) -> list[Method]:
     """Ways to assign credit, between the policy that they start from and the best that can be done."""
-    variants = [trained(settings, name) for name in shown(settings, "comparators")]
+    variants = [trained(settings, name) for name in labels_of(settings, "comparators")]
     return [agent(settings, "warm_start"), *variants, agent(settings, "value_of_information")]
 
 

@@ -1,8 +1,8 @@
 """Jobs that start a server of their model, evaluate all agents that use it, and stop it.
 
 Each evaluation has the key and the files of `evaluate_agent`; only the start of the server differs. A rule of such a
-job (rules/jobs.smk) has all evaluations of one model as outputs. Main table, open cases and leak control have jobs of their
-own, so that a target runs no more than it shows.
+job (rules/jobs.smk) has all evaluations of one model as outputs. Main table, open cases and leak control have jobs of
+their own, so that a target runs no more than it shows.
 """
 
 from __future__ import annotations

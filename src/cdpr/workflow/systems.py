@@ -25,8 +25,8 @@ _WIDTH = 118  # of a line for people
 @dataclass(frozen=True)
 class System:
     """A row of the main table: its name in ``agents.yaml`` (or as a variant), its ``label`` in tables, and its row in
-    the ``paper``. ``asks`` names its model (an entry of ``models.yaml``, a folder, an address, the policy, or nothing), and
-    ``model`` is that entry. ``missing`` lists what has to be supplied before it can run."""
+    the ``paper``. ``asks`` names its model (an entry of ``models.yaml``, a folder, an address, the policy, or nothing),
+    and ``model`` is that entry. ``missing`` lists what has to be supplied before it can run."""
 
     row: str
     label: str
