@@ -30,8 +30,8 @@ from cdpr.environment import DiagnosticEnvironment, Policy, State, Turn, run_epi
 from cdpr.seeding import derive_seed
 from cdpr.settings import Settings, load_settings, parse_settings, resolve_variant
 from cdpr.settings.load import merge
-from cdpr.training.run import TrainingRun
 from cdpr.training.torch.trainer import Trainer
+from cdpr.training.training_run import TrainingRun
 
 LITERAL = {"credit": {"merge": "none", "own_actions": "apart", "max_states": None, "cache": {"scope": "off"}}}
 UNBUDGETED = {"credit": {"max_states": None}}

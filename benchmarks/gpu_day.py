@@ -31,10 +31,10 @@ from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import Settings, merge, parse_settings, resolve_variant
 from cdpr.settings.schema import Prompt, TinyModel
-from cdpr.training.run import TrainingRun
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.verl.plan.memory import memory_plan
+from cdpr.training.training_run import TrainingRun
+from cdpr.training.verl.memory import memory_plan
 
 SECONDS = 540
 _QWEN3 = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "tie_word_embeddings": True}
@@ -139,10 +139,11 @@ def measure_memory(policy: Path, device: str) -> dict[str, float]:
     against the planner's forecast for the same phase without servers and allowance."""
     from transformers import AutoModelForCausalLM
 
-    settings = settings_of(policy, "grpo", training={
-        "engine": "verl", "verl": {"rollout": "vllm", "gpus_per_node": 1, "tensor_parallel": 1, "chunked_logits": False,
-                                   "gpu_memory_gb": 1000}})  # fmt: skip
-    parts = memory_plan(settings).phases["update"]
+    verl = {"rollout": "vllm", "gpus_per_node": 1, "tensor_parallel": 1, "gpu_memory_gb": 1000}
+    settings = settings_of(policy, "grpo", training={"engine": "verl", "verl": verl})
+    plan = memory_plan(settings)
+    # verl computes logits in chunks, this update all at once.
+    parts = plan.phases["update"] | {"logits": longest_sequence(settings) * plan.model.vocab * 10 / 1e9}
     forecast = sum(size for name, size in parts.items() if name not in ("frozen server", "allowance"))
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).to(device)
     model.gradient_checkpointing_enable()

@@ -35,8 +35,8 @@ from verl.experimental.agent_loop.agent_loop import (
 from cdpr.metrics_log import read_metrics
 from cdpr.settings import load_settings, resolve_variant
 from cdpr.settings.load import merge, parse_settings
-from cdpr.training.verl.cpu.in_process import Kept, batch, work, worker
-from cdpr.training.verl.servers.local_server import LocalServer, Reply
+from cdpr.training.verl.cpu.in_process import Observed, batch, work, worker
+from cdpr.training.verl.cpu.local_server import LocalServer, Reply
 from cdpr.training.verl.session import Session, read_session
 
 Call = tuple[tuple[int, ...], int, int, int, float]
@@ -62,7 +62,7 @@ class Recorded:
         return self.replies[call]
 
 
-class Plain(Kept, AgentLoopWorker):
+class Plain(Observed, AgentLoopWorker):
     """verl's worker with nothing of ours in it."""
 
 

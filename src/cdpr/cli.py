@@ -115,8 +115,8 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 
 def _plan_training(args: argparse.Namespace) -> None:
-    from .training.verl.plan import report
-    from .training.verl.plan.duration import target_line
+    from .training.verl.configuration import report
+    from .training.verl.duration import target_line
     from .workflow.plan import trainings
 
     plan = _plan(args)

@@ -10,11 +10,11 @@ from torch.nn.utils import parameters_to_vector
 from cdpr.environment import DiagnosticEnvironment, run_episode
 from cdpr.settings import merge, parse_settings
 from cdpr.training.algorithm import score_groups
-from cdpr.training.run import TrainingRun
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer, samples_of
 from cdpr.training.torch.update import Sample
 from cdpr.training.torch.warm_start import Workup, corpus
+from cdpr.training.training_run import TrainingRun
 
 SMALL = {
     "policy": {"tiny": {"hidden_size": 64, "layers": 2, "kv_heads": 2, "intermediate_size": 128, "vocab_size": 400}},

@@ -15,10 +15,10 @@ from cdpr.environment.prompt import FORCED_PREFIX
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import parse_settings
 from cdpr.settings.schema import TinyModel
-from cdpr.training.run import TrainingRun
 from cdpr.training.torch.tiny import CHAT_TEMPLATE, build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.verl.servers.local_server import LocalServer
+from cdpr.training.training_run import TrainingRun
+from cdpr.training.verl.cpu.local_server import LocalServer
 from cdpr.training.verl.session import Session
 
 NO_THOUGHTS = "<thoughts></thoughts>"

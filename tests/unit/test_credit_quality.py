@@ -10,10 +10,18 @@ import numpy as np
 import pytest
 from toy import ToyPolicy, exact_value, problem
 
-from cdpr.analysis.credit_quality import assess
-from cdpr.analysis.estimators import SWEEPS, VINE_CONTINUATIONS, Estimators, Remembering, every_state, sweeps
-from cdpr.analysis.measures import measures
-from cdpr.analysis.workups import Workups, sample_groups, with_truth
+from cdpr.analysis.credit_quality import assess, measures
+from cdpr.analysis.estimators import (
+    SWEEPS,
+    VINE_CONTINUATIONS,
+    Estimators,
+    Remembering,
+    Workups,
+    every_state,
+    sample_groups,
+    sweeps,
+    with_truth,
+)
 from cdpr.job import Job
 from cdpr.report.credit_quality import plot_credit_quality
 

@@ -129,7 +129,7 @@ def test_exact_cdpr_is_utility_grpo_with_another_weight_of_correctness(case, bet
         training={"normalise": normalise},
     )
     policy, trajectories = Enumerated(), every_trajectory(env, case)
-    context = Context(settings, env, policy, lambda: policy, lambda: policy, 0)
+    context = Context(settings, env, policy, lambda: policy, 0)
     groups = [trajectories[k : k + 8] for k in range(0, len(trajectories), 8)]
     for scored, expected in zip(
         *(asyncio.run(score_groups(made(context), groups, 0)) for made in (Cdpr, UtilityGrpo)), strict=True

@@ -53,7 +53,7 @@ def test_messages_are_the_prompt_that_the_tokenizer_makes_of_them(folder):
 
 
 def test_verls_servers_answer_through_the_client_that_is_handed_over(folder):
-    from cdpr.training.verl.servers.local_server import LocalServer
+    from cdpr.training.verl.cpu.local_server import LocalServer
 
     server, drawn = LocalServer(folder), Sampling(5)
     model = open_model(spec_of("verl:cpu"), client=server, tokenizer=server.sampler.tokenizer)
@@ -87,10 +87,10 @@ def test_settings_name_models(folder):
         ModelSpec.of_structurer(Structurer(), governance, credentialed=True)
     helper = ModelSpec.of_structurer(Structurer(model=SERVER, name="m", at_once=3), governance, credentialed=True)
     assert (helper.kind, helper.name, helper.at_once, helper.governance) == ("openai", "m", 3, governance)
-    verl = {"rollout": "vllm", "timeout_s": 7.0, "frozen": {"url": SERVER, "retries": 9, "at_once": 5}}
+    verl = {"rollout": "vllm", "frozen": {"url": SERVER, "at_once": 5}}
     settings = parse_settings({"policy": {"model": "models/qwen"}, "training": {"verl": verl}})
     frozen = ModelSpec.of_frozen_server(settings, credentialed=False)
-    assert (frozen.name, frozen.timeout, frozen.retries, frozen.at_once) == ("models/qwen", 7.0, 9, 5)
+    assert (frozen.name, frozen.timeout, frozen.retries, frozen.at_once) == ("models/qwen", 600.0, 10, 5)
     assert ModelSpec.of_rollouts(settings).where == "verl:vllm"
 
 

@@ -7,9 +7,8 @@ import asyncio
 import pytest
 from toy import CBC, CT, RIGHT, WRONG, HastyPolicy, Script, ToyPolicy, group, problem
 
-from cdpr.credit.pools import Entry
+from cdpr.credit.continuations import Draws, Entry
 from cdpr.credit.process_reward import ProcessReward
-from cdpr.credit.rollouts import Draws
 from cdpr.environment import State, Turn
 from cdpr.llm.types import ModelFailure
 from cdpr.training.algorithm import Context, score_groups
@@ -55,8 +54,8 @@ def process(actor, continues, seed=5, **credit):
     return env, ProcessReward(env, actor, continues, settings.credit, settings.utility, seed)
 
 
-def score(made, trajectories, iteration=0, version=0):
-    return asyncio.run(made.score([trajectories], iteration, version))[0]
+def score(made, trajectories, iteration=0):
+    return asyncio.run(made.score([trajectories], iteration))[0]
 
 
 def test_the_least_recently_stored_state_goes_first(case):
@@ -108,12 +107,11 @@ def test_values_are_kept_over_iterations_only_of_a_policy_that_stays_the_same(ca
     ("name", "copies", "kept"),
     [
         ("frozen_init", [1, 1, 1, 1], [False, True, True, True]),
-        ("lagged", [2, 2, 3, 3], [False, True, False, True]),
         ("current", [0, 0, 0, 0], [False, False, False, False]),
     ],
 )
 def test_a_run_keeps_values_as_long_as_its_policy_does_also_over_an_interruption(case, name, copies, kept):
-    settings, env = problem(credit={"select_all": True, "continuation": {"policy": name, "lag": 2}})
+    settings, env = problem(credit={"select_all": True, "continuation": {"policy": name}})
     made, whole, parts = [], [], []
 
     def other():
@@ -121,7 +119,7 @@ def test_a_run_keeps_values_as_long_as_its_policy_does_also_over_an_interruption
         return made[-1]
 
     def algorithm():
-        return Cdpr(Context(settings, env, ToyPolicy(), other, other, 0))
+        return Cdpr(Context(settings, env, ToyPolicy(), other, 0))
 
     def iterate(running, iteration):
         scored = asyncio.run(score_groups(running, [group(env, ToyPolicy(), case)], iteration))
@@ -153,25 +151,25 @@ def test_the_strict_rule_takes_k_from_the_cache_and_draws_all_where_some_are_mis
     assert made.cache[key].drawn == 8 and len(made.cache[key].continuations) == 4
 
 
-def test_random_numbers_belong_to_policy_version_state_and_run(case):
+def test_random_numbers_belong_to_policy_state_and_run(case):
     def asked(seed=5):
-        """What actor and frozen policy were asked for first, in another iteration, and by another version."""
+        """Seeds of the requests to actor and frozen policy, first and in another iteration."""
         actor, frozen = Recording(), Recording()
         env, made = process(actor, frozen, seed, samples=20, cache={"reuse_group": False})
         trajectories, found = group(env, ToyPolicy(), case), []
-        for iteration, version in ((0, 0), (1, 0), (1, 1)):
+        for iteration in (0, 1):
             made.cache.clear()
             before = len(actor.asked), len(frozen.asked)
-            score(made, trajectories, iteration, version)
+            score(made, trajectories, iteration)
             found.append((actor.seeds(before[0]), frozen.seeds(before[1])))
         for policy in (actor, frozen):
             where = {seed: (state.key, forced) for state, forced, seed, _ in policy.asked}
             assert all(where[seed] == (state.key, forced) for state, forced, seed, _ in policy.asked)
         return found
 
-    (actor, frozen), (later_actor, later_frozen), (_, other_version) = asked()
+    (actor, frozen), (later_actor, later_frozen) = asked()
     assert actor and frozen and not actor & frozen
-    assert not actor & later_actor and frozen == later_frozen and not frozen & other_version
+    assert not actor & later_actor and frozen == later_frozen
     assert not (actor | frozen) & set.union(*asked(seed=6)[0])
 
 

@@ -138,7 +138,7 @@ def test_mistakes_in_the_experiments_file_are_explained(experiments, message):
         ({"training.algorithm": "ppo"}, r"variant x: key 'training\.algorithm'.*'ppo'; known: all_actions, cdpr, gigpo,"
          r" grpo, utility_grpo, vineppo; one of your own.*my_package\.my_rule"),
         ({"training.algorithm": "no_such_package.rule"}, r"no module 'no_such_package' can be imported.*PYTHONPATH"),
-        ({"training.algorithm": "cdpr.training.advantage"}, r"names no single subclass.*there: none"),
+        ({"training.algorithm": "cdpr.training.training_run"}, r"names no single subclass.*there: none"),
     ],
 )  # fmt: skip
 def test_what_training_would_not_notice_is_refused(change, message):

@@ -19,8 +19,8 @@ from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.training.torch.model import load_model
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.verl.checkpoints import LATEST, fall_back, folder_of, keep_only
-from cdpr.training.verl.plan import check
-from cdpr.training.verl.servers.cluster import ray_cluster
+from cdpr.training.verl.cluster import ray_cluster
+from cdpr.training.verl.configuration import check
 from cdpr.training.verl.servers.frozen_server import LOG, command_of, serving
 
 # What `vllm serve FOLDER --host H --port P --served-model-name NAME ...` does, with our own sampler.
@@ -114,13 +114,13 @@ def test_an_adapter_becomes_part_of_the_weights(tmp_path):
     """As verl's merger leaves it: initial weights, the adapter beside them, its scale untold."""
     import peft
 
-    from cdpr.training.verl.hand_over import fold_adapter
+    from cdpr.training.verl.checkpoints import fold_adapter
 
     tiny = settings_with("vllm").policy.tiny
     folder = build_tiny_policy(tmp_path / "policy", tiny, ["30 year old male with pain"])
     model = load_model(folder)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj", "down_proj"]))
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=4, target_modules=["q_proj", "down_proj"]))
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
             if "lora_B" in name:
@@ -129,8 +129,8 @@ def test_an_adapter_becomes_part_of_the_weights(tmp_path):
     expected = adapted(ids).logits
     adapted.save_pretrained(folder / "lora_adapter")
     config = folder / "lora_adapter" / "adapter_config.json"
-    config.write_text(config.read_text().replace('"lora_alpha": 16', '"lora_alpha": 0'))
-    fold_adapter(folder, 4, 16)
+    config.write_text(config.read_text().replace('"lora_alpha": 4', '"lora_alpha": 0'))
+    fold_adapter(folder, 4)
     merged = load_model(folder)
     assert not (folder / "lora_adapter").exists()
     assert torch.allclose(merged(ids).logits, expected, atol=0.05)
@@ -149,10 +149,10 @@ SLURM_NODEID=0 "$@" & SLURM_NODEID=1 "$@" & wait
 # A process of its own: Ray reads how machines know each other when it is imported. A stranger lacks the secret.
 TWO = """
 import os, pathlib, subprocess, sys
-from cdpr.training.verl.servers.cluster import ray_cluster
+from cdpr.training.verl.cluster import ray_cluster
 with ray_cluster(2, pathlib.Path(sys.argv[1]), patience=120):
     import ray
-    from cdpr.training.verl.hooks.worker import needs_of
+    from cdpr.training.verl.worker import needs_of
     ray.init(log_to_driver=False)
     print(sum(node["Alive"] for node in ray.nodes()), "alive")
     known = {node["NodeManagerAddress"] for node in ray.nodes()}
@@ -204,8 +204,8 @@ def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
 def test_the_worker_asks_a_local_frozen_server_from_the_first_machine(tmp_path):
     from omegaconf import OmegaConf
 
-    from cdpr.training.verl.hooks.worker import GroupManager
     from cdpr.training.verl.session import Session
+    from cdpr.training.verl.worker import GroupManager
 
     for k, url in enumerate(["http://127.0.0.1:8000/v1", "unix:/run/frozen", "http://192.0.2.9:8000/v1", None]):
         settings = parse_settings({"training": {"verl": {"frozen": {"url": url}}}})
@@ -233,20 +233,20 @@ def test_a_killed_run_falls_back_to_its_newest_whole_checkpoint(tmp_path):
 
 
 def test_a_run_says_what_it_lacks(monkeypatch):
-    from cdpr.training.verl import run
+    from cdpr.training.verl import launch
 
     settings = parse_settings({}).training.verl.model_copy(update={"rollout": "vllm"})
     there = {"verl": False, "vllm": False, "flash_attn": False}
-    monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: name if there[name] else None)
-    monkeypatch.setattr(run, "_gpu_is_there", lambda: there["vllm"] == "with a GPU")
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: name if there[name] else None)
+    monkeypatch.setattr(launch, "_gpu_is_there", lambda: there["vllm"] == "with a GPU")
     for name, state, says in [("verl", False, "make gpu-env"), ("verl", True, "vllm is not installed"),
                               ("vllm", True, "finds no GPU"), ("vllm", "with a GPU", "attention: sdpa")]:  # fmt: skip
         there[name] = state
         with pytest.raises(SettingsError, match=says):
-            run._check_installed(settings)
-    run._check_installed(settings.model_copy(update={"attention": "sdpa"}))
+            launch._check_installed(settings)
+    launch._check_installed(settings.model_copy(update={"attention": "sdpa"}))
     there["vllm"] = False
-    run._check_installed(settings.model_copy(update={"rollout": "cpu"}))
+    launch._check_installed(settings.model_copy(update={"rollout": "cpu"}))
 
 
 def test_several_machines_without_a_cluster_are_refused(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from cdpr.agents.clinician import Clinician
+from cdpr.agents.clinician import Clinician, Habits
 from cdpr.cases import CaseRecord, parse_analytes
 from cdpr.costs import load_catalogue, price_case
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, parse_action, run_episode
@@ -20,9 +20,10 @@ from cdpr.ingest.run import ingest
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import load_settings, parse_settings
 from cdpr.training.torch import warm_start
-from cdpr.training.torch.model import Piece, load_model, piecewise_logprobs, token_logprobs
-from cdpr.training.torch.muon import Muon
+from cdpr.training.torch.model import load_model
 from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.training.torch.update import Piece, piecewise_logprobs, token_logprobs
+from cdpr.training.torch.warm_start import Muon
 from cdpr.workflow.plan import Plan
 
 
@@ -36,14 +37,11 @@ def textbook(tmp_path_factory) -> list[CaseRecord]:
     return [price_case(record, settings.costs, load_catalogue()) for record in records]
 
 
-def habits(**shares):
-    return parse_settings({"warm_start": {"clinician": {"premature": 0.0, "defensive": 0.0} | shares}})
-
-
 def effort(cases, **shares):
     """Mean examinations, dollars and accuracy of clinicians with these habits."""
-    settings = habits(**shares)
+    settings = parse_settings({})
     environment, agent = DiagnosticEnvironment(settings.environment), Clinician(settings, "textbook")
+    agent.habits = Habits(**{"premature": 0.0, "defensive": 0.0} | shares)
     workups = [asyncio.run(run_episode(environment, agent, case, 0)) for case in cases]
     spent = sum(agent.prices(s)[k] for w in workups for s in w.states if (k := agent.choose(s, 0)) is not None)
     return (
@@ -113,8 +111,9 @@ def test_a_compact_result_grades_what_is_out_of_range(text, shown):
 
 def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Path):
     """Scored beside the workup in one row, they get the log-probabilities of whole forced conversations."""
-    settings = habits(defensive=1.0)
+    settings = parse_settings({})
     environment, agent = DiagnosticEnvironment(settings.environment), Clinician(settings, "textbook")
+    agent.habits = Habits(premature=0.0, defensive=1.0)
     workups = asyncio.run(warm_start.demonstrate(environment, agent, textbook[:6], True))
     tiny = settings.policy.tiny.model_copy(update={"vocab_size": 900})
     folder = build_tiny_policy(tmp_path / "policy", tiny, warm_start.corpus(settings, workups, []))
@@ -126,12 +125,12 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
         assert len(demonstration.readings) == len(workup.trajectory.states)
         for reading in demonstration.readings:
             whole.append((*demonstration.ids[: reading.start], *reading.ids))
-            wanted.append(list(reading.wanted))
+            wanted.append(list(reading.scored))
         state = random.Random(0).choice(workup.trajectory.states)
         turn = asyncio.run(agent.act(state, True, 0))
         assert turn in workup.readings
     with torch.no_grad():
-        beside = piecewise_logprobs(model, [[warm_start.Piece(0, d.ids, ()), *d.readings] for d in demonstrations])
+        beside = piecewise_logprobs(model, [[Piece(0, d.ids, ()), *d.readings] for d in demonstrations])
         alone = token_logprobs(model, whole, wanted)
     torch.testing.assert_close(beside, alone, atol=1e-5, rtol=1e-5)
 

@@ -1,5 +1,7 @@
 """The clinicians whose workups a policy first imitates: they know medicine, and have habits."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..environment import RequestTest, State, Turn, parse_action
@@ -10,17 +12,35 @@ from .reference import Price, ValueOfInformation
 _EFFORT = 0.01  # utility lost to any order of a clinician who does not look at prices
 
 
-class Clinician(ValueOfInformation):
-    """Diagnoses what is likeliest, after a workup in one of three habits.
+@dataclass(frozen=True)
+class Habits:
+    """Shares of cases by habit, from 0 to 1, and when each habit stops.
 
-    A *premature* clinician diagnoses at once or after one examination; a *defensive* one orders whatever informs most,
-    at any price, until nearly certain; an *economical* one weighs information against its price. Whose patient a case
-    is was decided by its number, which no policy sees: one that imitates them learns all three and picks at random.
+    ``premature``: diagnoses at once (``at_once`` of these cases) or after one examination; ``defensive``: orders what
+    informs most at any price, and stops at the posterior probability ``certainty``. The economical habit has all other
+    cases and stops at ``confidence``. ``patience``: examinations after which every habit diagnoses.
     """
+
+    premature: float = 0.25
+    at_once: float = 0.6
+    defensive: float = 0.3
+    certainty: float = 0.95
+    confidence: float = 0.80
+    patience: int = 4
+
+
+class Clinician(ValueOfInformation):
+    """Gives the likeliest diagnosis after a workup in one of three :class:`Habits`; the economical one weighs
+    information against its price.
+
+    The number of a case decides the habit. No policy sees that number: one that imitates the workups learns all three
+    habits and picks at random.
+    """
+
+    habits = Habits()
 
     def __init__(self, settings: Settings, dataset: str = "mimic_iv", price: Price | None = None):
         super().__init__(settings, dataset, price)
-        self.settings = settings.warm_start.clinician
         self.reasons = settings.environment.prompt.style == "full"
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
@@ -41,7 +61,7 @@ class Clinician(ValueOfInformation):
 
     def choose(self, state: State, seed: int) -> int | None:
         """An examination, or None when sure enough or out of patience."""
-        habits, drawn = self.settings, derive_seed("habit", state.case.note_id) / 2**63
+        habits, drawn = self.habits, derive_seed("habit", state.case.note_id) / 2**63
         patience, enough, charges = habits.patience, habits.confidence, self.charges
         if drawn < habits.premature:
             patience = 0 if drawn < habits.premature * habits.at_once else 1

@@ -1,8 +1,8 @@
-"""The credit of single decisions on test cases: what CDPR's rule would have found in the workups that were evaluated.
+"""The credit of single decisions on test cases: CDPR's rule applied to the workups that were evaluated.
 
-Training credits its own rollouts on training cases. Here the workups that tables count are the group of their case, and
-every decision is valued, whether the rule would have selected it or not, so that policies trained in any way are seen
-through the same lens (the settings of ``credit``, not those of a variant).
+Training credits its own rollouts on training cases. Here the evaluated workups are the group of their case, and every
+decision is valued, whether the rule would select it or not. All policies are valued under the same settings of
+``credit``, not under those of their variants.
 """
 
 from __future__ import annotations
@@ -20,23 +20,20 @@ from tqdm import tqdm
 
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord, iterate_records
+from ..credit.continuations import Continuation, Draws
 from ..credit.process_reward import GroupCredit, ProcessReward
 from ..credit.report import CandidateValue, SampledAction, StateCredit
-from ..credit.rollouts import Draws
-from ..credit.selection import disagreed_decisions, entropy_selected, select_states
-from ..credit.tree import Node, paths
-from ..credit.uncertainty import ActionKey, action_of
-from ..environment import (
-    DiagnosticEnvironment,
-    Effort,
-    FinalDiagnosis,
-    Policy,
-    State,
-    Step,
-    Trajectory,
-    case_seed,
-    run_episode,
+from ..credit.states import (
+    ActionKey,
+    Node,
+    action_of,
+    disagreed_decisions,
+    entropy_selected,
+    paths,
+    select_states,
+    selection_reason,
 )
+from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, State, Step, Trajectory, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
 from ..evaluation.retelling import deviations, retell
@@ -59,9 +56,9 @@ class _Line(BaseModel):
 
 
 class Ending(_Line):
-    """One continuation behind a U_hat, the action's own effort included: where it came from (a ``suffix`` of the group,
-    the cache, ``fresh``), verdict, what the utility counts, and the actions after the candidate (None: not kept), cut
-    where a diagnosis was forced."""
+    """One continuation behind a U_hat, the action's own effort included: its source (a ``suffix`` of the group, the
+    cache, ``fresh``), verdict, terms of the utility, and the actions after the candidate (None: unknown), cut where a
+    diagnosis was forced."""
 
     source: Literal["suffix", "cached", "fresh"]
     correct: bool
@@ -111,14 +108,14 @@ def credit_workups(settings: Settings, job: Job) -> None:
     frozen = settings.credit.continuation.policy == "frozen_init" and own != start
     continues = PolicyAgent.build(settings, start, settings.training.temperature) if frozen else None
     environment = open_environment(settings, credentialed=credentialed)
-    found = asyncio.run(Crediting(settings, environment, opened, continues).all(cases, job.inputs["evaluation"]))
-    text = "".join(case.model_dump_json() + "\n" for case in found)
+    credited = asyncio.run(Crediting(settings, environment, opened, continues).all(cases, job.inputs["evaluation"]))
+    text = "".join(case.model_dump_json() + "\n" for case in credited)
     write_bytes(job.out["credit"], gzip.compress(text.encode(), compresslevel=6, mtime=0))
-    decisions = sum(len(steps) for case in found for steps in case.process)
-    job.metrics.update(cases=len(found), decisions=decisions, left_out=len(cases) - len(found))
-    print(f"{job.options['run']} on {job.options['dataset']}: {decisions} decisions of {len(found)} cases credited"
-          + (f"; {len(cases) - len(found)} cases left out: worked up anew, they came out otherwise"
-             if len(found) < len(cases) else ""))  # fmt: skip
+    decisions, left_out = sum(len(steps) for case in credited for steps in case.process), len(cases) - len(credited)
+    job.metrics.update(cases=len(credited), decisions=decisions, left_out=left_out)
+    print(f"{job.options['run']} on {job.options['dataset']}: {decisions} decisions of {len(credited)} cases credited")
+    if left_out:
+        print(f"{left_out} cases left out: worked up anew, they came out otherwise")
 
 
 def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
@@ -137,9 +134,12 @@ class Crediting:
     candidates (None: the policy itself)."""
 
     def __init__(
-        self, settings: Settings, environment: DiagnosticEnvironment, opened: Callable[[float], Policy],
+        self,
+        settings: Settings,
+        environment: DiagnosticEnvironment,
+        opened: Callable[[float], Policy],
         continues: Policy | None = None,
-    ):  # fmt: skip
+    ):
         self.settings, self.environment, self.opened = settings, environment, opened
         policy = opened(settings.training.temperature)
         # The workups of a table are no draws at the temperature of training: p_hat comes from n_s others alone.
@@ -148,19 +148,19 @@ class Crediting:
         self.process = ProcessReward(environment, policy, continues or policy, credit, settings.utility, seed)
 
     async def all(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:
-        """The credit of those cases whose workups can be told again."""
+        """The credit of those cases whose workups can be replayed."""
         rows = {(row.note_id, row.decoding): row for row in read_rows(evaluation)}
-        found: list[CreditedCase] = []
+        credited: list[CreditedCase] = []
         waiting = iter(cases)
         with tqdm(total=len(cases), desc="credit", unit="case", mininterval=5) as bar:
             while wave := list(islice(waiting, _AT_ONCE)):
-                credited = await asyncio.gather(*(self.one(case, rows) for case in wave))
-                found += [case for case in credited if case is not None]
+                results = await asyncio.gather(*(self.one(case, rows) for case in wave))
+                credited += [case for case in results if case is not None]
                 bar.update(len(wave))
-        return found
+        return credited
 
     async def one(self, case: CaseRecord, rows: Mapping[tuple[str, str], EvaluationRow]) -> CreditedCase | None:
-        """The credit of a case; None where its workups cannot be told again."""
+        """The credit of a case; None where a replayed workup is another one than the evaluated."""
         workups = {}
         for decoding in self.settings.evaluation.decodings:
             row = rows[shown(self.settings, case, case.note_id), decoding]
@@ -168,9 +168,9 @@ class Crediting:
             if deviations(row, workup.effort()):
                 return None
         group = list(workups.values())
-        found = self.process.of(group, 0)
-        await found.score()
-        report = found.report
+        credit = self.process.of(group, 0)
+        await credit.score()
+        report = credit.report
         return CreditedCase(
             case=case.note_id,
             decodings=tuple(workups),
@@ -178,81 +178,93 @@ class Crediting:
             forced=tuple(workup.forced for workup in group),
             outcomes=tuple(workup.correct for workup in group),
             process=tuple(map(tuple, report.process)),
-            selected=tuple(map(tuple, selected_by_rule(group, found, self.settings.credit))),
+            selected=tuple(map(tuple, selected_by_rule(group, credit, self.settings.credit))),
             states=tuple(_without_tokens(state) for state in report.states),
             endings=tuple(
-                tuple(tuple(self._endings(found, key, node, value)) for value in state.candidates)
-                for (key, node), state in zip(found.nodes.items(), report.states, strict=True)
+                tuple(tuple(self._endings(credit, key, node, value)) for value in state.candidates)
+                for (key, node), state in zip(credit.nodes.items(), report.states, strict=True)
             ),
         )
 
     async def _workup(self, case: CaseRecord, row: EvaluationRow) -> Trajectory:
-        """What was evaluated. Rows of credentialed cases hold no replies: those are worked up anew, as evaluation did
+        """The evaluated workup. Rows of credentialed cases hold no replies: those are worked up anew, as evaluation did
         with the same seed."""
         if row.replies is not None:
             return await retell(self.environment, case, row.replies, row.forced)
         agent = self.opened(0.0 if row.decoding == "greedy" else self.settings.training.temperature)
         return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 
-    def _endings(self, found: GroupCredit, key: tuple, node: Node, value: CandidateValue) -> Iterator[Ending]:
+    def _endings(self, credit: GroupCredit, key: tuple, node: Node, value: CandidateValue) -> Iterator[Ending]:
         """The continuations of a candidate; a diagnosis has none."""
-        step = next(s for s in node.steps if action_of(s, found.credit.diagnoses) == value.action)
+        step = next(s for s in node.steps if action_of(s, credit.credit.diagnoses) == value.action)
         if isinstance(step.action, FinalDiagnosis):
             return
-        pool = found.pools.of(key, value.action, node.state.after(step))
-        draws, horizon = found.pools.rollouts(key), self.process.horizon
-        drawn = [k for k in pool.numbers if _followed(draws, pool.child, k, horizon) is not None]
-        told: list = [("suffix", end, _suffix(found.group[i], t, horizon, found.credit))
-                      for (i, t), end in zip(pool.suffixes, pool.own, strict=False)]  # fmt: skip
-        told += [("cached", end, None) for end in pool.known]
-        told += [("fresh", end, _followed(draws, pool.child, k, horizon))
-                 for k, end in zip(drawn, pool.fresh, strict=False)]  # fmt: skip
         tests, weights = self.environment.settings.tests, self.settings.utility
-        for source, end, path in told:
-            effort: Effort = step.effort + end.effort
-            yield Ending(source=source, correct=end.correct, tests=count_tests(effort, tests), path=path,
-                         cost_usd=effort.cost_usd, infeasible=effort.infeasible,
-                         utility=utility(end.correct, effort, weights, tests))  # fmt: skip
+        for source, end, path in _sources(credit, key, value.action, node.state.after(step)):
+            effort = step.effort + end.effort
+            yield Ending(
+                source=source,
+                correct=end.correct,
+                tests=count_tests(effort, tests),
+                cost_usd=effort.cost_usd,
+                infeasible=effort.infeasible,
+                utility=utility(end.correct, effort, weights, tests),
+                path=path,
+            )
 
 
-def selected_by_rule(group: Sequence[Trajectory], found: GroupCredit, credit: Credit) -> list[list[str]]:
-    """Why each decision would have been selected under ``credit`` (``disagreed``, ``entropy``, ``all``, or nothing),
-    though every state of ``found`` was valued."""
-    entropy = {key: state.entropy or 0.0 for key, state in zip(found.nodes, found.report.states, strict=True)}
-    parted = disagreed_decisions(group, credit)
-    disagreed = {key for key, node in found.nodes.items() if not parted.isdisjoint(node.visits)}
-    uncertain = entropy_selected(entropy, credit)
-    why = [[""] * len(trajectory.steps) for trajectory in group]
-    for i, keys in enumerate(paths(found.nodes, len(group))):
-        for key in select_states(keys, disagreed, uncertain, entropy, credit.max_states):
-            for j, t in found.nodes[key].visits:
+def _sources(
+    credit: GroupCredit, key: tuple, action: ActionKey, child: State
+) -> Iterator[tuple[Literal["suffix", "cached", "fresh"], Continuation, tuple[ActionKey, ...] | None]]:
+    """The continuations of an action, each with its source and its actions (None: unknown)."""
+    pool, horizon = credit.pools.of(key, action, child), credit.credit.horizon
+    for visit, end in zip(pool.suffixes, pool.own, strict=False):
+        yield "suffix", end, _suffix(credit, *visit)
+    for end in pool.known:
+        yield "cached", end, None
+    draws = credit.pools.rollouts(key)
+    drawn = [path for k in pool.numbers if (path := _followed(draws, pool.child, k, horizon)) is not None]
+    for path, end in zip(drawn, pool.fresh, strict=False):
+        yield "fresh", end, path
+
+
+def selected_by_rule(group: Sequence[Trajectory], credit: GroupCredit, rule: Credit) -> list[list[str]]:
+    """Why each decision would be selected under ``rule`` (``disagreed``, ``entropy``, ``all``, or nothing), though
+    ``credit`` values every state."""
+    entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
+    parted = disagreed_decisions(group, rule)
+    disagreed = {key for key, node in credit.nodes.items() if not parted.isdisjoint(node.visits)}
+    uncertain = entropy_selected(entropy, rule)
+    reasons = [[""] * len(trajectory.steps) for trajectory in group]
+    for i, keys in enumerate(paths(credit.nodes, len(group))):
+        for key in select_states(keys, disagreed, uncertain, entropy, rule.max_states):
+            for j, t in credit.nodes[key].visits:
                 if i == j:
-                    why[i][t] = "disagreed" if key in disagreed else "all" if credit.select_all else "entropy"
-    return why
+                    reasons[i][t] = selection_reason(key, disagreed, rule)
+    return reasons
 
 
-def _suffix(trajectory: Trajectory, start: int, horizon: int, credit: Credit) -> tuple[ActionKey, ...]:
-    """What a workup did from a decision on, as far as a continuation goes."""
-    whole = credit.cache.long_suffixes == "keep" or len(trajectory.steps) - start - trajectory.forced <= horizon
-    return tuple(map(_named, trajectory.steps[start : None if whole else start + horizon]))
+def _suffix(credit: GroupCredit, i: int, start: int) -> tuple[ActionKey, ...]:
+    """The actions of workup i from a decision on, as far as a continuation goes."""
+    whole = credit.credit.cache.long_suffixes == "keep" or credit.pools.ends_within(i, start)
+    return tuple(map(_displayed, credit.group[i].steps[start : None if whole else start + credit.credit.horizon]))
 
 
 def _followed(draws: Draws, state: State, number: int, horizon: float) -> tuple[ActionKey, ...] | None:
-    """The actions of continuation ``number`` of a state, found again among what was drawn; None where a reply
-    failed."""
-    environment: DiagnosticEnvironment = draws.environment
+    """The actions of continuation ``number`` of a state, read from the draws; None where a reply failed."""
+    environment = draws.environment
     forced = horizon <= 0 or environment.must_diagnose(state, draws.policy)
     step = draws.known.get((state.words, forced), {}).get(number)
     if not isinstance(step, Step):
         return None
     if forced or isinstance(step.action, FinalDiagnosis):
-        return (_named(environment.conclude(state, step)[0]),)
+        return (_displayed(environment.conclude(state, step)[0]),)
     rest = _followed(draws, state.after(step), number, horizon - 1)
-    return None if rest is None else (_named(step), *rest)
+    return None if rest is None else (_displayed(step), *rest)
 
 
-def _named(step: Step) -> ActionKey:
-    """An action as it is shown: a diagnosis by its own words."""
+def _displayed(step: Step) -> ActionKey:
+    """An action for display: a diagnosis by its own words."""
     return ("end", step.action.text) if isinstance(step.action, FinalDiagnosis) else step.evidence
 
 

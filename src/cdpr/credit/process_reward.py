@@ -10,16 +10,26 @@ from dataclasses import dataclass
 
 from cachetools import FIFOCache
 
-from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Step, Trajectory
+from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, Step, Trajectory
 from ..environment.utility import mean, utility
 from ..settings.schema import Credit, Tests, Utility
-from .pools import Entry, Pool, Pools
+from .continuations import Continuation, Draws, Entry, Pool, Pools
 from .report import CandidateValue, CreditReport, SampledAction, StateCredit
-from .rollouts import Continuation, Draws, Policy
-from .score import bounded
-from .selection import disagreed_decisions, entropy_selected, select_states, worth_probing
-from .tree import Node, build_tree, paths
-from .uncertainty import ActionKey, action_of, entropy, frequencies, top_candidates
+from .states import (
+    ActionKey,
+    Node,
+    action_of,
+    build_tree,
+    disagreed_decisions,
+    entropy,
+    entropy_selected,
+    frequencies,
+    paths,
+    select_states,
+    selection_reason,
+    top_candidates,
+    worth_probing,
+)
 
 
 def action_value(immediate: Effort, ends: Sequence[Continuation], weights: Utility, tests: Tests) -> float:
@@ -33,12 +43,12 @@ def baseline(
 ) -> float | None:
     """What R_proc subtracts, from the values of A_c(s): their mean, their mean weighted by p_hat, or the mean of
     those other than ``taken`` (``credit.baseline``). None when nothing is left to compare with."""
-    chosen = [a for a in values if rule != "leave_one_out" or a != taken]
-    if not chosen:
+    compared = [a for a in values if rule != "leave_one_out" or a != taken]
+    if not compared:
         return None
     if rule != "policy_weighted":
-        return mean(values[a] for a in chosen)
-    return sum(p_hat[a] * values[a] for a in chosen) / sum(p_hat[a] for a in chosen)
+        return mean(values[a] for a in compared)
+    return sum(p_hat[a] * values[a] for a in compared) / sum(p_hat[a] for a in compared)
 
 
 class ProcessReward:
@@ -59,30 +69,27 @@ class ProcessReward:
     ):
         self.environment, self.policy, self.continuation_policy = environment, policy, continuation_policy
         self.credit, self.weights, self.seed = credit, weights, seed
-        self.horizon = credit.horizon - (credit.continuation.horizon_counts == "with_candidate")
         # The state that was stored longest ago goes first; reading changes nothing and may happen in any order.
         self.cache: FIFOCache[tuple, Entry] = FIFOCache(credit.cache.capacity)
-        self.version: int | None = None
+        self.version: int | None = None  # of the continuation policy behind the cache
 
-    def of(self, group: Sequence[Trajectory], iteration: int, version: int = 0) -> GroupCredit:
-        """The credit of one group, to be scored and then, in the order of the batch, stored. ``version`` tells one
-        continuation policy from the next: what was cached under another is forgotten."""
-        if self.continuation_policy is self.policy or self.credit.cache.scope != "run":
-            version = iteration
+    def of(self, group: Sequence[Trajectory], iteration: int) -> GroupCredit:
+        """The credit of one group, to be scored and then, in the order of the batch, stored. A cache that must not
+        outlive its iteration is cleared first."""
+        frozen = self.continuation_policy is not self.policy and self.credit.cache.scope == "run"
+        version = 0 if frozen else iteration
         if version != self.version:
             self.cache.clear()
             self.version = version
         return GroupCredit(self, group, iteration)
 
-    async def score(
-        self, groups: Sequence[Sequence[Trajectory]], iteration: int, version: int = 0
-    ) -> list[CreditReport]:
+    async def score(self, groups: Sequence[Sequence[Trajectory]], iteration: int) -> list[CreditReport]:
         """Reports of the groups of one batch."""
-        scored = [self.of(group, iteration, version) for group in groups]
-        await asyncio.gather(*(credit.score() for credit in scored))
-        for credit in scored:  # only now, so that no group depends on which other was ready first
+        credits = [self.of(group, iteration) for group in groups]
+        await asyncio.gather(*(credit.score() for credit in credits))
+        for credit in credits:  # only now, so that no group depends on which other was ready first
             credit.pools.store()
-        return [credit.report for credit in scored]
+        return [credit.report for credit in credits]
 
 
 @dataclass
@@ -104,7 +111,7 @@ class GroupCredit:
         self.report = CreditReport([[None] * len(trajectory.steps) for trajectory in group])
         self.nodes = build_tree(group, self.credit.merge)
         self.draws: dict[tuple, Draws] = {}
-        self.pools = Pools(group, self.nodes, self.credit, process.cache, self._rollouts, process.horizon)
+        self.pools = Pools(group, self.nodes, self.credit, process.cache, self._rollouts)
 
     async def score(self) -> None:
         """Probe, select, evaluate, reward."""
@@ -112,23 +119,22 @@ class GroupCredit:
         parted = disagreed_decisions(self.group, credit)
         disagreed = {key for key, node in nodes.items() if not parted.isdisjoint(node.visits)}
         passed = paths(nodes, len(self.group))
-        wanted = worth_probing(passed, disagreed, credit.max_states)
-        await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in wanted))
+        to_probe = worth_probing(passed, disagreed, credit.max_states)
+        await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in to_probe))
         p_hat = {key: frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
-        uncertainty = {key: entropy(p_hat[key], credit.entropy_base) for key in nodes if key in wanted}
+        uncertainty = {key: entropy(p_hat[key]) for key in nodes if key in to_probe}
         uncertain = entropy_selected(uncertainty, credit)
         selected = [select_states(keys, disagreed, uncertain, uncertainty, credit.max_states) for keys in passed]
         chosen = {key for keys in selected for key in keys}
         evaluated = {key: self._evaluated(key, p_hat[key]) for key in nodes if key in chosen}
         await self.pools.fill()
         for key, node in nodes.items():
-            values = tuple(self._value(found) for found in evaluated.get(key, ()))
-            why = "disagreed" if key in disagreed else "all" if credit.select_all else "entropy"
+            values = tuple(map(self._value, evaluated.get(key, ())))
             tokens = {self._action(step): step.turn.token_ids for step in reversed(node.steps)}
             actions = [SampledAction(action, p, tokens[action]) for action, p in p_hat[key].items()]
-            reason, visits = why if key in chosen else "", tuple(node.visits)
-            state = StateCredit(node.state.key[1], visits, uncertainty.get(key), reason, actions, values)
-            self.report.states.append(state)
+            reason = selection_reason(key, disagreed, credit) if key in chosen else ""
+            evidence, visits = node.state.key[1], tuple(node.visits)
+            self.report.states.append(StateCredit(evidence, visits, uncertainty.get(key), reason, actions, values))
             self._reward([(i, t) for i, t in node.visits if key in selected[i]], values, p_hat[key])
         self._count()
 
@@ -151,31 +157,31 @@ class GroupCredit:
         """A_c(s), then the actions outside it that the group took."""
         node = self.nodes[key]
         top = top_candidates(p_hat, self.credit.candidates)
-        taken = dict.fromkeys(map(self._action, node.steps[: len(node.visits)]))
-        found = []
-        for action in [*top, *(a for a in taken if a not in top)]:
+        own = dict.fromkeys(map(self._action, node.steps[: len(node.visits)]))
+        evaluated = []
+        for action in [*top, *(a for a in own if a not in top)]:
             source = self._samples(node) if action in p_hat else node.steps
             steps = [step for step in source if self._action(step) == action]
             ends = isinstance(steps[0].action, FinalDiagnosis)
             pool = None if ends else self.pools.of(key, action, node.state.after(steps[0]))
-            found.append(_Evaluated(action, action in top, steps, pool))
-        return found
+            evaluated.append(_Evaluated(action, action in top, steps, pool))
+        return evaluated
 
-    def _value(self, found: _Evaluated) -> CandidateValue:
+    def _value(self, one: _Evaluated) -> CandidateValue:
         """U_hat of one action; a diagnosis needs no continuation, only its verdict."""
-        pool, immediate = found.pool, found.steps[0].effort
+        pool, immediate = one.pool, one.steps[0].effort
         if pool is None:
             truth = self.group[0].case.diagnosis_results
-            said = [step.action.text for step in found.steps if isinstance(step.action, FinalDiagnosis)]
-            verdict = mean(self.environment.is_correct(text, truth) for text in said)
-            return CandidateValue(found.action, found.in_top_m, verdict, verdict)
+            diagnoses = [step.action.text for step in one.steps if isinstance(step.action, FinalDiagnosis)]
+            verdict = mean(self.environment.is_correct(text, truth) for text in diagnoses)
+            return CandidateValue(one.action, one.in_top_m, verdict, verdict)
         ends = pool.continuations
         if not ends:
-            return CandidateValue(found.action, found.in_top_m, None, failed=pool.failed)
+            return CandidateValue(one.action, one.in_top_m, None, failed=pool.failed)
         efforts = [immediate + end.effort for end in ends]
         return CandidateValue(
-            found.action,
-            found.in_top_m,
+            one.action,
+            one.in_top_m,
             action_value(immediate, ends, self.process.weights, self.environment.settings.tests),
             mean(end.correct for end in ends),
             mean(effort.available for effort in efforts),
@@ -188,9 +194,9 @@ class GroupCredit:
         )
 
     def _reward(self, visits, values: Sequence[CandidateValue], p_hat: dict[ActionKey, float]) -> None:
-        """R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), equation "process reward", for the decisions
-        ``visits``. A diagnosis taken is judged by its own words, not by the mean over all diagnoses. Raises
-        FloatingPointError naming the case when a reward is not finite: clipping would hide it."""
+        """R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), clipped to [-c, c], equation "process reward", for the
+        decisions ``visits``. A diagnosis of the group is judged by its own words, not by the mean over all diagnoses.
+        Raises FloatingPointError naming the case when a reward is not finite: clipping would hide it."""
         value = {v.action: v.value for v in values if v.value is not None}
         candidates = {v.action: v.value for v in values if v.in_top_m and v.value is not None}
         for i, t in visits:
@@ -207,7 +213,7 @@ class GroupCredit:
                     f"{trajectory.case.called}: R_proc of decision {t} is {raw} (U_hat {own}, baseline "
                     f"{compared}); the step was stopped. Are lambdas and prices of a sensible size?"
                 )
-            reward = bounded(raw, self.credit.clip) if self.credit.clip_applies_to == "each" else raw
+            reward = max(-self.credit.clip, min(self.credit.clip, raw))
             self.report.clipped += reward != raw
             self.report.process[i][t] = reward
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..agents.reference import ValueOfInformation
-from ..credit.uncertainty import ActionKey
+from ..credit.states import ActionKey
 from ..environment import State, TableJudge
 from ..hospital.posterior import canonical_name
 from ..settings import Settings

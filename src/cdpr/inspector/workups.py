@@ -13,8 +13,8 @@ from typing import Any
 from ..analysis.credit_workups import CreditedCase, Ending
 from ..cases import CaseRecord
 from ..credit.report import StateCredit
-from ..credit.uncertainty import ActionKey
-from ..credit.uncertainty import action_of as credited_action
+from ..credit.states import ActionKey
+from ..credit.states import action_of as credited_action
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory
 from ..evaluation.retelling import deviations, retell
 from ..evaluation.row import EvaluationRow, shown

@@ -63,7 +63,7 @@ def _rule(settings: Settings) -> dict[str, Any]:
     """The settings by which a reader can check the numbers."""
     credit = settings.credit
     names = ("threshold", "candidates", "continuations", "horizon", "samples", "baseline", "clip", "max_states")
-    return {name: getattr(credit, name) for name in names} | {"entropy_base": credit.entropy_base}
+    return {name: getattr(credit, name) for name in names} | {"entropy_base": "e"}
 
 
 def _study(settings: Settings, means: Iterable[StateMeans], closed: set[str]) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ _KINDS = {
 _REGISTERED, _METERED, _RECORDING = "cdpr.llm.registered", "cdpr.llm.meter", "cdpr.llm.recording"
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
 _LONG_ANSWER = 600.0  # seconds for an agent that may think aloud
+_FROZEN_RETRIES = 10  # further tries for the frozen server, after 1, 2, 4 ... 30 seconds: it may be started again
 _PATIENCE = 8  # further tries for it: two minutes in which a server that is overrun may recover
 
 
@@ -172,7 +173,7 @@ class ModelSpec:
         verl = settings.training.verl
         return cls(
             where=str(verl.frozen.url), name=verl.frozen.name or settings.policy.model, credentialed=credentialed,
-            governance=settings.governance, timeout=verl.timeout_s, retries=verl.frozen.retries,
+            governance=settings.governance, timeout=_LONG_ANSWER, retries=_FROZEN_RETRIES,
             at_once=verl.frozen.at_once,
         )  # fmt: skip
 
@@ -180,7 +181,7 @@ class ModelSpec:
     def of_rollouts(cls, settings: Settings) -> ModelSpec:
         """verl's rollout servers, on the machines of the run."""
         verl = settings.training.verl
-        return cls(where=f"verl:{verl.rollout}", credentialed=True, timeout=verl.timeout_s)
+        return cls(where=f"verl:{verl.rollout}", credentialed=True, timeout=_LONG_ANSWER)
 
 
 def open_model(spec: ModelSpec, **parts: Any) -> Model:

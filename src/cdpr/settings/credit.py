@@ -10,16 +10,12 @@ from .section import Section, key
 
 
 class Continuation(Section):
-    policy: Literal["frozen_init", "current", "lagged"] = key(
+    policy: Literal["frozen_init", "current"] = key(
         "frozen_init",
         paper="a separate vLLM server initialized from the same weights and frozen for the entire run",
         decision="D2",
     )
-    """Who acts in continuations: the frozen initial policy, the current one, or the current one as it was up to `lag`
-    iterations ago."""
-    lag: PositiveInt = key(10, "Iterations after which a `lagged` continuation policy is brought up to date.")
-    horizon_counts: Literal["after_candidate", "with_candidate"] = key("after_candidate", decision="D11")
-    """Whether the candidate action itself counts in H; the forced diagnosis never does."""
+    """The policy that acts in continuations: the frozen initial one or the current one."""
 
 
 class Cache(Section):
@@ -33,20 +29,12 @@ class Cache(Section):
     grow: NonNegativeInt = key(1, decision="D3")
     """Fresh continuations added whenever a state with K or more is read again, so that an unlucky estimate does not
     stay; 0: the paper's rule."""
-    per_state: PositiveInt = key(32, "Most continuations kept of one state.")
     reuse_group: bool = key(True, paper="the suffixes of these trajectories form a pool", decision="D4a")
     """Whether the group's own suffixes are continuations too. They are the current policy's, and that of the trajectory
     which is judged holds its own outcome; `false`: every continuation is drawn from the continuation policy."""
     long_suffixes: Literal["cut", "drop", "keep"] = key("cut", decision="D4")
     """A suffix longer than H is cut there and its diagnosis forced, as in any continuation; or not used (which favours
     early endings); or used whole."""
-
-
-class Disagreement(Section):
-    tests: NonNegativeFloat = key(1, "Suffixes disagree when their examinations differ by this many.", decision="D9")
-    cost_usd: NonNegativeFloat = key(10.0, "Suffixes disagree when their costs differ by this much.", decision="D9")
-    unavailable: NonNegativeFloat = key(1, decision="D9")
-    """Suffixes disagree when their unavailable requests differ by this many."""
 
 
 class Credit(Section):
@@ -61,7 +49,6 @@ class Credit(Section):
     """Whether the actions that the group took at a state are among its n_s draws, or p_hat comes from n_s others
     alone."""
     threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
-    entropy_base: Literal["e", "2"] = key("e", "Base of the logarithm in the entropy.", decision="D6")
     select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
     select_disagreed: bool = key(True, paper="Unified State Selection: the union of both sets", decision="D9")
     """Whether cache-disagreed states are selected; otherwise the entropy decides alone."""
@@ -83,9 +70,9 @@ class Credit(Section):
     )
     """What R_proc subtracts: the mean over the candidates, the mean weighted by p_hat, or the mean over the candidates
     other than the action taken."""
-    clip: PositiveFloat = key(1.0, "c: bound of the process reward.", paper="clipped at +-c with c=1.0")
-    clip_applies_to: Literal["each", "weighted", "sum"] = key("each", decision="D12")
-    """What is clipped to +-c: each R_proc, each beta R_proc, or beta times a trajectory's aggregate."""
+    clip: PositiveFloat = key(
+        1.0, "c: bound of each R_proc, before beta.", paper="clipped at +-c with c=1.0", decision="D12"
+    )
     aggregate: Literal["sum", "mean"] = key(
         "sum", paper="Eq. trajectory score: a sum over the selected states", decision="D1"
     )
@@ -105,7 +92,6 @@ class Credit(Section):
     outcomes of a group are equal the advantages have the size of beta instead of 1, however small the differences."""
     continuation: Continuation = Field(default_factory=Continuation, description="How continuations are made.")
     cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
-    disagreement: Disagreement = Field(default_factory=Disagreement, description="When suffixes differ materially.")
 
 
 class Comparators(Section):
@@ -114,4 +100,3 @@ class Comparators(Section):
     smaller lambdas."""
     continuations: PositiveInt = key(4, "Whole continuations drawn at every state by VinePPO and all-actions credit.")
     gigpo_weight: NonNegativeFloat = key(1.0, "Weight of GiGPO's step-level advantage (omega).")
-    gigpo_discount: float = key(1.0, "Discount of GiGPO's return to go.", gt=0, le=1)

@@ -133,15 +133,6 @@ class Policy(Section):
         return self
 
 
-class Clinician(Section):
-    premature: Share = key(0.25, "Share of the cases worked up by one who diagnoses at once or after one examination.")
-    at_once: Share = key(0.6, "Share of those that are diagnosed at once.")
-    defensive: Share = key(0.3, "Share worked up by one who orders what informs most, whatever its price.")
-    certainty: Share = key(0.95, "Posterior probability at which the defensive one stops.")
-    confidence: Share = key(0.80, "Posterior probability at which the economical one stops, who has all other cases.")
-    patience: PositiveInt = key(4, "Examinations after which either diagnoses, sure or not.")
-
-
 class WarmStart(Section):
     cases: PositiveInt = key(6000)
     """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the
@@ -157,12 +148,9 @@ class WarmStart(Section):
     epochs: PositiveInt = key(3, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
     batch_size: PositiveInt = key(16, "Demonstrations a step.")
-    learning_rate: PositiveFloat = key(0.02, "Peak learning rate of the tiny policy's hidden matrices (Muon, cosine).")
     adam_learning_rate: PositiveFloat = key(5e-3)
-    """Peak learning rate of everything else (AdamW, cosine); for the model of a folder, which AdamW trains as a whole,
-    about 1e-4."""
-    seed: int = key(0, "Seed of the order of batches.")
-    clinician: Clinician = Field(default_factory=Clinician, description="The demonstrators and their habits.")
+    """Peak learning rate of AdamW (cosine), which trains all weights but the tiny policy's hidden matrices; about 1e-4
+    for the model of a folder."""
 
 
 class Utility(Section):
@@ -186,29 +174,24 @@ class Training(Section):
     steps: int | None = key(100, "Optimiser iterations; empty: as many as `epochs` gives.", gt=0)
     epochs: PositiveInt = key(3, "Passes over the training cases when `steps` is empty.", paper="We run 3 epochs")
     learning_rate: PositiveFloat = key(5e-6, "Learning rate of the actor.", paper="learning rate 5e-6")
-    weight_decay: NonNegativeFloat = key(0.01, "Decoupled weight decay (verl's default).")
-    max_grad_norm: PositiveFloat = key(1.0, "Gradient clipping (verl's default).")
     mini_batch_prompts: PositiveInt = key(16, "Cases per optimiser step.", paper="a PPO mini-batch of 16")
     micro_batch: PositiveInt = key(8, paper="a per-GPU PPO micro-batch of 8")
     """Trajectories of one forward and backward pass; changes memory and speed only."""
     inner_epochs: PositiveInt = key(1, "Passes over a batch.", paper="a single PPO inner epoch")
     clip_ratio: PositiveFloat = key(0.2, "Epsilon of the clipped surrogate (verl's default).")
-    dual_clip: float = key(3.0, "Lower bound of the loss for negative advantages (verl's default).", gt=1)
     loss_aggregation: Literal["token_mean", "sequence_sum"] = key("token_mean", decision="loss aggregation")
     """`token_mean`: verl's default; `sequence_sum`: the sum over t of the paper's equation."""
     temperature: PositiveFloat = key(1.0, "Sampling temperature of rollouts.")
-    normalise: Literal["group_std", "none", "floor"] = key("group_std", paper="Group-relative Advantage")
-    """Division of the group-centred score: by the group's standard deviation, by nothing, or by the larger of it and
-    `normalise_floor`."""
-    normalise_floor: PositiveFloat = key(0.25, "Smallest divisor under `normalise: floor`.")
+    normalise: Literal["group_std", "none"] = key("group_std", paper="Group-relative Advantage")
+    """Division of the group-centred score: by the group's standard deviation, or by nothing."""
     save_every: PositiveInt = key(200, paper="save/evaluate every 200 optimizer steps")
     """Iterations between checkpoints."""
     validate_every: PositiveInt = key(200, paper="save/evaluate every 200 optimizer steps")
     """Iterations between validations."""
     threads: PositiveInt = key(1, "Torch threads of each process of a training job on a CPU.")
     engine: Literal["torch", "verl"] = key("torch", paper="We base our implementation on the verl framework")
-    """Who trains: `torch`, in this process, or `verl`, on GPUs with rollout servers (docs/design/verl.md). Environment,
-    prompts, seeds and credit are the same code."""
+    """`torch` trains in this process, `verl` on GPUs with rollout servers (docs/design/verl.md). Environment, prompts,
+    seeds and credit are the same code."""
     verl: Verl = Field(default_factory=Verl, description="The engine `verl`; `torch` reads none of it.")
 
 
@@ -245,7 +228,6 @@ class Analysis(Section):
     cases: PositiveInt = key(12, "Validation cases worked up, one group each.")
     truth: int = key(256, "Whole continuations of every state behind the true advantage.", gt=1)
     replicates: int = key(4, "How often every estimate is repeated with new random numbers.", gt=1)
-    seed: int = key(0, "Seed of workups, truth and replicates.")
 
 
 class Inspector(Section):

@@ -17,7 +17,7 @@ from .restrict import without
 from .schema import Settings
 
 _SHARED = ("training", "environment", "policy", "warm_start.cases")
-_OWNED = ("training.normalise", "training.normalise_floor", "utility", "credit", "comparators")
+_OWNED = ("training.normalise", "utility", "credit", "comparators")
 _VERL = "training.verl"
 """What every training reads; but of these what its algorithm declares, and the last on the engine verl alone."""
 

@@ -1,5 +1,5 @@
-"""Settings of the engine for models that outgrow the torch trainer: verl, its rollout servers, and the frozen server
-beside them."""
+"""Settings of the engine verl, for models that outgrow the torch trainer: placement of the trainer, of its rollout
+servers, and of the frozen server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from .section import Section, Share, key
+from .section import Section, key
 
 
 class FrozenServer(Section):
@@ -30,8 +30,6 @@ class FrozenServer(Section):
     tensor_parallel: PositiveInt = key(1)
     """GPUs over which a server beside the trainer spreads its weights; the GPUs of the machine hold as many copies as
     that allows (data parallelism)."""
-    retries: NonNegativeInt = key(10)
-    """Further tries of a request that a server at `url` or `beside` did not answer, after 1, 2, 4 ... 30 seconds."""
     at_once: PositiveInt = key(256, "Requests that are open at a server at `url` or `beside` at the same time.")
 
 
@@ -41,26 +39,14 @@ class Verl(Section):
     nodes: PositiveInt = key(1, "Machines.")
     gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")
     gpu_memory_gb: PositiveFloat = key(96.0, paper="NVIDIA H20 GPUs")
-    """Memory of one GPU in GB (an H20 has 96); the plan is held against it."""
-    gpu_tflops: PositiveFloat = key(148.0, paper="NVIDIA H20 GPUs")
-    """Dense bfloat16 arithmetic of one GPU in TFLOP/s, from its data sheet (H20 148, A100 312, H100 989); for the
-    estimate of time only."""
-    gpu_bandwidth_gb_s: PositiveFloat = key(4000.0, paper="NVIDIA H20 GPUs")
-    """Memory bandwidth of one GPU in GB/s, from its data sheet (H20 4000, A100 2039, H100 3350); for the estimate of
-    time only."""
+    """Memory of one GPU in GB (an H20 has 96), against which the plan is checked. The estimate of time takes the speed
+    of the card nearest in size: RTX 4090, A100 (40 GB), H100 (80 GB), H20."""
     strategy: Literal["fsdp", "fsdp2"] = key("fsdp", paper="bfloat16 parameters with FSDP")
     """How the trained model is spread over GPUs."""
-    gradient_checkpointing: bool = key(True, paper="gradient checkpointing")
-    """Recompute activations in the backward pass."""
     attention: Literal["flash_attention_2", "sdpa"] = key("flash_attention_2", paper="FlashAttention-2")
     """Attention of the trained model."""
-    chunked_logits: bool = key(True)
-    """Project on the vocabulary in chunks of 512 tokens, so that a micro-batch never holds all of its logits. Equal but
-    for the last digits in float32; in bfloat16 the gradient of the embedding is summed chunk by chunk, with a relative
-    error of 0.7% where the whole sum has 0.3%."""
     offload: bool = key(False, "Keep weights and optimiser state in main memory while the GPU serves rollouts.")
-    lora_rank: NonNegativeInt = key(0, "Rank of LoRA adapters; 0: all weights are trained.")
-    lora_alpha: PositiveInt = key(32, "Scale of LoRA adapters.")
+    lora_rank: NonNegativeInt = key(0, "Rank and scale of LoRA adapters; 0: all weights are trained.")
     rollout: Literal["vllm", "sglang", "cpu"] = key(
         "sglang", paper="Rollouts are served by SGLang ..., asynchronous mode"
     )
@@ -72,10 +58,6 @@ class Verl(Section):
     correction: Literal["off", "token", "sequence"] = key("token", decision="D25")
     """Truncated importance sampling between the rollout server's probabilities and the trainer's: per token, per
     sequence, or off. Without it accuracy suffers under FP8."""
-    correction_limit: float = key(2.0, "Largest importance weight.", decision="D25", gt=1)
-    timeout_s: PositiveFloat = key(600.0, "Seconds that one call of a model may take before its episode fails.")
-    max_failed: Share = key(0.1)
-    """Share of failed episodes or continuations in a step from which the run stops, its state saved."""
     frozen: FrozenServer = Field(default_factory=FrozenServer, description="Who continues counterfactual workups.")
 
     @property

@@ -1,7 +1,7 @@
-"""What every algorithm is: a rule that turns finished groups of trajectories into advantages, and what it declares.
+"""The base class of algorithms: rules that turn finished groups of trajectories into advantages.
 
 An algorithm is a subclass of :class:`Algorithm` in a file of its own; ``training.algorithm`` names it. Planning imports
-it too, so it imports torch inside functions only.
+algorithms too, so they import torch inside functions only.
 """
 
 from __future__ import annotations
@@ -11,38 +11,49 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..environment import DiagnosticEnvironment, Trajectory, Turn
+from ..environment import DiagnosticEnvironment, Policy, Trajectory, Turn
 from ..settings import Settings
-from .advantage import group_relative
 
-if TYPE_CHECKING:  # who assigns no credit does not depend on it
+if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not depend on that room
+    import torch
+
     from ..credit.report import CreditRow
-    from ..credit.rollouts import Policy
 
 Group = Sequence[Trajectory]
-NORMALISATION = ("training.normalise", "training.normalise_floor")
-"""The settings that :meth:`Algorithm.normalised` reads."""
+EPSILON = 1e-6
+
+
+def group_relative(scores: torch.Tensor, normalise: str = "group_std") -> torch.Tensor:
+    """A = (G - mean_G) / (sigma_G + 1e-6) within each group (paper, section "Group-relative Advantage").
+
+    ``scores``: (groups, n) trajectory scores; returns the same shape. sigma_G is the sample standard deviation, as in
+    verl. ``normalise``: ``group_std``, or ``none``, which centres only. A group of one keeps its score (mean 0,
+    deviation 1), as in verl; a group of equal scores gets exactly 0, which rounding of the mean might miss.
+    """
+    if scores.shape[1] == 1:
+        return scores.clone() if normalise == "none" else scores / (1 + EPSILON)
+    equal = (scores == scores[:, :1]).all(dim=1, keepdim=True)
+    centred = (scores - scores.mean(dim=1, keepdim=True)).masked_fill(equal, 0.0)
+    return centred if normalise == "none" else centred / (scores.std(dim=1, keepdim=True) + EPSILON)
 
 
 @dataclass(frozen=True)
 class Context:
-    """Everything an algorithm may use. ``frozen`` loads the initial policy on first use; ``snapshot`` copies the
-    current one, and again whenever it is called."""
+    """Everything an algorithm may use. ``frozen`` loads the initial policy."""
 
     settings: Settings
     environment: DiagnosticEnvironment
     policy: Policy
     frozen: Callable[[], Policy]
-    snapshot: Callable[[], Policy]
     seed: int
 
 
 @dataclass(frozen=True)
 class CreditWork:
-    """Replies of one kind that credit needs in a step, and how many of them end a workup; ``frozen``: they come from
-    the initial policy."""
+    """Replies of one kind that credit needs in a step, and how many of them are diagnoses; ``frozen``: they come from
+    the initial policy. For estimates of time and cost."""
 
     kind: str
     replies: float
@@ -52,8 +63,8 @@ class CreditWork:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A reply that was evaluated but not taken, as training data: drawn from the policy at decision ``t`` of trajectory
-    ``i`` of its group; ``weight`` counts like that many tokens-of-a-trajectory in the loss."""
+    """A reply drawn from the policy at decision ``t`` of trajectory ``i`` of its group, evaluated but not followed, as
+    training data. ``weight``: each of its tokens counts in the loss as that many tokens of a trajectory."""
 
     i: int
     t: int
@@ -64,12 +75,12 @@ class Alternative:
 
 @dataclass(kw_only=True)
 class GroupAdvantages:
-    """What one group teaches.
+    """The result of scoring one group.
 
     ``decisions[i][t]``: advantage of decision t of trajectory i, for each of its tokens; ``weights``, of the same
     shape, where decisions count differently in the loss. ``alternatives``: further training data. ``scores``: one for
-    each trajectory, where whole trajectories are compared. ``counts`` are logged, summed over the batch; ``record`` is
-    kept in the credit artifact.
+    each trajectory, where whole trajectories are compared. ``counts`` are logged, summed over the batch; ``record``
+    goes to the credit artifact.
     """
 
     decisions: list[list[float]]
@@ -83,11 +94,11 @@ class GroupAdvantages:
 class Algorithm(ABC):
     """Base class of all algorithms; one object serves a whole run.
 
-    ``reads`` names the settings that it reads beside those that every training reads; setting another one for a variant
-    is an error. ``extra_samples``: whether it trains on :class:`Alternative` replies.
+    ``reads`` names the settings that it reads beside those that every training reads; a variant that sets another one
+    is refused. ``extra_samples``: whether it trains on :class:`Alternative` replies.
     """
 
-    reads: ClassVar[tuple[str, ...]] = NORMALISATION
+    reads: ClassVar[tuple[str, ...]] = ("training.normalise",)
     extra_samples: ClassVar[bool] = False
 
     def __init__(self, context: Context):
@@ -98,8 +109,8 @@ class Algorithm(ABC):
         """Advantages of the trajectories of one case. Groups of a batch are scored at the same time, in any order."""
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Do what needs the whole batch, in the order of the schedule: change its advantages in place; returns metrics
-        to be logged."""
+        """Change the advantages of the batch in place where that needs all its groups, which come in the order of the
+        schedule; returns metrics for the log."""
         metrics: dict[str, float] = {}
         if scores := [group.scores for group in batch if group.scores is not None]:
             metrics["train/equal_groups"] = equal_share(scores)
@@ -108,7 +119,7 @@ class Algorithm(ABC):
         return metrics
 
     def state_dict(self) -> Any:
-        """What must survive an interruption (picklable)."""
+        """State that must survive an interruption (picklable)."""
         return None
 
     def load_state_dict(self, state: Any) -> None:
@@ -121,24 +132,23 @@ class Algorithm(ABC):
         return settings
 
     @classmethod
-    def asks(cls, settings: Settings) -> Literal["frozen", "snapshot"] | None:
-        """The policy that it asks beside the trained one: the initial one, copies of the trained one, or none."""
-        return None
+    def needs_frozen(cls, settings: Settings) -> bool:
+        """Whether it uses the frozen initial policy."""
+        return False
 
     @classmethod
     def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
-        """What a step generates beside its rollouts, nothing shared: for workups of ``turns`` decisions, of whose
-        states the share ``selected`` is evaluated where the algorithm selects."""
+        """Replies of a step beside its rollouts, if nothing is shared. Workups have ``turns`` decisions; an algorithm
+        that selects evaluates the share ``selected`` of their states."""
         return []
 
     def normalised(self, scores: Sequence[float]) -> list[float]:
         """Group-relative advantages of the trajectories' scores, under ``training.normalise``."""
         import torch
 
-        plan = self.settings.training
         # Twice: torch sums a single row by another algorithm than several, with other last digits.
         rows = torch.tensor([scores, scores], dtype=torch.float64)
-        return group_relative(rows, plan.normalise, plan.normalise_floor)[0].tolist()
+        return group_relative(rows, self.settings.training.normalise)[0].tolist()
 
 
 def whole_continuations(settings: Settings, turns: float) -> CreditWork:

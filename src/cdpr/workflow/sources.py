@@ -181,9 +181,8 @@ def training_code(experiment: Experiment, settings: Settings, options: Options) 
     modules = ["cdpr.training.algorithm", algorithm_module(settings.training.algorithm), "cdpr.llm.sampler"]
     modules += judging_code(settings)
     if settings.training.engine == "verl":
-        hooks = ("agent_loop", "order", "schedule", "worker")
         modules += [module_of("verl:"), module_of(settings.training.verl.frozen.url or "http:")]
-        modules += [f"cdpr.training.verl.hooks.{name}" for name in hooks]
+        modules += [f"cdpr.training.verl.{name}" for name in ("agent_loop", "rows", "trainer", "worker")]
     return sorted(set(modules))
 
 
@@ -193,5 +192,5 @@ def structurer(experiment: Experiment, options: Options) -> Mapping[str, str]:
 
 
 def engine(settings: Settings) -> str:
-    engine = "verl.run" if settings.training.engine == "verl" else "torch.trainer"
+    engine = "verl.launch" if settings.training.engine == "verl" else "torch.trainer"
     return f"cdpr.training.{engine}:train_policy"

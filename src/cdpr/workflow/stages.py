@@ -15,8 +15,7 @@ from .stage import ACTING_PRELOAD, DECISIONS, JUDGED, RUN, Evidence, Need, Outpu
 
 # Placement and memory settings of verl that do not affect results.
 _PLACES = tuple(f"training.verl.{name}" for name in (
-    "nodes", "gpus_per_node", "gpu_memory_gb", "gradient_checkpointing", "chunked_logits", "offload", "rollout_memory",
-    "timeout_s", "max_failed", "frozen",
+    "nodes", "gpus_per_node", "gpu_memory_gb", "offload", "rollout_memory", "frozen"
 ))  # fmt: skip
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
              "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",

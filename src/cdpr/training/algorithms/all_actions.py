@@ -3,8 +3,8 @@
 At every visited state some whole continuations are drawn from the current policy. Their first actions and those of the
 group are samples a_1 .. a_m of the policy there; Q(s, a) is the action's own return plus V of the state that it leads
 to, V(s) the mean of Q over the samples, from the leaves up. All samples enter the loss, each with advantage Q - V and
-the weight visits / m: a Monte-Carlo estimate of the policy gradient summed over actions, whose mean at a state is
-zero, so that neither stopping nor going on is favoured by what happens to be evaluated.
+the weight visits / m: a Monte-Carlo estimate of the policy gradient summed over actions. Its mean at a state is zero,
+so the choice of evaluated actions favours neither stopping nor going on.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import asyncio
 from collections import defaultdict
 from statistics import fmean
 
-from ...credit.rollouts import Draws
-from ...credit.tree import Node, build_tree
+from ...credit.continuations import Draws
+from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, State, Step
 from ...environment.utility import weighted_utility
 from ...settings import Settings
@@ -33,7 +33,7 @@ class ValueTree:
         self._value: dict[tuple, float | None] = {}
 
     def action_value(self, state: State, step: Step) -> float | None:
-        """Q(s, a): what the step earns, plus V of where it leads; None where no reply came back from there."""
+        """Q(s, a): the step's own return plus V of the next state; None where no reply came back from there."""
         if self._ends(state, step):
             last, correct = self.environment.conclude(state, step)
             return self.worth(correct, last.effort)
@@ -68,8 +68,8 @@ class AllActions(Algorithm):
         draws = Draws(context.environment, context.policy, context.seed, ("actor", iteration))
         numbers = range(self.settings.comparators.continuations)
         await asyncio.gather(*(draws.follow(node.state, numbers) for node in nodes.values()))
-        taken = [pair for trajectory in group for pair in zip(trajectory.states, trajectory.steps, strict=True)]
-        tree = ValueTree(context, taken + draws.journal)
+        own = [pair for trajectory in group for pair in zip(trajectory.states, trajectory.steps, strict=True)]
+        tree = ValueTree(context, own + draws.journal)
         decisions = [[0.0] * len(trajectory.steps) for trajectory in group]
         weights = [[1.0] * len(trajectory.steps) for trajectory in group]
         alternatives: list[Alternative] = []
@@ -79,21 +79,21 @@ class AllActions(Algorithm):
         return GroupAdvantages(decisions=decisions, weights=weights, alternatives=alternatives, counts=counts)
 
     def _node(self, node: Node, tree: ValueTree, drawn, decisions, weights) -> list[Alternative]:
-        """Fills in the decisions taken at a node; returns the others. Replies of the same tokens are one."""
+        """Fills in the group's decisions at a node; returns the others. Replies of the same tokens are one."""
         prompt = node.steps[0].turn.prompt_ids
-        # Other words may have led to the same evidence: such samples count in the values, not in this prompt's loss.
+        # A sample behind another prompt with the same evidence counts in the values, but not in this prompt's loss.
         drawn = [step for _, step in drawn if step.turn.prompt_ids == prompt and tree.has_value(node.state, step)]
         share = len(node.visits) / (len(node.visits) + len(drawn))
         baseline = tree.value(node.state)
-        taken: dict[tuple[int, ...], tuple[int, int]] = {}
+        own: dict[tuple[int, ...], tuple[int, int]] = {}
         for (i, t), step in zip(node.visits, node.steps, strict=True):
             decisions[i][t] = tree.action_value(node.state, step) - baseline
             weights[i][t] = share
-            taken.setdefault(step.turn.token_ids, (i, t))
+            own.setdefault(step.turn.token_ids, (i, t))
         others: dict[tuple[int, ...], list[Step]] = defaultdict(list)
         for step in drawn:
-            if step.turn.token_ids in taken:
-                i, t = taken[step.turn.token_ids]
+            if step.turn.token_ids in own:
+                i, t = own[step.turn.token_ids]
                 weights[i][t] += share
             else:
                 others[step.turn.token_ids].append(step)

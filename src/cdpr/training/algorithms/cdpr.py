@@ -5,23 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ...credit.process_reward import GroupCredit, ProcessReward
-from ...credit.report import CreditRow, summarise
-from ...credit.score import ProcessRewards, process_score, step_scale, trajectory_score, weighted_rewards
+from ...credit.report import (
+    CreditRow,
+    ProcessRewards,
+    process_score,
+    step_scale,
+    summarise,
+    trajectory_score,
+    weighted_rewards,
+)
 from ...environment.utility import outcome_reward
 from ...settings import Settings
-from ..algorithm import (
-    NORMALISATION,
-    Algorithm,
-    Context,
-    CreditWork,
-    Group,
-    GroupAdvantages,
-    equal_share,
-    every_decision,
-)
+from ..algorithm import Algorithm, Context, CreditWork, Group, GroupAdvantages, equal_share, every_decision
 
 
 @dataclass(kw_only=True)
@@ -34,27 +32,21 @@ class _Credited(GroupAdvantages):
 class Cdpr(Algorithm):
     """A = group-relative G, with G = R_out + beta * sum of R_proc over the selected states."""
 
-    reads = (*NORMALISATION, "utility", "credit")
+    reads = ("training.normalise", "utility", "credit")
 
     def __init__(self, context: Context):
         super().__init__(context)
         self.credit = context.settings.credit
-        self.lag = self.credit.continuation.lag if self.credit.continuation.policy == "lagged" else None
-        self.copied = -1
-        policy = {"frozen": context.frozen, "snapshot": context.snapshot, None: lambda: context.policy}
-        continues = policy[self.asks(context.settings)]()
+        continues = context.frozen() if self.needs_frozen(context.settings) else context.policy
         self.process_reward = ProcessReward(
             context.environment, context.policy, continues, self.credit, context.settings.utility, context.seed
         )
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         """One advantage per trajectory; with ``credit.level: step`` that of the outcome, until the batch is there."""
-        if self.lag and iteration % self.lag == 0 and iteration != self.copied:
-            self.context.snapshot()
-            self.copied = iteration
-        found = self.process_reward.of(group, iteration, iteration // self.lag if self.lag else 0)
-        await found.score()
-        process, outcome = found.report.process, [outcome_reward(trajectory) for trajectory in group]
+        credit = self.process_reward.of(group, iteration)
+        await credit.score()
+        process, outcome = credit.report.process, [outcome_reward(trajectory) for trajectory in group]
         if self.credit.level == "step":
             scores, decisions = outcome, every_decision(self.normalised(outcome), group)
         elif self.credit.normalise == "apart" and self.credit.beta > 0:
@@ -64,9 +56,10 @@ class Cdpr(Algorithm):
             scores = [trajectory_score(r, p, self.credit) for r, p in zip(outcome, process, strict=True)]
             decisions = every_decision(self.normalised(scores), group)
         correct = [trajectory.correct for trajectory in group]
-        row = CreditRow(iteration + 1, group[0].case.note_id, correct, process, found.report.states)
-        return _Credited(decisions=decisions, scores=scores, record=row, credit=found, outcome=outcome,
-                         process=process)  # fmt: skip
+        row = CreditRow(iteration + 1, group[0].case.note_id, correct, process, credit.report.states)
+        return _Credited(
+            decisions=decisions, scores=scores, record=row, credit=credit, outcome=outcome, process=process
+        )
 
     def _add_step_level(self, batch: Sequence[_Credited]) -> None:
         """A_t = A(R_out) + beta R_proc(s_t, a_t), R_proc in the unit of ``credit.step_scale``."""
@@ -85,8 +78,8 @@ class Cdpr(Algorithm):
         return scores, [a + beta * p for a, p in pairs]
 
     def finish(self, batch: Sequence[GroupAdvantages]) -> dict[str, float]:
-        """Keep what was drawn in the rollout cache; only now, so that no group depends on which was ready first. Credit
-        of single decisions is added, in a unit that needs the whole batch."""
+        """Store the continuations in the rollout cache; only now, so that no group depends on which was ready first.
+        Credit of single decisions is added, in a unit that needs the whole batch."""
         credited = [group for group in batch if isinstance(group, _Credited)]
         if self.credit.level == "step":
             self._add_step_level(credited)
@@ -96,7 +89,7 @@ class Cdpr(Algorithm):
         return metrics | {"credit/equal_outcome_groups": equal_share([group.outcome for group in credited])}
 
     def state_dict(self) -> Any:
-        """The rollout cache, and whose continuations it holds."""
+        """The rollout cache, and the version of the policy that continued."""
         return self.process_reward.cache, self.process_reward.version
 
     def load_state_dict(self, state: Any) -> None:
@@ -110,10 +103,9 @@ class Cdpr(Algorithm):
         return settings.model_copy(update={"training": settings.training.model_copy(update={"algorithm": "grpo"})})
 
     @classmethod
-    def asks(cls, settings: Settings) -> Literal["frozen", "snapshot"] | None:
-        """Who continues, where it is not the current policy."""
-        by_name: dict[str, Literal["frozen", "snapshot"]] = {"frozen_init": "frozen", "lagged": "snapshot"}
-        return by_name.get(settings.credit.continuation.policy)
+    def needs_frozen(cls, settings: Settings) -> bool:
+        """Whether the frozen initial policy continues, and not the current one."""
+        return settings.credit.continuation.policy == "frozen_init"
 
     @classmethod
     def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
@@ -122,8 +114,8 @@ class Cdpr(Algorithm):
         trajectories = plan.prompts_per_batch * plan.group_size
         states = trajectories * min(turns * selected, credit.max_states or turns)
         continuations = states * (credit.candidates + 1) * credit.continuations
+        replies, frozen = continuations * (credit.horizon + 1), cls.needs_frozen(settings)
         return [
             CreditWork("probes", trajectories * turns * credit.samples),
-            CreditWork("continuations", continuations * (credit.horizon + 1), continuations,
-                       frozen=cls.asks(settings) == "frozen"),
-        ]  # fmt: skip
+            CreditWork("continuations", replies, continuations, frozen),
+        ]

@@ -1,20 +1,20 @@
 """Utility-GRPO: the costs in the terminal reward and no process reward.
 
 The control that the paper lacks. Without estimation error trajectory-level CDPR *is* this rule with the correctness
-weight (1 + beta) / beta (``comparators.correctness_weight``; docs/method.md, "What CDPR is when nothing is estimated"),
-so what the two differ by at that weight is bias or noise of the counterfactual estimates.
+weight (1 + beta) / beta (``comparators.correctness_weight``; docs/method.md, "What CDPR is when nothing is estimated").
+At that weight any difference between the two is bias or noise of the counterfactual estimates.
 """
 
 from __future__ import annotations
 
 from ...environment.utility import weighted_utility
-from ..algorithm import NORMALISATION, Algorithm, Group, GroupAdvantages, every_decision
+from ..algorithm import Algorithm, Group, GroupAdvantages, every_decision
 
 
 class UtilityGrpo(Algorithm):
     """A = group-relative U(tau), equation "utility"."""
 
-    reads = (*NORMALISATION, "utility", "comparators.correctness_weight")
+    reads = ("training.normalise", "utility", "comparators.correctness_weight")
 
     async def score_group(self, group: Group, iteration: int) -> GroupAdvantages:
         worth = weighted_utility(self.settings)

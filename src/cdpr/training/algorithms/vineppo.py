@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import pstdev
 
-from ...credit.rollouts import Draws
-from ...credit.vine import group_advantages, state_values
+from ...credit.continuations import Draws, group_advantages, state_values
 from ...environment.utility import weighted_utility
 from ...settings import Settings
 from ..algorithm import Algorithm, CreditWork, Group, GroupAdvantages, whole_continuations

@@ -1,23 +1,19 @@
-"""The trained model: loading, saving, log-probabilities; and interruptible work on disk."""
+"""The trained model: loading, saving, checkpoints; and its linear layers on a CPU."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...files import replacing
-from .linear import padded_width, use_onednn
-
-_SHARED = 256  # tokens that all rows begin with, from which on passing them once pays
+from ...llm.transformer import ONEDNN_LINEAR, padded
 
 
 @contextmanager
@@ -73,7 +69,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """What was saved, in this program's own file; None when there is nothing."""
+    """A checkpoint of this program; None where there is none."""
     return torch.load(path, map_location="cpu", weights_only=False) if path.exists() else None
 
 
@@ -84,95 +80,46 @@ def copy_tokenizer(policy: Path, folder: Path) -> None:
             shutil.copyfile(policy / name, folder / name)
 
 
-def token_logprobs(
-    model: torch.nn.Module, ids: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], temperature: float = 1.0
-) -> torch.Tensor:
-    """log pi(ids[p] | ids[:p]) for every listed position, flat in the order given; differentiable.
+class _Product(torch.autograd.Function):
+    """``x @ weight.T`` and its gradients; ``x`` [..., in], ``weight`` [out, in]."""
 
-    The vocabulary projection runs only where a loss stands.
-    """
-    device = next(model.parameters()).device
-    width = padded_width(model, max(map(len, ids)))
-    batch = torch.zeros(len(ids), width, dtype=torch.long)
-    mask = torch.zeros(len(ids), width, dtype=torch.long)
-    for row, sequence in enumerate(ids):
-        batch[row, : len(sequence)] = torch.tensor(sequence)
-        mask[row, : len(sequence)] = 1
-    rows = torch.tensor([row for row, wanted in enumerate(positions) for _ in wanted], dtype=torch.long)
-    columns = torch.tensor([p for wanted in positions for p in wanted], dtype=torch.long)
-    hidden = model.model(input_ids=batch.to(device), attention_mask=mask.to(device), use_cache=False).last_hidden_state
-    return _chosen_logprobs(model, hidden[rows, columns - 1], batch[rows, columns], temperature)
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return _multiply(x, weight)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        flat = gradient.reshape(-1, gradient.shape[-1])
+        return (
+            _multiply(flat, weight.t().contiguous()).view_as(x) if ctx.needs_input_grad[0] else None,
+            flat.t() @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[1] else None,
+        )
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Tokens ``ids`` at the positions from ``start`` on. In a row of pieces the first starts at 0; every other one
-    follows the first one's tokens before its ``start``. Those at the positions ``wanted`` are scored."""
+class _Linear(torch.nn.Linear):
+    """A linear layer in float32 on a CPU; forward and backward by oneDNN."""
 
-    start: int
-    ids: Sequence[int]
-    wanted: Sequence[int]
+    def forward(self, x):
+        return _Product.apply(x, self.weight)
 
 
-def piecewise_logprobs(
-    model: torch.nn.Module, rows: Sequence[Sequence[Piece]], temperature: float = 1.0
-) -> torch.Tensor:
-    """As :func:`token_logprobs` for sequences that share a beginning, which is computed once: the pieces of a row stand
-    one behind the other, and each sees what it follows and itself only. Flat by row, piece and position. Nothing
-    follows the last token of a later piece, so it is scored without passing through the model.
-
-    A long beginning of all rows, such as a system prompt, passes through the model once too; its gradient is that of
-    all rows. The mask is dense, (rows, width, width): for rows of at most a few thousand tokens.
-    """
-    device = next(model.parameters()).device
-    first, begin = rows[0][0].ids, _common_beginning(rows)
-    rows = [[Piece(begin, row[0].ids[begin:], row[0].wanted), *row[1:]] for row in rows]
-    passed = [[row[0].ids, *(piece.ids[:-1] for piece in row[1:])] for row in rows]
-    width = padded_width(model, max(sum(map(len, row)) for row in passed))
-    # Filled as numpy arrays: many small pieces, and a small write to a tensor costs ten times as much.
-    batch, place = np.zeros((2, len(rows), width), dtype=np.int64)
-    sees = np.tile(np.eye(width, dtype=bool), (len(rows), 1, 1))  # padding sees itself: no empty softmax
-    before = np.tri(width, dtype=bool)
-    sources, targets, numbers = [], [], []
-    for number, row in enumerate(rows):
-        at = 0
-        for piece, ids in zip(row, passed[number], strict=True):
-            end = at + len(ids)
-            batch[number, at:end] = ids
-            place[number, at:end] = np.arange(piece.start, piece.start + len(ids))
-            sees[number, at:end, : piece.start - begin] = True
-            sees[number, at:end, at:end] = before[: end - at, : end - at]
-            # What comes before the first token of a piece stands in the first piece.
-            sources += [p - 1 - begin if p == piece.start else at + p - 1 - piece.start for p in piece.wanted]
-            targets += [piece.ids[p - piece.start] for p in piece.wanted]
-            numbers += [number] * len(piece.wanted)
-            at = end
-    before_rows = None
-    if begin:
-        beginning = torch.tensor([first[:begin]], device=device)
-        before_rows = model.model(input_ids=beginning, use_cache=True).past_key_values
-        before_rows.batch_repeat_interleave(len(rows))
-    mask = torch.nn.functional.pad(torch.from_numpy(sees[:, None]), (begin, 0), value=True)
-    hidden = model.model(
-        input_ids=torch.from_numpy(batch).to(device), attention_mask=mask.to(device),
-        position_ids=torch.from_numpy(place).to(device), past_key_values=before_rows, use_cache=before_rows is not None,
-    ).last_hidden_state  # fmt: skip
-    chosen = hidden[torch.tensor(numbers, dtype=torch.long), torch.tensor(sources, dtype=torch.long)]
-    return _chosen_logprobs(model, chosen, torch.tensor(targets, dtype=torch.long), temperature)
+def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return ONEDNN_LINEAR(x, weight, None, "none", [], "")
 
 
-def _common_beginning(rows: Sequence[Sequence[Piece]]) -> int:
-    """How many tokens all rows begin with before the first scored one; 0 where passing them once does not pay."""
-    first, *others = (row[0].ids for row in rows)
-    most = min(min((len(row[0].ids), *row[0].wanted, *(piece.start for piece in row[1:]))) for row in rows) - 1
-    for other in others:
-        most = next((k for k in range(most) if first[k] != other[k]), most)
-    return most if others and most >= _SHARED else 0
+def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, with oneDNN for linear layers without bias, where torch has it. Torch itself multiplies with MKL,
+    which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
+    for layer in model.modules() if ONEDNN_LINEAR is not None else ():
+        weight = getattr(layer, "weight", None)
+        plain = type(layer) is torch.nn.Linear and layer.bias is None
+        if plain and weight.device.type == "cpu" and weight.dtype == torch.float32:
+            layer.__class__ = _Linear
+    return model
 
 
-def _chosen_logprobs(
-    model: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
-) -> torch.Tensor:
-    """Log-probabilities (N,) of the tokens ``targets`` (N,) behind the hidden states (N, width)."""
-    logits = model.lm_head(hidden).float() / temperature
-    return torch.log_softmax(logits, dim=-1).gather(1, targets.to(logits.device)[:, None]).squeeze(1)
+def padded_width(model: torch.nn.Module, longest: int) -> int:
+    """The width in tokens to which a batch with a longest sequence of ``longest`` is best padded."""
+    return padded(longest) if any(type(layer) is _Linear for layer in model.modules()) else longest

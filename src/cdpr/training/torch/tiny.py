@@ -37,10 +37,9 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
     """A byte-level tokenizer of at most ``vocab_size`` tokens, the same for the same corpus: a phrase that comes often
     is one token, all other text is split by BPE.
 
-    BPE alone spends the room on the parts of the commonest phrases, and spells a rare finding, which tells most, in
-    letters.
-    The chat control tokens are special (invisible when decoding); an action's scaffold becomes single tokens that stay
-    visible and cost one decoding step.
+    BPE alone spends its room on parts of the commonest phrases, and spells a rare finding, the most informative one, in
+    letters. The chat control tokens are special (invisible when decoding); an action's scaffold becomes single tokens
+    that stay visible and cost one decoding step.
     Raises :class:`ValueError` when ``vocab_size`` cannot hold the 256 bytes and the added tokens.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -53,16 +52,17 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
         )
     by_phrase = pre_tokenizers.Split(Regex(_PHRASES), "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    seen = _count_phrases(corpus, by_phrase)
-    common = sorted((p for p, n in seen.items() if n >= _OFTEN and len(p.encode()) > 1), key=lambda p: (-seen[p], p))
+    counts = _count_phrases(corpus, by_phrase)
+    frequent = [phrase for phrase, count in counts.items() if count >= _OFTEN and len(phrase.encode()) > 1]
+    common = sorted(frequent, key=lambda phrase: (-counts[phrase], phrase))
     common = common[: round(_SHARE * spare)]
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence([by_phrase, to_bytes])
     trainer = trainers.BpeTrainer(
         vocab_size=room - len(common), special_tokens=list(CONTROL), initial_alphabet=alphabet, show_progress=False
     )
-    others = sorted(seen.keys() - set(common))
-    bpe.train_from_iterator((phrase for phrase in others for _ in range(seen[phrase])), trainer)
+    others = sorted(counts.keys() - set(common))
+    bpe.train_from_iterator((phrase for phrase in others for _ in range(counts[phrase])), trainer)
     learned = json.loads(bpe.to_str())["model"]
     vocabulary, merges = learned["vocab"], [(left, right) for left, right in learned["merges"]]
     for phrase in common:
@@ -77,11 +77,11 @@ def train_tokenizer(corpus: Iterable[str], vocab_size: int = 1600) -> Tokenizer:
 def _count_phrases(corpus: Iterable[str], by_phrase: pre_tokenizers.Split) -> Counter[str]:
     """How often each phrase comes. Scaffold is cut out first, as the tokenizer does it."""
     scaffold = re.compile("|".join(map(re.escape, SCAFFOLD)))
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for part, times in Counter(part for text in corpus for part in scaffold.split(text) if part).items():
         for phrase, _ in by_phrase.pre_tokenize_str(part):
-            seen[phrase] += times
-    return seen
+            counts[phrase] += times
+    return counts
 
 
 def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> Path:

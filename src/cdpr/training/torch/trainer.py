@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import gc
 import logging
 import time
@@ -15,7 +14,7 @@ import torch
 
 from ...agents.policy import PolicyAgent
 from ...cases import CaseRecord, iterate_records
-from ...credit.summary import summarise_workups
+from ...credit.report import summarise_workups
 from ...environment import Trajectory, run_episode, run_episodes
 from ...job import Job
 from ...llm.device import device_of
@@ -24,8 +23,7 @@ from ...metrics_log import MetricsLog
 from ...settings import Settings
 from ...settings.algorithms import algorithm_class
 from ..algorithm import Context, GroupAdvantages, credit_line, score_groups
-from ..progress import CREDIT, Log, following
-from ..run import VALIDATION_SEED, TrainingRun
+from ..training_run import CREDIT, VALIDATION_SEED, Log, TrainingRun, following
 from .model import load_checkpoint, load_model, save_checkpoint, save_policy
 from .update import PolicyUpdate, Sample
 
@@ -45,15 +43,14 @@ class Trainer:
         self.samplers = [self.sampler]
         self.policy = run.agent(self.sampler)
         self.update = PolicyUpdate(self.model, run.settings.training)
-        self.snapshot: torch.nn.Module | None = None
-        context = Context(run.settings, run.environment, self.policy, self._frozen, self._snapshot, run.seed)
+        context = Context(run.settings, run.environment, self.policy, self._frozen, run.seed)
         self.algorithm = algorithm_class(run.settings.training.algorithm)(context)
         self.step, self.seconds, self.tokens = 0, 0.0, 0
 
     def fit(self, state_dir: Path, log: Log, record: Log, steps: int | None = None) -> None:
         """Train to the last step (or to ``steps``), resuming from ``state_dir`` where it holds a checkpoint. ``log``
-        gets a row of metrics every iteration, ``record`` what credit assignment found, for algorithms that tell. A run
-        whose reward or gradient is not finite ends there, with the weights before that step and a last row that says
+        gets a row of metrics every iteration, ``record`` the records of credit, if the algorithm has any. A run with a
+        reward or gradient that is not finite ends there, with the weights before that step and a last row that says
         so."""
         plan, checkpoint = self.settings.training, state_dir / "checkpoint.pt"
         steps = self.run.steps if steps is None else steps
@@ -130,8 +127,8 @@ class Trainer:
         return row | self._summary("validation", workups)
 
     def _summary(self, part: str, workups: Sequence[Trajectory]) -> dict[str, float]:
-        found = summarise_workups(workups, self.settings.utility, self.settings.environment.tests)
-        return {f"{part}/{name}": value for name, value in found.items()}
+        figures = summarise_workups(workups, self.settings.utility, self.settings.environment.tests)
+        return {f"{part}/{name}": value for name, value in figures.items()}
 
     @property
     def _so_far(self) -> dict[str, Any]:
@@ -143,7 +140,6 @@ class Trainer:
             **self._so_far,
             "model": self.model.state_dict(),
             "optimizer": self.update.optimizer.state_dict(),
-            "snapshot": self.snapshot and self.snapshot.state_dict(),
             "algorithm": self.algorithm.state_dict(),
         }
 
@@ -152,8 +148,6 @@ class Trainer:
         self.step, self.seconds, self.tokens = state["step"], state["seconds"], state["tokens"]
         self.model.load_state_dict(state["model"])
         self.update.optimizer.load_state_dict(state["optimizer"])
-        if self.snapshot is not None:
-            self.snapshot.load_state_dict(state["snapshot"])
         self.algorithm.load_state_dict(state["algorithm"])
 
     def _frozen(self) -> PolicyAgent:
@@ -162,16 +156,6 @@ class Trainer:
         )
         self.samplers.append(sampler)
         return self.run.agent(sampler)
-
-    def _snapshot(self) -> PolicyAgent:
-        """The current policy as it is now; called again, the same agent brought up to date."""
-        if self.snapshot is None:
-            self.snapshot = copy.deepcopy(self.model)
-            sampler = InProcessSampler.from_model(self.snapshot, self.run.tokenizer, memory_share=_CACHES)
-            self.samplers.append(sampler)
-            self._snapshot_agent = self.run.agent(sampler)
-        self.snapshot.load_state_dict(self.model.state_dict())
-        return self._snapshot_agent
 
     @property
     def _generated(self) -> int:
@@ -190,7 +174,7 @@ def samples_of(groups: Sequence[Sequence[Trajectory]], scored: Sequence[GroupAdv
 
 def train_policy(settings: Settings, job: Job) -> None:
     """Stage ``train``: one variant (settings already resolved) with the job's seed; the policy is a Hugging Face
-    folder. A killed run goes on from its last checkpoint."""
+    folder. A killed run resumes from its last checkpoint."""
     torch.set_num_threads(settings.training.threads)
     policy = Path(job.inputs["init_policy"])
     with following(job) as log:

@@ -1,34 +1,47 @@
-"""One policy update over a batch of trajectories."""
+"""One policy update over a batch of trajectories: training examples, log-probabilities, loss, optimiser step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from ...environment import Trajectory, Turn
 from ...settings.schema import Training
-from .model import Piece, piecewise_logprobs, token_logprobs
+from ..training_run import DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
+from .model import padded_width
 
+_SHARED = 256  # common first tokens of all rows from which on one pass for all pays
 _ROW = 2048  # tokens up to which a row with a dense mask costs less than computing a shared prompt for each sample
 
 
 def clipped_surrogate(
-    logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, clip_ratio: float, dual_clip: float
+    logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, clip_ratio: float
 ) -> torch.Tensor:
     """Loss of each token (paper, section "Policy Update"): -min(rho A, clip(rho, 1-eps, 1+eps) A), bounded by
-    -dual_clip A where A < 0. Tensors have the same shape; the log-ratio is clamped to +-20, as in verl."""
+    -DUAL_CLIP A where A < 0. Tensors have the same shape; the log-ratio is clamped to +-20, as in verl."""
     ratio = torch.exp((logprobs - old_logprobs).clamp(-20, 20))
     loss = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(1 - clip_ratio, 1 + clip_ratio))
-    return torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
+    return torch.where(advantages < 0, torch.minimum(loss, -advantages * DUAL_CLIP), loss)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tokens ``ids`` at the positions from ``start`` on. In a row of pieces the first starts at 0; every other one
+    follows the first one's tokens before its ``start``. The tokens at the positions ``scored`` have a loss."""
+
+    start: int
+    ids: Sequence[int]
+    scored: Sequence[int]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A trajectory as tokens: ``ids`` (T,) and the positions of the generated ones in it; then its branches, further
-    replies in place of what was taken at a state. ``old_logprobs``, ``advantages`` and ``weights`` (in the loss) have
-    one entry for each generated token, those of the branches after the trajectory's own."""
+    """A trajectory as tokens: ``ids`` (T,) and the positions of the generated ones in it; then its ``branches``, other
+    replies at its states. ``old_logprobs``, ``advantages`` and ``weights`` (in the loss) have one entry for each
+    generated token, those of the branches after the trajectory's own."""
 
     ids: tuple[int, ...]
     positions: tuple[int, ...]
@@ -53,8 +66,8 @@ class Sample:
         """The very tokens that were sampled, with one advantage and weight per decision; prompts and observations
         carry no loss. ``alternatives`` are replies drawn at the trajectory's states, with advantage and weight."""
         turns = [step.turn for step in trajectory.steps]
-        taken = zip(turns, advantages, weights or [1.0] * len(advantages), strict=True)
-        every, last = [*taken, *alternatives], turns[-1]
+        own = zip(turns, advantages, weights or [1.0] * len(advantages), strict=True)
+        every, last = [*own, *alternatives], turns[-1]
         return cls(
             last.prompt_ids + last.token_ids,
             tuple(position for turn in turns for position in _places(turn)),
@@ -78,7 +91,7 @@ class PolicyUpdate:
         self.model = model
         self.settings = settings
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
+            model.parameters(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY, fused=True
         )
 
     def step(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
@@ -88,8 +101,8 @@ class PolicyUpdate:
         updates = 0
         for _ in range(self.settings.inner_epochs):
             for start in range(0, len(groups), self.settings.mini_batch_prompts):
-                chosen = groups[start : start + self.settings.mini_batch_prompts]
-                for name, value in self._mini_batch(chosen).items():
+                mini_batch = groups[start : start + self.settings.mini_batch_prompts]
+                for name, value in self._mini_batch(mini_batch).items():
                     totals[name] = totals.get(name, 0.0) + value
                 updates += 1
         self.model.eval()
@@ -108,7 +121,7 @@ class PolicyUpdate:
             loss_sum += float(loss.detach().sum())
             clipped += float(((ratio - 1).abs() > self.settings.clip_ratio).sum())
             drift = max(drift, float((ratio - 1).abs().max())) if ratio.numel() else drift
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRAD_NORM)
         if not torch.isfinite(norm):
             raise FloatingPointError("the gradient is not finite; the step was stopped before the weights changed")
         self.optimizer.step()
@@ -132,7 +145,7 @@ class PolicyUpdate:
         old = torch.tensor([x for s in samples for x in s.old_logprobs], device=device)
         advantages = torch.tensor([x for s in samples for x in s.advantages], device=device)
         weights = torch.tensor([x for s in samples for x in s.weights], device=device)
-        loss = clipped_surrogate(logprobs, old, advantages, self.settings.clip_ratio, self.settings.dual_clip)
+        loss = clipped_surrogate(logprobs, old, advantages, self.settings.clip_ratio)
         return loss * weights, torch.exp((logprobs - old).detach())
 
 
@@ -167,8 +180,98 @@ def _row_length(row: Sequence[Sample]) -> int:
 
 
 def _shared(first: Sample, other: Sample) -> int:
-    """Tokens that a sample has in common with the first of its row, before it says anything itself."""
+    """Number of first tokens that a sample shares with the first of its row, before its first reply."""
     most = min(len(first.ids), other.positions[0] if other.positions else len(other.ids))
     if first.ids[:most] == other.ids[:most]:
         return most
     return next(k for k in range(most) if first.ids[k] != other.ids[k])
+
+
+# Log-probabilities
+
+
+def token_logprobs(
+    model: torch.nn.Module, ids: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], temperature: float = 1.0
+) -> torch.Tensor:
+    """log pi(ids[p] | ids[:p]) for every listed position, flat in the order given; differentiable.
+
+    The projection on the vocabulary runs only at these positions.
+    """
+    device = next(model.parameters()).device
+    width = padded_width(model, max(map(len, ids)))
+    batch = torch.zeros(len(ids), width, dtype=torch.long)
+    mask = torch.zeros(len(ids), width, dtype=torch.long)
+    for row, sequence in enumerate(ids):
+        batch[row, : len(sequence)] = torch.tensor(sequence)
+        mask[row, : len(sequence)] = 1
+    rows = torch.tensor([row for row, scored in enumerate(positions) for _ in scored], dtype=torch.long)
+    columns = torch.tensor([p for scored in positions for p in scored], dtype=torch.long)
+    hidden = model.model(input_ids=batch.to(device), attention_mask=mask.to(device), use_cache=False).last_hidden_state
+    return _target_logprobs(model, hidden[rows, columns - 1], batch[rows, columns], temperature)
+
+
+def piecewise_logprobs(
+    model: torch.nn.Module, rows: Sequence[Sequence[Piece]], temperature: float = 1.0
+) -> torch.Tensor:
+    """As :func:`token_logprobs` for sequences that share a beginning, which is computed once: the pieces of a row are
+    concatenated, and each attends to the tokens that it follows and to itself only. Flat by row, piece and position.
+    Nothing follows the last token of a later piece, so it is scored without passing through the model.
+
+    A long beginning of all rows, such as a system prompt, passes through the model once too; its gradient is that of
+    all rows. The mask is dense, (rows, width, width): for rows of at most a few thousand tokens.
+    """
+    device = next(model.parameters()).device
+    first, begin = rows[0][0].ids, _common_beginning(rows)
+    rows = [[Piece(begin, row[0].ids[begin:], row[0].scored), *row[1:]] for row in rows]
+    passed = [[row[0].ids, *(piece.ids[:-1] for piece in row[1:])] for row in rows]
+    width = padded_width(model, max(sum(map(len, row)) for row in passed))
+    # Filled as numpy arrays: many small pieces, and a small write to a tensor costs ten times as much.
+    batch, place = np.zeros((2, len(rows), width), dtype=np.int64)
+    sees = np.tile(np.eye(width, dtype=bool), (len(rows), 1, 1))  # padding sees itself: no empty softmax
+    before = np.tri(width, dtype=bool)
+    sources, targets, numbers = [], [], []
+    for number, row in enumerate(rows):
+        at = 0
+        for piece, ids in zip(row, passed[number], strict=True):
+            end = at + len(ids)
+            batch[number, at:end] = ids
+            place[number, at:end] = np.arange(piece.start, piece.start + len(ids))
+            sees[number, at:end, : piece.start - begin] = True
+            sees[number, at:end, at:end] = before[: end - at, : end - at]
+            # The token before the first one of a piece is in the first piece.
+            sources += [p - 1 - begin if p == piece.start else at + p - 1 - piece.start for p in piece.scored]
+            targets += [piece.ids[p - piece.start] for p in piece.scored]
+            numbers += [number] * len(piece.scored)
+            at = end
+    before_rows = None
+    if begin:
+        beginning = torch.tensor([first[:begin]], device=device)
+        before_rows = model.model(input_ids=beginning, use_cache=True).past_key_values
+        before_rows.batch_repeat_interleave(len(rows))
+    mask = torch.nn.functional.pad(torch.from_numpy(sees[:, None]), (begin, 0), value=True)
+    hidden = model.model(
+        input_ids=torch.from_numpy(batch).to(device),
+        attention_mask=mask.to(device),
+        position_ids=torch.from_numpy(place).to(device),
+        past_key_values=before_rows,
+        use_cache=before_rows is not None,
+    ).last_hidden_state
+    scored = hidden[torch.tensor(numbers, dtype=torch.long), torch.tensor(sources, dtype=torch.long)]
+    return _target_logprobs(model, scored, torch.tensor(targets, dtype=torch.long), temperature)
+
+
+def _common_beginning(rows: Sequence[Sequence[Piece]]) -> int:
+    """Number of common first tokens of all rows before the first scored one; 0 where one pass for all does not pay."""
+    first, *others = (row[0].ids for row in rows)
+    most = min(min((len(row[0].ids), *row[0].scored, *(piece.start for piece in row[1:]))) for row in rows) - 1
+    for other in others:
+        most = next((k for k in range(most) if first[k] != other[k]), most)
+    return most if others and most >= _SHARED else 0
+
+
+def _target_logprobs(
+    model: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """Log-probabilities (N,) of the tokens ``targets`` (N,) behind the hidden states (N, width)."""
+    logits = model.lm_head(hidden).float() / temperature
+    return torch.log_softmax(logits, dim=-1).gather(1, targets.to(logits.device)[:, None]).squeeze(1)

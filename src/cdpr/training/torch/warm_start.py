@@ -1,7 +1,7 @@
 """Supervised start of a policy: it learns the grammar, medicine, and the habits of clinicians.
 
-A policy with random weights never emits a parsable action, so reinforcement learning could not begin; nor does a small
-instruction-tuned one reliably. The paper starts from one that does.
+A policy with random weights never emits a parsable action, and a small instruction-tuned one not reliably, so that
+reinforcement learning could not begin. The paper starts from a model that does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import math
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,16 +38,22 @@ from ...metrics_log import MetricsLog
 from ...seeding import derive_seed
 from ...settings import Settings
 from ...settings.datasets import LESSONS
-from ..progress import METRICS, Log
-from .model import Piece, load_checkpoint, load_model, piecewise_logprobs, save_checkpoint, save_policy
-from .muon import Muon
+from ..training_run import METRICS, Log
+from .model import load_checkpoint, load_model, save_checkpoint, save_policy
 from .tiny import build_tiny_policy
+from .update import Piece, piecewise_logprobs
+
+_SEED = 0  # of the order of batches
+_MUON_RATE = 0.02  # peak learning rate of the tiny policy's hidden matrices
+# The polynomial that brings singular values near 1 in five steps, as the method's authors chose it.
+_A, _B, _C = 3.4445, -4.7750, 2.0315
+_STEPS = 5
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A conversation as token ids with the positions of the demonstrator's tokens, and ``readings``: what it would
-    have diagnosed at each state."""
+    """A conversation as token ids with the positions of the demonstrator's tokens, and ``readings``: its likeliest
+    diagnosis at each state."""
 
     ids: tuple[int, ...]
     positions: tuple[int, ...]
@@ -61,7 +67,7 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class Workup:
-    """A demonstrator's workup, and the diagnosis that it would have made at each state."""
+    """A demonstrator's workup, and its likeliest diagnosis at each state."""
 
     trajectory: Trajectory
     readings: tuple[Turn, ...]
@@ -107,24 +113,24 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
 async def demonstrate(
     environment: DiagnosticEnvironment, clinician: Clinician, cases: Sequence[CaseRecord], readings: bool
 ) -> list[Workup]:
-    """The clinician's workup of each case; with ``readings`` also what it would have diagnosed at each state."""
-    shown = []
+    """The clinician's workup of each case; with ``readings`` also its likeliest diagnosis at each state."""
+    workups = []
     for case in cases:
         trajectory = await run_episode(environment, clinician, case, 0)
-        asked = trajectory.states if readings else []
-        shown.append(Workup(trajectory, tuple([await clinician.act(state, True, 0) for state in asked])))
-    return shown
+        states = trajectory.states if readings else []
+        workups.append(Workup(trajectory, tuple([await clinician.act(state, True, 0) for state in states])))
+    return workups
 
 
 async def _diagnose_statically(environment, clinician, cases, share: float) -> list[tuple[CaseRecord, Turn]]:
     """The clinician's diagnosis of the whole record, for a share of the cases."""
-    shown = []
+    diagnoses = []
     for case in cases[: round(share * len(cases))]:
         state = State(case)
         for key in case.key_pertinent_results_dict:
             state = state.after(environment.step(state, Turn(render_action(RequestTest(key), "full"))))
-        shown.append((case, await clinician.act(state, True, 0)))
-    return shown
+        diagnoses.append((case, await clinician.act(state, True, 0)))
+    return diagnoses
 
 
 def _restyle(step: Step, style: str) -> Step:
@@ -146,7 +152,7 @@ def corpus(settings: Settings, workups: Sequence[Workup], static) -> list[str]:
 
 def encode_workup(prompts: PromptBuilder, workup: Workup) -> Demonstration:
     """The workup as the policy reads and writes it. Each reading follows the conversation up to its state and begins
-    with the words of a forced diagnosis, which carry no loss; the end of the turn is left to the workup's own."""
+    with the words of a forced diagnosis, which carry no loss; its end-of-turn token is left out."""
     case, style = workup.trajectory.case, prompts.settings.style
     steps = [_restyle(step, style) for step in workup.trajectory.steps]
     positions: list[int] = []
@@ -173,8 +179,8 @@ def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demo
 
 
 def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, state_dir: Path, log: Log) -> None:
-    """Cross-entropy on the demonstrator's tokens; a short warm-up and a cosine. AdamW, but for the hidden matrices of
-    the tiny policy, which Muon changes."""
+    """Minimise cross-entropy on the demonstrator's tokens; a short warm-up and a cosine. AdamW trains all weights but
+    the hidden matrices of the tiny policy, which Muon trains."""
     plan = settings.warm_start
     optimizers = _optimizers(model, settings)
     per_epoch = math.ceil(len(demonstrations) / plan.batch_size)
@@ -194,8 +200,8 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
     model.train()
     for epoch in range(start, plan.epochs):
         losses = []
-        for batch in _batches(demonstrations, plan.batch_size, derive_seed(plan.seed, "epoch", epoch)):
-            rows = [[Piece(0, shown.ids, shown.positions), *shown.readings] for shown in batch]
+        for batch in _batches(demonstrations, plan.batch_size, derive_seed(_SEED, "epoch", epoch)):
+            rows = [[Piece(0, one.ids, one.positions), *one.readings] for one in batch]
             loss = -piecewise_logprobs(model, rows).mean()
             model.zero_grad(set_to_none=True)
             loss.backward()
@@ -213,7 +219,7 @@ def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:
         hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "head" not in n]
     rest = [p for p in model.parameters() if all(p is not matrix for matrix in hidden)]
     adam = torch.optim.AdamW(rest, lr=plan.adam_learning_rate, weight_decay=0.01, fused=True)
-    return [Muon(hidden, lr=plan.learning_rate, weight_decay=0.01), adam] if hidden else [adam]
+    return [Muon(hidden, lr=_MUON_RATE, weight_decay=0.01), adam] if hidden else [adam]
 
 
 def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:
@@ -228,3 +234,46 @@ def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> l
         batches += [part[k : k + size] for k in range(0, len(part), size)]
     rng.shuffle(batches)
     return batches
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon (Jordan et al. 2024): steepest descent of hidden matrices in the spectral norm.
+
+    As ``torch.optim.Muon`` with its default momentum (0.95, Nesterov) and learning-rate adjustment, but in the
+    parameters' own precision: bfloat16, torch's choice, takes 17 times as long on processors without instructions for
+    it. Parameters are matrices; those of one shape are updated together.
+    """
+
+    def __init__(self, matrices: Iterable[torch.nn.Parameter], lr: float, weight_decay: float):
+        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": 0.95})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One update of every matrix that has a gradient."""
+        for group in self.param_groups:
+            shapes: dict[torch.Size, list[torch.nn.Parameter]] = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    shapes.setdefault(p.shape, []).append(p)
+            for (rows, columns), matrices in shapes.items():
+                directions = [self._direction(p, group["momentum"]) for p in matrices]
+                scale = group["lr"] * max(1.0, rows / columns) ** 0.5
+                for p, update in zip(matrices, orthogonal(torch.stack(directions)), strict=True):
+                    p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-scale)
+
+    def _direction(self, p: torch.nn.Parameter, momentum: float) -> torch.Tensor:
+        state = self.state[p]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(p)
+        average = state["momentum"].lerp_(p.grad, 1 - momentum)
+        return p.grad.lerp(average, momentum)
+
+
+def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
+    """The matrices (N, rows, columns) with all singular values brought near 1, by Newton-Schulz iteration."""
+    wide = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
+    x = wide / wide.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(_STEPS):
+        gram = x @ x.mT
+        x = _A * x + (_B * gram + _C * gram @ gram) @ x
+    return x.mT if matrices.shape[-2] > matrices.shape[-1] else x

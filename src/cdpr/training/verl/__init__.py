@@ -1,5 +1,5 @@
 """The engine ``verl``: our episode, credit and settings behind verl's public hooks (docs/design/verl.md).
 
-``plan`` says what verl is told, ``hooks`` is what it loads, ``servers`` what a run starts beside it, ``cpu`` what a
-machine without a GPU needs.
+``launch`` starts a run; ``configuration``, ``memory`` and ``duration`` plan it without verl. verl loads ``rows``,
+``agent_loop``, ``worker`` and ``trainer``. ``cpu`` holds what a machine without a GPU needs.
 """

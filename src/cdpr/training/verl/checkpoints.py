@@ -1,15 +1,22 @@
-"""Which of verl's checkpoints is whole, and which ones are removed.
+"""verl's checkpoints: which one is whole, which ones are removed, and the policy that is merged from the last.
 
 verl removes the previous checkpoint before it names the next one the latest, so a kill in between leaves a name without
-a checkpoint. Here verl removes none: a checkpoint is marked when all of it is written, and older ones go after that.
+a checkpoint. Here verl removes none: a checkpoint is marked when all of it is written, and older ones go after that. A
+checkpoint of a 4B model takes 48 GB, the policy 8, so the last checkpoint goes once the policy is there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from ...files import write_text
+from ..torch.model import copy_tokenizer, replacing_folder
 
 LATEST = "latest_checkpointed_iteration.txt"
 """The file in which verl looks up the step to go on from."""
@@ -28,7 +35,7 @@ def keep_only(checkpoints: Path, step: int) -> None:
 
 
 def fall_back(checkpoints: Path) -> int | None:
-    """Let verl go on from the newest whole checkpoint, whatever a killed run left; returns its step, None where there
+    """Make verl resume from the newest whole checkpoint, whatever a killed run left; returns its step, None where there
     is none."""
     whole = [int(mark.parent.name.removeprefix(_STEP)) for mark in checkpoints.glob(f"{_STEP}*/{_MARK}")]
     if not whole:
@@ -40,7 +47,50 @@ def fall_back(checkpoints: Path) -> int | None:
     return max(whole)
 
 
-def _remove(checkpoints: Path, kept: Path | None = None) -> None:
+def _remove(checkpoints: Path, but: Path | None = None) -> None:
     for folder in checkpoints.glob(f"{_STEP}*"):
-        if folder != kept:
+        if folder != but:
             shutil.rmtree(folder)
+
+
+def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: int) -> None:
+    """Merge the shards of the last checkpoint with verl's merger, fold a LoRA adapter into the weights, and add the
+    tokenizer files of the initial policy. Atomic."""
+    step = int((checkpoints / LATEST).read_text())
+    command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    command += ["--local_dir", str(folder_of(checkpoints, step) / "actor")]
+    with replacing_folder(policy) as partial:
+        subprocess.run([*command, "--target_dir", str(partial)], check=True)
+        if lora_rank:
+            fold_adapter(partial, lora_rank)
+        copy_tokenizer(init_policy, partial)
+
+
+def hand_over(policy: Path, out_dir: Path) -> None:
+    """Put the merged policy into ``out_dir``, without a second copy of its files where the file system can link."""
+    shutil.copytree(policy, out_dir, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    with contextlib.suppress(OSError):
+        os.link(source, target)
+        return
+    shutil.copyfile(source, target)
+
+
+def fold_adapter(folder: Path, rank: int) -> None:
+    """Add the adapter that the merger leaves beside the initial weights to them, with a scale equal to its rank.
+    Computed in float32 and saved in bfloat16, as the merger saves everything. Raises FileNotFoundError where there is
+    no adapter."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    adapter = folder / "lora_adapter"
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    config |= {"r": rank, "lora_alpha": rank}  # the merger writes 0, which the checkpoint does not hold
+    (adapter / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    model.to(torch.bfloat16).save_pretrained(folder)
+    shutil.rmtree(adapter)

@@ -17,7 +17,7 @@ from ...files import write_text
 from ...llm import ModelSpec, open_model
 from ...settings import Settings, SettingsError, parse_settings
 from ..algorithm import Context
-from ..run import TrainingRun
+from ..training_run import TrainingRun
 
 ROWS = "verl.metrics.jsonl"
 """Rows of metrics on their way from verl's trainer to the stage, in the folder of the run's state."""
@@ -40,12 +40,11 @@ class Session:
 
     @functools.cached_property
     def run(self) -> TrainingRun:
-        """The run itself; the cases are read when it is first asked for."""
+        """The run itself; the cases are read on first use."""
         return TrainingRun(self.settings, iterate_records(self.cases), self.policy, self.seed)
 
     def context(self, client: Any) -> Context:
-        """What the algorithm may use, as in the torch trainer but for copies of the policy; ``client`` asks verl's
-        rollout servers."""
+        """What the algorithm may use, as in the torch trainer; ``client`` is that of verl's rollout servers."""
         run = self.run
 
         def agent(spec: ModelSpec, **parts: Any) -> PolicyAgent:
@@ -59,11 +58,8 @@ class Session:
                 raise SettingsError("no frozen server: set training.verl.frozen.url, or leave verl to start one")
             return agent(ModelSpec.of_rollouts(run.settings), client=servers)
 
-        def snapshot() -> PolicyAgent:
-            raise AssertionError("the plan refuses an algorithm that asks for copies of the policy")
-
         policy = agent(ModelSpec.of_rollouts(run.settings), client=client)
-        return Context(run.settings, run.environment, policy, frozen, snapshot, run.seed)
+        return Context(run.settings, run.environment, policy, frozen, run.seed)
 
 
 @functools.lru_cache(maxsize=4)

@@ -16,4 +16,4 @@ ENVIRONMENT = {
 }
 
 LOGICAL = {"num_cpus": 16, "num_gpus": 2}
-"""What Ray is told each machine has: a "GPU" for the trainer and one for the frozen server."""
+"""Logical devices of each machine for Ray: a "GPU" for the trainer and one for the frozen server."""

@@ -27,7 +27,8 @@ for name in ("load_fsdp_model_to_gpu", "load_fsdp_optimizer", "offload_fsdp_mode
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cpu"])
 class CpuEngine(FSDPEngineWithLMHead):
-    """As it is, but that FSDP2 does not pin the memory of models that are only read: that needs an accelerator."""
+    """verl's engine without pinned memory for models that are only read, which FSDP2 cannot do without an
+    accelerator."""
 
     def _build_fsdp_module(self, module: Any) -> Any:
         read_only, self.engine_config.forward_only = self.engine_config.forward_only, False

@@ -1,4 +1,4 @@
-"""verl's agent-loop worker in this process, without Ray: for tests and benchmarks of what we hang into it."""
+"""verl's agent-loop worker in this process, without Ray: for tests and benchmarks of our hooks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from ..hooks.agent_loop import EpisodeOutput
-from ..hooks.group import Finished, GroupHook
-from ..hooks.schedule import Schedule
-from ..plan import overrides, resolve
+from ..agent_loop import EpisodeOutput, Finished, GroupHook
+from ..configuration import overrides, resolve
+from ..rows import Schedule
 from ..session import Session
 
 
-class Kept:
-    """Over a worker: ``outputs`` keeps what every episode left behind, by row and member of its group."""
+class Observed:
+    """A mixin of a worker: ``outputs`` holds the output of every episode, by row and member of its group."""
 
     outputs: dict[tuple[int, int], Any]
 
@@ -31,22 +30,22 @@ class Kept:
 
 
 class _OneRow:
-    """Over a worker that takes one row of an episode: the trajectory. Further ones go to the transfer queue only."""
+    """A mixin of a worker that takes only one row of an episode, the trajectory."""
 
     async def _agent_loop_postprocess(self, output: Any, validate: bool, **row: Any) -> Any:
         first = output[0] if isinstance(output, list) else output
         return await super()._agent_loop_postprocess(first, validate, **row)  # type: ignore[misc]
 
 
-class Worker(Kept, GroupHook, _OneRow, AgentLoopWorker):
+class Worker(Observed, GroupHook, _OneRow, AgentLoopWorker):
     """Our loop and group hook."""
 
 
 def worker(session: Session, server: Any, kind: type = Worker) -> Any:
-    """A worker that asks ``server`` (see :class:`~cdpr.training.verl.servers.local_server.LocalServer`)."""
-    told = overrides(resolve(session.settings, session.state / "session.json", session.policy, session.state))
+    """A worker that asks ``server`` (see :class:`~cdpr.training.verl.cpu.local_server.LocalServer`)."""
+    arguments = overrides(resolve(session.settings, session.state / "session.json", session.policy, session.state))
     with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides=told)
+        config = compose("ppo_trainer", overrides=arguments)
     return kind(config, server, None, None)
 
 
@@ -56,15 +55,15 @@ def batch(session: Session, iteration: int, part: str = "train", loop: str | Non
     n = session.settings.training.group_size if part == "train" else 1
     rows = [row for j in range(len(schedule)) if (row := schedule[j])["iteration"] == iteration]
     rows = [row | ({"agent_name": loop} if loop else {}) for row in rows for _ in range(n)]
-    made = DataProto.from_single_dict(collate_fn(rows))
-    made.meta_info = {"global_steps": iteration, "validate": part == "validation"}
-    made.non_tensor_batch["uid"] = np.array([f"g{row['index']}" for row in rows], object)
-    made.non_tensor_batch["session_id"] = np.array([i % n for i in range(len(rows))], object)
-    return made
+    data = DataProto.from_single_dict(collate_fn(rows))
+    data.meta_info = {"global_steps": iteration, "validate": part == "validation"}
+    data.non_tensor_batch["uid"] = np.array([f"g{row['index']}" for row in rows], object)
+    data.non_tensor_batch["session_id"] = np.array([i % n for i in range(len(rows))], object)
+    return data
 
 
 def work(session: Session, by: Any, iteration: int, part: str = "train") -> tuple[list[EpisodeOutput], Finished]:
-    """All episodes of one iteration, in order, and what the batch teaches (of validation nothing)."""
+    """All episodes of one iteration, in order, and the advantages of the batch (none of validation)."""
     by.outputs = {}
     asyncio.run(by.generate_sequences(batch(session, iteration, part)))
     uids = dict.fromkeys(f"g{place}" for place, _ in by.outputs) if part == "train" else ()

@@ -15,13 +15,13 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 from ....llm.sampler import InProcessSampler
 from ....llm.tokenizer import ChatTokenizer
 from ...torch.model import load_model
-from ..servers.local_server import LocalServer
+from .local_server import LocalServer
 
 NAME = "cpu"
 
 
 class CpuServer(LocalServer):
-    """The actor. It never sleeps, so most of what verl asks of a server is nothing to it."""
+    """The actor. It never sleeps, so most of verl's calls do nothing."""
 
     def __init__(self, folder: str):
         self.model, self.frozen, self.version = load_model(folder), None, 0

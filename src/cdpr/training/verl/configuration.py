@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ....agents.policy import longest_sequence
-from ....settings import Settings, SettingsError
-from ....settings.algorithms import algorithm_class
-from ..cpu import LOGICAL
+from ...agents.policy import longest_sequence
+from ...settings import Settings, SettingsError
+from ...settings.algorithms import algorithm_class
+from ..training_run import DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
+from .cpu import LOGICAL
 from .duration import duration_lines
 from .memory import OWN_SERVER, memory_plan, micro_batch, needs_frozen
 
 CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, below that of the run's state."""
-_HERE = "cdpr.training.verl.hooks"
+_HERE = "cdpr.training.verl"
 _ACTOR, _ROLLOUT, _MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "model"))
+_CORRECTION_LIMIT = 2.0  # largest importance weight
 _LOSS = {"token_mean": "token-mean", "sequence_sum": "seq-mean-token-sum"}
 
 
@@ -44,42 +46,48 @@ def check(settings: Settings) -> None:
     plan, verl = settings.training, settings.training.verl
     gpus, trajectories = verl.nodes * verl.gpus_per_node, plan.prompts_per_batch * plan.group_size
     if verl.frozen.beside and (verl.frozen.url or not verl.frozen.memory):
-        raise SettingsError("training.verl.frozen.beside: the run chooses its address, and it needs a share of memory: "
-                            "leave out training.verl.frozen.url, and set .memory above 0")  # fmt: skip
+        raise SettingsError(
+            "training.verl.frozen.beside: the run chooses its address, and it needs a share of memory: leave out "
+            "training.verl.frozen.url, and set .memory above 0"
+        )
     if verl.frozen.beside and verl.gpus_per_node % verl.frozen.tensor_parallel:
-        raise SettingsError(f"training.verl.frozen.tensor_parallel: {verl.frozen.tensor_parallel} does not divide the "
-                            f"{verl.gpus_per_node} GPUs of a machine")  # fmt: skip
-    algorithm = algorithm_class(plan.algorithm)
-    if algorithm.asks(settings) == "snapshot":
-        raise SettingsError(f"training.algorithm: {plan.algorithm} asks for copies of the policy under these settings "
-                            "(credit.continuation.policy: lagged), and verl keeps none: its servers hold the current "
-                            "weights; use frozen_init or current, or training.engine: torch")  # fmt: skip
-    if algorithm.extra_samples and plan.mini_batch_prompts != plan.prompts_per_batch:
-        raise SettingsError(f"training.mini_batch_prompts: {plan.algorithm} trains on further replies, and verl cuts a "
-                            "batch into mini-batches of so many rows, whichever case they belong to; set it to "
-                            f"training.prompts_per_batch ({plan.prompts_per_batch}), or training.engine: torch"
-                            )  # fmt: skip
+        raise SettingsError(
+            f"training.verl.frozen.tensor_parallel: {verl.frozen.tensor_parallel} does not divide the "
+            f"{verl.gpus_per_node} GPUs of a machine"
+        )
+    if algorithm_class(plan.algorithm).extra_samples and plan.mini_batch_prompts != plan.prompts_per_batch:
+        raise SettingsError(
+            f"training.mini_batch_prompts: {plan.algorithm} trains on further replies, and verl cuts a batch into "
+            "mini-batches of so many rows, whichever case they belong to; set it to training.prompts_per_batch "
+            f"({plan.prompts_per_batch}), or training.engine: torch"
+        )
     if gpus % verl.tensor_parallel:
         raise SettingsError(f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide {gpus} GPUs")
     if trajectories % gpus or plan.mini_batch_prompts * plan.group_size % gpus:
-        raise SettingsError(f"training: {trajectories} trajectories a step, or a mini-batch, do not divide over "
-                            f"{gpus} GPUs; change prompts_per_batch, mini_batch_prompts or group_size")  # fmt: skip
+        raise SettingsError(
+            f"training: {trajectories} trajectories a step, or a mini-batch, do not divide over {gpus} GPUs; change "
+            "prompts_per_batch, mini_batch_prompts or group_size"
+        )
     if verl.without_gpu:
         if verl.lora_rank or verl.rollout == "sglang":
-            raise SettingsError("training.verl: without a GPU there are no LoRA adapters and no SGLang; "
-                                "set lora_rank: 0 and rollout: cpu or vllm")  # fmt: skip
+            raise SettingsError(
+                "training.verl: without a GPU there are no LoRA adapters and no SGLang; set lora_rank: 0 and rollout: "
+                "cpu or vllm"
+            )
         return
     memory = memory_plan(settings)
     if memory.model.heads % verl.tensor_parallel:
-        raise SettingsError(f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide the model's "
-                            f"{memory.model.heads} heads")  # fmt: skip
+        raise SettingsError(
+            f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide the model's {memory.model.heads} "
+            "heads"
+        )
     memory.check()
 
 
 def _data_and_model(settings: Settings, session: Path, policy: Path) -> dict[str, Any]:
     verl = settings.training.verl
     return {
-        "data.custom_cls.path": f"pkg://{_HERE}.schedule",
+        "data.custom_cls.path": f"pkg://{_HERE}.rows",
         "data.custom_cls.name": "Schedule",
         "+data.cdpr_session": str(session),
         "data.train_files": "train",
@@ -91,12 +99,12 @@ def _data_and_model(settings: Settings, session: Path, policy: Path) -> dict[str
         "data.shuffle": False,  # the schedule has the order
         "data.dataloader_num_workers": 0,
         f"{_MODEL}.path": str(policy),
-        f"{_MODEL}.enable_gradient_checkpointing": verl.gradient_checkpointing,
+        f"{_MODEL}.enable_gradient_checkpointing": True,
         f"{_MODEL}.use_remove_padding": verl.attention == "flash_attention_2",
-        f"{_MODEL}.use_fused_kernels": verl.chunked_logits,
+        f"{_MODEL}.use_fused_kernels": True,  # logits in chunks of tokens, never of a whole micro-batch
         f"+{_MODEL}.override_config.attn_implementation": verl.attention,
         f"{_MODEL}.lora_rank": verl.lora_rank,
-        f"{_MODEL}.lora_alpha": verl.lora_alpha,
+        f"{_MODEL}.lora_alpha": max(1, verl.lora_rank),
     }
 
 
@@ -107,22 +115,22 @@ def _optimisation(settings: Settings) -> dict[str, Any]:
         "algorithm.gamma": 1.0,
         "algorithm.use_kl_in_reward": False,
         "algorithm.rollout_correction.rollout_is": None if verl.correction == "off" else verl.correction,
-        "algorithm.rollout_correction.rollout_is_threshold": verl.correction_limit,
+        "algorithm.rollout_correction.rollout_is_threshold": _CORRECTION_LIMIT,
         "algorithm.rollout_correction.bypass_mode": False,
         "critic.enable": False,
         f"{_ACTOR}.strategy": verl.strategy,
         f"{_ACTOR}.use_kl_loss": False,
         f"{_ACTOR}.entropy_coeff": 0,
         f"{_ACTOR}.optim.lr": plan.learning_rate,
-        f"{_ACTOR}.optim.weight_decay": plan.weight_decay,
-        f"{_ACTOR}.optim.clip_grad": plan.max_grad_norm,
+        f"{_ACTOR}.optim.weight_decay": WEIGHT_DECAY,
+        f"{_ACTOR}.optim.clip_grad": MAX_GRAD_NORM,
         f"{_ACTOR}.ppo_mini_batch_size": plan.mini_batch_prompts,
         f"{_ACTOR}.ppo_micro_batch_size_per_gpu": micro_batch(settings),
         f"{_ACTOR}.ppo_epochs": plan.inner_epochs,
         f"{_ACTOR}.clip_ratio": plan.clip_ratio,
         f"{_ACTOR}.clip_ratio_low": plan.clip_ratio,
         f"{_ACTOR}.clip_ratio_high": plan.clip_ratio,
-        f"{_ACTOR}.clip_ratio_c": plan.dual_clip,
+        f"{_ACTOR}.clip_ratio_c": DUAL_CLIP,
         f"{_ACTOR}.loss_agg_mode": _LOSS[plan.loss_aggregation],
         f"{_ACTOR}.fsdp_config.dtype": "bfloat16",
         f"{_ACTOR}.fsdp_config.param_offload": verl.offload,
@@ -150,7 +158,7 @@ def _rollouts(settings: Settings) -> dict[str, Any]:
         # One worker: it keeps the rollout cache, and waits for servers nearly all of its time.
         f"{_ROLLOUT}.agent.num_workers": 1,
         f"{_ROLLOUT}.agent.default_agent_loop": "cdpr",
-        f"{_ROLLOUT}.agent.agent_loop_config_path": str(Path(__file__).parents[1] / "hooks" / "loops.yaml"),
+        f"{_ROLLOUT}.agent.agent_loop_config_path": str(Path(__file__).with_name("loops.yaml")),
         f"+{_ROLLOUT}.agent.agent_loop_manager_class": f"{_HERE}.worker.GroupManager",
         "reward.num_workers": 1,
         # What the trainer reads when it starts a frozen server.
@@ -163,7 +171,7 @@ def _trainer(settings: Settings, state: Path) -> dict[str, Any]:
     return {
         "trainer.use_v1": True,
         "trainer.v1.trainer_mode": "cdpr",
-        "trainer.v1.sampler.custom_sampler.path": f"pkg://{_HERE}.order",
+        "trainer.v1.sampler.custom_sampler.path": f"pkg://{_HERE}.worker",
         "trainer.v1.sampler.custom_sampler.name": "ScheduledBatch",
         "trainer.nnodes": verl.nodes,
         "trainer.n_gpus_per_node": verl.gpus_per_node,
@@ -182,9 +190,9 @@ def _trainer(settings: Settings, state: Path) -> dict[str, Any]:
 
 
 def _without_gpu(settings: Settings) -> dict[str, Any]:
-    """What a machine without a GPU needs: gloo, float32, no kernels; and Ray told of devices that are not there, by
-    :mod:`~cdpr.training.verl.servers.cluster` where there are several machines."""
-    told = {} if settings.training.verl.nodes > 1 else LOGICAL | {"include_dashboard": False}
+    """What a machine without a GPU needs: gloo, float32, no kernels, and logical devices for Ray; several machines get
+    those from :mod:`~cdpr.training.verl.cluster`."""
+    ray = {} if settings.training.verl.nodes > 1 else LOGICAL | {"include_dashboard": False}
     return {
         f"{_MODEL}.external_lib": "cdpr.training.verl.cpu.engine",
         f"{_MODEL}.use_remove_padding": False,
@@ -199,7 +207,7 @@ def _without_gpu(settings: Settings) -> dict[str, Any]:
         f"{_ROLLOUT}.free_cache_engine": False,
         "trainer.device": "cpu",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        **{f"++ray_kwargs.ray_init.{name}": value for name, value in told.items()},
+        **{f"++ray_kwargs.ray_init.{name}": value for name, value in ray.items()},
     }
 
 

@@ -1,19 +1,25 @@
-"""One run of reinforcement learning, whoever trains: its cases, their order, the seeds of its episodes."""
+"""One run of reinforcement learning, for both engines: its cases, their order, the seeds of its episodes, and its
+learning curve."""
 
 from __future__ import annotations
 
 import functools
+import gzip
 import random
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord
 from ..environment import DiagnosticEnvironment, PromptBuilder
 from ..environment.opening import check_judges, open_environment
+from ..job import Job
 from ..llm.guard import disclosed
 from ..llm.tokenizer import ChatTokenizer
+from ..metrics_log import MetricsLog
 from ..seeding import derive_seed
 from ..settings import Settings
 
@@ -21,6 +27,14 @@ if TYPE_CHECKING:
     from ..llm import Model
 
 VALIDATION_SEED = 0
+WEIGHT_DECAY, MAX_GRAD_NORM, DUAL_CLIP = 0.01, 1.0, 3.0  # of both engines: verl's defaults; the paper gives none
+
+Log = Callable[[Mapping[str, Any]], None]
+"""Receives one row of metrics."""
+
+METRICS, CREDIT = "metrics.jsonl", "credit.jsonl"
+_PRINTED = ("accuracy", "aen", "aec", "n_na", "utility")
+_PRINT_EVERY = 5  # steps
 
 
 class TrainingRun:
@@ -41,12 +55,12 @@ class TrainingRun:
 
     @functools.cached_property
     def environment(self) -> DiagnosticEnvironment:
-        """With the judge and matcher of evaluations, opened when it is first asked for."""
+        """The environment with the judge and matcher of evaluations, opened on first use."""
         return open_environment(self.settings, credentialed=self.credentialed)
 
     def disclosed(self) -> dict[str, str]:
-        """What ``run.json`` says of credentialed text that judge and matcher get. Raises SettingsError and
-        GovernanceError where they cannot be asked."""
+        """Tags for ``run.json``: where judge and matcher get credentialed text. Raises SettingsError and
+        GovernanceError where they cannot be used."""
         dataset = self.train[0].dataset
         return disclosed(check_judges(self.settings, dataset, credentialed=self.credentialed))
 
@@ -84,10 +98,10 @@ def _permutation(count: int, seed: int) -> list[int]:
 
 
 def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[CaseRecord], list[CaseRecord]]:
-    """Cases that reinforcement learning visits, and validation cases; those of other splits are let go as they pass.
+    """Training cases and validation cases of reinforcement learning; those of other splits are dropped.
 
-    The first are the end of the training split, disjoint from those whose workups were demonstrated when
-    the policy was warm-started. Raises ValueError when too few are left for a batch.
+    Training cases come from the end of the split, disjoint from the cases that the warm start demonstrated. Raises
+    ValueError when too few are left for a batch.
     """
     splits: dict[str, list[CaseRecord]] = {"train": [], "validation": []}
     for case in cases:
@@ -95,10 +109,43 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
             splits[case.split].append(case)
     demonstrated = settings.warm_start.cases if settings.policy.warm_started else 0
     train = splits["train"][demonstrated:]
-    chosen = train[-settings.training.cases :] if settings.training.cases else train
-    if len(chosen) < settings.training.prompts_per_batch:
+    selected = train[-settings.training.cases :] if settings.training.cases else train
+    if len(selected) < settings.training.prompts_per_batch:
         raise ValueError(
-            f"{len(chosen)} training cases are left for reinforcement learning, fewer than one batch of "
+            f"{len(selected)} training cases are left for reinforcement learning, fewer than one batch of "
             f"{settings.training.prompts_per_batch}: raise data.train_cases or lower warm_start.cases"
         )
-    return chosen, splits["validation"]
+    return selected, splits["validation"]
+
+
+@contextmanager
+def following(job: Job) -> Iterator[Log]:
+    """A log that appends rows of metrics to the job's state and gives them to its listener and the terminal. When the
+    block ends well, the metrics and the records of credit (``credit.jsonl`` of the same folder) become outputs."""
+    log = MetricsLog(job.state / METRICS, job.listener)
+
+    def append(row: Mapping[str, Any]) -> None:
+        log(row)
+        if "diverged" in row:
+            job.tags["diverged"] = str(row["step"])
+            print(f"{job.options['run']}  diverged at step {row['step']}: the run ends with the weights before it")
+        line = progress(row)
+        if line and (row["step"] % _PRINT_EVERY == 0 or "validation/accuracy" in row):
+            print(f"{job.options['run']}  {line}")
+
+    yield append
+    shutil.copyfile(log.path, job.out["metrics"])
+    # Packed without a time, so that equal rows are equal files.
+    with job.out["credit"].open("wb") as target, gzip.GzipFile("", "wb", fileobj=target, mtime=0) as packed:
+        if (records := job.state / CREDIT).exists():
+            with records.open("rb") as source:
+                shutil.copyfileobj(source, packed)
+
+
+def progress(row: Mapping[str, Any]) -> str:
+    """One line of a learning curve: step, seconds, and the metrics of training and validation."""
+    parts = []
+    for split in ("train", "validation"):
+        values = [f"{name} {row[f'{split}/{name}']:.3f}" for name in _PRINTED if f"{split}/{name}" in row]
+        parts += [f"{split}: " + " ".join(values)] if values else []
+    return "  ".join([f"step {row['step']:>4}  {row.get('seconds', 0):6.0f} s", *parts]) if parts else ""

@@ -13,7 +13,7 @@ from ....llm.types import Sampling
 
 @dataclass
 class Reply:
-    """What verl's ``TokenOutput`` tells of a reply."""
+    """A reply with the fields of verl's ``TokenOutput``."""
 
     token_ids: list[int]
     log_probs: list[float]
@@ -33,7 +33,9 @@ class LocalServer:
         self, request_id: str, *, prompt_ids: Sequence[int], sampling_params: Mapping[str, Any], **_: Any
     ) -> Reply:
         """One reply; requests that are waiting are answered together."""
-        asked = sampling_params
-        sampling = Sampling(asked["max_tokens"], asked["temperature"], asked["top_p"], max(0, asked["top_k"]))
-        [drawn] = await self.sampler.sample(prompt_ids, [asked["sample"]], sampling, asked["seed"])
+        parameters = sampling_params
+        sampling = Sampling(
+            parameters["max_tokens"], parameters["temperature"], parameters["top_p"], max(0, parameters["top_k"])
+        )
+        [drawn] = await self.sampler.sample(prompt_ids, [parameters["sample"]], sampling, parameters["seed"])
         return Reply(list(drawn.token_ids), list(drawn.logprobs), extra_fields={"global_steps": self.version})

@@ -19,13 +19,12 @@ from ...metrics_log import read_metrics
 from ...settings import Settings, SettingsError, judging_models, merge, parse_settings
 from ...settings.datasets import IN_DOMAIN
 from ...settings.verl import Verl
-from ..progress import Log, following
-from .checkpoints import fall_back
+from ..training_run import Log, following
+from .checkpoints import fall_back, hand_over, merge_shards
+from .cluster import ray_cluster
+from .configuration import CHECKPOINTS, overrides, resolve
 from .cpu import ENVIRONMENT, LOGICAL
-from .hand_over import hand_over, merge_shards
-from .plan import CHECKPOINTS, overrides, resolve
-from .plan.memory import needs_frozen
-from .servers.cluster import ray_cluster
+from .memory import needs_frozen
 from .servers.frozen_server import NAME, serving
 from .session import ROWS, Session
 
@@ -34,7 +33,7 @@ _POLL_SECONDS = 2.0
 
 def train_policy(settings: Settings, job: Job) -> None:
     """Stage ``train``: one variant (settings already resolved) with the job's seed; the policy is a Hugging Face
-    folder. A killed run goes on from verl's last checkpoint. Raises SettingsError where verl is missing or the plan
+    folder. A killed run resumes from verl's last checkpoint. Raises SettingsError where verl is missing or the plan
     does not fit, GovernanceError as :func:`disclosure`."""
     job.tags.update(disclosed([disclosure(settings, job.inputs["cases"]), *_judges(settings, job.inputs["cases"])]))
     _check_installed(settings.training.verl)
@@ -45,13 +44,13 @@ def train_policy(settings: Settings, job: Job) -> None:
         if not trained.exists():
             fall_back(checkpoints)
             _train(Session(settings, Path(job.inputs["cases"]), policy, state, job.seed), log)
-            merge_shards(checkpoints, policy, trained, settings.training.verl)
+            merge_shards(checkpoints, policy, trained, settings.training.verl.lora_rank)
         shutil.rmtree(checkpoints, ignore_errors=True)  # also where a kill came between merging and removing
         hand_over(trained, Path(job.out["policy"]))
 
 
 def _train(session: Session, log: Log) -> None:
-    """Have verl train, with everything that it needs beside it."""
+    """Train with verl, with Ray and the frozen server beside it."""
     settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
     machines = LOGICAL if verl.without_gpu else None
     os.environ.update(NO_TELEMETRY | {"HF_HUB_OFFLINE": "1"})  # the policy is a folder: there is nothing to fetch
@@ -63,8 +62,8 @@ def _train(session: Session, log: Log) -> None:
         if needs_frozen(settings) and verl.frozen.beside:
             url = running.enter_context(serving(settings, session.policy, session.state))
             place = {"url": url, "name": NAME, "beside": False}
-            asking = merge(settings.model_dump(), {"training": {"verl": {"frozen": place}}})
-            session = dataclasses.replace(session, settings=parse_settings(asking))
+            placed = merge(settings.model_dump(), {"training": {"verl": {"frozen": place}}})
+            session = dataclasses.replace(session, settings=parse_settings(placed))
         session.write(path)
         running.enter_context(_followed(session.state / ROWS, log))
         _launch(overrides(resolved))
@@ -101,8 +100,8 @@ def _gpu_is_there() -> bool:
 
 
 def disclosure(settings: Settings, cases: Path) -> Disclosure | None:
-    """What the frozen server may be told, asked before anything starts. Raises GovernanceError where credentialed text
-    would leave the machine without an agreement."""
+    """Whether credentialed text may go to the frozen server, checked before anything starts. Raises GovernanceError
+    where it would leave the machine without an agreement."""
     url = settings.training.verl.frozen.url
     if url is None or not needs_frozen(settings):
         return None
@@ -110,7 +109,7 @@ def disclosure(settings: Settings, cases: Path) -> Disclosure | None:
 
 
 def _judges(settings: Settings, cases: Path) -> list[Disclosure]:
-    """What judge and matcher may be told."""
+    """Whether credentialed text may go to judge and matcher."""
     if not judging_models(settings):
         return []
     return check_judges(settings, IN_DOMAIN, credentialed=any(case.credentialed for case in iterate_records(cases)))
@@ -125,7 +124,7 @@ def _launch(arguments: list[str]) -> None:
     from verl.utils.config import validate_config
     from verl.utils.device import auto_set_device
 
-    from .hooks.trainer import DiagnosticTaskRunner
+    from .trainer import DiagnosticTaskRunner
 
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=arguments)

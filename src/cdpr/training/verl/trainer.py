@@ -1,4 +1,5 @@
-"""verl's synchronous trainer with a frozen server beside it, our rows of metrics, and a stop where too much fails."""
+"""verl's synchronous trainer with our advantages, a frozen server beside it, our rows of metrics, and a stop where too
+much fails."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import importlib
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import transfer_queue as tq
 from omegaconf import open_dict
 from tensordict import TensorDict
 from verl.trainer.main_ppo import TaskRunnerV1
+from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -23,20 +26,49 @@ from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
-from ....metrics_log import read_metrics
-from ....settings.algorithms import algorithm_class
-from ...progress import METRICS
-from ..checkpoints import folder_of, keep_only
-from ..session import ROWS, read_session
-from .advantage import given_rewards
-from .group import Finished
-from .metrics import problem, training_row, validation_row
+from ...metrics_log import read_metrics
+from ...settings.algorithms import algorithm_class
+from ...settings.schema import Training
+from ..training_run import METRICS
+from .agent_loop import Finished
+from .checkpoints import folder_of, keep_only
+from .rows import problem, training_row, validation_row
+from .session import ROWS, read_session
 
 _CREDIT = "credit.pkl"
 
 
+@register_adv_est("cdpr")
+def pass_on(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A of every sampled token, (rows, tokens), as one of verl's estimators. The trainer puts advantages where verl
+    expects rewards, because verl's estimators see nothing else."""
+    advantages = token_level_rewards * response_mask
+    return advantages, advantages
+
+
+def token_rewards(
+    keys: Sequence[str], masks: Sequence[torch.Tensor], finished: Finished, plan: Training
+) -> list[torch.Tensor]:
+    """The advantages of each row's tokens in the place of rewards, 0 for the rows of a failed group.
+
+    A token's weight in the loss is a factor of its advantage: the loss grows with it in proportion. verl divides the
+    loss by what it counts in the mini-batch (here the batch): tokens, or rows under ``sequence_sum``; the torch trainer
+    by the sum of weights, or trajectories. So all are multiplied by the quotient of the two.
+    """
+    scale = 1.0
+    if finished.weights and plan.loss_aggregation == "token_mean":
+        weights = [finished.weights.get(key, float(mask.sum())) for key, mask in zip(keys, masks, strict=True)]
+        scale = float(sum(mask.sum() for mask in masks)) / sum(weights)
+    elif finished.weights:
+        scale = len(keys) / (plan.prompts_per_batch * plan.group_size)
+    rewards = [finished.advantages.get(key, [0.0] * len(mask)) for key, mask in zip(keys, masks, strict=True)]
+    return [torch.tensor(row, dtype=torch.float32) * scale for row in rewards]
+
+
 class ServerClient(LLMServerClient):
-    """Asks the policy's servers; ``frozen`` asks those of the initial policy."""
+    """The client of the policy's servers; ``frozen`` is that of the initial policy's."""
 
     def __init__(self, config: Any, load_balancer_handle: Any = None, frozen: Any = None, **kwargs: Any):
         super().__init__(config, load_balancer_handle, **kwargs)
@@ -153,7 +185,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         )
         self.finished = ray.get(self._worker.finish.remote(list(uids)))
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
-        rewards = given_rewards(batch.keys, data["response_mask"].unbind(), self.finished, self.plan)
+        rewards = token_rewards(batch.keys, data["response_mask"].unbind(), self.finished, self.plan)
         nested = torch.nested.as_nested_tensor(rewards, layout=torch.jagged)
         fields = TensorDict({"rm_scores": nested}, batch_size=len(batch))
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
@@ -179,7 +211,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         self._write({"step": global_steps, "seconds": self.seconds, "tokens": self.tokens, **row})
         metrics.update(row)
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
-        if why := problem(row, self.plan.verl.max_failed):
+        if why := problem(row):
             self._save_checkpoint()
             raise RuntimeError(f"step {global_steps}: {why} The state of this step is saved; the run goes on from it.")
 
@@ -194,6 +226,6 @@ class DiagnosticTaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # typ
     """verl's runner, in a process that knows our trainer and estimator."""
 
     def run(self, config):
-        # Ray sends the class itself, not the module that it stands in.
-        importlib.import_module("cdpr.training.verl.hooks.trainer")
+        # Ray sends the class alone; importing its module registers trainer and estimator.
+        importlib.import_module("cdpr.training.verl.trainer")
         return super().run(config)

@@ -6,13 +6,14 @@ themselves is a flat allowance. A plan that does not fit is refused with what to
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
-from ....agents.policy import longest_sequence
-from ....settings import Settings, SettingsError
-from ....settings.algorithms import algorithm_class
-from .model_size import ModelSize, model_size
+from ...agents.policy import longest_sequence
+from ...settings import Settings, SettingsError
+from ...settings.algorithms import algorithm_class
 
 GB = 1e9
 ALLOWANCE = 3.0  # GB for CUDA contexts, communication buffers and fragmentation
@@ -22,9 +23,77 @@ _CHUNK = 1024  # tokens whose logits are held at a time when they are chunked
 
 
 @dataclass(frozen=True)
+class ModelSize:
+    """A decoder of the usual kind: grouped-query attention and a gated feed-forward layer in every block."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    tied: bool
+    positions: int
+
+    @property
+    def linear(self) -> int:
+        """Weights of the matrices of one block."""
+        attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
+        return attention + 3 * self.hidden * self.intermediate
+
+    @property
+    def parameters(self) -> int:
+        """Weights of the whole model, norms left out."""
+        return self.layers * self.linear + self.hidden * self.vocab * (1 if self.tied else 2)
+
+    def adapters(self, rank: int) -> int:
+        """Weights of LoRA adapters of this rank on every matrix of every block."""
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        ends = 2 * (self.hidden + q) + 2 * (self.hidden + kv) + 3 * (self.hidden + self.intermediate)
+        return self.layers * rank * ends
+
+    def cache_bytes(self, servers_gpus: int = 1) -> int:
+        """Bytes of one token's keys and values in bfloat16 over all GPUs of a server: each GPU holds at least one
+        head."""
+        return 2 * 2 * self.layers * max(self.kv_heads, servers_gpus) * self.head_dim
+
+
+def model_size(settings: Settings) -> ModelSize:
+    """Sizes of the acting model from its ``config.json`` alone. Raises SettingsError where that is missing or of
+    another kind."""
+    if settings.policy.model == "tiny":
+        tiny, room = settings.policy.tiny, settings.policy.max_prompt_tokens + settings.policy.max_response_tokens
+        head_dim = tiny.hidden_size // tiny.heads
+        sizes = tiny.hidden_size, tiny.layers, tiny.heads, tiny.kv_heads, head_dim, tiny.intermediate_size
+        return ModelSize(*sizes, tiny.vocab_size, True, room)
+    path = Path(settings.policy.model) / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        heads = config["num_attention_heads"]
+        return ModelSize(
+            config["hidden_size"],
+            config["num_hidden_layers"],
+            heads,
+            config.get("num_key_value_heads", heads),
+            config.get("head_dim") or config["hidden_size"] // heads,
+            config["intermediate_size"],
+            config["vocab_size"],
+            bool(config.get("tie_word_embeddings", False)),
+            config["max_position_embeddings"],
+        )
+    except OSError as error:
+        raise SettingsError(
+            f"{path}: {error.strerror}; policy.model must name a Hugging Face folder (config.json is enough to plan)"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise SettingsError(f"{path}: no configuration of a decoder that can be planned ({error!r})") from error
+
+
+@dataclass(frozen=True)
 class ServerMemory:
-    """Memory of one of ``count`` servers and of its weights, in GB over all its GPUs; ``at_once``: sequences that it
-    works on at the same time."""
+    """Memory of one of ``count`` servers and of its weights, in GB over all its GPUs; ``at_once``: most sequences at
+    the same time."""
 
     name: str
     count: int
@@ -36,7 +105,7 @@ class ServerMemory:
 
     @property
     def tokens(self) -> int:
-        """Whose keys and values fit beside the weights."""
+        """Tokens whose keys and values fit beside the weights."""
         free = self.memory - self.weights - ALLOWANCE * self.gpus / 2
         return int(free * GB / self.model.cache_bytes(self.gpus))
 
@@ -95,8 +164,8 @@ _REMEDIES = {
     "gradients": "use more GPUs, or training.verl.lora_rank",
     "optimiser": "use more GPUs, training.verl.offload: true, or training.verl.lora_rank",
     "working weights": "use more GPUs or a smaller model",
-    "activations": "lower training.micro_batch, or set training.verl.gradient_checkpointing: true",
-    "logits": "lower training.micro_batch, or set training.verl.chunked_logits: true",
+    "activations": "lower training.micro_batch",
+    "logits": "lower training.micro_batch",
     "rollout server": "lower training.verl.rollout_memory, or set training.verl.offload: true",
     "frozen server": "lower training.verl.frozen.memory, or run that server elsewhere (frozen.memory: 0)",
     "allowance": "use GPUs with more memory",
@@ -121,9 +190,9 @@ def memory_plan(settings: Settings) -> MemoryPlan:
 
 
 def micro_batch(settings: Settings) -> int:
-    """Trajectories that a GPU takes at once. verl wants all its parts equal: the most up to `training.micro_batch`
-    (paper, appendix, Training details: "a per-GPU PPO micro-batch of 8") that divide what a GPU gets of a batch and of
-    a mini-batch. The loss does not depend on it."""
+    """Trajectories in one pass of a GPU: the most up to `training.micro_batch` (paper, appendix, Training details: "a
+    per-GPU PPO micro-batch of 8") that divide a GPU's share of a batch and of a mini-batch, since verl needs equal
+    parts. The loss does not depend on it."""
     plan, gpus = settings.training, settings.training.verl.nodes * settings.training.verl.gpus_per_node
     share = math.gcd(
         *(prompts * plan.group_size // gpus for prompts in (plan.prompts_per_batch, plan.mini_batch_prompts))
@@ -133,14 +202,12 @@ def micro_batch(settings: Settings) -> int:
 
 def _passing(settings: Settings, model: ModelSize) -> dict[str, float]:
     """What a forward and backward pass of one micro-batch of the longest trajectories holds, in GB."""
-    plan = settings.training
     tokens = micro_batch(settings) * longest_sequence(settings)
     block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
-    inputs = tokens * 2 * model.hidden * model.layers  # of every block, all that checkpointing keeps
-    kept = inputs + block if plan.verl.gradient_checkpointing else block * model.layers
-    logits = min(tokens, _CHUNK) if plan.verl.chunked_logits else tokens
+    inputs = tokens * 2 * model.hidden * model.layers  # the inputs of every block, as checkpointing needs them
+    logits = min(tokens, _CHUNK) * model.vocab * 10
     gathered = 2 * (2 * model.linear + 2 * model.hidden * model.vocab)  # two blocks and both ends, in bfloat16
-    return {"working weights": gathered / GB, "activations": kept / GB, "logits": logits * model.vocab * 10 / GB}
+    return {"working weights": gathered / GB, "activations": (inputs + block) / GB, "logits": logits / GB}
 
 
 def _rollouts(settings: Settings, model: ModelSize) -> ServerMemory:
@@ -168,4 +235,4 @@ def _frozen(settings: Settings, model: ModelSize) -> ServerMemory | None:
 
 def needs_frozen(settings: Settings) -> bool:
     """Whether continuations come from the frozen initial policy."""
-    return algorithm_class(settings.training.algorithm).asks(settings) == "frozen"
+    return algorithm_class(settings.training.algorithm).needs_frozen(settings)

@@ -1,0 +1,248 @@
+"""Continuations of states: drawn with numbered random draws, pooled by the state that they continue, averaged to values
+(paper, sections "Rollout Cache" and "Short-horizon Continuation").
+
+Reply k at a state is a function of (seed, stream, state, k), and continuation k takes reply k at every state. So the
+continuations of one action are independent of each other, while those of different actions that meet in a state share
+what follows: nothing is drawn twice, and neither order nor company changes a result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, State, Step, Trajectory
+from ..environment.utility import Worth
+from ..llm import ModelFailure
+from ..seeding import derive_seed
+from ..settings.credit import Credit
+from .states import Node, state_identity
+
+MOST_PER_STATE = 32  # continuations kept of one state
+_CUT = 1 << 20  # a suffix that is cut ends with a reply of a number from here on, which no continuation has
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What followed a state until the diagnosis: verdict and effort. Utilities are computed on reading, so entries stay
+    valid when a lambda changes."""
+
+    correct: bool
+    effort: Effort
+
+
+@dataclass
+class Draws:
+    """The replies drawn from one policy, each once. ``stream`` names the random numbers; ``failed`` counts requests
+    without a reply; ``journal`` holds every drawn step with its state, ``tokens`` the number of their tokens."""
+
+    environment: DiagnosticEnvironment
+    policy: Policy
+    seed: int
+    stream: tuple
+    known: dict[tuple, dict[int, Step | asyncio.Future | None]] = field(default_factory=dict)
+    failed: int = 0
+    tokens: int = 0
+    journal: list[tuple[State, Step]] = field(default_factory=list)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Figures for the log."""
+        return {"credit/continuation_tokens": self.tokens, "credit/failed": self.failed}
+
+    async def steps(self, state: State, numbers: Sequence[int], forced: bool = False) -> dict[int, Step]:
+        """The steps of the replies ``numbers`` at a state, by number; failed ones are left out."""
+        known = self.known.setdefault((state.words, forced), {})
+        missing = [k for k in numbers if k not in known]
+        if missing:
+            waiting = asyncio.get_running_loop().create_future()
+            known.update(dict.fromkeys(missing, waiting))
+            try:
+                known.update(zip(missing, await self._draw(state, missing, forced), strict=True))
+            finally:
+                waiting.set_result(None)
+        steps: dict[int, Step] = {}
+        for k in numbers:
+            if isinstance(pending := known[k], asyncio.Future):  # another coroutine is drawing this reply
+                await pending
+            if isinstance(step := known[k], Step):
+                steps[k] = step
+        return steps
+
+    async def _draw(self, state: State, numbers: Sequence[int], forced: bool) -> Sequence[Step | None]:
+        seed = derive_seed(self.seed, self.stream, state.key, forced)
+        try:
+            turns = await self.policy.sample(state, numbers, forced, seed)
+            steps = [await self.environment.respond(state, turn) for turn in turns]
+        except (ModelFailure, TimeoutError):
+            self.failed += len(numbers)
+            return [None] * len(numbers)
+        self.tokens += sum(len(turn.token_ids) for turn in turns)
+        self.journal += [(state, step) for step in steps]
+        return steps
+
+    async def follow(self, state: State, numbers: Sequence[int], horizon: float = math.inf) -> dict[int, Continuation]:
+        """Continuations ``numbers`` from a state, by number: at most ``horizon`` decisions, then a forced diagnosis
+        (equation "rollout"). Those with a failed reply are left out."""
+        forced = horizon <= 0 or self.environment.must_diagnose(state, self.policy)
+        steps = await self.steps(state, numbers, forced)
+        continuations: dict[int, Continuation] = {}
+        onward: dict[str, list[int]] = {}
+        for k, step in steps.items():
+            if forced or isinstance(step.action, FinalDiagnosis):
+                last, correct = self.environment.conclude(state, step)
+                continuations[k] = Continuation(correct, last.effort)
+            else:
+                onward.setdefault(step.turn.text, []).append(k)
+        branches = [(steps[ks[0]], ks) for ks in onward.values()]
+        futures = [self.follow(state.after(step), ks, horizon - 1) for step, ks in branches]
+        ends = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+        for (step, _), end in zip(branches, ends, strict=True):
+            continuations.update({k: Continuation(c.correct, step.effort + c.effort) for k, c in end.items()})
+        return continuations
+
+
+# The rollout cache and the pools of a group
+
+
+@dataclass
+class Entry:
+    """Continuations of one state, and how many numbers were drawn for them, failures included."""
+
+    drawn: int = 0
+    continuations: list[Continuation] = field(default_factory=list)
+
+
+@dataclass
+class Pool:
+    """Continuations of one child state, for every action that leads there: the group's ``suffixes`` (trajectory,
+    decision) and their continuations (``own``), those ``known`` from the cache, and ``fresh`` ones of ``numbers``."""
+
+    child: State
+    suffixes: list[tuple[int, int]]
+    known: list[Continuation]
+    numbers: range
+    own: list[Continuation] = field(default_factory=list)
+    fresh: list[Continuation] = field(default_factory=list)
+
+    @property
+    def continuations(self) -> list[Continuation]:
+        return self.own + self.known + self.fresh
+
+    @property
+    def failed(self) -> int:
+        """How many did not come back."""
+        return len(self.suffixes) + len(self.numbers) - len(self.own) - len(self.fresh)
+
+
+@dataclass
+class Pools:
+    """The pools of one group. ``cache`` holds entries by the state that they continue; ``rollouts`` gives the draws of
+    the continuation policy for a pool."""
+
+    group: Sequence[Trajectory]
+    nodes: dict[tuple, Node]
+    credit: Credit
+    cache: MutableMapping[tuple, Entry]
+    rollouts: Callable[[tuple], Draws]
+    pools: dict[tuple, Pool] = field(default_factory=dict)
+
+    def of(self, node: tuple, action: tuple, child: State) -> Pool:
+        """The pool of the state that an action of a node leads to."""
+        if self.credit.cache.scope == "off":
+            key = (node, action)
+        else:
+            key = state_identity(child, self.credit.merge, self.nodes[node].visits[0][0])
+        if key not in self.pools:
+            self.pools[key] = self._open(key, child)
+        return self.pools[key]
+
+    def _open(self, key: tuple, child: State) -> Pool:
+        """K continuations: the suffixes of the group and those of the cache first, fresh ones for the rest."""
+        rule, k = self.credit.cache, self.credit.continuations
+        if rule.scope == "off":
+            return Pool(child, [], [], range(k))
+        entry = self.cache.get(key, Entry())
+        suffixes = self.nodes[key].visits if rule.reuse_group and key in self.nodes else []
+        if rule.long_suffixes == "drop":
+            suffixes = [visit for visit in suffixes if self.ends_within(*visit)]
+        known = len(entry.continuations)
+        if rule.fill == "strict" and known + len(suffixes) < k:
+            return Pool(child, [], [], range(entry.drawn, entry.drawn + k))
+        missing = k - known - len(suffixes)
+        if missing <= 0:
+            missing = min(rule.grow, MOST_PER_STATE - known) if known else 0
+        return Pool(child, suffixes, list(entry.continuations), range(entry.drawn, entry.drawn + max(0, missing)))
+
+    def ends_within(self, i: int, t: int) -> bool:
+        """Whether the suffix of trajectory i from decision t is as short as a continuation."""
+        trajectory = self.group[i]
+        return len(trajectory.steps) - t - trajectory.forced <= self.credit.horizon
+
+    async def fill(self) -> None:
+        """Draw everything that is missing, at once."""
+        await asyncio.gather(*(self._fill(key, pool) for key, pool in self.pools.items()))
+
+    async def _fill(self, key: tuple, pool: Pool) -> None:
+        rollouts = self.rollouts(key)
+        for i, t in pool.suffixes:
+            if (suffix := await self._suffix(rollouts, i, t)) is not None:
+                pool.own.append(suffix)
+        if pool.numbers:
+            drawn = await rollouts.follow(pool.child, pool.numbers, self.credit.horizon)
+            pool.fresh = [drawn[k] for k in pool.numbers if k in drawn]
+
+    async def _suffix(self, rollouts: Draws, i: int, t: int) -> Continuation | None:
+        """The suffix of trajectory i from decision t; one longer than H is cut there by a forced diagnosis."""
+        trajectory, horizon = self.group[i], self.credit.horizon
+        if self.credit.cache.long_suffixes == "keep" or self.ends_within(i, t):
+            return Continuation(trajectory.correct, trajectory.effort(t))
+        end = (await rollouts.follow(trajectory.states[t + horizon], (_CUT + i,), 0)).get(_CUT + i)
+        return end and Continuation(end.correct, trajectory.effort(t, t + horizon) + end.effort)
+
+    def store(self) -> None:
+        """Put what was drawn into the cache, in the order in which the pools were opened."""
+        if self.credit.cache.scope == "off":
+            return
+        for key, pool in self.pools.items():
+            if pool.known or pool.numbers:
+                self.cache[key] = Entry(pool.numbers.stop, pool.known + pool.fresh)
+
+
+# Monte-Carlo values of states (Kazemnejad et al., 2024, "VinePPO")
+
+
+async def whole_returns(draws: Draws, state: State, numbers: Sequence[int], worth: Worth) -> dict[int, float]:
+    """What whole continuations of a state are worth, by number. Raises ModelFailure when not one came back."""
+    ends = await draws.follow(state, numbers)
+    if not ends:
+        raise ModelFailure(f"{state.case.called}: no continuation of a state came back; is the model alive?")
+    return {k: worth(end.correct, end.effort) for k, end in ends.items()}
+
+
+async def state_values(
+    draws: Draws, group: Sequence[Trajectory], numbers: Sequence[int], worth: Worth
+) -> dict[tuple, float]:
+    """V(s), the mean over whole continuations, of the states of a group by their keys: the same value wherever
+    trajectories share a state."""
+    states = {state.key: state for trajectory in group for state in trajectory.states}
+    returns = await asyncio.gather(*(whole_returns(draws, state, numbers, worth) for state in states.values()))
+    return {key: fmean(by_number.values()) for key, by_number in zip(states, returns, strict=True)}
+
+
+def group_advantages(group: Sequence[Trajectory], values: Mapping[tuple, float], worth: Worth) -> list[list[float]]:
+    """:func:`step_advantages` of each trajectory of a group."""
+    return [step_advantages(trajectory, [values[s.key] for s in trajectory.states], worth) for trajectory in group]
+
+
+def step_advantages(trajectory: Trajectory, values: Sequence[float], worth: Worth) -> list[float]:
+    """A_t = r_t + V(s_{t+1}) - V(s_t) from the values of s_0 ... s_T; nothing follows the last decision."""
+    last = len(trajectory.steps) - 1
+    following = [*values[1:], 0.0]
+    return [
+        worth(t == last and trajectory.correct, step.effort) + following[t] - values[t]
+        for t, step in enumerate(trajectory.steps)
+    ]

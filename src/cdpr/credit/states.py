@@ -1,0 +1,174 @@
+"""The states of a group: which are one, how uncertain the policy is there, and which are evaluated (paper, section
+"Action Uncertainty-guided State Selection")."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from ..cases import normalise
+from ..environment.state import FinalDiagnosis, State, Step, Trajectory
+from ..settings.credit import Credit
+
+ActionKey = tuple[str, str]
+"""Identity of an action at a state: the evidence that it leads to. Two requests differ if they match different
+examinations; all unparsable replies are one action, and so are all diagnoses unless ``credit.diagnoses`` is
+``by_text``."""
+
+
+# The state tree
+
+
+@dataclass
+class Node:
+    """A unique state: its visits (trajectory, decision), and the steps sampled there, those of the visits first."""
+
+    state: State
+    visits: list[tuple[int, int]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+
+def state_identity(state: State, merge: str, trajectory: int) -> tuple:
+    """What makes two states one (``credit.merge``): their evidence in order, as a set, or nothing."""
+    if merge == "ordered":
+        return state.key
+    case, evidence = state.key
+    return (case, tuple(sorted(evidence))) if merge == "set" else (case, evidence, trajectory)
+
+
+def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tuple, Node]:
+    """Unique states of the trajectories of one case, in order of first visit. A forced decision is no choice and gets
+    no node."""
+    nodes: dict[tuple, Node] = {}
+    for i, trajectory in enumerate(group):
+        for t, state in enumerate(trajectory.states):
+            if trajectory.forced and t == len(trajectory.steps) - 1:
+                continue
+            node = nodes.setdefault(state_identity(state, merge, i), Node(state))
+            node.visits.append((i, t))
+            node.steps.append(trajectory.steps[t])
+    return nodes
+
+
+def paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
+    """The node keys that each of ``size`` trajectories passes, in order."""
+    passed: list[list[tuple]] = [[] for _ in range(size)]
+    for key, node in nodes.items():
+        for i, _ in node.visits:
+            passed[i].append(key)
+    return passed
+
+
+# Uncertainty
+
+
+def action_of(step: Step, diagnoses: str = "one_action") -> ActionKey:
+    """Identity of the action of a step."""
+    if diagnoses == "by_text" and isinstance(step.action, FinalDiagnosis):
+        return "end", normalise(step.action.text)
+    return step.evidence
+
+
+def frequencies(actions: Iterable[ActionKey]) -> dict[ActionKey, float]:
+    """p_hat(a | s): share of each distinct action among those sampled at s, in order of first appearance."""
+    counts = Counter(actions)
+    total = counts.total()
+    return {action: count / total for action, count in counts.items()}
+
+
+def entropy(p_hat: Mapping[ActionKey, float]) -> float:
+    """U(s) = -sum p_hat log p_hat in nats, equation "uncertainty"."""
+    return -sum(p * math.log(p) for p in p_hat.values() if p > 0)
+
+
+def top_candidates(p_hat: Mapping[ActionKey, float], m: int) -> list[ActionKey]:
+    """A_c(s) = Top-M(p_hat), equation "candidate set"; ties keep the order of first appearance."""
+    return sorted(p_hat, key=lambda action: -p_hat[action])[:m]
+
+
+# Selection
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Smallest differences in examinations, US dollars or unavailable requests at which two suffixes disagree. The
+    paper gives no numbers (docs/deviations.md, D9)."""
+
+    tests: float = 1
+    cost_usd: float = 10.0
+    unavailable: float = 1
+
+
+def materially_differ(
+    a: tuple[Trajectory, int], b: tuple[Trajectory, int], bounds: Disagreement = Disagreement()
+) -> bool:
+    """Whether two suffixes (trajectory, first decision) differ in outcome, or by ``bounds`` in examinations, cost or
+    unavailable requests (section "Rollout Cache")."""
+    first, second = a[0].effort(a[1]), b[0].effort(b[1])
+    return (
+        a[0].correct != b[0].correct
+        or abs(first.issued - second.issued) >= bounds.tests
+        or abs(first.cost_usd - second.cost_usd) >= bounds.cost_usd
+        or abs(first.infeasible - second.infeasible) >= bounds.unavailable
+    )
+
+
+def cache_disagreed(visits: Sequence[tuple[Trajectory, int]], diagnoses: str) -> bool:
+    """Whether aligned trajectories take different actions at a state and their suffixes differ materially
+    (equation "cache set"). ``visits``: trajectory and decision at the state."""
+    actions = [(action_of(trajectory.steps[t], diagnoses), (trajectory, t)) for trajectory, t in visits]
+    return any(
+        one != other and materially_differ(suffix, other_suffix)
+        for (one, suffix), (other, other_suffix) in combinations(actions, 2)
+    )
+
+
+def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tuple[int, int]]:
+    """Decisions (trajectory, decision) of a group at cache-disagreed states; none without ``select_disagreed``.
+
+    Trajectories are aligned by their evidence even where ``credit.merge`` is ``none`` and nothing is reused, so that
+    sharing does not change the selection.
+    """
+    if not credit.select_disagreed:
+        return set()
+    nodes = build_tree(group, "ordered" if credit.merge == "none" else credit.merge).values()
+    return {
+        visit
+        for node in nodes
+        if cache_disagreed([(group[i], t) for i, t in node.visits], credit.diagnoses)
+        for visit in node.visits
+    }
+
+
+def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[tuple]:
+    """S_ent: states with U(s) >= eta (equation "entropy set"), or every state under ``select_all``."""
+    return {key for key, u in uncertainty.items() if credit.select_all or u >= credit.threshold}
+
+
+def worth_probing(trajectories: Iterable[Sequence[tuple]], disagreed: set[tuple], limit: int | None) -> set:
+    """States whose uncertainty can matter: within a budget of ``limit`` states a trajectory with enough cache-disagreed
+    states selects no other."""
+    keys_to_probe: set[tuple] = set()
+    for keys in trajectories:
+        full = limit is not None and sum(key in disagreed for key in keys) >= limit
+        keys_to_probe.update(key for key in keys if not full or key in disagreed)
+    return keys_to_probe
+
+
+def select_states(
+    keys: Sequence[tuple], disagreed: set[tuple], uncertain: set[tuple], uncertainty: Mapping, limit: int | None
+) -> list[tuple]:
+    """S*(tau) = S_cache + S_ent of one trajectory with the states ``keys``; within a budget of ``limit`` states
+    cache-disagreed ones come first, then the more uncertain (equation "unified selection")."""
+    selected = [key for key in keys if key in disagreed or key in uncertain]
+    if limit is None:
+        return selected
+    return sorted(selected, key=lambda key: (key not in disagreed, -uncertainty[key]))[:limit]
+
+
+def selection_reason(key: tuple, disagreed: set[tuple], credit: Credit) -> str:
+    """Why a selected state was selected: ``disagreed``, ``all`` or ``entropy``."""
+    return "disagreed" if key in disagreed else "all" if credit.select_all else "entropy"

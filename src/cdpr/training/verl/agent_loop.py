@@ -1,0 +1,261 @@
+"""verl's agent loop runs one of our episodes, with the same prompts, seeds and environment as everywhere; the group
+hook scores a group as soon as its last episode has ended, while the policy's servers are awake."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import pickle
+import time
+import traceback
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import Field
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+from ...cases import CaseRecord
+from ...credit.report import summarise_workups
+from ...environment import State, Trajectory, case_seed, run_episode
+from ...llm import ModelFailure, ModelSpec, open_model
+from ...llm.rollout_server import CONVERSATION
+from ...metrics_log import MetricsLog
+from ...settings.algorithms import algorithm_class
+from ..algorithm import Alternative, GroupAdvantages, credit_line, score_groups
+from ..training_run import CREDIT, VALIDATION_SEED
+from .rows import tokens_of
+from .session import read_session
+
+_log = logging.getLogger(__name__)
+# It warns in every episode that it knows no family of chat templates, which is intended.
+logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(logging.ERROR)
+
+
+class EpisodeOutput(AgentLoopOutput):
+    """The result of an episode. ``trajectory`` is None where it failed; ``failure`` then names the kind of error, and
+    ``fatal`` marks a fault of the program, not of a server. ``alternatives``: evaluated replies beside it that are
+    training data too, rows of their own."""
+
+    trajectory: Trajectory | None = Field(default=None, exclude=True)
+    failure: str = Field(default="", exclude=True)
+    fatal: bool = Field(default=False, exclude=True)
+    alternatives: list[EpisodeOutput] = Field(default_factory=list, exclude=True)
+
+
+class DiagnosticLoop(AgentLoopBase):
+    """Works up the case that a row of the schedule names. Never raises: verl would train the rest of the group as if
+    nothing had happened."""
+
+    def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
+        super().__init__(*args, **kwargs)  # of no family: prompts are ours, verl joins no turns
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
+        """One episode; ``row`` is one of :class:`~cdpr.training.verl.rows.Schedule`, with verl's ``uid`` and
+        ``session_id``."""
+        session = read_session(self.data_config.cdpr_session)
+        run, case = session.run, getattr(session.run, row["part"])[int(row["place"])]
+        model = open_model(ModelSpec.of_rollouts(run.settings), client=self.server_manager, tokenizer=run.tokenizer)
+        if row["part"] == "validation":
+            agent, seed = run.agent(model, temperature=0.0), case_seed(VALIDATION_SEED, case)
+        else:
+            agent = run.agent(model)
+            seed = run.episode_seed(case, int(row["iteration"]), int(row.get("session_id", 0)))
+        CONVERSATION.set(str(row.get("uid", case.note_id)))
+        start = time.perf_counter()
+        try:
+            trajectory = await run_episode(run.environment, agent, case, seed)
+        except ModelFailure as error:
+            _log.warning("an episode failed: %s", error)
+            return self._failed(session, case, type(error).__name__, fatal=False)
+        except Exception as error:
+            _log_fault("a fault in an episode", error)
+            return self._failed(session, case, type(error).__name__, fatal=True)
+        tokens = tokens_of(trajectory, limit=self.rollout_config.response_length)
+        return EpisodeOutput(
+            prompt_ids=tokens.prompt,
+            response_ids=tokens.response,
+            response_mask=tokens.mask,
+            response_logprobs=tokens.logprobs,
+            num_turns=2 * len(trajectory.steps),
+            metrics=AgentLoopMetrics(generate_sequences=time.perf_counter() - start),
+            extra_fields=_extra(tokens.cut, model.versions),
+            trajectory=trajectory,
+        )
+
+    def _failed(self, session, case: CaseRecord, kind: str, fatal: bool) -> EpisodeOutput:
+        """A prompt and one token without loss: verl needs every member of a group."""
+        prompt = session.run.prompts.context_ids(State(case))
+        return EpisodeOutput(
+            prompt_ids=list(prompt),
+            response_ids=[session.run.tokenizer.end_of_turn],
+            response_mask=[0],
+            response_logprobs=[0.0],
+            num_turns=0,
+            metrics=AgentLoopMetrics(),
+            extra_fields=_extra(0, ()),
+            failure=kind,
+            fatal=fatal,
+        )
+
+
+def _log_fault(what: str, error: Exception) -> None:
+    """Log the place of an error without its message, which may quote a case."""
+    _log.error("%s: %s\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+
+
+def _extra(cut: int, versions: Collection[int]) -> dict[str, int]:
+    """Tokens left out, and the first and the last version of the weights that answered, which verl wants to know."""
+    first, last = min(versions, default=0), max(versions, default=0)
+    return {"min_global_steps": first, "max_global_steps": last, "cut_tokens": cut}
+
+
+# verl wants the same names of every episode, the failed ones too.
+_MEASURES = ("accuracy", "aen", "aec", "n_na", "physical", "utility", "forced", "turns")
+
+
+@dataclass
+class _Group:
+    """One case of an iteration: its place in the schedule, its episodes by number, and their advantages."""
+
+    place: int
+    iteration: int
+    members: dict[int, EpisodeOutput] = field(default_factory=dict)
+    scored: GroupAdvantages | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass
+class Finished:
+    """Advantages of a batch by verl's key of a row (group, member, 0 for the trajectory or number of the alternative).
+
+    ``advantages``: of each of its tokens, times the token's weight in the loss; ``weights``: the sum of these weights,
+    where they are not all 1. Rows of failed groups are missing. ``metrics`` are those of the algorithm.
+    """
+
+    advantages: dict[str, list[float]] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class GroupHook:
+    """A mixin of verl's agent-loop worker, in which all sessions of a prompt run in one event loop.
+
+    It holds the algorithm, the torch trainer's own code, with its state between iterations. No group waits for another:
+    the continuations of the first are drawn while the episodes of the last still run. A group with a failed episode or
+    failed credit has advantages of 0 in this step and is counted; the trainer stops the run at a fault of the program
+    or at too many failures.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.session = read_session(self.config.data.cdpr_session)
+        algorithm = algorithm_class(self.session.settings.training.algorithm)
+        self.algorithm = algorithm(self.session.context(self.llm_client))
+        self.groups: dict[str, _Group] = {}
+        self.record = MetricsLog(self.session.state / CREDIT)
+
+    async def _agent_loop_postprocess(self, output: EpisodeOutput, validate: bool, **row: Any) -> Any:
+        if validate:
+            self._report(output)
+        else:
+            await self._join(output, row)
+        rows = [output, *output.alternatives] if output.alternatives else output
+        return await super()._agent_loop_postprocess(rows, validate, **row)  # type: ignore[misc]
+
+    async def _join(self, output: EpisodeOutput, row: dict[str, Any]) -> None:
+        """Wait until the whole group is there; the last member scores it."""
+        group = self.groups.setdefault(row["uid"], _Group(int(row["index"]), int(row["iteration"])))
+        group.members[int(row["session_id"])] = output
+        if len(group.members) < self.session.settings.training.group_size:
+            await group.done.wait()
+            return
+        try:
+            await self._score(group)
+        finally:
+            group.done.set()
+
+    async def _score(self, group: _Group) -> None:
+        members = [group.members[i] for i in sorted(group.members)]
+        trajectories = [member.trajectory for member in members if member.trajectory is not None]
+        if len(trajectories) == len(members):
+            try:
+                [group.scored] = await score_groups(self.algorithm, [trajectories], group.iteration)
+            except Exception as error:  # of any kind: verl must not train on half a group
+                _log_fault("credit failed", error)
+                for member in members:
+                    member.failure, member.fatal = type(error).__name__, not isinstance(error, ModelFailure)
+        for member in members:
+            self._report(member)
+        for other in group.scored.alternatives if group.scored else ():
+            members[other.i].alternatives.append(_row_of(other, members[other.i]))
+
+    def _report(self, output: EpisodeOutput) -> None:
+        """Set the outcome as verl's reward, which it only displays, and the figures of an episode for the log."""
+        settings, trajectory = self.session.settings, output.trajectory
+        output.reward_score = float(bool(trajectory and trajectory.correct))
+        figures = trajectory and summarise_workups([trajectory], settings.utility, settings.environment.tests)
+        output.extra_fields["reward_extra_info"] = {
+            **{name: float(figures[name]) if figures else math.nan for name in _MEASURES},
+            "failed": float(bool(output.failure)),
+            "fatal": float(output.fatal),
+        }
+
+    def finish(self, uids: Sequence[str]) -> Finished:
+        """The advantages of the batch of these groups, finished in the order of the schedule as by the torch
+        trainer."""
+        groups = {uid: self.groups.pop(uid) for uid in uids}
+        scored = {uid: g for uid, g in sorted(groups.items(), key=lambda item: item[1].place) if g.scored}
+        if not scored:
+            return Finished()
+        batch = [group.scored for group in scored.values()]
+        finished = Finished(metrics=self.algorithm.finish(batch))
+        for uid, group in scored.items():
+            for key, advantages, weights in _rows(uid, group):
+                finished.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
+                if self.algorithm.extra_samples:
+                    finished.weights[key] = sum(weights)
+        step = max(group.iteration for group in scored.values()) + 1
+        if line := credit_line(step, batch):
+            self.record(line)
+        return finished
+
+    def credit_state(self) -> bytes:
+        """The algorithm's state, which must survive an interruption."""
+        return pickle.dumps(self.algorithm.state_dict())
+
+    def restore_credit(self, state: bytes) -> None:
+        """The inverse of :meth:`credit_state`; the state is this program's own file."""
+        self.algorithm.load_state_dict(pickle.loads(state))
+
+
+def _row_of(other: Alternative, member: EpisodeOutput) -> EpisodeOutput:
+    """An alternative as a row beside its trajectory; verl displays the trajectory's reward for both."""
+    turn = other.turn
+    return EpisodeOutput(
+        prompt_ids=list(turn.prompt_ids),
+        response_ids=list(turn.token_ids),
+        response_mask=[1] * len(turn.token_ids),
+        response_logprobs=list(turn.logprobs),
+        reward_score=member.reward_score,
+        num_turns=1,
+        metrics=AgentLoopMetrics(),
+        extra_fields=member.extra_fields,
+    )
+
+
+def _rows(uid: str, group: _Group) -> Iterator[tuple[str, list[float], list[float]]]:
+    """verl's keys of the rows of a scored group, with advantages and weights of their tokens."""
+    scored, count = group.scored, Counter()
+    assert scored is not None
+    for i, decisions in enumerate(scored.decisions):
+        member = group.members[i]
+        weights = scored.weights[i] if scored.weights else None
+        tokens = tokens_of(member.trajectory, decisions, weights, len(member.response_ids))
+        yield f"{uid}_{i}_0", tokens.advantages, tokens.weights
+    for other in scored.alternatives:
+        count[other.i] += 1
+        n = len(other.turn.token_ids)
+        yield f"{uid}_{other.i}_{count[other.i]}", [other.advantage] * n, [other.weight] * n
