@@ -31,11 +31,11 @@ from verl.experimental.agent_loop.agent_loop import (
     AgentLoopWorker,
     register,
 )
+from verl_worker import Observed, batch, work, worker
 
 from cdpr.metrics_log import read_metrics
 from cdpr.settings import load_settings, resolve_variant
 from cdpr.settings.load import merge, parse_settings
-from cdpr.training.verl.cpu.in_process import Observed, batch, work, worker
 from cdpr.training.verl.cpu.local_server import LocalServer, Reply
 from cdpr.training.verl.session import Session, read_session
 

@@ -163,7 +163,7 @@ def test_a_shared_prompt_changes_how_much_is_computed_and_nothing_else(tmp_path,
 
 def small_run(tmp_path, case, **changes):
     """Settings, cases and policy folder of a run of a few steps; the policy knows two replies."""
-    plan = {"cases": None, "prompts_per_batch": 2, "mini_batch_prompts": 2, "steps": 4, "save_every": 1,
+    plan = {"prompts_per_batch": 2, "mini_batch_prompts": 2, "steps": 4, "save_every": 1,
             "validate_every": 9, "learning_rate": 1e-2}  # fmt: skip
     tiny = {"hidden_size": 32, "heads": 2, "intermediate_size": 64, "vocab_size": 330}
     base = {"training": plan, "policy": {"tiny": tiny}, "warm_start": {"cases": 1}, "environment": {"max_turns": 3}}

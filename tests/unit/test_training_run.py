@@ -36,7 +36,7 @@ def cases(case, count, split="train"):
 
 
 PLAN = {
-    "training": {"cases": None, "prompts_per_batch": 2, "mini_batch_prompts": 2, "group_size": 2,
+    "training": {"prompts_per_batch": 2, "mini_batch_prompts": 2, "group_size": 2,
                  "learning_rate": 1e-2},
     "warm_start": {"cases": 1},
 }  # fmt: skip
@@ -48,13 +48,11 @@ def run(case, policy, seed=0, count=8, **changes):
 
 
 def test_reinforcement_learning_visits_the_last_cases_and_none_that_was_demonstrated(case):
-    plan = {"training": {"prompts_per_batch": 3, "cases": 3}, "warm_start": {"cases": 4}}
+    plan = {"training": {"prompts_per_batch": 3}, "warm_start": {"cases": 4}}
     mixed = [*cases(case, 2, "validation"), *cases(case, 8), *cases(case, 1, "test")]
     train, validation = select_cases(parse_settings(plan), mixed)
-    assert [c.note_id for c in train] == ["train-5", "train-6", "train-7"]
-    assert [c.note_id for c in validation] == ["validation-0", "validation-1"]
-    train, _ = select_cases(parse_settings(merge(plan, {"training": {"cases": None}})), mixed)
     assert [c.note_id for c in train] == ["train-4", "train-5", "train-6", "train-7"]
+    assert [c.note_id for c in validation] == ["validation-0", "validation-1"]
     with pytest.raises(ValueError, match="2 training cases are left"):
         select_cases(parse_settings(plan), cases(case, 6))
 

@@ -166,9 +166,6 @@ class Training(Section):
     algorithm: Annotated[str, AfterValidator(check_algorithm)] = key("cdpr")
     """How finished workups become advantages: the name of a file in `cdpr/training/algorithms`, or the import path of
     one of your own (`my_package.my_rule`)."""
-    cases: int | None = key(None, gt=0)
-    """Training cases that reinforcement learning visits, from the end of the split; empty: all that the warm start did
-    not take."""
     group_size: PositiveInt = key(4, "n: trajectories per case.", paper="n=4 rollouts per prompt")
     prompts_per_batch: PositiveInt = key(16, "Cases per iteration.", paper="a global training batch of 16 prompts")
     steps: int | None = key(100, "Optimiser iterations; empty: as many as `epochs` gives.", gt=0)

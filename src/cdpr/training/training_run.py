@@ -100,8 +100,8 @@ def _permutation(count: int, seed: int) -> list[int]:
 def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[CaseRecord], list[CaseRecord]]:
     """Training cases and validation cases of reinforcement learning; those of other splits are dropped.
 
-    Training cases come from the end of the split, disjoint from the cases that the warm start demonstrated. Raises
-    ValueError when too few are left for a batch.
+    Training cases are all of the split after those that the warm start demonstrated. Raises ValueError when too few are
+    left for a batch.
     """
     splits: dict[str, list[CaseRecord]] = {"train": [], "validation": []}
     for case in cases:
@@ -109,13 +109,12 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
             splits[case.split].append(case)
     demonstrated = settings.warm_start.cases if settings.policy.warm_started else 0
     train = splits["train"][demonstrated:]
-    selected = train[-settings.training.cases :] if settings.training.cases else train
-    if len(selected) < settings.training.prompts_per_batch:
+    if len(train) < settings.training.prompts_per_batch:
         raise ValueError(
-            f"{len(selected)} training cases are left for reinforcement learning, fewer than one batch of "
+            f"{len(train)} training cases are left for reinforcement learning, fewer than one batch of "
             f"{settings.training.prompts_per_batch}: raise data.train_cases or lower warm_start.cases"
         )
-    return selected, splits["validation"]
+    return train, splits["validation"]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The trained model: loading, saving, checkpoints; and its linear layers on a CPU."""
+"""The trained model on disk: loading, saving, checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...files import replacing
-from ...llm.transformer import ONEDNN_LINEAR, padded
+from .update import use_onednn
 
 
 @contextmanager
@@ -78,48 +78,3 @@ def copy_tokenizer(policy: Path, folder: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"):
         if (policy / name).exists():
             shutil.copyfile(policy / name, folder / name)
-
-
-class _Product(torch.autograd.Function):
-    """``x @ weight.T`` and its gradients; ``x`` [..., in], ``weight`` [out, in]."""
-
-    @staticmethod
-    def forward(ctx, x, weight):
-        ctx.save_for_backward(x, weight)
-        return _multiply(x, weight)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, weight = ctx.saved_tensors
-        flat = gradient.reshape(-1, gradient.shape[-1])
-        return (
-            _multiply(flat, weight.t().contiguous()).view_as(x) if ctx.needs_input_grad[0] else None,
-            flat.t() @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[1] else None,
-        )
-
-
-class _Linear(torch.nn.Linear):
-    """A linear layer in float32 on a CPU; forward and backward by oneDNN."""
-
-    def forward(self, x):
-        return _Product.apply(x, self.weight)
-
-
-def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return ONEDNN_LINEAR(x, weight, None, "none", [], "")
-
-
-def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, with oneDNN for linear layers without bias, where torch has it. Torch itself multiplies with MKL,
-    which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
-    for layer in model.modules() if ONEDNN_LINEAR is not None else ():
-        weight = getattr(layer, "weight", None)
-        plain = type(layer) is torch.nn.Linear and layer.bias is None
-        if plain and weight.device.type == "cpu" and weight.dtype == torch.float32:
-            layer.__class__ = _Linear
-    return model
-
-
-def padded_width(model: torch.nn.Module, longest: int) -> int:
-    """The width in tokens to which a batch with a longest sequence of ``longest`` is best padded."""
-    return padded(longest) if any(type(layer) is _Linear for layer in model.modules()) else longest

@@ -1,4 +1,5 @@
-"""One policy update over a batch of trajectories: training examples, log-probabilities, loss, optimiser step."""
+"""One policy update over a batch of trajectories: training examples, loss, optimiser step, log-probabilities, and the
+linear layers of a model on a CPU."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ import numpy as np
 import torch
 
 from ...environment import Trajectory, Turn
+from ...llm.transformer import ONEDNN_LINEAR, padded
 from ...settings.schema import Training
 from ..training_run import DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
-from .model import padded_width
 
 _SHARED = 256  # common first tokens of all rows from which on one pass for all pays
 _ROW = 2048  # tokens up to which a row with a dense mask costs less than computing a shared prompt for each sample
@@ -275,3 +276,51 @@ def _target_logprobs(
     """Log-probabilities (N,) of the tokens ``targets`` (N,) behind the hidden states (N, width)."""
     logits = model.lm_head(hidden).float() / temperature
     return torch.log_softmax(logits, dim=-1).gather(1, targets.to(logits.device)[:, None]).squeeze(1)
+
+
+# Linear layers on a CPU
+
+
+class _Product(torch.autograd.Function):
+    """``x @ weight.T`` and its gradients; ``x`` [..., in], ``weight`` [out, in]."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return _multiply(x, weight)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        flat = gradient.reshape(-1, gradient.shape[-1])
+        return (
+            _multiply(flat, weight.t().contiguous()).view_as(x) if ctx.needs_input_grad[0] else None,
+            flat.t() @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[1] else None,
+        )
+
+
+class _Linear(torch.nn.Linear):
+    """A linear layer in float32 on a CPU; forward and backward by oneDNN."""
+
+    def forward(self, x):
+        return _Product.apply(x, self.weight)
+
+
+def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return ONEDNN_LINEAR(x, weight, None, "none", [], "")
+
+
+def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, with oneDNN for linear layers without bias, where torch has it. Torch itself multiplies with MKL,
+    which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
+    for layer in model.modules() if ONEDNN_LINEAR is not None else ():
+        weight = getattr(layer, "weight", None)
+        plain = type(layer) is torch.nn.Linear and layer.bias is None
+        if plain and weight.device.type == "cpu" and weight.dtype == torch.float32:
+            layer.__class__ = _Linear
+    return model
+
+
+def padded_width(model: torch.nn.Module, longest: int) -> int:
+    """The width in tokens to which a batch with a longest sequence of ``longest`` is best padded."""
+    return padded(longest) if any(type(layer) is _Linear for layer in model.modules()) else longest

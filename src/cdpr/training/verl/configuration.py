@@ -43,45 +43,53 @@ def overrides(resolved: Mapping[str, Any]) -> list[str]:
 
 def check(settings: Settings) -> None:
     """Raises SettingsError for settings that the engine cannot follow, or whose memory does not fit."""
-    plan, verl = settings.training, settings.training.verl
+    plan, verl, frozen = settings.training, settings.training.verl, settings.training.verl.frozen
     gpus, trajectories = verl.nodes * verl.gpus_per_node, plan.prompts_per_batch * plan.group_size
-    if verl.frozen.beside and (verl.frozen.url or not verl.frozen.memory):
-        raise SettingsError(
-            "training.verl.frozen.beside: the run chooses its address, and it needs a share of memory: leave out "
-            "training.verl.frozen.url, and set .memory above 0"
-        )
-    if verl.frozen.beside and verl.gpus_per_node % verl.frozen.tensor_parallel:
-        raise SettingsError(
-            f"training.verl.frozen.tensor_parallel: {verl.frozen.tensor_parallel} does not divide the "
-            f"{verl.gpus_per_node} GPUs of a machine"
-        )
-    if algorithm_class(plan.algorithm).extra_samples and plan.mini_batch_prompts != plan.prompts_per_batch:
-        raise SettingsError(
-            f"training.mini_batch_prompts: {plan.algorithm} trains on further replies, and verl cuts a batch into "
-            "mini-batches of so many rows, whichever case they belong to; set it to training.prompts_per_batch "
-            f"({plan.prompts_per_batch}), or training.engine: torch"
-        )
-    if gpus % verl.tensor_parallel:
-        raise SettingsError(f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide {gpus} GPUs")
-    if trajectories % gpus or plan.mini_batch_prompts * plan.group_size % gpus:
-        raise SettingsError(
-            f"training: {trajectories} trajectories a step, or a mini-batch, do not divide over {gpus} GPUs; change "
-            "prompts_per_batch, mini_batch_prompts or group_size"
-        )
+    mini_batch = plan.mini_batch_prompts * plan.group_size
+    several_batches = plan.mini_batch_prompts != plan.prompts_per_batch
+    _refuse(
+        frozen.beside and (frozen.url or not frozen.memory),
+        "training.verl.frozen.beside: the run chooses its address, and it needs a share of memory: leave out "
+        "training.verl.frozen.url, and set .memory above 0",
+    )
+    _refuse(
+        frozen.beside and verl.gpus_per_node % frozen.tensor_parallel,
+        f"training.verl.frozen.tensor_parallel: {frozen.tensor_parallel} does not divide the {verl.gpus_per_node} GPUs "
+        "of a machine",
+    )
+    _refuse(
+        algorithm_class(plan.algorithm).extra_samples and several_batches,
+        f"training.mini_batch_prompts: {plan.algorithm} trains on further replies, and verl cuts a batch into "
+        "mini-batches of so many rows, whichever case they belong to; set it to training.prompts_per_batch "
+        f"({plan.prompts_per_batch}), or training.engine: torch",
+    )
+    _refuse(
+        gpus % verl.tensor_parallel,
+        f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide {gpus} GPUs",
+    )
+    _refuse(
+        trajectories % gpus or mini_batch % gpus,
+        f"training: {trajectories} trajectories a step, or a mini-batch, do not divide over {gpus} GPUs; change "
+        "prompts_per_batch, mini_batch_prompts or group_size",
+    )
     if verl.without_gpu:
-        if verl.lora_rank or verl.rollout == "sglang":
-            raise SettingsError(
-                "training.verl: without a GPU there are no LoRA adapters and no SGLang; set lora_rank: 0 and rollout: "
-                "cpu or vllm"
-            )
+        _refuse(
+            verl.lora_rank or verl.rollout == "sglang",
+            "training.verl: without a GPU there are no LoRA adapters and no SGLang; set lora_rank: 0 and rollout: cpu "
+            "or vllm",
+        )
         return
     memory = memory_plan(settings)
-    if memory.model.heads % verl.tensor_parallel:
-        raise SettingsError(
-            f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide the model's {memory.model.heads} "
-            "heads"
-        )
+    _refuse(
+        memory.model.heads % verl.tensor_parallel,
+        f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide the model's {memory.model.heads} heads",
+    )
     memory.check()
+
+
+def _refuse(wrong: object, message: str) -> None:
+    if wrong:
+        raise SettingsError(message)
 
 
 def _data_and_model(settings: Settings, session: Path, policy: Path) -> dict[str, Any]:

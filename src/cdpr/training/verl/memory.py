@@ -1,8 +1,5 @@
-"""Memory and tokens of a run, GPU by GPU, before anything is started.
-
-The figures are upper bounds of what a step holds, from sizes that are known beforehand; what libraries take for
-themselves is a flat allowance. A plan that does not fit is refused with what to change.
-"""
+"""Memory of a run, GPU by GPU, before anything is started: upper bounds from the model's configuration, and a flat
+allowance for libraries. A plan that does not fit is refused with the setting to change."""
 
 from __future__ import annotations
 
@@ -72,15 +69,15 @@ def model_size(settings: Settings) -> ModelSize:
         config = json.loads(path.read_text(encoding="utf-8"))
         heads = config["num_attention_heads"]
         return ModelSize(
-            config["hidden_size"],
-            config["num_hidden_layers"],
-            heads,
-            config.get("num_key_value_heads", heads),
-            config.get("head_dim") or config["hidden_size"] // heads,
-            config["intermediate_size"],
-            config["vocab_size"],
-            bool(config.get("tie_word_embeddings", False)),
-            config["max_position_embeddings"],
+            hidden=config["hidden_size"],
+            layers=config["num_hidden_layers"],
+            heads=heads,
+            kv_heads=config.get("num_key_value_heads", heads),
+            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+            intermediate=config["intermediate_size"],
+            vocab=config["vocab_size"],
+            tied=bool(config.get("tie_word_embeddings", False)),
+            positions=config["max_position_embeddings"],
         )
     except OSError as error:
         raise SettingsError(

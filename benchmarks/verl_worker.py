@@ -12,10 +12,10 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from ..agent_loop import EpisodeOutput, Finished, GroupHook
-from ..configuration import overrides, resolve
-from ..rows import Schedule
-from ..session import Session
+from cdpr.training.verl.agent_loop import EpisodeOutput, Finished, GroupHook
+from cdpr.training.verl.configuration import overrides, resolve
+from cdpr.training.verl.rows import Schedule
+from cdpr.training.verl.session import Session
 
 
 class Observed:
