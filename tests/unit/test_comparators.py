@@ -22,9 +22,9 @@ from cdpr.training.algorithms.gigpo import Gigpo
 from cdpr.training.algorithms.grpo import Grpo
 from cdpr.training.algorithms.utility_grpo import UtilityGrpo
 from cdpr.training.algorithms.vineppo import VinePpo
-from cdpr.training.torch.model import load_model
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.update import Piece, piecewise_logprobs, token_logprobs
+from cdpr.training.torch.weights import load_model
 
 
 def context(policy=None, **settings):

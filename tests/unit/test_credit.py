@@ -12,7 +12,7 @@ from toy import CBC, CT, MRI, RIGHT, WRONG, HastyPolicy, Script, ToyPolicy, exac
 
 from cdpr.credit.continuations import MOST_PER_STATE, Continuation, Draws
 from cdpr.credit.process_reward import ProcessReward, action_value, baseline
-from cdpr.credit.report import process_score, trajectory_score, weighted_rewards
+from cdpr.credit.scores import process_score, trajectory_score, weighted_rewards
 from cdpr.credit.states import build_tree, entropy, frequencies, select_states, top_candidates
 from cdpr.environment import Effort, Turn
 from cdpr.llm.types import ModelFailure

@@ -9,7 +9,7 @@ import pytest
 from toy import CBC, CT, MRI, RIGHT, WRONG, Script, ToyPolicy, group, problem
 
 from cdpr.credit.process_reward import ProcessReward
-from cdpr.credit.report import summarise, summarise_workups, trajectory_score
+from cdpr.credit.scores import summarise, summarise_workups, trajectory_score
 from cdpr.credit.states import Disagreement, entropy_selected, materially_differ
 from cdpr.settings import parse_settings
 

@@ -15,7 +15,6 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import merge, parse_settings
 from cdpr.training.algorithm import group_relative
 from cdpr.training.torch import update
-from cdpr.training.torch.model import load_model
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import (
@@ -27,6 +26,7 @@ from cdpr.training.torch.update import (
     pieces,
     token_logprobs,
 )
+from cdpr.training.torch.weights import load_model
 from cdpr.training.training_run import TrainingRun
 
 

@@ -15,10 +15,10 @@ from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.training.algorithm import Context
 from cdpr.training.algorithms.cdpr import Cdpr
 from cdpr.training.torch import update as update_module
-from cdpr.training.torch.model import load_model
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.torch.update import PolicyUpdate, Sample, token_logprobs
+from cdpr.training.torch.weights import load_model
 from cdpr.training.training_run import TrainingRun, select_cases
 
 TINY = {"hidden_size": 32, "heads": 2, "intermediate_size": 64, "vocab_size": 330}

@@ -23,7 +23,7 @@ from toy import ToyPolicy, appendicitis
 from cdpr.agents.policy import longest_sequence
 from cdpr.cases import iterate_records, write_records
 from cdpr.cli import main
-from cdpr.credit.report import CreditStep
+from cdpr.credit.scores import CreditStep
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
 from cdpr.llm.guard import GovernanceError
 from cdpr.llm.tokenizer import ChatTokenizer
@@ -33,10 +33,10 @@ from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_s
 from cdpr.settings.algorithms import algorithm_class, known_algorithms
 from cdpr.settings.variants import canonical
 from cdpr.training.algorithm import score_groups
-from cdpr.training.torch.model import load_model, save_policy
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer, samples_of
 from cdpr.training.torch.warm_start import Workup, corpus, encode_workup, imitate
+from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check, overrides, resolve
 from cdpr.training.verl.cpu.local_server import LocalServer

@@ -16,8 +16,8 @@ from cdpr.llm import ModelSpec, Sampling, open_model
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.seeding import derive_seed
 from cdpr.settings import SettingsError, merge, parse_settings
-from cdpr.training.torch.model import load_model
 from cdpr.training.torch.tiny import build_tiny_policy
+from cdpr.training.torch.weights import load_model
 from cdpr.training.verl.checkpoints import LATEST, fall_back, folder_of, keep_only
 from cdpr.training.verl.cluster import ray_cluster
 from cdpr.training.verl.configuration import check

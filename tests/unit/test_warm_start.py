@@ -20,10 +20,10 @@ from cdpr.ingest.run import ingest
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import load_settings, parse_settings
 from cdpr.training.torch import warm_start
-from cdpr.training.torch.model import load_model
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.update import Piece, piecewise_logprobs, token_logprobs
 from cdpr.training.torch.warm_start import Muon
+from cdpr.training.torch.weights import load_model
 from cdpr.workflow.plan import Plan
 
 

@@ -22,7 +22,7 @@ from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord, iterate_records
 from ..credit.continuations import Continuation, Draws
 from ..credit.process_reward import GroupCredit, ProcessReward
-from ..credit.report import CandidateValue, SampledAction, StateCredit
+from ..credit.scores import CandidateValue, SampledAction, StateCredit
 from ..credit.states import (
     ActionKey,
     Node,
@@ -74,7 +74,7 @@ class CreditedCase(_Line):
 
     ``process[i][t]`` is R_proc of decision t of workup i (None where forced, or without a value), ``selected[i][t]``
     why training's rule would have selected its state (empty: it would not). ``states`` are those of
-    :class:`~cdpr.credit.report.StateCredit` without token ids; ``endings[s][c]`` are the continuations behind candidate
+    :class:`~cdpr.credit.scores.StateCredit` without token ids; ``endings[s][c]`` are the continuations behind candidate
     c of state s. It names examinations and holds replies: it stays where the cases are.
     """
 

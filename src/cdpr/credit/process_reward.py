@@ -14,7 +14,7 @@ from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy,
 from ..environment.utility import mean, utility
 from ..settings.schema import Credit, Tests, Utility
 from .continuations import Continuation, Draws, Entry, Pool, Pools
-from .report import CandidateValue, CreditReport, SampledAction, StateCredit
+from .scores import CandidateValue, CreditReport, SampledAction, StateCredit
 from .states import (
     ActionKey,
     Node,

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..analysis.credit_workups import CreditedCase, Ending
 from ..cases import CaseRecord
-from ..credit.report import StateCredit
+from ..credit.scores import StateCredit
 from ..credit.states import ActionKey
 from ..credit.states import action_of as credited_action
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory

@@ -19,7 +19,7 @@ from ..settings import Settings
 if TYPE_CHECKING:  # so that the run key of an algorithm without credit does not depend on that room
     import torch
 
-    from ..credit.report import CreditRow
+    from ..credit.scores import CreditRow
 
 Group = Sequence[Trajectory]
 EPSILON = 1e-6
@@ -178,7 +178,7 @@ def check_finite(scored: GroupAdvantages, group: Group) -> None:
 
 
 def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
-    """The line of the credit artifact for an iteration, as :class:`~cdpr.credit.report.CreditStep` reads it; None where
+    """The line of the credit artifact for an iteration, as :class:`~cdpr.credit.scores.CreditStep` reads it; None where
     the algorithm keeps no records."""
     rows = [asdict(scored.record) for scored in batch if scored.record]
     return {"step": step, "groups": rows} if rows else None

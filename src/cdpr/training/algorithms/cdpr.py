@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...credit.process_reward import GroupCredit, ProcessReward
-from ...credit.report import (
+from ...credit.scores import (
     CreditRow,
     ProcessRewards,
     process_score,

@@ -12,7 +12,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ...settings.schema import TinyModel
-from .model import replacing_folder
+from .weights import replacing_folder
 
 PAD, USER, ASSISTANT, END = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>"
 CONTROL = (PAD, USER, ASSISTANT, END)

@@ -14,7 +14,7 @@ import torch
 
 from ...agents.policy import PolicyAgent
 from ...cases import CaseRecord, iterate_records
-from ...credit.report import summarise_workups
+from ...credit.scores import summarise_workups
 from ...environment import Trajectory, run_episode, run_episodes
 from ...job import Job
 from ...llm.device import device_of
@@ -24,8 +24,8 @@ from ...settings import Settings
 from ...settings.algorithms import algorithm_class
 from ..algorithm import Context, GroupAdvantages, credit_line, score_groups
 from ..training_run import CREDIT, VALIDATION_SEED, Log, TrainingRun, following
-from .model import load_checkpoint, load_model, save_checkpoint, save_policy
 from .update import PolicyUpdate, Sample
+from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 
 _log = logging.getLogger(__name__)
 # Share of a GPU's free memory for each sampler's caches: gradients, the optimiser's state and activations come later.

@@ -39,9 +39,9 @@ from ...seeding import derive_seed
 from ...settings import Settings
 from ...settings.datasets import LESSONS
 from ..training_run import METRICS, Log
-from .model import load_checkpoint, load_model, save_checkpoint, save_policy
 from .tiny import build_tiny_policy
 from .update import Piece, piecewise_logprobs
+from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 
 _SEED = 0  # of the order of batches
 _MUON_RATE = 0.02  # peak learning rate of the tiny policy's hidden matrices

@@ -18,7 +18,7 @@ from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from ...cases import CaseRecord
-from ...credit.report import summarise_workups
+from ...credit.scores import summarise_workups
 from ...environment import State, Trajectory, case_seed, run_episode
 from ...llm import ModelFailure, ModelSpec, open_model
 from ...llm.rollout_server import CONVERSATION

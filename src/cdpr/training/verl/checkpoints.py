@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from ...files import write_text
-from ..torch.model import copy_tokenizer, replacing_folder
+from ..torch.weights import copy_tokenizer, replacing_folder
 
 LATEST = "latest_checkpointed_iteration.txt"
 """The file in which verl looks up the step to go on from."""

@@ -14,7 +14,7 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 
 from ....llm.sampler import InProcessSampler
 from ....llm.tokenizer import ChatTokenizer
-from ...torch.model import load_model
+from ...torch.weights import load_model
 from .local_server import LocalServer
 
 NAME = "cpu"
