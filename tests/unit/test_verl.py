@@ -549,15 +549,14 @@ def test_time_grows_with_the_work_and_shrinks_with_the_gpus(tmp_path):
 
 
 def test_vllm_without_a_gpu_is_the_servers_own(taught, tmp_path):
-    verl = {"device": "cpu", "rollout": "vllm"}
+    verl = {"rollout": "vllm_cpu"}
     session = session_of(taught, tmp_path, training={"verl": verl})
     planned = resolve(session.settings, tmp_path / "session.json", session.policy, tmp_path)
     rollout = {name.rpartition("rollout.")[2]: value for name, value in planned.items() if "_ref.rollout." in name}
     assert planned["trainer.device"] == "cpu" and (rollout["name"], rollout["dtype"]) == ("vllm", "float32")
     assert not rollout["free_cache_engine"] and not rollout["enable_sleep_mode"] and rollout["quantization"] is None
-    for change in ({"rollout": "sglang"}, {"lora_rank": 8}):
-        with pytest.raises(SettingsError, match="without a GPU"):
-            check(parse_settings(merge(SMALL, {"training": {"verl": verl | change}})))
+    with pytest.raises(SettingsError, match="without a GPU"):
+        check(parse_settings(merge(SMALL, {"training": {"verl": verl | {"lora_rank": 8}}})))
 
 
 def test_what_verl_cannot_follow_is_refused(tmp_path):
@@ -655,7 +654,7 @@ def test_vllm_answers_with_the_weights_of_every_step(taught, tmp_path, algorithm
     """verl's own vLLM server, and vLLM as frozen server (`make verl-vllm-cpu`)."""
     pytest.importorskip("vllm")
     frozen = {"beside": True, "command": str(Path(sys.executable).with_name("vllm"))}
-    before, *rows = train_with_verl(taught, tmp_path, 3, algorithm, device="cpu", rollout="vllm", frozen=frozen)
+    before, *rows = train_with_verl(taught, tmp_path, 3, algorithm, rollout="vllm_cpu", frozen=frozen)
     for row in rows:
         assert row["rollout/failed"] == row.get("credit/failed", 0) == 0 < row["policy/grad_norm"]
         # The server's probability of each sampled token over the trainer's; a step moves weights by 1e-3.

@@ -181,7 +181,7 @@ class ModelSpec:
     def of_rollouts(cls, settings: Settings) -> ModelSpec:
         """verl's rollout servers, on the machines of the run."""
         verl = settings.training.verl
-        return cls(where=f"verl:{verl.rollout}", credentialed=True, timeout=_LONG_ANSWER)
+        return cls(where=f"verl:{verl.server}", credentialed=True, timeout=_LONG_ANSWER)
 
 
 def open_model(spec: ModelSpec, **parts: Any) -> Model:

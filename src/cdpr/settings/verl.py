@@ -34,8 +34,6 @@ class FrozenServer(Section):
 
 
 class Verl(Section):
-    device: Literal["gpu", "cpu"] = key("gpu")
-    """Where the policy is trained and served; `cpu`: small proofs without a GPU. `rollout: cpu` is one in any case."""
     nodes: PositiveInt = key(1, "Machines.")
     gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")
     gpu_memory_gb: PositiveFloat = key(96.0, paper="NVIDIA H20 GPUs")
@@ -47,10 +45,10 @@ class Verl(Section):
     """Attention of the trained model."""
     offload: bool = key(False, "Keep weights and optimiser state in main memory while the GPU serves rollouts.")
     lora_rank: NonNegativeInt = key(0, "Rank and scale of LoRA adapters; 0: all weights are trained.")
-    rollout: Literal["vllm", "sglang", "cpu"] = key(
+    rollout: Literal["vllm", "sglang", "cpu", "vllm_cpu"] = key(
         "sglang", paper="Rollouts are served by SGLang ..., asynchronous mode"
     )
-    """Server of the trained policy; `cpu`: our own sampler, for small proofs without a GPU."""
+    """Server of the trained policy. Without a GPU, for small proofs: `cpu`, our own sampler, or `vllm_cpu`."""
     rollout_memory: float = key(0.4, "Share of a GPU's memory that the rollout server takes.", gt=0, lt=1)
     tensor_parallel: PositiveInt = key(2, "GPUs of one rollout server.", paper="a tensor-parallel size of 2")
     quantization: Literal["none", "fp8"] = key("fp8", paper="SGLang with FP8 quantization")
@@ -62,4 +60,10 @@ class Verl(Section):
 
     @property
     def without_gpu(self) -> bool:
-        return self.device == "cpu" or self.rollout == "cpu"
+        """Whether trainer and servers run on CPUs."""
+        return self.rollout in ("cpu", "vllm_cpu")
+
+    @property
+    def server(self) -> str:
+        """verl's name of the rollout server."""
+        return self.rollout.removesuffix("_cpu")
