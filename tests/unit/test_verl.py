@@ -347,17 +347,17 @@ def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path, 
 def test_credentialed_cases_and_a_frozen_server_elsewhere(taught, tmp_path):
     """Refused before anything starts, or told in the run's record."""
     from cdpr.cases import iterate_records
-    from cdpr.training.verl.launch import disclosure
+    from cdpr.training.verl.launch import disclosures
 
     kept = [case.model_copy(update={"credentialed": True}) for case in iterate_records(taught / "cases.jsonl")]
     write_records(tmp_path / "cases.jsonl", kept)
     change = {"training": {"verl": {"frozen": {"url": "http://models.example.org/v1"}}}}
     settings = parse_settings(merge(SMALL, change))
-    assert disclosure(settings, taught / "cases.jsonl") is None
+    assert disclosures(settings, taught / "cases.jsonl") == [None]
     with pytest.raises(GovernanceError, match="another machine"):
-        disclosure(settings, tmp_path / "cases.jsonl")
+        disclosures(settings, tmp_path / "cases.jsonl")
     agreed = parse_settings(merge(SMALL, change | {"governance": {"remote_agreement": "DUA 17"}}))
-    told = disclosure(agreed, tmp_path / "cases.jsonl")
+    [told] = disclosures(agreed, tmp_path / "cases.jsonl")
     assert told.tags() == {"remote_agreement": "DUA 17", "remote_host": "models.example.org"}
 
 

@@ -34,8 +34,8 @@ _POLL_SECONDS = 2.0
 def train_policy(settings: Settings, job: Job) -> None:
     """Stage ``train``: one variant (settings already resolved) with the job's seed; the policy is a Hugging Face
     folder. A killed run resumes from verl's last checkpoint. Raises SettingsError where verl is missing or the plan
-    does not fit, GovernanceError as :func:`disclosure`."""
-    job.tags.update(disclosed([disclosure(settings, job.inputs["cases"]), *_judges(settings, job.inputs["cases"])]))
+    does not fit, GovernanceError as :func:`disclosures`."""
+    job.tags.update(disclosed(disclosures(settings, job.inputs["cases"])))
     _check_installed(settings.training.verl)
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
     state.mkdir(parents=True, exist_ok=True)
@@ -71,25 +71,28 @@ def _train(session: Session, log: Log) -> None:
 
 def _check_installed(verl: Verl) -> None:
     """Raises SettingsError naming what a run lacks: verl, its rollout server, a GPU, FlashAttention."""
-    if importlib.util.find_spec("verl") is None:
+
+    def missing(module: str) -> bool:
+        return importlib.util.find_spec(module) is None
+
+    if missing("verl"):
         raise SettingsError(
-            "training.engine: verl needs verl, which is not installed: `make verl` without a GPU, `make gpu-env` with "
-            "one"
+            "training.engine: verl is not installed: `make verl` without a GPU, `make gpu-env` with one"
         )
     if verl.without_gpu:
         return
-    if importlib.util.find_spec(verl.rollout) is None:
+    if missing(verl.rollout):
         raise SettingsError(f"training.verl.rollout: {verl.rollout} is not installed: `make gpu-env` installs vllm")
     if not _gpu_is_there():
         raise SettingsError(
             "training.verl: torch finds no GPU on this machine (nvidia-smi says which driver there is; torch 2.11 "
             "needs 580.65 or later); without a GPU set training.verl.rollout: cpu"
         )
-    if verl.attention == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
+    if verl.attention == "flash_attention_2" and missing("flash_attn"):
         raise SettingsError(
-            "training.verl.attention: flash_attention_2 needs flash-attn, which is not installed: "
-            "`pip install flash-attn==2.8.3 --no-build-isolation` compiles it for about an hour (CUDA toolkit 13.0); "
-            "or set training.verl.attention: sdpa, which needs nothing"
+            "training.verl.attention: flash-attn is not installed: `pip install flash-attn==2.8.3 "
+            "--no-build-isolation` compiles it for about an hour (CUDA toolkit 13.0); or set training.verl.attention: "
+            "sdpa"
         )
 
 
@@ -99,20 +102,15 @@ def _gpu_is_there() -> bool:
     return torch.cuda.is_available()
 
 
-def disclosure(settings: Settings, cases: Path) -> Disclosure | None:
-    """Whether credentialed text may go to the frozen server, checked before anything starts. Raises GovernanceError
-    where it would leave the machine without an agreement."""
-    url = settings.training.verl.frozen.url
-    if url is None or not needs_frozen(settings):
-        return None
-    return allow(url, any(case.credentialed for case in iterate_records(cases)), settings.governance)
-
-
-def _judges(settings: Settings, cases: Path) -> list[Disclosure]:
-    """Whether credentialed text may go to judge and matcher."""
-    if not judging_models(settings):
+def disclosures(settings: Settings, cases: Path) -> list[Disclosure | None]:
+    """Where credentialed text goes: to the frozen server, to judge and matcher. Checked before anything starts. Raises
+    GovernanceError where it would leave the machine without an agreement."""
+    url = settings.training.verl.frozen.url if needs_frozen(settings) else None
+    if url is None and not judging_models(settings):
         return []
-    return check_judges(settings, IN_DOMAIN, credentialed=any(case.credentialed for case in iterate_records(cases)))
+    credentialed = any(case.credentialed for case in iterate_records(cases))
+    frozen = [] if url is None else [allow(url, credentialed, settings.governance)]
+    return [*frozen, *check_judges(settings, IN_DOMAIN, credentialed=credentialed)]
 
 
 def _launch(arguments: list[str]) -> None:

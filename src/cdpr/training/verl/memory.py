@@ -14,9 +14,9 @@ from ...settings.algorithms import algorithm_class
 
 GB = 1e9
 ALLOWANCE = 3.0  # GB for CUDA contexts, communication buffers and fragmentation
-OWN_SERVER = 0.85  # share of its GPUs that a frozen server takes which has them to itself
-_MOST_SEQUENCES = 256  # that verl lets a rollout server work on at the same time (rollout.max_num_seqs)
-_CHUNK = 1024  # tokens whose logits are held at a time when they are chunked
+OWN_SERVER = 0.85  # share of memory that a frozen server takes on GPUs of its own
+_MOST_SEQUENCES = 256  # in a rollout server at the same time (verl's rollout.max_num_seqs)
+_CHUNK = 1024  # tokens whose logits are in memory at the same time
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class ServerMemory:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """``phases``: what one training GPU holds in each phase of a step, in GB; ``servers``: the policy's, then the
-    frozen one where the plan knows it."""
+    """``phases``: memory of one training GPU in each phase of a step by part, in GB; ``servers``: the policy's, then
+    the frozen one if its memory is known."""
 
     model: ModelSize
     gpus: int
@@ -134,7 +134,7 @@ class MemoryPlan:
         return out + [server.line(self.longest) for server in self.servers]
 
     def check(self) -> None:
-        """Raises SettingsError naming what does not fit, and what to change."""
+        """Raises SettingsError naming the part that does not fit and the setting to change."""
         for phase, parts in self.phases.items():
             if sum(parts.values()) > self.gpu_memory:
                 largest = max(parts, key=lambda name: parts[name])
@@ -174,8 +174,8 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     verl, model = settings.training.verl, model_size(settings)
     gpus = verl.nodes * verl.gpus_per_node
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
-    resident = {"weights": 4 * (model.parameters + (trained if verl.lora_rank else 0)) / gpus / GB,
-                "optimiser": 8 * trained / gpus / GB}  # fmt: skip
+    held = model.parameters + (trained if verl.lora_rank else 0)
+    resident = {"weights": 4 * held / gpus / GB, "optimiser": 8 * trained / gpus / GB}
     frozen = verl.frozen.memory * verl.gpu_memory_gb if verl.frozen.url or verl.frozen.beside else 0.0
     always = {"frozen server": frozen, "allowance": ALLOWANCE}
     rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
@@ -198,7 +198,7 @@ def micro_batch(settings: Settings) -> int:
 
 
 def _passing(settings: Settings, model: ModelSize) -> dict[str, float]:
-    """What a forward and backward pass of one micro-batch of the longest trajectories holds, in GB."""
+    """Memory of a forward and backward pass of one micro-batch of the longest trajectories by part, in GB."""
     tokens = micro_batch(settings) * longest_sequence(settings)
     block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
     inputs = tokens * 2 * model.hidden * model.layers  # the inputs of every block, as checkpointing needs them
@@ -216,7 +216,7 @@ def _rollouts(settings: Settings, model: ModelSize) -> ServerMemory:
 
 
 def _frozen(settings: Settings, model: ModelSize) -> ServerMemory | None:
-    """None where nothing is known of it, or the algorithm needs none."""
+    """None where its memory is unknown, or the algorithm needs none."""
     verl, frozen = settings.training.verl, settings.training.verl.frozen
     if not needs_frozen(settings) or (frozen.url and not frozen.memory):
         return None

@@ -23,11 +23,10 @@ def _device_module() -> types.ModuleType:
     module = types.ModuleType("cdpr_cpu_device")
     known = vars(module)
     known |= {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
-    known |= dict.fromkeys(("empty_cache", "init", "ipc_collect", "manual_seed", "manual_seed_all",
-                            "reset_peak_memory_stats", "set_device", "synchronize"), _nothing)  # fmt: skip
-    known |= dict.fromkeys(
-        ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved"), lambda *_, **__: 0
-    )
+    actions = "empty_cache init ipc_collect manual_seed manual_seed_all reset_peak_memory_stats set_device synchronize"
+    known |= dict.fromkeys(actions.split(), _nothing)
+    memory = "max_memory_allocated max_memory_reserved memory_allocated memory_reserved"
+    known |= dict.fromkeys(memory.split(), lambda *_, **__: 0)
     known |= {"get_device_name": lambda *_: "cpu", "is_available": lambda: False, "mem_get_info": lambda *_: (0, 0)}
     known |= {"get_rng_state": torch.get_rng_state, "set_rng_state": torch.set_rng_state}
     return module
