@@ -232,8 +232,8 @@ def selected_by_rule(group: Sequence[Trajectory], credit: GroupCredit, rule: Cre
     """Why each decision would be selected under ``rule`` (``disagreed``, ``entropy``, ``all``, or nothing), though
     ``credit`` values every state."""
     entropy = {key: state.entropy or 0.0 for key, state in zip(credit.nodes, credit.report.states, strict=True)}
-    parted = disagreed_decisions(group, rule)
-    disagreed = {key for key, node in credit.nodes.items() if not parted.isdisjoint(node.visits)}
+    disagreed_visits = disagreed_decisions(group, rule)
+    disagreed = {key for key, node in credit.nodes.items() if not disagreed_visits.isdisjoint(node.visits)}
     uncertain = entropy_selected(entropy, rule)
     reasons = [[""] * len(trajectory.steps) for trajectory in group]
     for i, keys in enumerate(paths(credit.nodes, len(group))):

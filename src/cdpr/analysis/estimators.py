@@ -75,8 +75,8 @@ async def with_truth(
     rows = []
     for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
         draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
-        measured = await true_advantages(draws, group, settings.analysis.truth, worth_of(settings))
-        for i, (trajectory, (means, errors)) in enumerate(zip(group, measured, strict=True)):
+        advantages = await true_advantages(draws, group, settings.analysis.truth, worth_of(settings))
+        for i, (trajectory, (means, errors)) in enumerate(zip(group, advantages, strict=True)):
             for t in range(len(trajectory.steps) - trajectory.forced):
                 ends = trajectory.steps[t].observation.kind == "end"
                 rows.append(((g, i, t), means[t], errors[t], ends))
@@ -94,13 +94,13 @@ async def true_advantages(draws: Draws, group: Group, count: int, worth: Worth) 
     states = {state.words: state for trajectory in group for state in trajectory.states}
     drawn = await asyncio.gather(*(whole_returns(draws, state, range(count), worth) for state in states.values()))
     returns = dict(zip(states, drawn, strict=True))
-    measured = []
+    advantages = []
     for trajectory in group:
         by_state = [returns[state.words] for state in trajectory.states]
         shared = sorted(set.intersection(*map(set, by_state)))
         each = np.array([step_advantages(trajectory, [values[k] for values in by_state], worth) for k in shared])
-        measured.append((each.mean(axis=0), each.std(axis=0, ddof=1) / len(shared) ** 0.5))
-    return measured
+        advantages.append((each.mean(axis=0), each.std(axis=0, ddof=1) / len(shared) ** 0.5))
+    return advantages
 
 
 @dataclass(frozen=True)

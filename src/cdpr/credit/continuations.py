@@ -192,8 +192,8 @@ class Pools:
             if (suffix := await self._suffix(rollouts, i, t)) is not None:
                 pool.own.append(suffix)
         if pool.numbers:
-            drawn = await rollouts.follow(pool.child, pool.numbers, self.credit.horizon)
-            pool.fresh = [drawn[k] for k in pool.numbers if k in drawn]
+            by_number = await rollouts.follow(pool.child, pool.numbers, self.credit.horizon)
+            pool.fresh = [by_number[k] for k in pool.numbers if k in by_number]
 
     async def _suffix(self, rollouts: Draws, i: int, t: int) -> Continuation | None:
         """The suffix of trajectory i from decision t; one longer than H is cut there by a forced diagnosis."""

@@ -43,12 +43,12 @@ def baseline(
 ) -> float | None:
     """What R_proc subtracts, from the values of A_c(s): their mean, their mean weighted by p_hat, or the mean of
     those other than ``taken`` (``credit.baseline``). None when nothing is left to compare with."""
-    compared = [a for a in values if rule != "leave_one_out" or a != taken]
-    if not compared:
+    actions = [a for a in values if rule != "leave_one_out" or a != taken]
+    if not actions:
         return None
     if rule != "policy_weighted":
-        return mean(values[a] for a in compared)
-    return sum(p_hat[a] * values[a] for a in compared) / sum(p_hat[a] for a in compared)
+        return mean(values[a] for a in actions)
+    return sum(p_hat[a] * values[a] for a in actions) / sum(p_hat[a] for a in actions)
 
 
 class ProcessReward:
@@ -116,15 +116,15 @@ class GroupCredit:
     async def score(self) -> None:
         """Probe, select, evaluate, reward."""
         credit, nodes = self.credit, self.nodes
-        parted = disagreed_decisions(self.group, credit)
-        disagreed = {key for key, node in nodes.items() if not parted.isdisjoint(node.visits)}
-        passed = paths(nodes, len(self.group))
-        to_probe = worth_probing(passed, disagreed, credit.max_states)
-        await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in to_probe))
+        disagreed_visits = disagreed_decisions(self.group, credit)
+        disagreed = {key for key, node in nodes.items() if not disagreed_visits.isdisjoint(node.visits)}
+        node_paths = paths(nodes, len(self.group))
+        keys_to_probe = worth_probing(node_paths, disagreed, credit.max_states)
+        await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in keys_to_probe))
         p_hat = {key: frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
-        uncertainty = {key: entropy(p_hat[key]) for key in nodes if key in to_probe}
+        uncertainty = {key: entropy(p_hat[key]) for key in nodes if key in keys_to_probe}
         uncertain = entropy_selected(uncertainty, credit)
-        selected = [select_states(keys, disagreed, uncertain, uncertainty, credit.max_states) for keys in passed]
+        selected = [select_states(keys, disagreed, uncertain, uncertainty, credit.max_states) for keys in node_paths]
         chosen = {key for keys in selected for key in keys}
         evaluated = {key: self._evaluated(key, p_hat[key]) for key in nodes if key in chosen}
         await self.pools.fill()
@@ -206,12 +206,12 @@ class GroupCredit:
                 self.report.unvalued += 1
                 continue
             own = float(trajectory.correct) if action[0] == "end" else value[action]
-            compared = baseline(candidates, p_hat, action, self.credit.baseline)
-            raw = 0.0 if compared is None else own - compared
+            reference = baseline(candidates, p_hat, action, self.credit.baseline)
+            raw = 0.0 if reference is None else own - reference
             if not math.isfinite(raw):
                 raise FloatingPointError(
                     f"{trajectory.case.called}: R_proc of decision {t} is {raw} (U_hat {own}, baseline "
-                    f"{compared}); the step was stopped. Are lambdas and prices of a sensible size?"
+                    f"{reference}); the step was stopped. Are lambdas and prices of a sensible size?"
                 )
             reward = max(-self.credit.clip, min(self.credit.clip, raw))
             self.report.clipped += reward != raw

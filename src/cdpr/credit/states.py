@@ -55,11 +55,11 @@ def build_tree(group: Sequence[Trajectory], merge: str = "ordered") -> dict[tupl
 
 def paths(nodes: dict[tuple, Node], size: int) -> list[list[tuple]]:
     """The node keys that each of ``size`` trajectories passes, in order."""
-    passed: list[list[tuple]] = [[] for _ in range(size)]
+    node_paths: list[list[tuple]] = [[] for _ in range(size)]
     for key, node in nodes.items():
         for i, _ in node.visits:
-            passed[i].append(key)
-    return passed
+            node_paths[i].append(key)
+    return node_paths
 
 
 # Uncertainty

@@ -28,7 +28,7 @@ class Gigpo(Algorithm):
         """Adds the step-level part in place; returns how many decisions got one."""
         import torch
 
-        anchored = 0
+        count = 0
         to_go = [self._returns_to_go(trajectory) for trajectory in group]
         for node in build_tree(group).values():
             if len(node.visits) < 2:
@@ -37,8 +37,8 @@ class Gigpo(Algorithm):
             relative = group_relative(returns, self.settings.training.normalise)[0].tolist()
             for (i, t), a in zip(node.visits, relative, strict=True):
                 decisions[i][t] += self.settings.comparators.gigpo_weight * a
-            anchored += len(node.visits)
-        return anchored
+            count += len(node.visits)
+        return count
 
     def _returns_to_go(self, trajectory: Trajectory) -> list[float]:
         """Returns R_t = r_t + R_{t+1}, undiscounted."""

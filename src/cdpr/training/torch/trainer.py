@@ -80,29 +80,29 @@ class Trainer:
         # A resumed run has no prefix stores, so no iteration may inherit any: reuse changes sums in the last bit.
         for sampler in self.samplers:
             sampler.refresh()
-        generated, calls = self._generated, self.environment.calls.copy()
+        tokens_before, calls_before = self._generated, self.environment.calls.copy()
         groups = asyncio.run(self.roll_out(self.step))
-        rolled = time.perf_counter()
-        rollout_tokens = self._generated - generated
+        rollout_end = time.perf_counter()
+        rollout_tokens = self._generated - tokens_before
         scored = asyncio.run(score_groups(self.algorithm, groups, self.step))
         credit = self.algorithm.finish(scored)
-        credited = time.perf_counter()
+        credit_end = time.perf_counter()
         metrics = self.update.step(samples_of(groups, scored))
         self.step += 1
         if line := credit_line(self.step, scored):
             record(line)
         self.seconds += time.perf_counter() - start
-        self.tokens += self._generated - generated
+        self.tokens += self._generated - tokens_before
         return {
             **self._so_far,
             **self._summary("train", [trajectory for group in groups for trajectory in group]),
             **credit,
             **metrics,
             "rollout/tokens": rollout_tokens,
-            **{f"calls/{name}": count - calls[name] for name, count in self.environment.calls.items()},
-            "time/rollout": rolled - start,
-            "time/credit": credited - rolled,
-            "time/update": time.perf_counter() - credited,
+            **{f"calls/{name}": count - calls_before[name] for name, count in self.environment.calls.items()},
+            "time/rollout": rollout_end - start,
+            "time/credit": credit_end - rollout_end,
+            "time/update": time.perf_counter() - credit_end,
         }
 
     async def roll_out(self, step: int) -> list[list[Trajectory]]:

@@ -224,8 +224,8 @@ def piecewise_logprobs(
     device = next(model.parameters()).device
     first, begin = rows[0][0].ids, _common_beginning(rows)
     rows = [[Piece(begin, row[0].ids[begin:], row[0].scored), *row[1:]] for row in rows]
-    passed = [[row[0].ids, *(piece.ids[:-1] for piece in row[1:])] for row in rows]
-    width = padded_width(model, max(sum(map(len, row)) for row in passed))
+    inputs = [[row[0].ids, *(piece.ids[:-1] for piece in row[1:])] for row in rows]
+    width = padded_width(model, max(sum(map(len, row)) for row in inputs))
     # Filled as numpy arrays: many small pieces, and a small write to a tensor costs ten times as much.
     batch, place = np.zeros((2, len(rows), width), dtype=np.int64)
     sees = np.tile(np.eye(width, dtype=bool), (len(rows), 1, 1))  # padding sees itself: no empty softmax
@@ -233,7 +233,7 @@ def piecewise_logprobs(
     sources, targets, numbers = [], [], []
     for number, row in enumerate(rows):
         at = 0
-        for piece, ids in zip(row, passed[number], strict=True):
+        for piece, ids in zip(row, inputs[number], strict=True):
             end = at + len(ids)
             batch[number, at:end] = ids
             place[number, at:end] = np.arange(piece.start, piece.start + len(ids))
