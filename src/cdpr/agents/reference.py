@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from cachetools import LRUCache, cachedmethod
 
 from ..costs import load_catalogue, price_of
-from ..environment import Agent, FinalDiagnosis, RequestTest, State, Turn, render_action
+from ..environment import Agent, Effort, FinalDiagnosis, RequestTest, State, Turn, render_action
+from ..environment.utility import utility
 from ..hospital.posterior import Diagnostician, canonical_name
 from ..llm import ModelSpec
 from ..settings import Settings
@@ -148,14 +150,19 @@ class ValueOfInformation(ReferenceAgent):
 
     def __init__(self, settings: Settings, dataset: str = "mimic_iv", price: Price | None = None):
         super().__init__(settings, dataset, price)
-        self.utility, self.tests = settings.utility, settings.environment.tests
+        self.weights, self.tests = settings.utility, settings.environment.tests
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
         """Utility lost to the result of each examination, shape [examinations], and to an unavailable request."""
-        u = self.utility
-        counted = ~self.physical | self.tests.count_physical
-        charge = u.lambda_test * counted + u.lambda_cost * self.prices(state) / u.cost_unit_usd
-        return charge, u.lambda_na + (u.lambda_test if self.tests.count == "issued" else 0.0)
+        physical = self.physical.astype(int)
+        counts: dict[str, Any] = {"issued": 1 - physical, "available": 1 - physical, "physical": physical}
+        return self.loss(Effort(**counts | {"cost_usd": self.prices(state)})), self.loss(
+            Effort(issued=1, unavailable=1)
+        )
+
+    def loss(self, effort: Effort) -> Any:
+        """Utility lost to an effort, whose counts may be arrays."""
+        return 0.0 - utility(0.0, effort, self.weights, self.tests)
 
     def choose(self, state: State, seed: int) -> int | None:
         gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.asked(state))

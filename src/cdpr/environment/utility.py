@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from ..settings.schema import Settings, Tests, Utility
 from .state import Effort, Trajectory
@@ -25,17 +26,59 @@ def count_tests(effort: Effort, tests: Tests) -> int:
     return counted + (effort.physical if tests.count_physical else 0)
 
 
+@dataclass(frozen=True)
+class Term:
+    """A term of U beside correctness: ``sign * weight * amount``, per ``unit`` where it has one.
+
+    ``weight`` and ``unit`` (in US dollars) are keys of the section ``utility``. Exports call the amount ``name``,
+    captions ``symbol``.
+    """
+
+    name: str
+    symbol: str
+    weight: str
+    amount: Callable[[Effort, Tests], float]
+    sign: int = -1
+    unit: str = ""
+
+    def value(self, effort: Effort, weights: Utility, tests: Tests) -> float:
+        """What the term adds to U."""
+        weighted = self.sign * getattr(weights, self.weight) * self.amount(effort, tests)
+        return weighted / getattr(weights, self.unit) if self.unit else weighted
+
+    def stated(self, weights: Utility, words: str, spec: str) -> str:
+        """The term in a formula, with its sign in front."""
+        per_unit = f" / {getattr(weights, self.unit):{spec}} USD" if self.unit else ""
+        return f" {'-' if self.sign < 0 else '+'} {getattr(weights, self.weight):{spec}} {words}{per_unit}"
+
+
+# Formulas, captions and planners follow this list: a new term needs a line here and its weight in the settings.
+TERMS: list[Term] = [
+    Term("tests", "tests", "lambda_test", count_tests),
+    Term("cost", "cost", "lambda_cost", lambda effort, _: effort.cost_usd, unit="cost_unit_usd"),
+    Term("infeasible", "N_na", "lambda_na", lambda effort, _: effort.infeasible),
+]
+
+
 def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> float:
     """U = 1(correct) - lambda_test N_tests - lambda_cost C_total - lambda_na N_na, equation "utility".
 
-    ``correct`` may be a probability; C_total is measured in units of ``cost_unit_usd`` US dollars.
+    ``correct`` may be a probability; C_total is measured in units of ``cost_unit_usd`` US dollars. Counts of ``effort``
+    may be arrays: U is then an array of their shape.
     """
-    return (
-        correct
-        - weights.lambda_test * count_tests(effort, tests)
-        - weights.lambda_cost * effort.cost_usd / weights.cost_unit_usd
-        - weights.lambda_na * effort.infeasible
-    )
+    for term in TERMS:
+        correct = correct + term.value(effort, weights, tests)
+    return correct
+
+
+def utility_formula(weights: Utility) -> str:
+    """U in words with the weights as they are set, for exports."""
+    return "correct" + "".join(term.stated(weights, term.name, "") for term in TERMS)
+
+
+def utility_caption(weights: Utility) -> str:
+    """The same in the symbols of the paper's tables, for captions."""
+    return "Acc. as a share" + "".join(term.stated(weights, term.symbol, "g") for term in TERMS)
 
 
 Worth = Callable[[float, Effort], float]

@@ -13,6 +13,7 @@ from ..cases import CaseRecord, iterate_records
 from ..environment import PromptBuilder
 from ..environment.opening import open_environment
 from ..environment.prompt import Conversation
+from ..environment.utility import utility_formula
 from ..evaluation.retelling import deviations, retell
 from ..evaluation.row import EvaluationRow, read_rows
 from ..files import file_digest
@@ -21,8 +22,6 @@ from ..results.methods import synthetic
 from ..results.provenance import check_provenance, find_record, read_record
 from ..results.sources import source_of
 from ..settings import AgentEntry, ModelEntry, Settings, model_of
-
-_UTILITY = "correct - {lambda_test} tests - {lambda_cost} cost / {cost_unit_usd} USD - {lambda_na} infeasible"
 
 
 class ExportError(ValueError):
@@ -88,7 +87,7 @@ class Exported:
             "synthetic": str(synthetic(self.settings, self.dataset)).lower(),
             "licence": source.licence,
             "price_map": self.settings.costs.price_map,
-            "utility": _UTILITY.format(**self.settings.utility.model_dump()),
+            "utility": utility_formula(self.settings.utility),
             "aen": "examinations requested per case, physical examination left out",
             "aec": "US dollars of examinations per case, each billing group charged once",
         }  # fmt: skip

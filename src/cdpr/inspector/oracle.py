@@ -14,7 +14,7 @@ import numpy as np
 
 from ..agents.reference import ValueOfInformation
 from ..credit.states import ActionKey
-from ..environment import State, TableJudge
+from ..environment import Effort, State, TableJudge
 from ..hospital.posterior import canonical_name
 from ..settings import Settings
 
@@ -65,7 +65,7 @@ class Oracle:
             if kind == "end":
                 return self._chance(p, name) if name else stop
             if kind == "invalid":
-                return go_on - agent.utility.lambda_na
+                return go_on - agent.loss(Effort(invalid=1))
             if action not in exams:  # the model knows no such examination: nothing can come of it
                 return go_on - miss if kind == "unavailable" else None
             if asked[exams[action]]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
+from ..environment.utility import utility_caption
 from ..evaluation.metrics import METRICS, Comparison
 from ..job import Job
 from ..results import frame
@@ -200,12 +201,11 @@ MEASURED = (
 
 def main_caption(settings: Settings, decoding: str) -> str:
     """What a reader of the main table must know."""
-    weights, unit = settings.utility, f"{settings.utility.cost_unit_usd:g}"
     return (
-        f"Main results, {decoding} decoding. T{tier_mark(settings)[1:]}; cost_unit_usd = {unit}. {MEASURED}; "
-        f"Utility: Acc. as a share - {weights.lambda_test:g} tests - {weights.lambda_cost:g} cost / {unit} USD - "
-        f"{weights.lambda_na:g} N_na, on average over data sets. Trained rows are means over their training seeds. "
-        "Best in bold and second underlined among the open-source and reinforcement rows that were run."
+        f"Main results, {decoding} decoding. T{tier_mark(settings)[1:]}; cost_unit_usd = "
+        f"{settings.utility.cost_unit_usd:g}. {MEASURED}; Utility: {utility_caption(settings.utility)}, on average "
+        "over data sets. Trained rows are means over their training seeds. Best in bold and second underlined among "
+        "the open-source and reinforcement rows that were run."
     )
 
 

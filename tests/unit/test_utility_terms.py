@@ -1,0 +1,60 @@
+"""Every statement of the utility follows the list of its terms."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from cdpr.agents.reference import ValueOfInformation
+from cdpr.environment import Effort, State
+from cdpr.environment import utility as utility_module
+from cdpr.environment.utility import TERMS, Term, utility, utility_caption, utility_formula
+from cdpr.report.main_table import main_caption
+from cdpr.settings import parse_settings
+
+REWARD = Term("new results", "results", "cost_unit_usd", lambda effort, _: effort.available, sign=1)
+MISSES = Term("misses", "misses", "lambda_test", lambda effort, _: effort.unavailable + effort.invalid)
+EFFORT = Effort(issued=5, available=3, unavailable=2, invalid=1, repeated=0, physical=2, cost_usd=170.0)
+
+
+def test_the_shipped_formulas():
+    weights = parse_settings({}).utility
+    assert utility_formula(weights) == "correct - 0.05 tests - 0.02 cost / 1.0 USD - 0.1 infeasible"
+    assert utility_caption(weights) == "Acc. as a share - 0.05 tests - 0.02 cost / 1 USD - 0.1 N_na"
+
+
+def value_of(formula: str, correct: float, amounts: dict[str, float]) -> float:
+    """A stated formula, computed."""
+    total = correct
+    for sign, weight, name, unit in re.findall(
+        r" ([-+]) ([\d.]+) ([A-Za-z_ ]+?)(?: / ([\d.]+) USD)?(?= [-+]|$)", formula
+    ):
+        total += (1 if sign == "+" else -1) * float(weight) * amounts[name] / float(unit or 1)
+    return total
+
+
+@pytest.mark.parametrize("added", [[], [REWARD], [MISSES, REWARD]])
+@pytest.mark.parametrize("tests", [{}, {"count": "available"}, {"count_physical": True}])
+def test_an_added_term_reaches_every_formula_and_every_planner(case, monkeypatch, added, tests):
+    settings = parse_settings({"utility": {"cost_unit_usd": 7.5}, "environment": {"tests": tests}})
+    weights, counting = settings.utility, settings.environment.tests
+    base = utility(1.0, EFFORT, weights, counting)
+    monkeypatch.setattr(utility_module, "TERMS", [*TERMS, *added])
+    total = utility(1.0, EFFORT, weights, counting)
+    assert total == pytest.approx(base + sum(term.value(EFFORT, weights, counting) for term in added))
+    amounts = {name: float(term.amount(EFFORT, counting)) for term in utility_module.TERMS
+               for name in (term.name, term.symbol)}  # fmt: skip
+    caption = re.search("Utility: (.*?), on average", main_caption(settings, "greedy"))
+    for formula in (utility_formula(weights), caption.group(1)):
+        assert value_of(formula, 1.0, amounts) == pytest.approx(total)
+    agent = ValueOfInformation(settings)
+    charge, miss = agent.charges(State(case))
+    prices = agent.prices(State(case))
+    for n, physical in enumerate(agent.physical):
+        one = Effort(physical=1) if physical else Effort(issued=1, available=1, cost_usd=float(prices[n]))
+        assert charge[n] == -utility(0.0, one, weights, counting)
+    assert charge.shape == agent.physical.shape and np.any(agent.physical)
+    assert miss == -utility(0.0, Effort(issued=1, unavailable=1), weights, counting)
+    assert agent.loss(Effort(invalid=1)) == -utility(0.0, Effort(invalid=1), weights, counting)
