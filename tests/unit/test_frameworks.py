@@ -66,7 +66,7 @@ class Scripted(Model):
         texts = [m["content"] for m in messages]
         assert all(texts) and [m["role"] for m in messages if m["role"] != "system"][::2][-1:] == ["user"]
         system = texts[0] if messages[0]["role"] == "system" else ""
-        asked = system if texts[-1] == "Please answer." else texts[-1]
+        asked = texts[-1]
         call = Call(
             self._kind(asked, system), system, asked, tuple(texts), sampling.temperature, sampling.max_tokens, seed
         )
@@ -74,7 +74,7 @@ class Scripted(Model):
         return [Completion(self.rule(call), (), (), "stop")]
 
     def _kind(self, asked, system):
-        if asked == system and "Please answer." not in asked and not self.shapes.keys() & {"nudge"}:
+        if asked == system:
             return "warm-up"
         found = [(len(shape.pattern), name) for name, shape in self.shapes.items() if shape.fullmatch(asked)]
         return max(found)[1] if found else "own"
@@ -117,9 +117,8 @@ MED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("quirks", ["repaired", "public"])
-def test_medagents_ask_18_times_where_all_agree_and_56_where_nobody_ever_does(case, quirks):
-    agent, model = agent_of("med_agents", MED, quirks=quirks)
+def test_medagents_ask_18_times_where_all_agree_and_56_where_nobody_ever_does(case):
+    agent, model = agent_of("med_agents", MED)
     turn = act(agent, State(case))
     assert parse_action(turn.text) == RequestTest("CBC") and "It fits." in turn.text
     stages = {"question_fields": 1, "option_fields": 1, "analyse_question": 5, "analyse_options": 2, "report": 1}
@@ -128,11 +127,11 @@ def test_medagents_ask_18_times_where_all_agree_and_56_where_nobody_ever_does(ca
         "propose": 2500, "question_fields": 50, "option_fields": 50, "analyse_question": 300, "analyse_options": 300,
         "report": 2500, "vote": 30, "decide": 2500,
     }  # fmt: skip
-    agent, model = agent_of("med_agents", MED | {"vote": "No."}, quirks=quirks)
+    agent, model = agent_of("med_agents", MED | {"vote": "No."})
     act(agent, State(case))
     assert model.count() == {"propose": 1, **stages, "vote": 21, "advise": 21, "revise": 3, "decide": 1}
     assert len(model.calls) == 56 + 1
-    told = type(agent).calls(parse_settings({"frameworks": {"med_agents": {"quirks": quirks}}}))
+    told = type(agent).calls(parse_settings({}))
     assert (told.turn[0], told.turn[2], told.longest) == (18 + 1, 56 + 1, 2500)
 
 
@@ -163,60 +162,49 @@ def test_medagents_show_each_stage_what_came_before_and_nothing_else(case):
     assert "ANALYSIS2" in last.text and "ADVICE" not in last.text
 
 
-def test_medagents_public_quirks(case):
-    agent, model = agent_of("med_agents", MED, quirks="public")
+def test_medagents_asked_openly_have_no_options_to_judge(case):
+    agent, model = agent_of("med_agents", MED, options="none")
+    assert parse_action(act(agent, State(case)).text) == RequestTest("CBC")
+    assert not {"propose", "option_fields", "analyse_options"} & model.count().keys() and len(model.of("vote")) == 5
+    few, _, many = type(agent).calls(parse_settings({"frameworks": {"med_agents": {"options": "none"}}})).turn
+    assert (few, many) == (len(model.calls), 8 + 3 * (2 * 5 + 1))
+
+
+def test_medagents_read_fields_that_commas_set_apart(case):
+    fields = {"question_fields": "Medical Field: A1, B1, C1, D1, E1, F1"}
+    agent, model = agent_of("med_agents", MED | fields)
     act(agent, State(case))
-    assert all("KNOW" not in call.text for call in model.of("vote", "decide"))
-    assert all(call.text.count("C. Request the examination: Lipase") == 5 for call in model.of("analyse_options"))
-    # A report without its marker breaks the public code; else it is read as it stands.
-    for quirks, kind in (("public", Invalid), ("repaired", RequestTest)):
-        agent, _ = agent_of("med_agents", MED | {"report": "All is clear."}, quirks=quirks)
-        assert isinstance(parse_action(act(agent, State(case)).text), kind)
-    # Fields that commas set apart are one expert's.
-    for quirks, experts in (("public", 1), ("repaired", 5)):
-        fields = {"question_fields": "Medical Field: A1, B1, C1, D1, E1, F1"}
-        agent, model = agent_of("med_agents", MED | fields, quirks=quirks)
-        act(agent, State(case))
-        assert len(model.of("analyse_question")) == experts
-    # Asked openly there are no options to judge, but the public code has them judged all the same.
-    for quirks, judges in (("public", 2), ("repaired", 0)):
-        agent, model = agent_of("med_agents", MED, quirks=quirks, options="none")
-        assert parse_action(act(agent, State(case)).text) == RequestTest("CBC")
-        assert (model.count().get("propose", 0), model.count().get("analyse_options", 0)) == (0, judges)
-        assert len(model.of("vote")) == 5 + judges
+    assert len(model.of("analyse_question")) == 5
 
 
 @pytest.mark.parametrize(
-    ("reply", "public", "repaired"),
+    ("reply", "choice"),
     [
-        ("Option: B", "Sepsis", "Sepsis"),
-        ("Because: A fits.\nOption C", "A", "Lipase"),
-        ("So: I Choose B", "Lipase", None),
-        ("B. Sepsis it is", "Sepsis", "Sepsis"),
-        ("Option: E", None, None),
-        ("Option A is weak. Option: (D)", "Stroke", "Stroke"),
-        ("nothing fits", None, None),
-        ("", None, None),
+        ("Option: B", "Sepsis"),
+        ("Because: A fits.\nOption C", "Lipase"),
+        ("So: I Choose B", None),
+        ("B. Sepsis it is", "Sepsis"),
+        ("Option: E", None),
+        ("Option A is weak. Option: (D)", "Stroke"),
+        ("nothing fits", None),
+        ("", None),
     ],
 )
-def test_medagents_read_the_letter_of_an_answer(case, reply, public, repaired):
-    names = {"A": "CBC"}
-    for quirks, expected in (("public", public), ("repaired", repaired)):
-        agent, _ = agent_of("med_agents", MED | {"decide": reply}, quirks=quirks)
-        found = parse_action(act(agent, State(case)).text)
-        named = getattr(found, "name", getattr(found, "text", None))
-        assert named == names.get(expected, expected)
+def test_medagents_read_the_letter_of_an_answer(case, reply, choice):
+    agent, _ = agent_of("med_agents", MED | {"decide": reply})
+    action = parse_action(act(agent, State(case)).text)
+    assert getattr(action, "name", getattr(action, "text", None)) in (choice, reply if choice is None else choice)
+    assert isinstance(action, Invalid) == (choice is None)
 
 
 @pytest.mark.parametrize(
-    ("vote", "public", "repaired"),
-    [("yes", 7, 7), ("NO", 21, 21), ("I know it", 21, 7), ("", 7, 7), ("Yes, no doubt", 7, 7), ("Noted: yes", 21, 7)],
+    ("vote", "votes"),
+    [("yes", 7), ("NO", 21), ("I know it", 7), ("", 7), ("Yes, no doubt", 7), ("Noted: yes", 7)],
 )
-def test_medagents_read_votes(case, vote, public, repaired):
-    for quirks, votes in (("public", public), ("repaired", repaired)):
-        agent, model = agent_of("med_agents", MED | {"vote": vote}, quirks=quirks)
-        act(agent, State(case))
-        assert len(model.of("vote")) == votes
+def test_medagents_read_votes(case, vote, votes):
+    agent, model = agent_of("med_agents", MED | {"vote": vote})
+    act(agent, State(case))
+    assert len(model.of("vote")) == votes
 
 
 def test_medagents_offer_diagnoses_only_where_one_is_forced(case):
@@ -246,21 +234,17 @@ MD = {
 
 
 def test_mdagents_ask_as_often_as_a_case_is_difficult(case):
-    expected = {  # (public, repaired)
-        "basic": (4, 4, FinalDiagnosis("Sepsis")),
-        "intermediate": (23, 28, RequestTest("CBC")),
-        "advanced": (31, 27, RequestTest("CT Abdomen and Pelvis")),
+    expected = {
+        "basic": (4, FinalDiagnosis("Sepsis")),
+        "intermediate": (28, RequestTest("CBC")),
+        "advanced": (27, RequestTest("CT Abdomen and Pelvis")),
     }
-    for (level, (public, repaired, action)), quirks in itertools.product(expected.items(), ("public", "repaired")):
-        rule = MD | {"difficulty": TRIAGE[level]}
-        agent, model = agent_of("md_agents", rule, quirks=quirks, rounds=5, turns=5)
+    for level, (calls, action) in expected.items():
+        agent, model = agent_of("md_agents", MD | {"difficulty": TRIAGE[level]}, rounds=5, turns=5)
         assert parse_action(act(agent, State(case)).text) == action
-        assert len(model.calls) == (public if quirks == "public" else repaired), (level, quirks)
-        own = {"quirks": quirks, "rounds": 5, "turns": 5}
-        told = type(agent).calls(parse_settings({"frameworks": {"md_agents": own | {"difficulty": level}}}))
-        assert told.turn[0] + told.once[0] + 2 == len(model.calls), "and two that find the level"
-        adaptive = type(agent).calls(parse_settings({"frameworks": {"md_agents": own}}))
-        assert adaptive.turn[0] + adaptive.once[0] <= len(model.calls) <= adaptive.turn[2] + adaptive.once[2]
+        assert len(model.calls) == calls, level
+        forecast = type(agent).calls(parse_settings({"frameworks": {"md_agents": {"rounds": 5, "turns": 5}}}))
+        assert forecast.turn[0] + forecast.once[0] <= len(model.calls) <= forecast.turn[2] + forecast.once[2]
         decided = model.of("moderate", "conclude", "answer")
         assert [call.temperature for call in decided] == [0.0]
         assert {call.temperature for call in model.calls if call not in decided} == {0.7}
@@ -359,33 +343,21 @@ def test_mdagents_debate_until_nobody_speaks_up(case):
     assert model.of("sum_up")[0].text.count("OPINION") == 5 and len(model.of("sum_up")) == 1
 
 
-def test_mdagents_public_quirks(case):
-    agent, model = agent_of("md_agents", MD, quirks="public")
-    act(agent, State(case))
-    assert "clinicians:\nNone" in model.of("moderate")[0].text and "final_answer" not in model.count()
-    agent, model = agent_of("md_agents", MD)
-    act(agent, State(case))
-    assert model.of("moderate")[0].text.count("LASTWORD") == 5
-    # Everybody talks to the second: in the first round opinions are seen, later what was said in the turn.
-    agent, model = agent_of("md_agents", MD | {"talk": "yes"}, quirks="public", rounds=2, turns=2)
-    act(agent, State(case))
-    talks = model.of("talk")
-    assert ["OPINION" in call.text for call in talks] == [True] * 10 + [False] * 10
-    assert [call.text.count("MESSAGE") for call in talks] == [0] * 10 + [0, 1, 2, 3, 4] * 2
-    assert all("SUMMARY" not in call.text for call in talks)
-    assert ["OPINION" in call.text for call in model.of("sum_up")] == [True, False]
+def test_mdagents_teams_read_and_conclude_all_reports(case):
     agent, model = agent_of("md_agents", MD | {"talk": "yes"}, rounds=2, turns=2)
     act(agent, State(case))
     assert ["LASTWORD" in call.text for call in model.of("sum_up")] == [False, True]
-    # The decision maker reads the first team's report alone; the reviewing team had none to review, and works twice.
-    rule = lambda call: f"REPORT of {call.who[10:14]}" if call.kind == "report" else MD.get(call.kind, "hello")  # noqa: E731
-    for quirks, reports, teams in (("public", ["G1M2"], "1233"), ("repaired", ["G1M2", "G2M2", "G3M2"], "123")):
-        agent, model = agent_of("md_agents", rule, quirks=quirks, difficulty="advanced")
-        act(agent, State(case))
-        assert re.findall(r"REPORT of (\w+)", model.of("conclude")[0].text) == reports
-        assert "".join(sorted(call.who[11] for call in model.of("report"))) == teams
-        reviewing = [call for call in model.of("investigate") if "G3M2" in call.who][-1]
-        assert ("REPORT of G1M2" in reviewing.text) == (quirks == "repaired")
+
+    def rule(call):
+        rules = MD | {"difficulty": TRIAGE["advanced"]}
+        return f"REPORT of {call.who[10:14]}" if call.kind == "report" else rules.get(call.kind, "hello")
+
+    agent, model = agent_of("md_agents", rule)
+    act(agent, State(case))
+    assert re.findall(r"REPORT of (\w+)", model.of("conclude")[0].text) == ["G1M2", "G2M2", "G3M2"]
+    assert "".join(sorted(call.who[11] for call in model.of("report"))) == "123"
+    reviewing = [call for call in model.of("investigate") if "G3M2" in call.who][-1]
+    assert "REPORT of G1M2" in reviewing.text
 
 
 @pytest.mark.parametrize(
@@ -398,9 +370,7 @@ def test_mdagents_public_quirks(case):
         {"talk": "yes", "whom": "the second"},
     ],
 )
-def test_mdagents_break_down_as_the_public_code_does_or_go_on(case, broken):
-    agent, _ = agent_of("md_agents", MD | broken, quirks="public")
-    assert act(agent, State(case)) == Turn("")
+def test_mdagents_go_on_after_an_unforeseen_answer(case, broken):
     agent, model = agent_of("md_agents", MD | broken)
     assert isinstance(parse_action(act(agent, State(case)).text), RequestTest)
     assert not broken.get("talk") or "message" not in model.count()
@@ -408,7 +378,7 @@ def test_mdagents_break_down_as_the_public_code_does_or_go_on(case, broken):
 
 @pytest.mark.parametrize("level", ["intermediate", "advanced"])
 def test_mdagents_have_clinicians_of_their_own_where_none_can_be_read(case, level):
-    agent, model = agent_of("md_agents", MD | {f"recruit_{level}": "?"}, difficulty=level)
+    agent, model = agent_of("md_agents", MD | {f"recruit_{level}": "?", "difficulty": TRIAGE[level]})
     act(agent, State(case))
     assert (
         len({call.who for call in model.of("opinion", "investigate", "assist")})
@@ -434,14 +404,25 @@ def full_case(case):
     return case.model_copy(update={"key_pertinent_results_dict": results, "exam_cost_map": prices})
 
 
-def test_tor_asks_as_often_as_doctors_are_at_work(full_case):
+@pytest.fixture
+def talkative(monkeypatch):
+    """Every doctor in the discussion addresses all the others."""
+    monkeypatch.setattr("cdpr.agents.tree_of_reasoning.ADDRESSES", 1.0)
+
+
+def test_tor_asks_at_most_once_each_way(full_case, talkative):
     replies = (CBC, CT, BIOPSY)
     for n, most in enumerate((4, 9, 16, 25)):
         state = worked_up(full_case, *replies[:n])
-        agent, model = agent_of("tree_of_reasoning", TREE, addresses=1.0, activate_empty=False)
+        agent, model = agent_of("tree_of_reasoning", TREE, activate_empty=False)
         assert parse_action(act(agent, state).text) == RequestTest("CBC")
         assert len(model.calls) == most and len(model.of("tree")) == n + 1
-    state = worked_up(full_case, *replies)
+    only_known = {"frameworks": {"tree_of_reasoning": {"activate_empty": False}}}
+    assert TreeOfReasoning.calls(parse_settings(only_known)).turn == (4, 9, 25)
+
+
+def test_tor_asks_as_often_as_doctors_are_at_work(full_case):
+    state = worked_up(full_case, CBC, CT, BIOPSY)
     agent, model = agent_of("tree_of_reasoning", TREE)
     counts = []
     for seed in range(40):
@@ -450,8 +431,6 @@ def test_tor_asks_as_often_as_doctors_are_at_work(full_case):
         model.calls.clear()
     assert min(counts) >= 13 and max(counts) <= 25 and 20.4 < sum(counts) / 40 < 22.4  # 13 + 12 x 0.7
     assert type(agent).calls(parse_settings({})).turn == (13, pytest.approx(13 + 12 * 0.7), 25)
-    only_known = {"frameworks": {"tree_of_reasoning": {"activate_empty": False, "addresses": 1.0}}}
-    assert type(agent).calls(parse_settings(only_known)).turn == (4, 9, 25)
     agent, model = agent_of("tree_of_reasoning", TREE | {"join": "No"})
     act(agent, state)
     assert model.count() == {"tree": 4, "join": 4, "revise": 4, "decide": 1}
@@ -485,10 +464,10 @@ def test_tor_sections_hold_what_was_observed(full_case):
     assert field_of("Unheard-of Assay", "Assay: Value: 3; Units: g/L; Reference Range: 1.0--2.0") == "laboratory"
 
 
-def test_tor_doctors_see_their_own_field_and_each_others_trees(full_case):
+def test_tor_doctors_see_their_own_field_and_each_others_trees(full_case, talkative):
     state = worked_up(full_case, CBC, CT)
     views = lambda call: f"VIEW{call.said.__hash__() % 97}" if call.kind == "opinion" else TREE[call.kind]  # noqa: E731
-    agent, model = agent_of("tree_of_reasoning", views, addresses=1.0, activate_empty=False)
+    agent, model = agent_of("tree_of_reasoning", views, activate_empty=False)
     act(agent, state)
     trees = {call.text.split("Doctor of ")[1].split(" in a team")[0]: call.text for call in model.of("tree")}
     assert "15.1" in trees["laboratory"] and "Dilated" not in trees["laboratory"] and "15.1" not in trees["imaging"]
@@ -501,61 +480,29 @@ def test_tor_doctors_see_their_own_field_and_each_others_trees(full_case):
     assert head.text.count("NEWTREE") == 3 and "Dilated" in head.text and "15.1" in head.text
 
 
-def test_tor_public_quirks(full_case):
-    state = worked_up(full_case, CBC, CT)
-    agent, model = agent_of("tree_of_reasoning", TREE, quirks="public", addresses=1.0)
-    act(agent, state)
-    assert all(call.said[-1] == "Please answer." and call.who == call.text for call in model.calls)
-    assert all('"pathology": ""' in call.text and "15.1" in call.text for call in model.of("join", "opinion", "decide"))
-    for quirks, views in (("public", 0), ("repaired", 12)):
-        agent, model = agent_of("tree_of_reasoning", TREE | {"join": "yes."}, quirks=quirks, addresses=1.0)
-        act(agent, state)
-        assert model.count().get("opinion", 0) == views
-
-
-def test_tor_reads_passages_of_the_users_own(full_case, tmp_path):
-    pytest.importorskip("bm25s")
-    texts = "Pain in the belly of a young male.\n\nAn appendix that is dilated is inflamed.\n\nNothing.\n\nWhite cells."
-    (tmp_path / "a.txt").write_text(texts)
-    own = {"retriever": "bm25", "statpearls": str(tmp_path), "textbooks": str(tmp_path), "snippets": 1}
-    agent, model = agent_of("tree_of_reasoning", TREE, activate_empty=False, **own)
-    act(agent, worked_up(full_case, CT))
-    first, second = (call.text for call in model.of("tree"))
-    assert "Pain in the belly" in first and "inflamed" not in first
-    assert "An appendix that is dilated" in second and "Nothing." not in second
-    agent, model = agent_of("tree_of_reasoning", TREE, activate_empty=False, quirks="public", **own)
-    act(agent, worked_up(full_case, CT))
-    assert all("Pain in the belly" in call.text for call in model.of("tree"))
-    with pytest.raises(SettingsError, match="no text in"):
-        (tmp_path / "empty").mkdir()
-        agent_of("tree_of_reasoning", TREE, retriever="bm25", statpearls=str(tmp_path / "empty"))
-
-
 MORE = "```\nCurrent diagnosis: Colitis\nExamination to be performed: {}\nReason: needed: nothing\n```"
 ENOUGH = f"```\n{SUFFICES}\n\nDiagnosis: Acute\nappendicitis\nReason: the CT\n```"
 
 
 @pytest.mark.parametrize(
-    ("reply", "public", "repaired"),
+    ("reply", "expected"),
     [
-        (MORE.format("Vit. B12."), RequestTest("Vit B12"), RequestTest("Vit. B12")),
-        (MORE.format("CBC, CRP"), RequestTest("CBC, CRP"), RequestTest("CBC")),
-        (MORE.format("CT (abdomen, pelvis)"), RequestTest("CT (abdomen, pelvis)"), RequestTest("CT (abdomen, pelvis)")),
-        ("Current diagnosis: x\n\nThe test needed: **Lipase**", None, RequestTest("Lipase")),
-        (ENOUGH, FinalDiagnosis("Acute appendicitis"), FinalDiagnosis("Acute appendicitis")),
-        ("Diagnosis: Flu", FinalDiagnosis("Flu"), FinalDiagnosis("Flu")),
-        (SUFFICES, None, None),
-        ("Current diagnosis: Flu", None, None),
-        ("", None, None),
+        (MORE.format("Vit. B12."), RequestTest("Vit. B12")),
+        (MORE.format("CBC, CRP"), RequestTest("CBC")),
+        (MORE.format("CT (abdomen, pelvis)"), RequestTest("CT (abdomen, pelvis)")),
+        ("Current diagnosis: x\n\nThe test needed: **Lipase**", RequestTest("Lipase")),
+        (ENOUGH, FinalDiagnosis("Acute appendicitis")),
+        ("Diagnosis: Flu", FinalDiagnosis("Flu")),
+        (SUFFICES, None),
+        ("Current diagnosis: Flu", None),
+        ("", None),
     ],
 )
-def test_diagagent_replies_are_actions(case, reply, public, repaired):
-    for quirks, expected in (("public", public), ("repaired", repaired)):
-        agent, _ = agent_of("diag_agent", lambda call: reply, quirks=quirks)
-        turn = act(agent, State(case))
-        found = parse_action(turn.text)
-        assert found == expected or (expected is None and found == Invalid(reply))
-        assert turn.text.startswith(reply)
+def test_diagagent_replies_are_actions(case, reply, expected):
+    agent, _ = agent_of("diag_agent", lambda call: reply)
+    turn = act(agent, State(case))
+    assert parse_action(turn.text) == (Invalid(reply) if expected is None else expected)
+    assert turn.text.startswith(reply)
 
 
 def test_diagagent_hears_results_in_its_own_format(case):
@@ -605,16 +552,14 @@ NONSENSE = ["", "   ", "The patient seems unwell, I think.", "Option: Z", "99, 0
 
 
 @pytest.mark.parametrize("name", AGENTS)
-@pytest.mark.parametrize("quirks", ["repaired", "public"])
-def test_nonsense_never_crashes_and_a_forced_turn_diagnoses(full_case, name, quirks):
-    levels = ("basic", "intermediate", "advanced") if name == "md_agents" else ("",)
+def test_nonsense_never_crashes_and_a_forced_turn_diagnoses(full_case, name):
+    levels = TRIAGE if name == "md_agents" else ("",)
     for reply, forced, level in itertools.product(NONSENSE, (False, True), levels):
-        own = {"difficulty": level} if level else {}
-        agent, _ = agent_of(name, lambda call, reply=reply: reply, quirks=quirks, **own)
+        agent, _ = agent_of(name, lambda call, r=reply, n=level: TRIAGE[n] if call.kind == "difficulty" else r)
         for state in (State(full_case), worked_up(full_case, CBC, "nonsense", CT)):
             found = parse_action(act(agent, state, forced).text)
             assert isinstance(found, Invalid | FinalDiagnosis) and (forced or isinstance(found, Invalid))
-            if forced and quirks == "repaired" and reply.startswith("The patient"):
+            if forced and reply.startswith("The patient"):
                 assert found == FinalDiagnosis("The patient seems unwell, I think")
 
 

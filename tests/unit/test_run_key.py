@@ -185,22 +185,23 @@ def test_how_a_model_is_asked_decides_its_evaluations_and_where_it_stands_does_n
 
 
 def test_what_published_agents_leave_open_concerns_their_own_evaluations(tmp_path):
-    (tmp_path / "texts").mkdir()
+    (tmp_path / "own.txt").write_text("Be brief.")
     row = {"label": "x", "model": "models/mine"}
-    rows = {"tor": row | {"acts": "cdpr.agents.tree_of_reasoning:TreeOfReasoning", "why": ""},
+    rows = {"diagagent": row | {"acts": "cdpr.agents.diag_agent:DiagAgent", "why": ""},
             "medagent": row | {"acts": "cdpr.agents.med_agents:MedAgents", "why": ""}}  # fmt: skip
-    own = {"tree_of_reasoning": {"retriever": "bm25", "textbooks": str(tmp_path / "texts")}}
+    own = {"diag_agent": {"instruction": str(tmp_path / "own.txt")}}
     before = plan(tmp_path, agents=rows)
     after = plan(tmp_path, agents=rows, frameworks=own)
     found = {}
-    for run in ("tor", "medagent", "static"):
+    for run in ("diagagent", "medagent", "static"):
         options = {"run": run, "dataset": "private"}
         found[run] = [of.key("evaluate_agent", **options) for of in (before, after)]
         seen = STAGES["evaluate_agent"].view(before.settings, options)
         assert seen.frameworks == before.settings.frameworks  # the job can read them, whoever acts
-    (tmp_path / "texts" / "a.txt").write_text("Text.")
-    found["tor"].append(plan(tmp_path, agents=rows, frameworks=own).key("evaluate_agent", run="tor", dataset="private"))
-    assert {run: len(set(keys)) for run, keys in found.items()} == {"tor": 3, "medagent": 1, "static": 1}
+    (tmp_path / "own.txt").write_text("Text.")
+    again = plan(tmp_path, agents=rows, frameworks=own)
+    found["diagagent"].append(again.key("evaluate_agent", run="diagagent", dataset="private"))
+    assert {run: len(set(keys)) for run, keys in found.items()} == {"diagagent": 3, "medagent": 1, "static": 1}
 
 
 def test_an_algorithm_from_outside_counts_by_its_file(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from .framework import Calls, Framework, decision, spelled
 from .prompts import Prompts
 
 _SAY = Prompts("diag_agent")
+MAX_TOKENS = 2048  # of one reply, as in the published code
 SUFFICES = "The available information is sufficient to make a diagnosis."
 RESULT = "Here is the test result: "
 _EXAM = re.compile(r"(?:performed|needed):(.*)", re.IGNORECASE)
@@ -26,35 +27,32 @@ _WORKING = re.compile(r"^\W*Current diagnosis:[ \t*]*(\S.*)$", re.IGNORECASE | r
 
 
 class DiagAgent(Framework):
-    """A conversation of one model. Its public quirks: the examination is looked for on the second line alone, all that
-    stands there is one, and full stops are taken out of its name.
-    """
+    """A conversation of one model."""
 
     reads = ("frameworks.diag_agent",)
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
         super().__init__(model, settings, temperature)
         self.settings = settings.frameworks.diag_agent
-        self.public = self.settings.quirks == "public"
         self.instruction = _read(self.settings.instruction) or _SAY("instruction", suffices=SUFFICES)
 
     @classmethod
     def calls(cls, settings: Settings) -> Calls:
-        return Calls((1, 1, 1), settings.frameworks.diag_agent.max_tokens)
+        return Calls((1, 1, 1), MAX_TOKENS)
 
-    async def decide(self, state: State, forced: bool, seed: int) -> Turn:
-        said = [
+    async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        messages = [
             {"role": "system", "content": self.instruction},
             {"role": "user", "content": state.case.case_summary},
         ]
         for step in state.history:
-            said += [
+            messages += [
                 {"role": "assistant", "content": _own_words(step) or "(no answer)"},
                 {"role": "user", "content": self._answer(step)},
             ]
         if forced and self.settings.forced == "asked":
-            said[-1]["content"] += "\n\n" + _SAY("forced", suffices=SUFFICES)
-        reply = await self.ask(said, self.settings.max_tokens, seed)
+            messages[-1]["content"] += "\n\n" + _SAY("forced", suffices=SUFFICES)
+        reply = await self.ask(messages, MAX_TOKENS, seed)
         action = self.action(reply)
         if not forced or isinstance(action, FinalDiagnosis):
             return spelled(reply, action) if action else Turn(reply)
@@ -66,25 +64,23 @@ class DiagAgent(Framework):
         text = _FENCE.sub("", reply).strip()
         diagnosis = _DIAGNOSIS.search(text)
         if diagnosis and (SUFFICES in text or not _EXAM.search(text)):
-            named = " ".join(diagnosis.group(1).split())
-            return FinalDiagnosis(named) if named.strip(".*") else None
-        lines = text.splitlines()
-        for line in lines[1:2] if self.public else lines:
-            if found := _EXAM.search(line):
-                exam = found.group(1).replace(".", "").strip(" *[]") if self.public else _first(found.group(1))
-                return RequestTest(exam) if exam else None
-        return None
+            name = " ".join(diagnosis.group(1).split())
+            return FinalDiagnosis(name) if name.strip(".*") else None
+        requests = filter(None, map(_EXAM.search, text.splitlines()))
+        exam = next((_first(request.group(1)) for request in requests), "")
+        return RequestTest(exam) if exam else None
 
     def _answer(self, step: Step) -> str:
-        seen = step.observation
-        told = seen.kind in ("result", "repeat")
-        return RESULT + seen.text if told else observation_text(self.prompt, step, False)
+        observation = step.observation
+        if observation.kind in ("result", "repeat"):
+            return RESULT + observation.text
+        return observation_text(self.prompt, step, False)
 
 
 def _own_words(step: Step) -> str:
     """What the model said, without our action behind it."""
-    said, found, _ = step.turn.text.rpartition(render_action(RequestTest(""), "full"))
-    return said.rstrip() if found else step.turn.text
+    words, action, _ = step.turn.text.rpartition(render_action(RequestTest(""), "full"))
+    return words.rstrip() if action else step.turn.text
 
 
 def _first(exams: str) -> str:

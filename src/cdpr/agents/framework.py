@@ -1,7 +1,7 @@
 """What published agents share that ask a language model many times for one decision.
 
-They are run once for every state: the question is the patient as known so far, the answer one action. How each came
-to be so, and where it differs from its public code, is told in docs/deviations.md, D30 to D34.
+Each runs once per state: the question is the patient as known so far, the answer one action. Where an agent differs
+from its published code: docs/deviations.md, D30 to D34.
 """
 
 from __future__ import annotations
@@ -22,14 +22,10 @@ _DIAGNOSIS = re.compile(r"^\W*(?:final |current )?diagnosis\W*:[ \t*]*(\S.*)$", 
 _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 
-class Breakdown(Exception):
-    """The published code fails here. With its quirks on, the turn is an invalid reply."""
-
-
 @dataclass(frozen=True)
 class Calls:
     """How often a framework asks its model at least, as expected and at most: in one ``turn``, and ``once`` for a case.
-    An answer has ``longest`` tokens at most. The model is taken to answer in the form that it is asked for."""
+    An answer has ``longest`` tokens at most. The model is assumed to answer in the form that the prompt asks for."""
 
     turn: tuple[float, float, float]
     longest: int
@@ -37,7 +33,7 @@ class Calls:
 
 
 class Framework(Agent):
-    """An agent that decides by a conversation, or many, with ``model``; subclasses write it as :meth:`decide`.
+    """An agent that decides by a conversation, or many, with ``model``; subclasses write it as :meth:`act`.
 
     ``temperature`` is that of the decoding that is evaluated. Every call has a seed of its own, derived from that of
     the turn.
@@ -56,23 +52,13 @@ class Framework(Agent):
             raise SettingsError(f"{cls.__name__} acts by a language model: name its `model` (a folder, a server)")
         return cls(open_model(spec), settings, temperature)
 
-    async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        try:
-            return await self.decide(state, forced, seed)
-        except Breakdown:
-            return Turn("")
-
     def refresh(self) -> None:
         self.model.refresh()
 
     @classmethod
     @abstractmethod
     def calls(cls, settings: Settings) -> Calls:
-        """What a workup will ask, before anything is asked."""
-
-    @abstractmethod
-    async def decide(self, state: State, forced: bool, seed: int) -> Turn:
-        """The reply to a state. Raises Breakdown where the published code would."""
+        """Calls of a workup, known before any is sent."""
 
     async def ask(self, messages: Messages, max_tokens: int, seed: int, temperature: float | None = None) -> str:
         """One answer. Raises ModelFailure."""
@@ -82,11 +68,10 @@ class Framework(Agent):
 
     def record(self, state: State, forced: bool) -> str:
         """The patient as known so far: presentation, what was examined in its order, and what is still possible."""
-        seen = [observation_text(self.prompt, step, False) for step in state.history]
-        told = "\n".join(f"{n}. {text}" for n, text in enumerate(seen, 1)) or "None yet."
+        results = numbered(observation_text(self.prompt, step, False) for step in state.history) or "None yet."
         left = self.environment.max_turns - (self.environment.forced_turn == "within") - len(state.history)
         possible = _SHARED("none_left") if forced else _SHARED("left", left=max(left, 1))
-        return _SHARED("record", summary=state.case.case_summary, examinations=told, possible=possible)
+        return _SHARED("record", summary=state.case.case_summary, examinations=results, possible=possible)
 
     def task(self, forced: bool) -> str:
         """What is to be decided and in which form: the very words that every other model reads."""
@@ -95,7 +80,7 @@ class Framework(Agent):
 
 
 def spelled(reply: str, action: Action) -> Turn:
-    """A reply whose action is told in other words than ours, with the action behind it."""
+    """A reply in other words than our grammar, followed by its action in our grammar."""
     return Turn(f"{reply}\n\n{render_action(action, 'full')}".lstrip())
 
 
@@ -104,15 +89,15 @@ def decision(reply: str, forced: bool) -> Turn:
     its first line, as if it had begun with the words of the diagnosis (D21)."""
     if not forced or not isinstance(parse_action(reply), Invalid):
         return Turn(reply)
-    labelled = _DIAGNOSIS.search(reply)
-    said = labelled.group(1) if labelled else next((line for line in reply.splitlines() if line.strip()), "")
-    return spelled(reply, FinalDiagnosis(said.strip())) if said else Turn(reply)
+    label = _DIAGNOSIS.search(reply)
+    diagnosis = label.group(1) if label else next((line for line in reply.splitlines() if line.strip()), "")
+    return spelled(reply, FinalDiagnosis(diagnosis.strip())) if diagnosis else Turn(reply)
 
 
-def yes_or_no(reply: str, public: bool) -> bool | None:
-    """The first "yes" or "no"; of the published codes also inside a word. None where there is neither."""
-    found = re.search("yes|no", reply, re.IGNORECASE) if public else _YES_NO.search(reply)
-    return found.group().lower() == "yes" if found else None
+def yes_or_no(reply: str) -> bool | None:
+    """The first word "yes" or "no"; None where there is neither."""
+    word = _YES_NO.search(reply)
+    return word.group().lower() == "yes" if word else None
 
 
 def numbered(items: Iterable[str]) -> str:

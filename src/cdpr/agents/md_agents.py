@@ -18,10 +18,12 @@ from ..environment import State, Turn
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Breakdown, Calls, Framework, decision, numbered, titled, yes_or_no
+from .framework import Calls, Framework, decision, numbered, titled, yes_or_no
 from .prompts import Prompts
 
 _SAY = Prompts("md_agents")
+EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # who debate; teams of an advanced case; clinicians of a team (published code)
+MAX_TOKENS = 1024  # of one answer; the description names no limit
 _LEVELS = ("basic", "intermediate", "advanced")
 _ROLE = r"(?P<role>.+?)[\s*_]*(?:\s[-–—]|:)\s+(?P<skill>.+?)(?:\s[-–—]\s+Hierarchy.*)?$"
 _EXPERT = re.compile(rf"\W*\d+[.):][\s*_]*{_ROLE}")
@@ -55,18 +57,14 @@ class Roster:
 
 
 class MDAgents(Framework):
-    """Clinicians recruited for a case. Its public quirks: a turn in which nobody speaks up ends the debate before final
-    answers are asked for; what is heard in a turn is the first opinions in the first round, and later what was said in
-    that turn; the report of the writer reaches nobody; the decision maker reads the first team's report alone, the
-    last team works twice; unforeseen forms of an answer end the turn.
-    """
+    """Clinicians recruited for a case."""
 
-    reads = ("frameworks.md_agents",)
+    reads = ("frameworks.md_agents", "frameworks.temperature")
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
         super().__init__(model, settings, temperature)
         self.settings = settings.frameworks.md_agents
-        self.public = self.settings.quirks == "public"
+        self.talk_temperature = settings.frameworks.temperature
         self._rosters: dict[str, asyncio.Task[Roster]] = {}
 
     def refresh(self) -> None:
@@ -77,32 +75,28 @@ class MDAgents(Framework):
     def calls(cls, settings: Settings) -> Calls:
         """Expected is an intermediate case, in whose debate two clinicians speak to one another, and then nobody."""
         own = settings.frameworks.md_agents
-        public, group, triage = own.quirks == "public", own.experts, 2 * (own.difficulty == "adaptive")
-        once = {"basic": 1, "intermediate": 4 + group, "advanced": 3 + own.teams * own.members}
-        silent = (3 - public) * group + 2  # opinions, their summary, a turn, final answers, the decision
-        spoken = silent + 4 + group * (own.turns > 1)
-        everyone_to_all = own.turns * group * (2 + group - (not public))
-        debated = group + own.rounds * (1 + everyone_to_all + group) + 1
-        teams = (own.teams + public) * (own.members + 1) + 1
-        turn = {"basic": (1, 1, 1), "intermediate": (silent, spoken, debated), "advanced": (teams, teams, teams)}
-        levels = _LEVELS if own.difficulty == "adaptive" else (own.difficulty,)
-        usual = "intermediate" if own.difficulty == "adaptive" else own.difficulty
-        few, many = (extreme(turn[level][n] for level in levels) for extreme, n in ((min, 0), (max, 2)))
-        before = [once[level] + triage for level in levels]
+        once = {"basic": 1, "intermediate": 4 + EXPERTS, "advanced": 3 + TEAMS * MEMBERS}
+        before = [2 + once[level] for level in _LEVELS]  # 2: the triage
+        usual = 2 + once["intermediate"]
+        silent = 3 * EXPERTS + 2  # opinions, their summary, a turn, final answers, the decision
+        spoken = silent + 4 + EXPERTS * (own.turns > 1)
+        everyone_to_all = own.turns * EXPERTS * (1 + EXPERTS)
+        debate = EXPERTS + own.rounds * (1 + everyone_to_all + EXPERTS) + 1
+        many = max(debate, TEAMS * (MEMBERS + 1) + 1)
         if own.recheck:
-            return Calls((few + min(before), turn[usual][1] + once[usual] + triage, many + max(before)), own.max_tokens)
-        return Calls((few, turn[usual][1], many), own.max_tokens, (min(before), once[usual] + triage, max(before)))
+            return Calls((1 + min(before), spoken + usual, many + max(before)), MAX_TOKENS)
+        return Calls((1, spoken, many), MAX_TOKENS, (min(before), usual, max(before)))
 
-    async def decide(self, state: State, forced: bool, seed: int) -> Turn:
+    async def act(self, state: State, forced: bool, seed: int) -> Turn:
         meeting = Meeting(self, await self._roster(state, seed), self.record(state, forced), self.task(forced), seed)
         return decision(await meeting.decision(), forced)
 
     async def hear(self, listener: Clinician, text: str, seed: int, temperature: float | None = None) -> str:
         """What a clinician answers, and remembers."""
         said = [*listener.said, {"role": "user", "content": text}]
-        warmth = self.settings.temperature if temperature is None else temperature
+        warmth = self.talk_temperature if temperature is None else temperature
         call = derive_seed(seed, listener.name, len(said))
-        reply = await self.ask(said, self.settings.max_tokens, call, warmth)
+        reply = await self.ask(said, MAX_TOKENS, call, warmth)
         listener.said = [*said, {"role": "assistant", "content": reply or "(no answer)"}]
         return reply
 
@@ -117,21 +111,18 @@ class MDAgents(Framework):
         return await asyncio.shield(rosters[name])
 
     async def _recruited(self, state: State, seed: int) -> Roster:
-        question, settings = self.record(state, False), self.settings
-        level: str = settings.difficulty
-        if level == "adaptive":
-            triage = await self._introduced("triage", _SAY("triage"), seed)
-            level = self._level(await self.hear(triage, _SAY("difficulty", question=question), seed))
+        question = self.record(state, False)
+        triage = await self._introduced("triage", _SAY("triage"), seed)
+        level = _level(await self.hear(triage, _SAY("difficulty", question=question), seed))
         if level == "basic":
             return Roster(await self._introduced("clinician", _SAY("clinician"), seed))
         recruiter = await self._introduced("recruiter", _SAY("recruiter"), seed)
-        asked = _SAY(f"recruit_{level}", question=question, experts=settings.experts, teams=settings.teams,
-                     members=settings.members)  # fmt: skip
+        asked = _SAY(f"recruit_{level}", question=question, experts=EXPERTS, teams=TEAMS, members=MEMBERS)
         reply = await self.hear(recruiter, asked, seed)
         if level == "advanced":
             return Roster(await self._introduced("decision maker", _SAY("decision_maker"), seed),
-                          teams=await self._teams(self._read_teams(reply), seed))  # fmt: skip
-        people = self._read_experts(reply)
+                          teams=await self._teams(_read_teams(reply), seed))  # fmt: skip
+        people = _read_experts(reply)
         chair, writer, [group] = await gather(
             self._introduced("moderator", _SAY("moderator"), seed),
             self._introduced("writer", _SAY("writer"), seed),
@@ -157,41 +148,39 @@ class MDAgents(Framework):
         await self.hear(found, role, seed)
         return found
 
-    def _level(self, reply: str) -> str:
-        """How difficult the case is. The public code looks for "basic" first, wherever it stands, and goes on without a
-        level where it finds none."""
-        text = reply.lower()
-        at = [
-            (text.find(word), level) for n, level in enumerate(_LEVELS, 1) for word in (level, f"{n})") if word in text
-        ]
-        if self.public and not at:
-            raise Breakdown
-        found = at[:1] if self.public else sorted(at)
-        return found[0][1] if found else "intermediate"
 
-    def _read_experts(self, reply: str) -> list[tuple[str, str]]:
-        """Role and skill of each clinician of the group; a group of ours where fewer than two can be read."""
-        found = [(m["role"], m["skill"]) for m in self._matched(reply, _EXPERT)]
-        return found[: self.settings.experts] if len(found) > 1 else self._read_experts(_SAY("default_experts"))
+def _level(reply: str) -> str:
+    """The first level that a reply names; "intermediate" where it names none."""
+    text = reply.lower()
+    places = [
+        (text.find(word), level) for n, level in enumerate(_LEVELS, 1) for word in (level, f"{n})") if word in text
+    ]
+    return min(places)[1] if places else "intermediate"
 
-    def _read_teams(self, reply: str) -> list[tuple[str, list[tuple[str, str]]]]:
-        """Goal and members of each team; teams of ours where fewer than two can be read."""
-        found: list[tuple[str, list[tuple[str, str]]]] = []
-        for match in self._matched(reply, _MEMBER, _TEAM):
-            if match.re is _TEAM:
-                found.append((match["goal"], []))
-            elif found:
-                found[-1][1].append((match["role"], match["skill"]))
-        found = [(goal, people[: self.settings.members]) for goal, people in found if people][: self.settings.teams]
-        return found if len(found) > 1 else self._read_teams(_SAY("default_teams"))
 
-    def _matched(self, reply: str, *patterns: re.Pattern[str]) -> list[re.Match[str]]:
-        """Lines that follow one of the patterns; the public code breaks at any other."""
-        lines = [line for line in reply.splitlines() if line.strip()]
-        found = [next(filter(None, (pattern.match(line) for pattern in patterns)), None) for line in lines]
-        if self.public and not all(found):
-            raise Breakdown
-        return [match for match in found if match]
+def _read_experts(reply: str) -> list[tuple[str, str]]:
+    """Role and skill of each clinician of the group; a group of ours where fewer than two can be read."""
+    people = [(m["role"], m["skill"]) for m in _matches(reply, _EXPERT)]
+    return people[:EXPERTS] if len(people) > 1 else _read_experts(_SAY("default_experts"))
+
+
+def _read_teams(reply: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Goal and members of each team; teams of ours where fewer than two can be read."""
+    teams: list[tuple[str, list[tuple[str, str]]]] = []
+    for match in _matches(reply, _MEMBER, _TEAM):
+        if match.re is _TEAM:
+            teams.append((match["goal"], []))
+        elif teams:
+            teams[-1][1].append((match["role"], match["skill"]))
+    teams = [(goal, people[:MEMBERS]) for goal, people in teams if people][:TEAMS]
+    return teams if len(teams) > 1 else _read_teams(_SAY("default_teams"))
+
+
+def _matches(reply: str, *patterns: re.Pattern[str]) -> list[re.Match[str]]:
+    """Lines that follow one of the patterns."""
+    lines = [next(filter(None, (pattern.match(line) for pattern in patterns)), None) for line in reply.splitlines()
+             if line.strip()]  # fmt: skip
+    return [match for match in lines if match]
 
 
 @dataclass
@@ -219,79 +208,55 @@ class Meeting:
             asked = _SAY("answer", question=self.question, task=self.task)
         elif self.writer:
             answers = await self._debate(self.teams[0].members)
-            told = "None" if answers is None else answers
-            asked = _SAY("moderate", question=self.question, task=self.task, answers=told)
+            asked = _SAY("moderate", question=self.question, task=self.task, answers=answers)
         else:
             asked = _SAY("conclude", question=self.question, task=self.task, reports=await self._reports())
         return await self.agents.hear(self.chair, asked, derive_seed(self.seed, "decision"), 0.0)
 
-    async def _debate(self, group: Sequence[Clinician]) -> str | None:
-        """The clinicians' final answers; None where the public code has none."""
-        public, rounds = self.agents.public, self.agents.settings.rounds
-        opinions: str | None = await self._all(group, _SAY("opinion", question=self.question))
+    async def _debate(self, group: Sequence[Clinician]) -> str:
+        """The clinicians' final answers."""
         assert self.writer is not None
-        answers = None
-        for r in range(rounds):
-            summing = _SAY("sum_up", question=self.question, opinions=opinions if r == 0 or not public else "")
-            report = await self._hear(self.writer, summing)
-            lively = await self._turns(group, r, str(opinions) if public else report)
-            if lively or not public:
-                answers = await self._all(group, _SAY("final_answer", question=self.question))
+        answers = await self._all(group, _SAY("opinion", question=self.question))
+        for _ in range(self.agents.settings.rounds):
+            report = await self._hear(self.writer, _SAY("sum_up", question=self.question, opinions=answers))
+            lively = await self._turns(group, report)
+            answers = await self._all(group, _SAY("final_answer", question=self.question))
             if not lively:
                 break
-            opinions = opinions if public else answers
         return answers
 
-    async def _turns(self, group: Sequence[Clinician], r: int, known: str) -> bool:
+    async def _turns(self, group: Sequence[Clinician], report: str) -> bool:
         """The turns of a round; whether in each of them somebody spoke up."""
-        public = self.agents.public
         for _ in range(self.agents.settings.turns):
-            if public:
-                self.log = []
             spoke = False
             for n, speaker in enumerate(group):
-                left = "\n\n".join(self.log)
-                heard = (known if r == 0 else left) if public else f"{known}\n\n{left}".strip()
+                heard = "\n\n".join([report, *self.log]).strip()
                 spoke |= await self._speak(speaker, n, group, heard)
             if not spoke:
                 return False
         return True
 
     async def _speak(self, speaker: Clinician, n: int, group: Sequence[Clinician], heard: str) -> bool:
-        """Whether one wants to talk; then whoever is named gets a message."""
+        """Whether one wants to talk; then each colleague that the reply names gets a message."""
         names = numbered(one.name for one in group)
-        willing = yes_or_no(await self._hear(speaker, _SAY("talk", heard=heard)), self.agents.public)
+        willing = yes_or_no(await self._hear(speaker, _SAY("talk", heard=heard)))
         if willing:
-            for target in self._targets(await self._hear(speaker, _SAY("whom", names=names)), n, len(group)):
+            for target in _targets(await self._hear(speaker, _SAY("whom", names=names)), n, len(group)):
                 name = group[target].name
                 self.log.append(f"{speaker.name} to {name}: {await self._hear(speaker, _SAY('message', name=name))}")
         return bool(willing)
 
-    def _targets(self, reply: str, n: int, size: int) -> list[int]:
-        if not self.agents.public:
-            named = dict.fromkeys(int(number) - 1 for number in re.findall(r"\b[0-9]{1,3}\b", reply))
-            return [target for target in named if 0 <= target < size and target != n]
-        try:
-            named_there = [int(part) - 1 for part in reply.split(",")]
-        except ValueError:
-            raise Breakdown from None
-        if any(not 0 <= target < size for target in named_there):
-            raise Breakdown
-        return named_there
-
     async def _reports(self) -> str:
-        """What the teams report: the first assesses, the last reviews, here with the others' reports before it."""
-        public, teams = self.agents.public, self.teams
+        """The teams' reports: the first team assesses; the last one reviews, with the others' reports before it."""
+        teams = self.teams
         first = next((n for n, team in enumerate(teams) if re.search(r"initial|\bIAT\b", team.goal, re.I)), 0)
         last = next((n for n, team in enumerate(teams) if re.search(r"final|\bFRDT\b", team.goal, re.I)), -1)
         last = len(teams) - 1 if last in (-1, first) else last
-        between = [n for n in range(len(teams)) if n != first and (n != last or public)]
-        reports = dict(
-            zip((first, *between), await gather(*(self._team(teams[n], "") for n in (first, *between))), strict=True)
-        )
-        before = "" if public else titled((teams[n].goal, text) for n, text in reports.items())
+        early = [first, *(n for n in range(len(teams)) if n not in (first, last))]
+        reports = dict(zip(early, await gather(*(self._team(teams[n], "") for n in early)), strict=True))
+        before = titled((teams[n].goal, text) for n, text in reports.items())
         reports[last] = await self._team(teams[last], before)
-        return reports[first] if public else titled((teams[n].goal, text) for n, text in reports.items())
+        return titled((teams[n].goal, text) for n, text in reports.items())
 
     async def _team(self, team: Team, before: str) -> str:
         """The report of a team: its lead asks, the others investigate, the lead concludes."""
@@ -313,7 +278,13 @@ class Meeting:
         return await self.agents.hear(listener, text, derive_seed(self.seed, *call))
 
 
+def _targets(reply: str, n: int, size: int) -> list[int]:
+    """Places in the group of the colleagues that a reply names by their numbers."""
+    numbers = dict.fromkeys(int(number) - 1 for number in re.findall(r"\b[0-9]{1,3}\b", reply))
+    return [target for target in numbers if 0 <= target < size and target != n]
+
+
 def _forget(rosters: dict[str, asyncio.Task[Roster]], name: str, task: asyncio.Task[Roster]) -> None:
-    """What failed is asked again the next time."""
+    """Drop a failed roster, so that the next call asks again."""
     if (task.cancelled() or task.exception()) and rosters.get(name) is task:
         del rosters[name]
