@@ -302,12 +302,14 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _spend(args: argparse.Namespace) -> None:
-    from .workflow.spend import render_plan, render_spent
-    from .workflow.spend_plan import plan_spending
+    from .workflow.spend import plan_spending, render_plan, render_spent
 
     plan = _plan(args)
-    budget = plan.settings.calls.budget_usd
-    print(render_plan(*plan_spending(plan, args.plan), budget) if args.plan else render_spent(plan.state, budget))
+    settings = plan.settings
+    if args.plan:
+        print(render_plan(settings, plan_spending(plan, args.plan)))
+    else:
+        print(render_spent(plan.state, settings.calls.budget_usd))
 
 
 def _why(args: argparse.Namespace) -> None:

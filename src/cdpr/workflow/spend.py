@@ -1,65 +1,196 @@
-"""Text of ``cdpr spend``: what was spent on language models, and what a target would cost."""
+"""``cdpr spend``: what was spent on language models, and a forecast for a table before anything is sent."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from ..llm.spending import Spent, spent
-from .spend_plan import Asked, Range
+import numpy as np
+
+from ..agents.build import agent_class
+from ..agents.framework import Calls, Framework
+from ..cases import iterate_records
+from ..environment.prompt import opening_messages
+from ..llm.recording import Recordings
+from ..llm.spending import Spent, spent, unpriced
+from ..results.paper import PaperFacts, read_paper
+from ..settings import AgentEntry, ModelEntry, Settings, SettingsError, model_of
+from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
+from .plan import Plan
+from .stages import STAGES
+
+_BYTES = 4  # of English text in a token
+_PRESENTATION, _RESULT, _RECORD = 500, 120, 30 * 120  # tokens of a presentation, a result, and all results of a case
+_TURNS = 4.0  # of a workup of an agent whose examinations the paper does not print
+_REPLY, _THOUGHT, _SHORTEST = 150, 1000, 30  # tokens of an answer, of one with thoughts before it, of the shortest
+_WORDS = 700  # tokens of a framework's own words, and of the conversation so far, in each of its prompts
+_EVERYWHERE = "http://127.0.0.1/v1"  # stands for a server without an address
 
 
-def render_plan(found: Sequence[Asked], assumptions: Sequence[str], budget: float | None) -> str:
-    """For people."""
-    if not found:
-        return "This target asks no language model beside those that act in this project's own processes."
+@dataclass(frozen=True)
+class Forecast:
+    """Calls, tokens of prompts and answers, and US dollars of a system, each at least, as expected and at most: arrays
+    of shape [3]. ``recorded`` of its calls have answers already: tokens and dollars are those of the others. ``usd``
+    is None without prices; ``unpriced``: the server is not one's own either, so that the price is unknown."""
+
+    system: str
+    model: str
+    cases: int
+    calls: np.ndarray
+    prompt: np.ndarray
+    completion: np.ndarray
+    usd: np.ndarray | None
+    recorded: int
+    date: str
+    unpriced: bool
+
+
+def plan_spending(plan: Plan, target: str) -> list[Forecast]:
+    """A forecast for every system behind a target's evaluations, whether or not it can be run yet. Raises
+    SettingsError for a target that is no table or figure."""
+    settings, facts, everything = plan.settings, read_paper(), _with_all_models(plan.settings)
+    pairs = dict.fromkeys(pair for stage in _stages(plan, target) for pair in everything.evidence(stage).evaluations)
+    recorded, forecasts = _recorded(plan.state), []
+    for run in dict.fromkeys(run for run, _ in pairs):
+        entry = settings.agents.get(run)
+        if entry is None or (model := model_of(settings, entry)) is None:
+            continue
+        cases = {dataset: _cases(plan, dataset, facts) for name, dataset in pairs if name == run}
+        extent = sum(count * _workup(settings, entry, model, _turns(facts, entry, d)) for d, count in cases.items())
+        calls, prompt, completion = len(settings.evaluation.decodings) * np.asarray(extent)
+        left = max(0.0, 1 - recorded.get(run, 0) / max(calls[1], 1))
+        prompt, completion, prices = prompt * left, completion * left, model.prices
+        tokens = zip(prompt, completion, strict=True)
+        forecasts.append(Forecast(
+            run, model.id or model.label or model.where or "", sum(cases.values()), calls, prompt, completion,
+            np.array([prices.usd(*pair) for pair in tokens]) if prices else None, recorded.get(run, 0),
+            prices.date if prices else "", unpriced(model, None if model.folder else model.where),
+        ))  # fmt: skip
+    return forecasts
+
+
+def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
+    """A forecast as text, with its assumptions."""
+    if not forecasts:
+        return "No evaluation behind this target asks a language model beside those in this project's own processes."
     head = ("system", "model", "cases", "calls", "(least..most)", "recorded", "M in", "M out", "USD", "(least..most)",
             "price of")  # fmt: skip
-    rows = [(f"{a.system} (study)" if a.study else a.system, a.model, f"{a.cases:,}", f"{a.calls.expected:,.0f}",
-             _between(a.calls, 0), f"{a.recorded:,}", f"{a.prompt.expected / 1e6:,.2f}",
-             f"{a.completion.expected / 1e6:,.2f}", *_price(a), a.date) for a in found]  # fmt: skip
-    total = sum((a.usd for a in found if a.usd), Range())
-    lines = [*_aligned([head, *rows]), "",
-             f"{sum(a.calls.expected for a in found):,.0f} calls are expected, for {total.expected:,.2f} USD (least "
-             f"{total.least:,.2f}, most {total.most:,.2f}){' where prices are known' * any(not a.usd for a in found)}."
-             ]  # fmt: skip
-    if unknown := sorted({a.system for a in found if a.unpriced}):
-        lines.append(f"NOT in this sum: {', '.join(unknown)}. Nobody has said what their answers cost: name `prices` "
-                     "in the model's entry ({input: 0, output: 0} where they are free).")  # fmt: skip
-    if any(not a.usd and not a.unpriced for a in found):
-        lines.append("Open models without a price are taken to run on machines of your own; a host that charges for "
-                     "them has its `at` and `prices` in the model's entry.")  # fmt: skip
-    lines += [f"calls.budget_usd is {'not set' if budget is None else f'{budget:,.2f}'}.", "", "Assumed:"]
-    return "\n".join([*lines, *(f"- {text}" for text in assumptions)])
+    rows = [(f.system, f.model, f"{f.cases:,}", f"{f.calls[1]:,.0f}", f"({f.calls[0]:,.0f}..{f.calls[2]:,.0f})",
+             f"{f.recorded:,}", f"{f.prompt[1] / 1e6:,.2f}", f"{f.completion[1] / 1e6:,.2f}", *_price(f), f.date)
+            for f in forecasts]  # fmt: skip
+    few, usual, many = sum((f.usd for f in forecasts if f.usd is not None), np.zeros(3))
+    lines = [*_aligned([head, *rows]), "", f"{sum(f.calls[1] for f in forecasts):,.0f} calls are expected, for "
+             f"{usual:,.2f} USD (least {few:,.2f}, most {many:,.2f}), where prices are known."]  # fmt: skip
+    if unknown := sorted({f.system for f in forecasts if f.unpriced}):
+        lines.append(f"NOT in this sum: {', '.join(unknown)}. The price of their answers is unknown: name `prices` in "
+                     "the model's entry ({input: 0, output: 0} where they are free).")  # fmt: skip
+    budget, decodings = settings.calls.budget_usd, settings.evaluation.decodings
+    return "\n".join([
+        *lines, f"calls.budget_usd is {'not set' if budget is None else f'{budget:,.2f}'}.", "", "Assumed:",
+        f"- every case is worked up {len(decodings)} times (evaluation.decodings: {', '.join(decodings)})",
+        f"- tokens: {_PRESENTATION} of a presentation, {_RESULT} of a result, {_REPLY} of an answer, {_THOUGHT:,} "
+        "where the model thinks first",
+        f"- turns: the paper's examinations of the row and one more, {_TURNS:g} where it prints none; at most "
+        f"environment.max_turns, {settings.environment.max_turns}; every turn reads all before",
+        "- not counted: judges, the matcher, the expert study, training, failed calls; no discounts",
+    ])  # fmt: skip
 
 
-def _price(asked: Asked) -> tuple[str, str]:
-    """Dollars as expected, and their range."""
-    if asked.usd:
-        return f"{asked.usd.expected:,.2f}", _between(asked.usd, 2)
-    return ("?", "not known") if asked.unpriced else ("-", "no price")
+def _price(forecast: Forecast) -> tuple[str, str]:
+    if forecast.usd is None:
+        return ("?", "not known") if forecast.unpriced else ("-", "no price")
+    few, usual, many = forecast.usd
+    return f"{usual:,.2f}", f"({few:,.2f}..{many:,.2f})"
+
+
+def _stages(plan: Plan, target: str) -> list[str]:
+    """The tables and figures of a target."""
+    name = {"reproduce_paper": "report"}.get(target, target)
+    stages = [stage for stage in (f"write_{name}", f"plot_{name}", name) if stage in STAGES and STAGES[stage].evidence]
+    if not stages:
+        known = sorted(name.partition("_")[2] for name, stage in STAGES.items() if stage.evidence)
+        raise SettingsError(f"{target} is no table or figure; name one of: {', '.join(dict.fromkeys(known))}")
+    return [*stages, *(plan.on_page if name == "report" else ())]
+
+
+def _with_all_models(settings: Settings) -> Plan:
+    """The plan as if every agent could be run."""
+    models = {name: entry.model_copy(update={"at": entry.where or _EVERYWHERE, "enabled": True})
+              for name, entry in settings.models.items()}  # fmt: skip
+    agents = {name: entry.model_copy(update={"why": ""}) if entry.model else entry
+              for name, entry in settings.agents.items()}  # fmt: skip
+    return Plan(settings.model_copy(update={"models": models, "agents": agents}))
+
+
+def _workup(settings: Settings, entry: AgentEntry, model: ModelEntry, turns: float) -> np.ndarray:
+    """Calls, and tokens of prompts and answers, of a workup: shape [3, 3], each at least, as expected and at most."""
+    kind, calls = agent_class(entry), Calls((1, 1, 1), settings.evaluation.max_turn_tokens)
+    calls = kind.calls(settings) if issubclass(kind, Framework) else calls
+    prompt = settings.environment.prompt.model_copy(update={"style": "full"})
+    opening = sum(len(m["content"].encode()) for m in opening_messages(prompt, "")) / _BYTES + _PRESENTATION
+    opening += _WORDS * (issubclass(kind, Framework) and calls.turn[2] > 1) + _RECORD * kind.whole_record
+    longest = max(calls.longest, model.sampling.max_tokens or 0)
+    reply = np.array([_SHORTEST, min(_THOUGHT if model.answer else _REPLY, longest), longest])
+    at_once = kind.whole_record or entry.acts.endswith(":ImmediateAgent")
+    most = 1 if at_once else settings.environment.max_turns + (settings.environment.forced_turn == "extra")
+    acts = np.array([1, min(turns, most), most])
+    count = np.array(calls.turn) * acts + calls.once
+    history = calls.turn * acts * (acts - 1) / 2 * (_RESULT + _REPLY)  # every turn reads all results before it
+    return np.array([count, count * opening + history, count * reply])
+
+
+def _turns(facts: PaperFacts, entry: AgentEntry, dataset: str) -> float:
+    """Turns of a workup: the paper's examinations of that row, and the diagnosis."""
+    printed = facts.numbers.get(f"main:{entry.paper}:{benchmark_of(dataset)}.aen")
+    return _TURNS if printed is None else float(printed) + 1
+
+
+def _cases(plan: Plan, dataset: str, facts: PaperFacts) -> int:
+    """Test cases of a data set: those of its file; without a file, as many as the settings or the paper say."""
+    settings, name = plan.settings, benchmark_of(dataset)
+    limit = settings.evaluation.open_cases.cases if name in FURTHER else None
+    path = Path(plan.resolved(plan.output("map_costs", "cases", dataset=name)))
+    if path.exists():
+        count = sum(1 for _ in iterate_records(path, "test"))
+        return count if limit is None else min(limit, count)
+    if name == IN_DOMAIN:
+        return settings.data.test_cases
+    if name in FURTHER:
+        return limit or 0
+    if settings.data.source(name).path is None and DATASETS[name].size:
+        return getattr(settings.hospital, DATASETS[name].size)
+    return facts.cases(name) if f"text:cases.{name}" in facts.numbers else 0
+
+
+def _recorded(state: str) -> dict[str, int]:
+    """Answers in the recordings, by the system that asks."""
+    counts: dict[str, int] = {}
+    for credentialed in (False, True):
+        if Recordings.exist(state, credentialed):
+            rows = Recordings(state, credentialed).journal.read("SELECT system, COUNT(*) FROM uses GROUP BY system")
+            for system, count in rows:
+                counts[system] = counts.get(system, 0) + count
+    return counts
 
 
 def render_spent(state: str, budget: float | None) -> str:
     """What was spent, for people."""
-    found = spent(state)
-    if not found:
+    bills = spent(state)
+    if not bills:
         return f"Nothing was spent: {state} knows of no call of a model with prices."
     head = ("system", "model", "calls", "tokens in", "tokens out", "USD", "of it unknown", "under way")
-    total = Spent("total", "", *(sum(getattr(s, name) for s in found) for name in Spent.__dataclass_fields__ if name
+    total = Spent("total", "", *(sum(getattr(s, name) for s in bills) for name in Spent.__dataclass_fields__ if name
                                  not in ("system", "model")))  # fmt: skip
     rows = [(s.system or "-", s.model, f"{s.calls:,}", f"{s.prompt_tokens:,}", f"{s.completion_tokens:,}",
              f"{s.usd:,.4f}", f"{s.unknown_usd:,.4f} ({s.unknown_calls:,})", f"{s.reserved_usd:,.4f}")
-            for s in [*found, total]]  # fmt: skip
-    said = [*_aligned([head, *rows]), ""]
+            for s in [*bills, total]]  # fmt: skip
+    lines = [*_aligned([head, *rows]), ""]
     if total.unknown_calls:
-        said.append(f"Unknown: {total.unknown_calls:,} calls timed out, or their process was killed; they may have "
+        lines.append(f"Unknown: {total.unknown_calls:,} calls timed out, or their process was killed; they may have "
                     "been billed, and count as spent in their worst case.")  # fmt: skip
     left = "" if budget is None else f"; {max(0.0, budget - total.usd - total.reserved_usd):,.2f} USD are left"
-    return "\n".join([*said, f"calls.budget_usd is {'not set' if budget is None else f'{budget:,.2f}'}{left}."])
-
-
-def _between(found: Range, digits: int) -> str:
-    return f"({found.least:,.{digits}f}..{found.most:,.{digits}f})"
+    return "\n".join([*lines, f"calls.budget_usd is {'not set' if budget is None else f'{budget:,.2f}'}{left}."])
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
