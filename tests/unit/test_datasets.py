@@ -10,7 +10,7 @@ import yaml
 from cdpr.ingest import ingest
 from cdpr.ingest.draft import Draft
 from cdpr.settings import Settings, merge, parse_settings
-from cdpr.settings.data import missing_paths
+from cdpr.settings import missing_paths
 from cdpr.settings.datasets import AVERAGED, DATASETS, IN_DOMAIN
 from cdpr.settings.restrict import restrict
 
