@@ -9,8 +9,7 @@ import yaml
 
 from cdpr.ingest import ingest
 from cdpr.ingest.draft import Draft
-from cdpr.settings import Settings, merge, parse_settings
-from cdpr.settings import missing_paths
+from cdpr.settings import Settings, merge, missing_paths, parse_settings
 from cdpr.settings.datasets import AVERAGED, DATASETS, IN_DOMAIN
 from cdpr.settings.restrict import restrict
 
