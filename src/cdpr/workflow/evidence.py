@@ -52,7 +52,7 @@ def judged_twice(experiment: Experiment) -> Evidence:
 
 
 def nothing(experiment: Experiment) -> Evidence:
-    """For what is made of its inputs alone."""
+    """None: the stage reads its inputs alone."""
     return Evidence()
 
 

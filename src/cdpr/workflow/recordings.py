@@ -17,7 +17,7 @@ def export(settings: Settings, file: str, systems: Sequence[str]) -> str:
     """Write an archive; returns a message. Raises SettingsError for an unknown system."""
     unknown = [name for name in systems if name not in settings.agents and name not in ASKERS]
     if unknown:
-        raise SettingsError(f"{', '.join(unknown)}: no agent of workflow/agents.yaml bears that name, nor is it one of "
+        raise SettingsError(f"{', '.join(unknown)}: no agent of workflow/agents.yaml has that name, nor is it one of "
                             f"{', '.join(ASKERS)}; `cdpr systems`")  # fmt: skip
     return f"{file}: {export_recordings(settings.paths.state, file, systems):,} answers about open cases"
 

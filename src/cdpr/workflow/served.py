@@ -1,4 +1,4 @@
-"""Jobs that start a server of their model, evaluate all agents that use it, and stop it.
+"""Jobs that start a model server, evaluate all agents that use the model, and stop the server.
 
 Each evaluation has the key and the files of `evaluate_agent`; only the start of the server differs. A rule of such a
 job (rules/jobs.smk) has all evaluations of one model as outputs. Main table, open cases and leak control have jobs of
@@ -29,11 +29,11 @@ _LONGEST = {"vllm": "--max-model-len", "sglang": "--context-length"}
 
 @dataclass(frozen=True)
 class ServedJob:
-    """The evaluations that one server serves: (run, data set). ``asks`` is an entry of models.yaml, a trained run, or
-    the policy that training starts from."""
+    """The evaluations that one server serves: (run, data set). ``model`` is an entry of models.yaml, a trained run, or
+    ``policy``, the one that training starts from."""
 
     name: str
-    asks: str
+    model: str
     evaluations: tuple[tuple[str, str], ...]
 
     @property
@@ -43,7 +43,7 @@ class ServedJob:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Who acts."""
+        """The agents and trained runs that act."""
         return tuple(dict.fromkeys(run for run, _ in self.evaluations))
 
 
@@ -54,9 +54,9 @@ def served_jobs(plan: Plan) -> list[ServedJob]:
     pairs: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
     for stage in STAGES:
         for run, dataset in plan.evidence(stage).evaluations:
-            if asks := served_by(plan, run):
-                pairs.setdefault((asks, _family(dataset)), {})[run, dataset] = None
-    return [ServedJob(asks + family, asks, tuple(of_job)) for (asks, family), of_job in pairs.items()]
+            if model := served_by(plan, run):
+                pairs.setdefault((model, _family(dataset)), {})[run, dataset] = None
+    return [ServedJob(model + family, model, tuple(of_job)) for (model, family), of_job in pairs.items()]
 
 
 def served_by(plan: Plan, run: str) -> str | None:
@@ -71,7 +71,7 @@ def served_by(plan: Plan, run: str) -> str | None:
 
 def machine_of(plan: Plan, job: ServedJob) -> Machine:
     """The machine that a job requests."""
-    entry = plan.settings.models.get(job.asks)
+    entry = plan.settings.models.get(job.model)
     return (entry and entry.machine) or plan.settings.serving.machine
 
 
@@ -122,7 +122,7 @@ def server_of(plan: Plan, job: ServedJob) -> OwnServer:
         flags = entry.serve if settings.serving.program == "vllm" else []
     else:
         source = plan.place(plan.source(_STAGE, "policy", {"run": run, "dataset": dataset}))
-        weights, name = plan.resolved(str(source)), job.asks
+        weights, name = plan.resolved(str(source)), job.model
         flags, gpus = _policy_flags(settings, job, Path(weights), gpus), 1
     return OwnServer(
         settings.serving, weights, name, Path(plan.state) / "servers" / f"{job.name}.log",
@@ -132,7 +132,7 @@ def server_of(plan: Plan, job: ServedJob) -> OwnServer:
 
 def _policy_flags(settings: Settings, job: ServedJob, folder: Path, gpus: int) -> list[str]:
     """A copy of the policy on each GPU, and the longest sequence: without it the cache has to hold one as long as the
-    model's whole context. Frameworks, which ask in words of their own, have no bound."""
+    model's whole context. Frameworks write their own prompts, so no bound is known."""
     flags = ["--data-parallel-size", str(gpus)] if gpus > 1 else []
     if not all(issubclass(agent_class(agent_entry(settings, run)), PolicyAgent) for run in job.runs):
         return flags

@@ -139,7 +139,7 @@ def _actor(experiment: Experiment, options: Options) -> Mapping[str, Any]:
 
 
 def acting_files(experiment: Experiment, options: Options) -> Mapping[str, str]:
-    """Files that the settings of its own name, and the weights of who judges it."""
+    """Digests of the files that the agent's own settings name, and of the judges' weights."""
     paths = experiment.settings.frameworks.paths.items()
     own = tuple(f"{name}." for name in _own_settings(experiment, options))
     files = {key: experiment.digests.digest(path) for key, path in paths if key.startswith(own)} if own else {}

@@ -19,20 +19,20 @@ from ..settings.datasets import BENCHMARKS
 from ..settings.judging import ASKERS
 from .experiment import Experiment
 
-_WIDTH = 118  # of a line for people
+_WIDTH = 118  # characters of a line
 
 
 @dataclass(frozen=True)
 class System:
     """A row of the main table: its name in ``agents.yaml`` (or as a variant), its ``label`` in tables, and its row in
-    the ``paper``. ``asks`` names its model (an entry of ``models.yaml``, a folder, an address, the policy, or nothing),
-    and ``model`` is that entry. ``missing`` lists what has to be supplied before it can run."""
+    the ``paper``. ``model_name`` is an entry of ``models.yaml``, a folder, an address, the policy, or empty; ``model``
+    is that entry. ``missing`` lists what has to be supplied before it can run."""
 
     row: str
     label: str
     group: str
     paper: str
-    asks: str
+    model_name: str
     model: ModelEntry | None
     missing: tuple[str, ...]
 
@@ -41,8 +41,9 @@ class System:
         model = self.model.model_dump(include={"id", "provider", "prices", "licence", "needs"}) if self.model else None
         where = self.model.where if self.model else None
         return {
-            "row": self.row, "label": self.label, "group": self.group, "paper": self.paper, "asks": self.asks,
-            "model": model, "where": where, "ready": not self.missing, "missing": list(self.missing),
+            "row": self.row, "label": self.label, "group": self.group, "paper": self.paper,
+            "model_name": self.model_name, "model": model, "where": where,
+            "ready": not self.missing, "missing": list(self.missing),
         }  # fmt: skip
 
 
@@ -111,8 +112,8 @@ def _lacks(
 
 
 def refuse_what_lacks(experiment: Experiment, runs: Iterable[str]) -> None:
-    """Raise SettingsError naming everything that these runs, and who judges them, lack: told before hours of other
-    work, not after them."""
+    """Raise SettingsError with everything that these runs and their judges lack: before hours of other work, not after
+    them."""
     runs = list(runs)
     lacks = {
         run: missing(experiment, run) if run in experiment.settings.agents else _trained(experiment, run)
@@ -125,7 +126,7 @@ def refuse_what_lacks(experiment: Experiment, runs: Iterable[str]) -> None:
 
 
 def render(rows: Sequence[System]) -> str:
-    """For people: two lines or more per row, group by group."""
+    """The rows as text, group by group."""
     width = max(len(system.row) for system in rows)
     indent, lines = " " * (width + 13), list[str]()
     for group in dict.fromkeys(system.group for system in rows):
