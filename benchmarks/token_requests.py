@@ -22,7 +22,7 @@ import openai
 from _figures import save
 
 from cdpr.llm import ModelSpec, Sampling, open_model
-from cdpr.llm.openai_server import OpenAIServer
+from cdpr.llm.server import OpenAIServer
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy

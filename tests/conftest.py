@@ -11,7 +11,7 @@ import pytest
 from toy import appendicitis
 
 from cdpr.cases import CaseRecord
-from cdpr.llm.asking import CASE, SYSTEM
+from cdpr.llm.types import CASE, SYSTEM
 from cdpr.report import style
 
 # One thread each, set before anything loads torch: pytest runs several processes on two cores, and threads that wait

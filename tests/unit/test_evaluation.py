@@ -17,9 +17,9 @@ from cdpr.evaluation.row import EvaluationRow, read_rows
 from cdpr.evaluation.run import Benchmark, evaluate, evaluate_agent
 from cdpr.job import Job
 from cdpr.llm.guard import GovernanceError
-from cdpr.llm.meter import metering, running
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Completion, Usage
+from cdpr.llm.wrappers import metering, running
 from cdpr.pseudonym import pseudonym
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.schema import TinyModel

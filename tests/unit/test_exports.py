@@ -20,7 +20,7 @@ from cdpr.exports.every_eval_ever import build_record
 from cdpr.exports.inspect_log import write_inspect_log
 from cdpr.exports.workups import Exported, ExportError, workups
 from cdpr.files import file_digest
-from cdpr.llm.meter import Meter
+from cdpr.llm.wrappers import Meter
 from cdpr.records import RunRecord
 from cdpr.settings import Settings, parse_settings
 

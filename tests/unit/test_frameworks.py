@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 from cdpr.agents.diag_agent import RESULT, SUFFICES, DiagAgent
+from cdpr.agents.framework import Prompts
 from cdpr.agents.md_agents import MDAgents
 from cdpr.agents.med_agents import MedAgents
-from cdpr.agents.prompts import Prompts
 from cdpr.agents.tree_of_reasoning import TreeOfReasoning, field_of, sections
 from cdpr.environment import (
     DiagnosticEnvironment,

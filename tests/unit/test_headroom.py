@@ -30,7 +30,7 @@ from cdpr.hospital.mimic_notes import physical_text
 from cdpr.hospital.model import load_hospital
 from cdpr.hospital.sample import sample_patient, write_analytes, write_presentation, write_report
 from cdpr.job import Job
-from cdpr.llm.meter import Meter
+from cdpr.llm.wrappers import Meter
 from cdpr.report.headroom import plot_headroom, write_headroom
 from cdpr.settings import parse_settings
 from cdpr.settings.datasets import BENCHMARKS

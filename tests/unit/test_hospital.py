@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from cdpr.agents.build import agent_class
-from cdpr.agents.clinician import Clinician
-from cdpr.agents.reference import DiscountedInformation, ValueOfInformation
+from cdpr.agents.reference import Clinician, DiscountedInformation, ValueOfInformation
 from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, format_analytes, parse_analytes
 from cdpr.environment import State, parse_action
 from cdpr.hospital.interpret import Interpreter, nearest_interval

@@ -13,17 +13,16 @@ from served import Server
 from cdpr.cases import write_records
 from cdpr.environment import TableMatcher
 from cdpr.environment.judge import named_first
-from cdpr.environment.model_judge import ModelJudge
-from cdpr.environment.model_matcher import ModelMatcher
+from cdpr.environment.model_judging import ModelJudge, ModelMatcher
 from cdpr.environment.opening import open_environment, open_second
 from cdpr.evaluation.agreement import agreement, cohens_kappa
 from cdpr.evaluation.row import Judging, read_rows
 from cdpr.evaluation.run import Benchmark, evaluate
 from cdpr.job import Job
 from cdpr.llm import Completion, Model, ModelFailure
-from cdpr.llm.asking import SYSTEM
 from cdpr.llm.guard import GovernanceError
-from cdpr.llm.meter import metering
+from cdpr.llm.types import SYSTEM
+from cdpr.llm.wrappers import metering
 from cdpr.report.judge_agreement import write_judge_agreement
 from cdpr.results.provenance import ProvenanceError, check_provenance
 from cdpr.settings import Settings, SettingsError, merge, parse_settings
@@ -256,7 +255,7 @@ def test_a_job_of_tables_holds_no_code_of_models_that_judge(tmp_path):
         for stage, options in (("evaluate_agent", {"run": "warm_start", "dataset": "private"}),
                                ("train_policy", {"run": "cdpr-seed0"})):  # fmt: skip
             roots = of.roots(stage, of.settings_of(stage, options)[0], options)
-            assert ("cdpr.environment.model_judge" in roots) is judged
+            assert ("cdpr.environment.model_judging" in roots) is judged
 
 
 def test_a_run_is_refused_before_its_first_job_where_the_judge_lacks_something(tmp_path, monkeypatch):

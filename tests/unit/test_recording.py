@@ -20,9 +20,18 @@ from cdpr.cli import explain, main
 from cdpr.evaluation.row import read_rows
 from cdpr.evaluation.run import Benchmark, evaluate
 from cdpr.llm import Completion, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
-from cdpr.llm.archive import ArchiveError, export_recordings, import_recordings
 from cdpr.llm.journal import JournalError
-from cdpr.llm.recording import AnswerMissing, Recordings, asked_for, canonical, identity, question_of
+from cdpr.llm.recording import (
+    AnswerMissing,
+    ArchiveError,
+    Recordings,
+    asked_for,
+    canonical,
+    export_recordings,
+    identity,
+    import_recordings,
+    question_of,
+)
 from cdpr.pseudonym import pseudonym
 from cdpr.settings import ModelEntry, Settings, parse_settings
 from cdpr.settings.calls import Calls

@@ -20,8 +20,8 @@ from cdpr.cases import CaseRecord, write_records
 from cdpr.ingest.attrition import AttritionReport
 from cdpr.job import Job
 from cdpr.llm import ModelSpec, Usage
-from cdpr.llm.asking import SYSTEM
 from cdpr.llm.spending import Spending
+from cdpr.llm.types import SYSTEM
 from cdpr.report import report_page
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_table

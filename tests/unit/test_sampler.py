@@ -9,10 +9,9 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from cdpr.llm.attention import Branches
-from cdpr.llm.drawing import Rules, draw, uniforms
+from cdpr.llm.attention import Branches, as_path
+from cdpr.llm.decoding import Rules, draw, uniforms
 from cdpr.llm.local_models import LocalModelUnavailable, smollm2
-from cdpr.llm.prefix_cache import as_path
 from cdpr.llm.sampler import InProcessSampler, cache_memory
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.transformer import DecoderConfig, Transformer

@@ -19,9 +19,9 @@ from test_recording import ASK, GREEDY, NOWHERE, ask, spec_of
 from cdpr.cases import write_records
 from cdpr.cli import explain, main
 from cdpr.llm import ModelFailure, ModelUnavailable, Usage, open_model
-from cdpr.llm.asking import SYSTEM
 from cdpr.llm.journal import open_journal
 from cdpr.llm.spending import Spending, spent, worst_case
+from cdpr.llm.types import SYSTEM
 from cdpr.settings import ModelEntry, SettingsError, load_settings
 from cdpr.settings.calls import Calls
 from cdpr.workflow.plan import Plan

@@ -12,10 +12,8 @@ from toy import ASKED
 
 from cdpr.cli import main
 from cdpr.llm import Completion, Model, ModelSpec, Sampling, open_model
-from cdpr.llm.answers import cut_answer
-from cdpr.llm.meter import metering
-from cdpr.llm.registered import RegisteredModel
 from cdpr.llm.tokenizer import ChatTokenizer
+from cdpr.llm.wrappers import RegisteredModel, cut_answer, metering
 from cdpr.report.effort import write_effort
 from cdpr.settings import ModelEntry, SettingsError, load_settings, merge, parse_settings, why_not_run
 from cdpr.settings.models import PROVIDERS, shipped_models

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from cdpr.agents.clinician import Clinician, Habits
+from cdpr.agents.reference import Clinician, Habits
 from cdpr.cases import CaseRecord, parse_analytes
 from cdpr.costs import load_catalogue, price_case
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, parse_action, run_episode

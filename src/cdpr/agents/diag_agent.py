@@ -13,8 +13,7 @@ from ..environment import Action, FinalDiagnosis, RequestTest, State, Step, Turn
 from ..environment.prompt import observation_text
 from ..llm import Model
 from ..settings import Settings, SettingsError
-from .framework import Calls, Framework, decision, spelled
-from .prompts import Prompts
+from .framework import Calls, Framework, Prompts, decision, spelled
 
 _SAY = Prompts("diag_agent")
 MAX_TOKENS = 2048  # of one reply, as in the published code

@@ -6,16 +6,38 @@ from its published code: docs/deviations.md, D30 to D34.
 
 from __future__ import annotations
 
+import functools
 import re
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import resources
 
 from ..environment import Action, Agent, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
 from ..environment.prompt import observation_text, opening_messages
 from ..llm import Messages, Model, ModelSpec, Sampling, open_model
 from ..settings import Settings, SettingsError
-from .prompts import Prompts
+
+_PROMPT_NAME = re.compile(r"^\[(\w+)\]\n", re.MULTILINE)
+
+
+class Prompts:
+    """The prompts of ``NAME.txt``; called with a prompt's name and what fills its braces."""
+
+    def __init__(self, name: str):
+        self._texts = _read(name)
+
+    def __call__(self, name: str, /, **parts: object) -> str:
+        """Raises KeyError for a prompt that is not there, or a brace that nothing fills."""
+        return self._texts[name].format(**parts)
+
+
+@functools.cache
+def _read(name: str) -> dict[str, str]:
+    text = resources.files(__package__).joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8")
+    _, *parts = _PROMPT_NAME.split(text)
+    return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
 
 _SHARED = Prompts("shared")
 _DIAGNOSIS = re.compile(r"^\W*(?:final |current )?diagnosis\W*:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)

@@ -18,8 +18,7 @@ from ..environment import State, Turn
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Calls, Framework, decision, numbered, titled, yes_or_no
-from .prompts import Prompts
+from .framework import Calls, Framework, Prompts, decision, numbered, titled, yes_or_no
 
 _SAY = Prompts("md_agents")
 EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # who debate; teams of an advanced case; clinicians of a team (published code)

@@ -16,8 +16,7 @@ from ..environment import Action, FinalDiagnosis, RequestTest, State, Turn, pars
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Calls, Framework, decision, spelled, titled, yes_or_no
-from .prompts import Prompts
+from .framework import Calls, Framework, Prompts, decision, spelled, titled, yes_or_no
 
 QUESTION_EXPERTS, OPTION_EXPERTS = 5, 2  # NUM_QD, NUM_OD of the published code
 VOTES = 3  # on the report, at most (max_attempt_vote)

@@ -18,8 +18,7 @@ from ..environment import State, Turn
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Calls, Framework, decision, titled, yes_or_no
-from .prompts import Prompts
+from .framework import Calls, Framework, Prompts, decision, titled, yes_or_no
 
 _ASK = Prompts("tree_of_reasoning")
 ROUNDS = TURNS = 1  # of the discussion, and of a round (num_rounds, num_turns)

@@ -2,11 +2,21 @@
 
 # ruff: noqa: F401
 
-from .action import parse_action, render_action
-from .agent import Agent, Policy
-from .environment import DiagnosticEnvironment
-from .episode import WAVE, case_seed, run_episode, run_episodes
+from .episode import WAVE, Agent, DiagnosticEnvironment, Policy, case_seed, run_episode, run_episodes
 from .judge import Judge, TableJudge
 from .matcher import Matcher, TableMatcher
 from .prompt import FORCED_PREFIX, PromptBuilder
-from .state import Action, Effort, FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn
+from .state import (
+    Action,
+    Effort,
+    FinalDiagnosis,
+    Invalid,
+    Observation,
+    RequestTest,
+    State,
+    Step,
+    Trajectory,
+    Turn,
+    parse_action,
+    render_action,
+)

@@ -1,16 +1,158 @@
-"""The episode, written once: training, continuations and evaluation all run through here."""
+"""The decision process: who acts, what a request gives and costs, when an episode ends. Training, continuations and
+evaluation all run :func:`run_episode`."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
+from typing import ClassVar, Protocol
 
 from ..cases import CaseRecord
-from ..llm.asking import CASE
+from ..costs.billing import charge
+from ..llm.types import CASE
 from ..seeding import derive_seed
-from .agent import Agent
-from .environment import DiagnosticEnvironment
-from .state import FinalDiagnosis, Trajectory
+from ..settings.schema import Environment as EnvironmentSettings
+from .judge import Judge, TableJudge
+from .matcher import Matcher, TableMatcher
+from .state import (
+    Action,
+    FinalDiagnosis,
+    Invalid,
+    Observation,
+    RequestTest,
+    State,
+    Step,
+    Trajectory,
+    Turn,
+    parse_action,
+)
+
+
+class Agent(Protocol):
+    """Anything that can work up a case. ``act`` depends on its arguments alone.
+
+    ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: it sees all results at once,
+    so it has one turn, and a workup costs what every examination of the record does. ``one_decoding``: replies are not
+    decoded from a language model, so there is one evaluation, called greedy. ``reads``: settings of its own (dotted
+    keys) that decide its replies.
+    """
+
+    unlimited_turns: ClassVar[bool] = False
+    whole_record: ClassVar[bool] = False
+    one_decoding: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ()
+
+    def must_diagnose(self, state: State) -> bool:
+        """Whether the agent has room for only one more reply, which then has to be a diagnosis."""
+        return False
+
+    async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        """The next reply; with ``forced`` it has to be a diagnosis."""
+        ...
+
+    def refresh(self) -> None:
+        """Forget what was kept to be quick: what comes after shall not depend on it, to the last bit."""
+        return None
+
+
+class Policy(Agent, Protocol):
+    """An agent that can be asked for several replies at a state."""
+
+    async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
+        """Independent replies by number; reply k of a seed is always the same."""
+        ...
+
+
+class DiagnosticEnvironment:
+    """T(s, a) of the decision process, with examination matching, charging, budget and turn cap.
+
+    ``judge`` and ``matcher`` are those of tables of names unless others are given. What takes them time happens in
+    :meth:`respond`, once for every reply; everything after it is a function of what they found, and waits for nothing.
+    ``calls`` counts what was asked of each, and where models judge how that was answered.
+    """
+
+    def __init__(
+        self, settings: EnvironmentSettings, judge: Judge | None = None, matcher: Matcher | None = None,
+        calls: Counter[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self.judge = judge or TableJudge()
+        self.matcher = matcher or TableMatcher(settings.fuzzy_cutoff)
+        self.calls = Counter() if calls is None else calls
+        self.calls.update(matcher=0, judge=0)
+
+    def initial(self, case: CaseRecord) -> State:
+        """s_0: the presentation alone."""
+        return State(case)
+
+    def must_diagnose(self, state: State, agent: Agent | None = None) -> bool:
+        """Whether the next turn has to be a diagnosis: the turn cap is reached, the budget was exceeded, or ``agent``
+        has room for one reply only. Never for an agent with unlimited turns."""
+        if agent is not None and (agent.unlimited_turns or agent.must_diagnose(state)):
+            return not agent.unlimited_turns
+        if state.history and state.history[-1].observation.kind == "over_budget":
+            return True
+        free = self.settings.max_turns - (self.settings.forced_turn == "within")
+        return len(state.history) >= free
+
+    async def respond(self, state: State, turn: Turn) -> Step:
+        """:meth:`step`, after judge or matcher had time to find what they will say of the reply."""
+        match parse_action(turn.text):
+            case RequestTest(name):
+                await self.matcher.prepare(name, state.case.key_pertinent_results_dict)
+            case FinalDiagnosis(text):
+                await self.judge.prepare(text, state.case.diagnosis_results)
+        return self.step(state, turn)
+
+    def step(self, state: State, turn: Turn) -> Step:
+        """Parse the reply and answer it; a diagnosis is answered by an empty observation of kind ``end``."""
+        action = parse_action(turn.text)
+        return Step(turn, action, self.observe(state, action))
+
+    def observe(self, state: State, action: Action) -> Observation:
+        """The answer to an action; its charge covers each billing group once per case."""
+        if isinstance(action, FinalDiagnosis):
+            return Observation("end")
+        if not isinstance(action, RequestTest):
+            return Observation("invalid")
+        self.calls["matcher"] += 1
+        keys = self.matcher.match(action.name, state.case.key_pertinent_results_dict)
+        if not keys:
+            return Observation("unavailable")
+        fresh = [key for key in keys if key not in state.obtained]
+        if not fresh:
+            return Observation("repeat", self._result(state, keys[-1]), keys[-1])
+        price = charge(state.case, state.obtained, fresh[0])
+        budget = self.settings.budget_usd
+        if budget is not None and state.spent_usd + price > budget + 1e-9:
+            return Observation("over_budget", exam_key=None)
+        return Observation("result", self._result(state, fresh[0]), fresh[0], price)
+
+    def finish(self, state: State, step: Step, forced: bool) -> Trajectory:
+        """The finished trajectory. A forced turn that names no diagnosis is one invalid reply, and wrong."""
+        step, correct = self.conclude(state, step)
+        diagnosis = step.action.text if isinstance(step.action, FinalDiagnosis) else None
+        return Trajectory(state.case, (*state.history, step), diagnosis, correct, forced)
+
+    def conclude(self, state: State, step: Step) -> tuple[Step, bool]:
+        """The last step as it counts, and whether it names the right diagnosis."""
+        if not isinstance(step.action, FinalDiagnosis):
+            return Step(step.turn, Invalid(step.turn.text), Observation("invalid")), False
+        return step, self.is_correct(step.action.text, state.case.diagnosis_results)
+
+    def is_correct(self, diagnosis: str, truth: str) -> bool:
+        """1(d_hat = d*): the judge's verdict."""
+        self.calls["judge"] += 1
+        return self.judge.judge(diagnosis, truth)
+
+    def _result(self, state: State, key: str) -> str:
+        text, limit = state.case.key_pertinent_results_dict[key], self.settings.prompt.max_observation_chars
+        if len(text) <= limit:
+            return text
+        half = (limit - 5) // 2
+        return f"{text[:half]} ... {text[-half:]}"
+
 
 # Cases worked up at the same time: enough to fill batches, few enough to show progress.
 WAVE = 256

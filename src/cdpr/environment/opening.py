@@ -14,14 +14,14 @@ from ..llm import ModelSpec, open_model
 from ..llm.spec import modules_of
 from ..settings import Settings, SettingsError, judging_models
 from ..settings.judging import DECIDING, SECOND, TABLES
-from .environment import DiagnosticEnvironment
+from .episode import DiagnosticEnvironment
 from .judge import Judge, TableJudge
 from .matcher import TableMatcher
 
 if TYPE_CHECKING:
     from ..llm.guard import Disclosure
 
-_JUDGE, _MATCHER = "cdpr.environment.model_judge", "cdpr.environment.model_matcher"
+_JUDGING = "cdpr.environment.model_judging"
 
 
 def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnvironment:
@@ -30,10 +30,10 @@ def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnv
     specs, calls = judging_specs(settings, DECIDING, credentialed=credentialed), Counter[str]()
     plan, judge, matcher = settings.environment, None, None
     if spec := specs.get("judge.model"):
-        judge = importlib.import_module(_JUDGE).ModelJudge(open_model(spec), calls=calls)
+        judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec), calls=calls)
     if spec := specs.get("matcher.model"):
         tables = TableMatcher(plan.fuzzy_cutoff)
-        matcher = importlib.import_module(_MATCHER).ModelMatcher(open_model(spec), tables, calls)
+        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), tables, calls)
     return DiagnosticEnvironment(plan, judge, matcher, calls)
 
 
@@ -45,7 +45,7 @@ def open_second(settings: Settings, *, credentialed: bool) -> Judge | None:
     spec = judging_specs(settings, SECOND, credentialed=credentialed).get("judge.second")
     if spec is None:
         return None
-    return importlib.import_module(_JUDGE).ModelJudge(open_model(spec), "second_judge", tables_first=False)
+    return importlib.import_module(_JUDGING).ModelJudge(open_model(spec), "second_judge", tables_first=False)
 
 
 def judging_specs(settings: Settings, which: Collection[str], *, credentialed: bool) -> dict[str, ModelSpec]:
@@ -77,5 +77,5 @@ def judging_code(settings: Settings, which: Collection[str] = DECIDING) -> list[
     found = []
     for where, entry in judging_models(settings).items():
         if where in which:
-            found += [_MATCHER if where == "matcher.model" else _JUDGE, *modules_of(entry)]
+            found += [_JUDGING, *modules_of(entry)]
     return found

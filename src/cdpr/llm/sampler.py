@@ -2,7 +2,7 @@
 
 A wave starts when the event loop has nothing else to run. Its rows are sorted before they are batched, so that the
 order in which coroutines asked does not matter, and every draw uses uniforms of its own
-(:func:`cdpr.llm.drawing.uniforms`).
+(:func:`cdpr.llm.decoding.uniforms`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from ..settings import SettingsError
+from .attention import PrefixCache, as_path
 from .decoding import Decoder, Drawn, Wave
-from .prefix_cache import PrefixCache, as_path
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .transformer import Transformer

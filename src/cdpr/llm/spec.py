@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 # Modules are found by name, so that the code of a job holds the kind of model that it asks, and no other.
 _KINDS = {
     "folder": "cdpr.llm.sampler:open_folder",
-    "openai": "cdpr.llm.openai_server:OpenAIServer",
-    "anthropic": "cdpr.llm.anthropic_server:AnthropicServer",
+    "openai": "cdpr.llm.server:OpenAIServer",
+    "anthropic": "cdpr.llm.server:AnthropicServer",
     "verl": "cdpr.llm.rollout_server:RolloutServer",
 }
-_REGISTERED, _METERED, _RECORDING = "cdpr.llm.registered", "cdpr.llm.meter", "cdpr.llm.recording"
+_WRAPPERS, _RECORDING = "cdpr.llm.wrappers", "cdpr.llm.recording"
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
 _LONG_ANSWER = 600.0  # seconds for an agent that may think aloud
 _FROZEN_RETRIES = 10  # further tries for the frozen server, after 1, 2, 4 ... 30 seconds: it may be started again
@@ -47,8 +47,8 @@ def modules_of(entry: ModelEntry | None, served: bool = False) -> tuple[str, ...
     """Roots of the code of a job in which an agent asks a model of the registry, or (None) the policy, which may be
     ``served`` by the job."""
     if entry is None:
-        return module_of("http:" if served else ""), _METERED
-    return module_of(entry.where or "http:"), _METERED, _REGISTERED, _RECORDING
+        return module_of("http:" if served else ""), _WRAPPERS
+    return module_of(entry.where or "http:"), _WRAPPERS, _RECORDING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class ModelSpec:
     is tried again ``retries`` times after ``pause`` seconds, twice that, and so on up to 30, and is asked ``at_once``
     questions at a time. ``device`` is where a folder's model computes (``cpu``, ``cuda``).
 
-    ``entry`` says how a model of the registry is asked, ``metered`` whether its calls are counted (:mod:`.meter`);
+    ``entry`` says how a model of the registry is asked, ``metered`` whether its calls are counted (:mod:`.wrappers`);
     ``calls`` what becomes of its answers to messages, which are kept below ``state``, and what they may cost together
     (None: nothing is kept or capped). ``server`` is one that this process starts and ends itself; with ``tokens``, the
     folder of a tokenizer, it is asked by tokens.
@@ -151,8 +151,6 @@ class ModelSpec:
     def of_folder(cls, folder: str | Path, policy: Policy) -> ModelSpec:
         """A Hugging Face folder, on the device and with the arguments of its template that ``policy`` names; text stays
         in this process, whatever it is."""
-        from .device import device_of
-
         return cls(where=str(folder), credentialed=True, device=device_of(policy), template=policy.chat_template_kwargs)
 
     @classmethod
@@ -202,10 +200,23 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
     else:
         model = _named(f"{_RECORDING}:recorded")(spec, lambda: _named(_KINDS[spec.kind])(spec, **parts))
     if spec.metered:
-        model = _named(f"{_METERED}:MeteredModel")(model)
-    return _named(f"{_REGISTERED}:RegisteredModel")(model, spec.entry) if spec.entry else model
+        model = _named(f"{_WRAPPERS}:MeteredModel")(model)
+    return _named(f"{_WRAPPERS}:RegisteredModel")(model, spec.entry) if spec.entry else model
 
 
 def _named(kind: str) -> Any:
     module, _, name = kind.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def device_of(policy: Policy) -> str:
+    """``cpu`` or ``cuda``. Raises RuntimeError for a GPU that is asked for and not there."""
+    if policy.device == "cpu" or (policy.device == "auto" and policy.model == "tiny"):
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if policy.device == "cuda":
+        raise RuntimeError("policy.device: cuda, but torch finds no GPU; install a CUDA build of torch, or say auto")
+    return "cpu"

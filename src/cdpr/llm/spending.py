@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..settings import SettingsError
-from .asking import SYSTEM
 from .guard import is_local
 from .journal import Journal, open_journal
-from .types import Messages, ModelUnavailable, Usage
+from .types import SYSTEM, Messages, ModelUnavailable, Usage
 
 if TYPE_CHECKING:
     from ..settings import ModelEntry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -127,3 +128,9 @@ class Model(Protocol):
     def refresh(self) -> None:
         """Forget what was kept to be quick: what comes after shall not depend on it, to the last bit."""
         return None
+
+
+SYSTEM: ContextVar[str] = ContextVar("system", default="")
+"""The agent that is evaluated, or what else pays for the call."""
+CASE: ContextVar[str] = ContextVar("case", default="")
+"""The number of the case that it works up. Errors about credentialed cases name a pseudonym in its place."""

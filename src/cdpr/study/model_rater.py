@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-from ..environment.questions import Questions
+from ..environment.model_judging import Questions
 from ..job import Job
 from ..llm import ModelSpec, open_model
 from ..llm.guard import disclosed

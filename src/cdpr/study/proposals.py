@@ -24,8 +24,8 @@ from ..environment import (
 from ..environment.opening import check_judges, open_environment
 from ..evaluation.row import shown
 from ..job import Job
-from ..llm.asking import CASE, SYSTEM
 from ..llm.guard import disclosed
+from ..llm.types import CASE, SYSTEM
 from ..seeding import derive_seed
 from ..settings import AgentEntry, Settings, model_of
 from .records import Proposal, StudyError, StudyState, read_lines, state_digest, write_lines

@@ -14,8 +14,8 @@ from ..environment import FinalDiagnosis, RequestTest, State, Trajectory, parse_
 from ..environment.opening import check_judges, open_environment
 from ..evaluation.row import shown
 from ..job import Job
-from ..llm.asking import SYSTEM
 from ..llm.guard import disclosed
+from ..llm.types import SYSTEM
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.datasets import BENCHMARKS

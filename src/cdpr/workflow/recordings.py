@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..llm.archive import export_recordings, import_recordings
+from ..llm.recording import export_recordings, import_recordings
 from ..settings import SettingsError, value_at
 from ..settings.judging import ASKERS
 

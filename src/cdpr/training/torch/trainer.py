@@ -17,8 +17,8 @@ from ...cases import CaseRecord, iterate_records
 from ...credit.scores import summarise_workups
 from ...environment import Trajectory, run_episode, run_episodes
 from ...job import Job
-from ...llm.device import device_of
 from ...llm.sampler import InProcessSampler
+from ...llm.spec import device_of
 from ...metrics_log import MetricsLog
 from ...settings import Settings
 from ...settings.algorithms import algorithm_class

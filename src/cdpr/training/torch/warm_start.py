@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from ...agents.clinician import Clinician
+from ...agents.reference import Clinician
 from ...cases import CaseRecord, iterate_records
 from ...environment import (
     DiagnosticEnvironment,
@@ -32,7 +32,7 @@ from ...environment import (
 from ...environment.prompt import observation_text, opening_messages, whole_record
 from ...environment.state import Observation, RequestTest, Step
 from ...job import Job
-from ...llm.device import device_of
+from ...llm.spec import device_of
 from ...llm.tokenizer import ChatTokenizer
 from ...metrics_log import MetricsLog
 from ...seeding import derive_seed
