@@ -33,7 +33,7 @@ class Workup:
 
 def work_up(doctor: Diagnostician, patient: Patient, choose: Callable, turns: int = 8) -> Workup:
     """Play a policy ``choose(p, asked) -> examination index or None`` on a patient."""
-    told = {f.name: s for f, s in zip(doctor.hospital.presentation, patient.told, strict=True) if s >= 0}
+    told = {f.name: s for f, s in zip(doctor.hospital.presentation, patient.symptoms, strict=True) if s >= 0}
     p = doctor.posterior(patient.age, patient.female, told)
     asked: set[int] = set()
     done = Workup(0.0)
@@ -46,12 +46,12 @@ def work_up(doctor: Diagnostician, patient: Patient, choose: Callable, turns: in
         physical = exam.kind == "physical"
         done.physical += physical
         done.issued += not physical
-        if exam.name not in patient.offered:
+        if exam.name not in patient.available:
             done.unavailable += 1
             continue
         done.available += not physical
         done.usd += 0.0 if physical else exam.usd
-        found = dict(zip((f.name for f in exam.findings), patient.found[exam.name], strict=True))
+        found = dict(zip((f.name for f in exam.findings), patient.results[exam.name], strict=True))
         p = doctor.condition(p, exam, found)
     done.correct = float(int(p.argmax()) == patient.disease)
     return done

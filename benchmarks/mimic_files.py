@@ -207,7 +207,7 @@ def _microbiology(rows: int) -> str:
 def _copy(tables: duckdb.DuckDBPyConnection, folder: Path, name: str, query: str) -> int:
     """Write a query as the table of this name: columns in the published order, those it lacks empty."""
     there = tables.sql(query).columns
-    columns = ", ".join(f"q.{c}" if c in there else f"NULL AS {c}" for c in COLUMNS[name].split())
+    columns = ", ".join(f"q.{c}" if c in there else f"NULL AS {c}" for c in COLUMNS[name])
     path = folder / f"{name}.csv.gz"
     (rows,) = tables.execute(
         f"COPY (SELECT {columns} FROM ({query}) q) TO '{path}' (FORMAT csv, HEADER, COMPRESSION gzip)"
@@ -257,7 +257,7 @@ def _writer(folder: Path, name: str) -> Iterator[Any]:
         io.TextIOWrapper(packed, encoding="utf-8", newline="") as out,
     ):
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(COLUMNS[name].split())
+        writer.writerow(COLUMNS[name])
         yield writer
 
 

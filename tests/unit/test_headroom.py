@@ -26,9 +26,8 @@ from cdpr.evaluation.power import smallest_difference, standard_error
 from cdpr.evaluation.preflight import Preflight, check_headroom, judge, obstacles, verdict, weaknesses
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.evaluation.run import evaluation_row
-from cdpr.hospital.mimic_notes import physical_text
 from cdpr.hospital.model import load_hospital
-from cdpr.hospital.sample import sample_patient, write_analytes, write_presentation, write_report
+from cdpr.hospital.sample import physical_text, sample_patient, write_analytes, write_presentation, write_report
 from cdpr.job import Job
 from cdpr.llm.wrappers import Meter
 from cdpr.report.headroom import plot_headroom, write_headroom
@@ -43,7 +42,7 @@ def a_case(index: int) -> CaseRecord:
     """A test case of the in-domain hospital, with its physical and laboratory examinations and imaging."""
     hospital = load_hospital()
     site, patient = hospital.site("mimic_iv"), sample_patient(hospital, hospital.site("mimic_iv"), 5, index)
-    offered = [exam for exam in hospital.examinations.values() if exam.name in patient.offered]
+    offered = [exam for exam in hospital.examinations.values() if exam.name in patient.available]
     results = {exam.name: write_report(exam, site, patient) for exam in offered if exam.kind == "imaging"}
     results |= {exam.name: format_analytes(write_analytes(exam, site, patient))
                 for exam in offered if exam.kind == "laboratory"}  # fmt: skip

@@ -32,7 +32,7 @@ def tables(folder) -> dict[str, list[dict[str, str]]]:
         with gzip.open(folder / f"{name}.csv.gz", "rt", newline="") as lines:
             reader = csv.DictReader(lines)
             read[name] = list(reader)
-            assert reader.fieldnames == columns.split()
+            assert reader.fieldnames == columns
     assert {name: len(rows) for name, rows in read.items()} == counts
     return read
 

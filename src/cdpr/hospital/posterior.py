@@ -1,17 +1,141 @@
-"""The exact posterior over diseases given what was read from a record."""
+"""From the text of a record to findings, and from findings to the exact posterior over diseases."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ..cases import PHYSICAL_SUFFIX, examinations
+from ..cases import PHYSICAL_SUFFIX, examinations, parse_analytes
 from ..settings.datasets import IN_DOMAIN
-from .interpret import Interpreter
-from .model import Examination, Hospital, load_hospital
+from .model import Examination, Finding, Hospital, Site, load_hospital
 from .sample import AGES, age_table
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_AGE = re.compile(r"(\d{1,3})[ -]*(?:years?|yr|y/?o)\b|\bage\D{0,3}(\d{1,3})", re.IGNORECASE)
+_FEMALE = re.compile(r"\b(?:female|woman|lady|girl|f)\b", re.IGNORECASE)
+_MALE = re.compile(r"\b(?:male|man|gentleman|boy|m)\b", re.IGNORECASE)
+_SUMMARY_LINE = re.compile(r"^\s*-?\s*([A-Z][A-Za-z ]+):[ \t]*(.*)$", re.MULTILINE)
+
+
+class Interpreter:
+    """Reads the texts of one site. Unreadable text (blanks, lost values, foreign words) yields no state."""
+
+    def __init__(self, hospital: Hospital, site: Site):
+        self.site = site
+        self._phrases: dict[str, _Phrases] = {}
+        self._lines: dict[str, list[Finding]] = {}
+        # A history lists only what is present, so a condition that it leaves out has the state without words.
+        self._absent: dict[str, int] = {}
+        for finding in hospital.presentation:
+            self._lines.setdefault(finding.line, []).append(finding)
+            for state in range(len(finding.states)):
+                if not any(site.every_phrase(finding, state)):
+                    self._absent.setdefault(finding.name, state)
+
+    def presentation(self, summary: str) -> tuple[int | None, bool | None, dict[str, int]]:
+        """Age in years, whether female, and the states of the presentation findings."""
+        lines: dict[str, str] = {}
+        for heading, text in _SUMMARY_LINE.findall(summary):
+            lines.setdefault(heading.strip(), text.strip())
+        person = lines.get("Patient Information", summary)
+        states: dict[str, int] = {}
+        for line, findings in self._lines.items():
+            text = lines.get(line, "")
+            if text.strip("_ ."):
+                absent = {f.name: self._absent[f.name] for f in findings if f.name in self._absent}
+                states |= absent | self._read(line, findings, text)
+        return _age(person), _female(person), states
+
+    def examination(self, exam: Examination, text: str) -> dict[str, int]:
+        """States of an examination's findings, as far as its result text can be read."""
+        states: dict[str, int] = {}
+        worded = [finding for finding in exam.findings if finding.measure is None]
+        if worded:
+            states |= self._read(exam.name, worded, text) | _organisms(worded, text)
+        measured = [finding for finding in exam.findings if finding.measure is not None]
+        if measured:
+            values = {analyte.label.casefold(): analyte.value or analyte.comments for analyte in parse_analytes(text)}
+            by_name = {finding.name: self._measured(finding, values, text) for finding in measured}
+            states |= {name: state for name, state in by_name.items() if state is not None}
+        return states
+
+    def _read(self, place: str, findings: list[Finding], text: str) -> dict[str, int]:
+        if place not in self._phrases:
+            self._phrases[place] = _Phrases(findings, self.site)
+        return self._phrases[place].read(text)
+
+    def _measured(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
+        labels = self.site.every_label(finding.measure)
+        value = next((values[label.casefold()] for label in labels if label.casefold() in values), None)
+        if value is None:
+            value = next((match[1] for label in labels if (match := _labelled(label).search(text))), None)
+        if not value or value.strip() == "___":
+            return None
+        if finding.intervals is None:
+            word, states = value.strip(" .;,").casefold(), range(len(finding.states))
+            return next((s for s in states if word in map(str.casefold, self.site.every_phrase(finding, s))), None)
+        number = _NUMBER.search(value)
+        factor = finding.measure.si[1] if self.site.si else 1.0
+        return nearest_interval(finding.intervals, float(number.group()) / factor) if number else None
+
+
+class _Phrases:
+    """Phrases and their states, longest first; text that matched one phrase is not matched again."""
+
+    def __init__(self, findings: list[Finding], site: Site):
+        self.meaning: dict[str, tuple[str, int]] = {}
+        for finding in findings:
+            for state in range(len(finding.states)):
+                for phrase in filter(None, site.every_phrase(finding, state)):
+                    self.meaning[_plain(phrase)] = finding.name, state
+        longest_first = sorted(self.meaning, key=lambda p: (-len(p), p))
+        self.pattern = re.compile("|".join(rf"(?<!\w){re.escape(p)}(?!\w)" for p in longest_first))
+
+    def read(self, text: str) -> dict[str, int]:
+        """States by finding; of several phrases of a finding the first counts."""
+        states: dict[str, int] = {}
+        for phrase in self.pattern.findall(_plain(text)):
+            states.setdefault(*self.meaning[phrase])
+        return states
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(". ")
+
+
+def _organisms(findings: list[Finding], text: str) -> dict[str, int]:
+    folded = text.casefold()
+    return {
+        finding.name: state
+        for finding in findings
+        for state, (_, organism) in (finding.organisms or {}).items()
+        if organism.casefold() in folded
+    }
+
+
+@functools.cache
+def _labelled(label: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w-]){re.escape(label)}\s*[:=]?\s*([<>]?\s*-?\d+(?:\.\d+)?|[A-Za-z]+)", re.IGNORECASE)
+
+
+def nearest_interval(intervals: tuple[tuple[float, float], ...], value: float) -> int:
+    """Index of the interval that holds the value, or else lies nearest to it."""
+    gaps = [max(low - value, value - high, 0.0) for low, high in intervals]
+    return gaps.index(min(gaps))
+
+
+def _age(text: str) -> int | None:
+    match = _AGE.search(text)
+    return int(match[1] or match[2]) if match else None
+
+
+def _female(text: str) -> bool | None:
+    if _FEMALE.search(text):
+        return True
+    return False if _MALE.search(text) else None
 
 
 class Diagnostician:
@@ -25,7 +149,6 @@ class Diagnostician:
         self.site = self.hospital.site(dataset)
         self.diseases = [d.name for d in self.hospital.diseases]
         self.exams = list(self.hospital.examinations)
-        self.availability = dict(zip(self.exams, self.site.availability.tolist(), strict=True))
         self.interpreter = Interpreter(self.hospital, self.site)
         self._ages = age_table(self.hospital)
         self._women = np.array([d.female for d in self.hospital.diseases])
@@ -34,7 +157,7 @@ class Diagnostician:
         """P(disease | presentation)."""
         return self.posterior(*self.interpreter.presentation(case_summary))
 
-    def posterior(self, age: int | None, female: bool | None, told: dict[str, int]) -> np.ndarray:
+    def posterior(self, age: int | None, female: bool | None, symptoms: dict[str, int]) -> np.ndarray:
         """P(disease | age, sex, states of the presentation findings)."""
         p = self.site.weights.copy()
         if age is not None:
@@ -42,8 +165,8 @@ class Diagnostician:
         if female is not None:
             p = p * (self._women if female else 1 - self._women)
         for finding in self.hospital.presentation:
-            if finding.name in told:
-                p = p * finding.table[:, told[finding.name]]
+            if finding.name in symptoms:
+                p = p * finding.table[:, symptoms[finding.name]]
         return p / p.sum()
 
     def update(self, p: np.ndarray, exam_key: str, result_text: str) -> np.ndarray:
@@ -51,24 +174,24 @@ class Diagnostician:
         exam = self.examination(exam_key)
         return p if exam is None else self.condition(p, exam, self.interpreter.examination(exam, result_text))
 
-    def condition(self, p: np.ndarray, exam: Examination, found: dict[str, int]) -> np.ndarray:
-        """The posterior after these states of an examination's findings; unchanged if they are impossible."""
-        if not found:
+    def condition(self, p: np.ndarray, exam: Examination, states: dict[str, int]) -> np.ndarray:
+        """The posterior after these states of an examination's findings; ``p`` itself if none or impossible."""
+        if not states:
             return p
         q = p
         for finding in exam.findings:
-            if finding.name in found:
-                q = q * finding.table[:, found[finding.name]]
+            if finding.name in states:
+                q = q * finding.table[:, states[finding.name]]
         total = q.sum()
         return q / total if total > 0 else p
 
     def examination(self, exam_key: str) -> Examination | None:
-        """The model's examination behind a record's key, whatever the record calls it."""
+        """The model's examination behind a record's key, by any of its names."""
         name = canonical_name(exam_key)
         return self.hospital.examinations.get(name) if name else None
 
     def key(self, exam: str) -> str:
-        """How to request an examination so that a record's key is met."""
+        """The name by which to request an examination."""
         return exam + PHYSICAL_SUFFIX if self.hospital.examinations[exam].kind == "physical" else exam
 
     @functools.cached_property
@@ -98,18 +221,23 @@ class Diagnostician:
         return np.add.reduceat(joint.max(axis=-1), starts, axis=-1)
 
     def net_gain(self, p: np.ndarray, charge: np.ndarray, miss: float) -> np.ndarray:
-        """Expected gain in utility of asking for each examination once and then diagnosing, over diagnosing
+        """Expected gain in utility of one request of each examination and a diagnosis after it, over a diagnosis
         at once; ``charge`` [examinations] is the price of a result and ``miss`` that of an unavailable request."""
         on = self.site.availability
         return on * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - on) * miss
 
     def two_step_gain(
-        self, p: np.ndarray, charge: np.ndarray, miss: float, asked: np.ndarray, candidates: int = 8,
+        self,
+        p: np.ndarray,
+        charge: np.ndarray,
+        miss: float,
+        asked: np.ndarray,
+        candidates: int = 8,
         also: Iterable[int] = (),
-    ) -> np.ndarray:  # fmt: skip
-        """As :meth:`net_gain`, but after the first answer one more examination may be asked for where it gains.
+    ) -> np.ndarray:
+        """As :meth:`net_gain`, but the first answer may be followed by one more request where that gains.
 
-        Only the ``candidates`` examinations with the highest one-step gain and those named ``also`` are looked at; all
+        Only the ``candidates`` examinations with the highest one-step gain and the indices ``also`` are planned; all
         others, and those already ``asked`` [examinations of bool], are -inf.
         """
         barred = np.where(asked, -np.inf, 0.0)
@@ -124,15 +252,15 @@ class Diagnostician:
             chance = joint.sum(axis=1)
             after = joint / chance[:, None]
             worth = after.max(axis=1) + np.maximum((self.net_gain(after, charge, miss) + then).max(axis=1), 0.0)
-            found = chance @ worth - charge[exam]
-            missed = p.max() + max((one + then).max(), 0.0) - miss
+            with_result = chance @ worth - charge[exam]
+            without_result = p.max() + max((one + then).max(), 0.0) - miss
             on = self.site.availability[exam]
-            two[exam] = on * found + (1 - on) * missed - p.max()
+            two[exam] = on * with_result + (1 - on) * without_result - p.max()
         return two
 
 
 @functools.cache
 def canonical_name(exam_key: str) -> str | None:
-    """The vocabulary's name of an examination, whatever a record or a request calls it."""
+    """The vocabulary's name of an examination, by any name in a record or a request."""
     term = examinations().find(exam_key) or examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
     return term.name if term else None

@@ -17,11 +17,11 @@ AGES = np.arange(18, 90)
 
 @dataclass(frozen=True, eq=False)
 class Patient:
-    """One case: what is true and what the hospital wrote down.
+    """One case: the truth, and the content of its record.
 
-    ``told`` has a state per presentation finding (-1: not mentioned), ``found`` the states of each
-    examination's findings, ``offered`` says which examinations exist in the record. ``seed`` fixes every
-    number, so that the same patient always reads the same.
+    ``symptoms`` has a state per presentation finding (-1: not mentioned), ``results`` the states of each
+    examination's findings, ``available`` the examinations in the record. ``seed`` fixes every number, so that the
+    same patient always has the same record.
     """
 
     index: int
@@ -29,13 +29,13 @@ class Patient:
     disease: int
     age: int
     female: bool
-    told: tuple[int, ...]
-    found: dict[str, tuple[int, ...]]
-    offered: frozenset[str]
+    symptoms: tuple[int, ...]
+    results: dict[str, tuple[int, ...]]
+    available: frozenset[str]
     seed: tuple[int, ...]
 
     def generator(self, purpose: int) -> np.random.Generator:
-        """Randomness for one purpose of writing, independent of all others."""
+        """Random numbers for one purpose of writing, independent of all others."""
         return np.random.default_rng([*self.seed, 1 + purpose])
 
 
@@ -55,8 +55,8 @@ def sample_patient(
 ) -> Patient:
     """Patient ``index`` of a site; depends on nothing but the arguments.
 
-    With ``same`` it is another admission of that person: age and sex are kept and the disease is drawn
-    given them, so that every single admission follows the model.
+    With ``same`` it is another admission of that person: age and sex stay, and the disease is drawn given them, so
+    that every single admission follows the model.
     """
     key = (seed, site.number, index, admission)
     rng = np.random.default_rng([*key, 0])
@@ -67,27 +67,27 @@ def sample_patient(
     disease = _draw(rng, np.cumsum(weights / weights.sum()))
     age = same.age if same else int(AGES[_draw(rng, np.cumsum(ages[disease]))])
     female = same.female if same else bool(rng.random() < hospital.diseases[disease].female)
-    told = tuple(_told(rng, finding, disease) for finding in hospital.presentation)
-    found = {
+    symptoms = tuple(_symptom(rng, finding, disease) for finding in hospital.presentation)
+    results = {
         e.name: tuple(_draw(rng, f.cumulative[disease]) for f in e.findings) for e in hospital.examinations.values()
     }
     chance = rng.random(len(hospital.examinations))
-    offered = frozenset(name for name, on in zip(found, chance < site.availability, strict=True) if on)
-    return Patient(index, admission, disease, age, female, told, found, offered, key)
+    available = frozenset(name for name, on in zip(results, chance < site.availability, strict=True) if on)
+    return Patient(index, admission, disease, age, female, symptoms, results, available, key)
 
 
 def _draw(rng: np.random.Generator, cumulative: Sequence[float]) -> int:
     return min(bisect.bisect_right(cumulative, rng.random()), len(cumulative) - 1)
 
 
-def _told(rng: np.random.Generator, finding: Finding, disease: int) -> int:
+def _symptom(rng: np.random.Generator, finding: Finding, disease: int) -> int:
     mentioned = rng.random() < finding.mention
     state = _draw(rng, finding.cumulative[disease])
     return state if mentioned else -1
 
 
 def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Generator) -> Analyte:
-    """A laboratory quantity as the site prints it."""
+    """A laboratory quantity in the site's words and units."""
     measure = finding.measure
     if finding.intervals is None:
         abnormal = "abnormal" if state > 0 else None
@@ -98,21 +98,16 @@ def write_measure(finding: Finding, state: int, site: Site, rng: np.random.Gener
     value = float(np.exp(rng.uniform(np.log(low), np.log(high))) if wide else rng.uniform(low, high))
     value = round(min(max(value, low), high), measure.decimals)
     units, factor = measure.si if site.si else (measure.units, 1.0)
-    decimals = _decimals(measure, factor)
+    decimals = max(0, measure.decimals - round(float(np.log10(factor))))  # the same precision in other units
     bounds = [round(bound * factor, decimals) for bound in measure.range]
     flag = None if measure.range[0] <= value <= measure.range[1] else "abnormal"
     return Analyte(site.label(measure), f"{value * factor:.{decimals}f}", units or None, *bounds, flag)
 
 
-def _decimals(measure, factor: float) -> int:
-    """Digits after the point that keep the printed precision in converted units."""
-    return max(0, measure.decimals - round(float(np.log10(factor))))
-
-
 def write_presentation(hospital: Hospital, site: Site, patient: Patient) -> dict[str, str]:
     """The lines of the history by their heading; the lines of the case summary below the first."""
     lines: dict[str, list[str]] = {}
-    for finding, state in zip(hospital.presentation, patient.told, strict=True):
+    for finding, state in zip(hospital.presentation, patient.symptoms, strict=True):
         written = lines.setdefault(finding.line, [])
         if state >= 0 and (phrase := site.phrase(finding, state)):
             written.append(phrase)
@@ -125,11 +120,19 @@ def write_presentation(hospital: Hospital, site: Site, patient: Patient) -> dict
 
 def write_report(exam: Examination, site: Site, patient: Patient) -> str:
     """The report of an examination that is not numbers: one sentence per finding."""
-    written = [site.phrase(f, s) for f, s in zip(exam.findings, patient.found[exam.name], strict=True)]
+    written = [site.phrase(f, s) for f, s in zip(exam.findings, patient.results[exam.name], strict=True)]
     return " ".join(text if text.endswith(".") else text + "." for text in written)
 
 
 def write_analytes(exam: Examination, site: Site, patient: Patient) -> list[Analyte]:
     """The numbers of an examination."""
-    rng = patient.generator(1 + list(patient.found).index(exam.name))
-    return [write_measure(f, s, site, rng) for f, s in zip(exam.findings, patient.found[exam.name], strict=True)]
+    rng = patient.generator(1 + list(patient.results).index(exam.name))
+    return [write_measure(f, s, site, rng) for f, s in zip(exam.findings, patient.results[exam.name], strict=True)]
+
+
+def physical_text(exam: Examination, site: Site, patient: Patient) -> str:
+    """The line of one system in a physical examination."""
+    if exam.findings[0].measure is None:
+        return write_report(exam, site, patient)
+    numbers = write_analytes(exam, site, patient)
+    return ", ".join(f"{a.label} {a.value}{'%' if a.units == '%' else ''}" for a in numbers)

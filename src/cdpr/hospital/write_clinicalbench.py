@@ -1,6 +1,6 @@
 """Patients as a ClinicalBench-format file: a JSON list of cases with 14 keys.
 
-Laboratory values are in SI units under long names, panels and imaging bear other names than in-domain,
+Laboratory values are in SI units under long names, panels and imaging have other names than in-domain,
 and ``clinical_case_summary`` holds the physical examination and all auxiliary results, as in the original.
 """
 
@@ -11,30 +11,12 @@ from pathlib import Path
 
 from ..cases import SECTIONS, Analyte, diagnoses, format_analytes
 from ..files import write_bytes
-from .mimic_notes import physical_text
-from .model import Examination, Hospital, Site
-from .sample import Patient, sample_patient, write_analytes, write_presentation, write_report
+from .model import Examination, Hospital, Site, read_data
+from .sample import Patient, physical_text, sample_patient, write_analytes, write_presentation, write_report
 
-_DEPARTMENTS = {
-    "cardiovascular": "Cardiology",
-    "respiratory": "Pulmonology",
-    "gastrointestinal": "Gastroenterology",
-    "renal": "Nephrology",
-    "neurological": "Neurology",
-    "endocrine": "Endocrinology",
-}
+_DATA = read_data("clinicalbench")
 _ABSENT = "Not available."
-# Names of the published benchmark, where it has others than a hospital's; it writes all with underscores.
-_PUBLISHED = {
-    "Complete Blood Count": "routine_blood_test",
-    "Urine Analysis": "routine_urine_test",
-    "Liver Function Test": "liver_function_test",
-    "Kidney Function Tests": "renal_function_test",
-    "Coagulation Profile": "coagulation_function",
-    "ECG": "electrocardiogram",
-    "Echocardiography": "echocardiogram",
-}
-_EVERY = 10  # one case in so many bears the published names
+_EVERY = 10  # one case in so many has the benchmark's names
 
 
 def write_clinicalbench(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
@@ -43,32 +25,30 @@ def write_clinicalbench(hospital: Hospital, out_dir: str | Path, cases: int, see
 
 
 def write_textbook(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
-    """Write ``textbook.json`` below ``out_dir``, in the same format: cases as every hospital writes them."""
+    """Write ``textbook.json`` below ``out_dir``, in the same format: cases in the styles of all hospitals."""
     _write(hospital, "textbook", Path(out_dir), cases, seed)
 
 
 def _write(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
     site = hospital.site(dataset)
     patients = (sample_patient(hospital, site, seed, index) for index in range(cases))
-    published = _EVERY if dataset == "clinicalbench" else 0
-    written = [_case(hospital, site, p, bool(published) and p.index % published == published - 1) for p in patients]
-    lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in written)
+    benchmark = dataset == "clinicalbench"
+    records = (_case(hospital, site, p, benchmark and p.index % _EVERY == _EVERY - 1) for p in patients)
+    lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in records)
     write_bytes(out_dir / f"{dataset}.json", f"[\n{lines}\n]\n".encode())
 
 
-def _case(hospital: Hospital, site: Site, patient: Patient, published: bool) -> dict:
+def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> dict:
     site = site.style(patient.generator(905))
-    laboratory, imaging = _results(hospital, site, patient, published)
+    laboratory, imaging = _results(hospital, site, patient, benchmark_names)
     disease = hospital.diseases[patient.disease].name
     term = diagnoses().find(disease)
-    rng = patient.generator(903)
-    spelling = term.aliases[0] if rng.random() < 0.3 else disease
     return {
         "id": patient.index + 1,
         "clinical_case_uid": f"CB{patient.index + 1:06d}",
         "language": "en",
-        "clinical_department": _DEPARTMENTS.get(term.kind, "Internal Medicine"),
-        "principal_diagnosis": spelling,
+        "clinical_department": _DATA["departments"].get(term.kind, "Internal Medicine"),
+        "principal_diagnosis": term.aliases[0] if patient.generator(903).random() < 0.3 else disease,
         "preliminary_diagnosis": f"Suspected {disease.lower()}",
         "diagnostic_basis": f"History and results are consistent with {disease.lower()}.",
         "differential_diagnosis": "Conditions with similar complaints were considered.",
@@ -81,28 +61,28 @@ def _case(hospital: Hospital, site: Site, patient: Patient, published: bool) -> 
     }
 
 
-def _results(hospital: Hospital, site: Site, patient: Patient, published: bool) -> tuple[dict, dict]:
+def _results(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> tuple[dict, dict]:
     laboratory: dict[str, dict] = {}
     imaging: dict[str, dict] = {}
     for name, exam in hospital.examinations.items():
-        if name not in patient.offered or exam.kind == "physical":
+        if name not in patient.available or exam.kind == "physical":
             continue
-        called = site.exam_name(exam)
-        if published:
-            called = _PUBLISHED.get(name, called.lower().replace(" ", "_"))
+        title = site.exam_name(exam)
+        if benchmark_names:
+            title = _DATA["names"].get(name, title.lower().replace(" ", "_"))
         if exam.kind == "laboratory":
             analytes = write_analytes(exam, site, patient)
-            odd = "; ".join(f"{a.label} {a.value}" for a in analytes if a.flag)
-            laboratory[called] = {"result": print_analytes(site, analytes), "abnormal": odd or "None"}
+            abnormal = "; ".join(f"{a.label} {a.value}" for a in analytes if a.flag)
+            laboratory[title] = {"result": print_analytes(site, analytes), "abnormal": abnormal or "None"}
         elif exam.kind == "microbiology":
-            laboratory[called] = {"result": write_report(exam, site, patient), "abnormal": "None"}
+            laboratory[title] = {"result": write_report(exam, site, patient), "abnormal": "None"}
         else:
-            imaging[called] = {"findings": write_report(exam, site, patient), "impression": "See findings."}
+            imaging[title] = {"findings": write_report(exam, site, patient), "impression": "See findings."}
     return laboratory, imaging
 
 
 def print_analytes(site: Site, analytes: list[Analyte]) -> str:
-    """Numbers in the site's layout: a list, or field by field, as its own files come to be read."""
+    """Numbers in the site's layout: a list, or field by field, the text that its own files become at ingestion."""
     return "; ".join(map(print_analyte, analytes)) if site.layout == "list" else format_analytes(analytes)
 
 
@@ -114,11 +94,11 @@ def print_analyte(analyte: Analyte) -> str:
 
 
 def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
-    told = write_presentation(hospital, site, patient)
+    history = write_presentation(hospital, site, patient)
     physical = "\n".join(
         f"{exam.name}: {_physical(exam, site, patient)}"
         for exam in hospital.examinations.values()
-        if exam.kind == "physical" and exam.name in patient.offered
+        if exam.kind == "physical" and exam.name in patient.available
     )
     auxiliary = " ".join(
         [f"{name}: {entry['result'].rstrip('.')}." for name, entry in laboratory.items()]
@@ -128,7 +108,7 @@ def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict,
     person = f"{sex.title()}, {patient.age} years old." if site.layout == "list" else f"{patient.age} year old {sex}"
     lines = [
         f"Patient Basic Information: {person}",
-        *(f"{name}: {told[name]}" for name in SECTIONS[1:]),
+        *(f"{name}: {history[name]}" for name in SECTIONS[1:]),
         f"Physical Examination:\n{physical}",
         f"Auxiliary Examination: {auxiliary}",
     ]
@@ -136,7 +116,7 @@ def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict,
 
 
 def _physical(exam: Examination, site: Site, patient: Patient) -> str:
-    """One system, as a note tells it; a hospital of tables has vital signs among its measured quantities."""
+    """One system as in a note; a hospital of tables has vital signs among its measured quantities."""
     if site.layout == "table" and exam.findings[0].measure is not None:
         return print_analytes(site, write_analytes(exam, site, patient))
     return physical_text(exam, site, patient).rstrip(".") + "."

@@ -1,8 +1,9 @@
-"""Patients as MIMIC-IV tables (hosp and note modules), with the disorder of the real ones.
+"""Patients as MIMIC-IV tables (hosp and note modules), with the disorder of the real ones; every word of the notes is
+ours.
 
-A quarter of the rows lack ``hadm_id``; some results stand in ``comments`` alone or are lost to ``___``;
-tests are repeated after recovery, later than the first day; cultures may have a date without a time;
-one label may have several item numbers; some patients come twice; dates are shifted to 2110-2200.
+A quarter of the rows lack ``hadm_id``; some results are in ``comments`` alone or lost to ``___``; tests are repeated
+after recovery, later than the first day; cultures may have a date without a time; one label may have several item
+numbers; some patients come twice; dates are shifted to 2110-2200.
 """
 
 from __future__ import annotations
@@ -16,35 +17,24 @@ import numpy as np
 
 from ..cases import Analyte
 from ..files import write_csv
-from .mimic_notes import discharge_note, radiology_note
-from .model import Examination, Hospital, Site
-from .sample import Patient, sample_patient, write_analytes, write_measure, write_report
+from .model import Examination, Finding, Hospital, Site, read_data
+from .sample import (
+    Patient,
+    physical_text,
+    sample_patient,
+    write_analytes,
+    write_measure,
+    write_presentation,
+    write_report,
+)
 
-COLUMNS = {
-    "hosp/patients": "subject_id gender anchor_age anchor_year anchor_year_group dod",
-    "hosp/admissions": "subject_id hadm_id admittime dischtime deathtime admission_type admit_provider_id "
-    "admission_location discharge_location insurance language marital_status race edregtime edouttime "
-    "hospital_expire_flag",
-    "hosp/labevents": "labevent_id subject_id hadm_id specimen_id itemid order_provider_id charttime storetime value "
-    "valuenum valueuom ref_range_lower ref_range_upper flag priority comments",
-    "hosp/d_labitems": "itemid label fluid category",
-    "hosp/microbiologyevents": "microevent_id subject_id hadm_id micro_specimen_id order_provider_id chartdate "
-    "charttime spec_itemid spec_type_desc test_seq storedate storetime test_itemid test_name org_itemid org_name "
-    "isolate_num quantity ab_itemid ab_name dilution_text dilution_comparison dilution_value interpretation comments",
-    "note/discharge": "note_id subject_id hadm_id note_type note_seq charttime storetime text",
-    "note/radiology": "note_id subject_id hadm_id note_type note_seq charttime storetime text",
-    "note/radiology_detail": "note_id subject_id field_name field_value field_ordinal",
-}
+_DATA = read_data("mimic_iv")
+COLUMNS: dict[str, list[str]] = _DATA["columns"]
 SECOND_ADMISSION = 0.12
 NO_ADMISSION_ID = 0.26
 REPEATED = 0.35
 # Item numbers that share a label with one of ours, as in the real dictionary.
-TWINS = {50912: 52546, 50931: 52569, 50813: 52442, 51222: 51640, 50983: 52623, 50971: 52610}
-_ADMITTED = {
-    "admission_type": "EW EMER.", "admission_location": "EMERGENCY ROOM", "discharge_location": "HOME",
-    "insurance": "Other", "language": "ENGLISH", "race": "UNKNOWN", "hospital_expire_flag": 0,
-}  # fmt: skip
-_ANTIBIOTICS = [(90012, "GENTAMICIN"), (90018, "CEFTRIAXONE"), (90019, "CIPROFLOXACIN")]
+TWINS: dict[int, int] = _DATA["twins"]
 
 Tables = dict[str, list[dict]]
 
@@ -60,7 +50,7 @@ def write_mimic(hospital: Hospital, out_dir: str | Path, patients: int, seed: in
         for number, row in enumerate(tables[name], 1):
             row[key] = number
     for name, columns in COLUMNS.items():
-        write_csv(Path(out_dir) / f"{name}.csv.gz", columns.split(), tables[name])
+        write_csv(Path(out_dir) / f"{name}.csv.gz", columns, tables[name])
 
 
 def _dictionary(hospital: Hospital) -> list[dict]:
@@ -72,9 +62,7 @@ def _dictionary(hospital: Hospital) -> list[dict]:
             for itemid in (m.itemid, TWINS.get(m.itemid)):
                 if itemid is not None:
                     rows[itemid] = {"itemid": itemid, "label": m.label, "fluid": m.fluid, "category": category}
-    rows[50809] = {"itemid": 50809, "label": "Glucose", "fluid": "Blood", "category": "Blood Gas"}
-    rows[51981] = {"itemid": 51981, "label": "Glucose", "fluid": "Urine", "category": "Chemistry"}
-    rows[59002] = {"itemid": 59002, "label": "", "fluid": "Blood", "category": "Chemistry"}
+    rows |= {row["itemid"]: row for row in _DATA["further_items"]}
     return [rows[itemid] for itemid in sorted(rows)]
 
 
@@ -117,13 +105,13 @@ class _Admission:
     def write(self) -> None:
         """All rows of the stay."""
         arrived = self.admit - timedelta(hours=float(self.rng.uniform(2, 9)))
-        self._add("hosp/admissions", self.hadm, admittime=self.admit, dischtime=_stamp(self.leave),
-                  edregtime=_stamp(arrived), edouttime=self.admit, **_ADMITTED)  # fmt: skip
+        times = {"admittime": self.admit, "dischtime": _stamp(self.leave), "edregtime": _stamp(arrived)}
+        self._add("hosp/admissions", self.hadm, edouttime=self.admit, **times, **_DATA["admission"])
         labs: list[Analyte] = []
         for name, exam in self.hospital.examinations.items():
             if exam.kind == "microbiology":
-                self._culture(exam, name in self.patient.offered)
-            elif name not in self.patient.offered or exam.kind == "physical":
+                self._culture(exam, name in self.patient.available)
+            elif name not in self.patient.available or exam.kind == "physical":
                 continue
             elif exam.kind == "laboratory":
                 labs += self._laboratory(exam)
@@ -139,8 +127,8 @@ class _Admission:
     def _note(self, table: str, hadm: int | str, number: int, charted: str, stored: datetime, text: str) -> str:
         kind = "DS" if table == "discharge" else "RR"
         note = f"{self.subject}-{kind}-{number}"
-        self._add(f"note/{table}", hadm, note_id=note, note_type=kind, note_seq=number, charttime=charted,
-                  storetime=_stamp(stored), text=text)  # fmt: skip
+        row = {"note_id": note, "note_type": kind, "note_seq": number, "charttime": charted}
+        self._add(f"note/{table}", hadm, **row, storetime=_stamp(stored), text=text)
         return note
 
     def _hadm(self) -> int | str:
@@ -151,8 +139,8 @@ class _Admission:
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-20, -0.5)))
         self._specimen(exam, analytes, drawn)
         if self.rng.random() < REPEATED:
-            # Repeats come after the first day and show recovery: reading them would be reading the future.
-            recovered = [write_measure(f, _usual(f), self.site, self.rng) for f in exam.findings]
+            # Repeats come after the first day and show recovery: an importer that reads them reads the future.
+            recovered = [write_measure(f, _commonest(f), self.site, self.rng) for f in exam.findings]
             self._specimen(exam, recovered, self.admit + timedelta(hours=float(self.rng.uniform(30, 80))))
         return analytes
 
@@ -175,12 +163,12 @@ class _Admission:
                 "flag": analyte.flag,
                 "priority": "STAT",
             }
-            self._add("hosp/labevents", hadm, **_soil(row, float(self.rng.random())))
+            self._add("hosp/labevents", hadm, **_damage(row, float(self.rng.random())))
 
-    def _culture(self, exam: Examination, offered: bool) -> None:
-        if not offered and self.rng.random() > 0.03:
+    def _culture(self, exam: Examination, available: bool) -> None:
+        if not available and self.rng.random() > 0.03:
             return
-        state = self.patient.found[exam.name][0]
+        state = self.patient.results[exam.name][0]
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
         spec_id, spec_name, test_id, test_name = exam.specimen
         hadm, stored = self._hadm(), _stamp(drawn + timedelta(days=2))
@@ -197,17 +185,17 @@ class _Admission:
             "test_name": test_name,
         }
         add = partial(self._add, "hosp/microbiologyevents", hadm, **row)
-        if not offered:  # ordered but never done: no result
+        if not available:  # ordered but never done: no result
             add(org_itemid=90760, org_name="CANCELLED")
             return
         organism = (exam.findings[0].organisms or {}).get(state)
         if organism is None:
             add(comments=write_report(exam, self.site, self.patient) + "  ")
             return
-        for ab_id, ab_name in _ANTIBIOTICS[: int(self.rng.integers(1, 4))]:
+        for ab_id, ab_name in _DATA["antibiotics"][: int(self.rng.integers(1, 4))]:
             sensitive = "S" if self.rng.random() < 0.85 else "R"
-            add(org_itemid=organism[0], org_name=organism[1], isolate_num=1, ab_itemid=ab_id, ab_name=ab_name,
-                interpretation=sensitive)  # fmt: skip
+            isolate = {"org_itemid": organism[0], "org_name": organism[1], "isolate_num": 1}
+            add(**isolate, ab_itemid=ab_id, ab_name=ab_name, interpretation=sensitive)
 
     def _report(self, exam: Examination) -> None:
         self.reports += 1
@@ -221,13 +209,13 @@ class _Admission:
             self.tables["note/radiology_detail"].append(row | {"field_ordinal": ordinal})
 
 
-def _usual(finding) -> int:
+def _commonest(finding: Finding) -> int:
     """The commonest state over all diseases."""
     return int(np.argmax(finding.table.mean(axis=0)))
 
 
-def _soil(row: dict, chance: float) -> dict:
-    """The row as the real tables may hold it: as it is, without its value, or with the value in the comments alone."""
+def _damage(row: dict, chance: float) -> dict:
+    """The row with a defect of the real tables: unchanged, without its value, or with the value in comments alone."""
     if chance < 0.012:
         return row | {"value": "___", "valuenum": "", "flag": ""}
     if chance < 0.05:
@@ -239,3 +227,53 @@ def _soil(row: dict, chance: float) -> dict:
 
 def _stamp(time: datetime) -> str:
     return time.isoformat(" ", "seconds")
+
+
+# Notes in the layout of MIMIC-IV-Note: headings, blanks and repetitions.
+
+
+def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[Analyte]) -> str:
+    """A discharge summary. The hospital course and the last sections name the diagnosis, as in real ones."""
+    rng = patient.generator(902)
+    history = write_presentation(hospital, site, patient)
+    disease = hospital.diseases[patient.disease].name
+    texts = {
+        "letter": "F" if patient.female else "M",
+        "sex": "woman" if patient.female else "man",
+        "allergies": history["Allergy History"],
+        "complaint": history["Chief Complaint"],
+        "illness": _sentence(history["History of Present Illness"]),
+        "past": _sentence(history["Past Medical History"]),
+        "social": history["Personal History"] if rng.random() < 0.85 else "___",
+        "family": history["Family History"],
+        "physical": _physical_exam(hospital, site, patient, discharge=rng.random() < 0.3),
+        "results": _pertinent_results(labs),
+        "disease": disease,
+        "disease_lower": disease.lower(),
+    }
+    return "\n \n".join(section.format(**texts) for section in _DATA["discharge_note"]) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _physical_exam(hospital: Hospital, site: Site, patient: Patient, discharge: bool) -> str:
+    lines = ["ADMISSION PHYSICAL EXAM:"] if discharge else []
+    for exam in hospital.examinations.values():
+        if exam.kind == "physical" and exam.name in patient.available:
+            lines.append(f"{exam.heading}: {physical_text(exam, site, patient)}")
+    if discharge:
+        lines += [" ", "DISCHARGE PHYSICAL EXAM:", "GENERAL: Well, walking.", "LUNGS: Clear.", "ABDOMEN: Benign."]
+    return "\n".join(lines)
+
+
+def _pertinent_results(labs: list[Analyte]) -> str:
+    values = " ".join(f"{a.label}-{a.value}{'*' if a.flag else ''}" for a in labs[:8])
+    return f"ADMISSION LABS\n___ 06:10AM BLOOD {values}" if values else "ADMISSION LABS\n___"
+
+
+def radiology_note(exam: Examination, site: Site, patient: Patient) -> str:
+    """A report; the impression adds nothing to the findings."""
+    letter, findings = "F" if patient.female else "M", write_report(exam, site, patient)
+    return _DATA["radiology_note"].format(exam=exam.report, letter=letter, findings=findings)

@@ -23,40 +23,34 @@ def write_private(hospital: Hospital, out_dir: str | Path, cases: int, seed: int
     people, results = [], []
     for index in range(cases):
         patient = sample_patient(hospital, site, seed, index)
-        people.append(_case(hospital, site, patient))
-        rows = [
-            row
-            for exam in hospital.examinations.values()
-            if exam.name in patient.offered
-            for row in _rows(exam, site, patient)
-        ]
-        results += [{"case_id": _case_id(patient), "sequence": n} | row for n, row in enumerate(rows, 1)]
+        case = _case(hospital, site, patient)
+        people.append(case)
+        exams = (exam for exam in hospital.examinations.values() if exam.name in patient.available)
+        rows = [row for exam in exams for row in _rows(exam, site, patient)]
+        results += [{"case_id": case["case_id"], "sequence": n} | row for n, row in enumerate(rows, 1)]
     write_csv(Path(out_dir) / "cases.csv", list(people[0]), people)
     write_csv(Path(out_dir) / "results.csv", RESULT_COLUMNS.split(), results)
 
 
-def _case_id(patient: Patient) -> str:
-    return f"PH{patient.index + 1:05d}"
-
-
 def _case(hospital: Hospital, site: Site, patient: Patient) -> dict:
-    told = write_presentation(hospital, site, patient)
+    history = write_presentation(hospital, site, patient)
     disease = hospital.diseases[patient.disease].name
-    aliases = diagnoses().find(disease).aliases
-    rng = patient.generator(904)
-    spelling = aliases[0] if rng.random() < 0.4 else disease
+    alias = diagnoses().find(disease).aliases[0]
+    lines = {
+        "chief_complaint": "Chief Complaint",
+        "present_illness": "History of Present Illness",
+        "past_history": "Past Medical History",
+        "personal_history": "Personal History",
+        "family_history": "Family History",
+        "allergy_history": "Allergy History",
+    }
     return {
-        "case_id": _case_id(patient),
+        "case_id": f"PH{patient.index + 1:05d}",
         "patient_id": f"P{patient.index + 1:05d}",
         "age": patient.age,
         "sex": "F" if patient.female else "M",
-        "chief_complaint": told["Chief Complaint"],
-        "present_illness": told["History of Present Illness"],
-        "past_history": told["Past Medical History"],
-        "personal_history": told["Personal History"],
-        "family_history": told["Family History"],
-        "allergy_history": told["Allergy History"],
-        "discharge_diagnosis": spelling,
+        **{column: history[line] for column, line in lines.items()},
+        "discharge_diagnosis": alias if patient.generator(904).random() < 0.4 else disease,
     }
 
 

@@ -40,7 +40,6 @@ class Paths(Section):
 
 
 class HospitalSettings(Section):
-    seed: int = key(11, "Seed of the synthetic patients; the demo was tuned on those of seed 7.")
     mimic_patients: PositiveInt = key(7300, "Patients behind the MIMIC-format files; some have several admissions.")
     textbook_cases: PositiveInt = key(18000, "Cases of the textbook that the tiny policy reads before it is trained.")
     clinicalbench_cases: PositiveInt = key(600, paper="Datasets: 1,500 real cases")
