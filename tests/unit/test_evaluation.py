@@ -12,9 +12,9 @@ from served import answering
 
 from cdpr.cases import write_records
 from cdpr.environment.prompt import opening_messages
-from cdpr.evaluation import run as evaluation
+from cdpr.evaluation import evaluate_agent as evaluation
+from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_test_cases
 from cdpr.evaluation.row import EvaluationRow, read_rows
-from cdpr.evaluation.run import Benchmark, evaluate, evaluate_agent
 from cdpr.job import Job
 from cdpr.llm.guard import GovernanceError
 from cdpr.llm.tokenizer import ChatTokenizer
@@ -200,7 +200,7 @@ def test_credentialed_cases_reach_no_other_machine(case, cases, tmp_path):
     settings = with_lines(tmp_path, 'far: {label: Far, model: "http://10.1.2.3:8000/v1", served_as: m}')
     for attempt in (
         lambda: evaluated(settings, "far", cases),
-        lambda: evaluate(settings, "far", Benchmark.read(cases), tmp_path / "far.jsonl", tmp_path / "state"),
+        lambda: evaluate(settings, "far", read_test_cases(cases), tmp_path / "far.jsonl", tmp_path / "state"),
     ):
         with pytest.raises(GovernanceError, match="another machine"):
             attempt()
@@ -211,7 +211,7 @@ def test_rows_of_credentialed_cases_hold_pseudonyms_that_nobody_without_the_secr
     path = tmp_path / "cases.jsonl"
     write_records(path, [case.model_copy(update={"split": "test", "credentialed": True})])
     settings = with_lines(tmp_path, f'mine: {{label: Mine, model: "{server.url}", served_as: m}}')
-    evaluate(settings, "mine", Benchmark.read(path), tmp_path / "e.jsonl", tmp_path / "state")
+    evaluate(settings, "mine", read_test_cases(path), tmp_path / "e.jsonl", tmp_path / "state")
     row = next(read_rows(tmp_path / "e.jsonl"))
     assert row.correct and row.gold == pseudonym(tmp_path / "kept", case.diagnosis_results)
     assert row.note_id == pseudonym(tmp_path / "kept", case.note_id)
@@ -225,7 +225,7 @@ def test_rows_of_credentialed_cases_hold_pseudonyms_that_nobody_without_the_secr
 def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, cases, tmp_path, monkeypatch, finished):
     """Waves of three make six: three greedy, three sampled. Killed behind any of them, with a line half written, it
     works up only the others and ends in the same bytes."""
-    settings, benchmark = parse_settings({"environment": {"max_turns": 3}}), Benchmark.read(cases)
+    settings, benchmark = parse_settings({"environment": {"max_turns": 3}}), read_test_cases(cases)
     monkeypatch.setattr(evaluation, "WAVE", 3)
     work, done = evaluation.work_up, []
 
@@ -257,11 +257,11 @@ def test_an_evaluation_that_was_killed_goes_on_behind_its_last_wave(policy, case
 
 def test_rows_of_other_cases_are_not_taken_for_done(policy, case, cases, tmp_path):
     settings, state = load_settings(), tmp_path / "state"
-    evaluate(settings, "zero_test", Benchmark.read(cases), tmp_path / "e.jsonl", tmp_path / "other")
+    evaluate(settings, "zero_test", read_test_cases(cases), tmp_path / "e.jsonl", tmp_path / "other")
     state.mkdir()
     (state / "evaluation.jsonl").write_bytes((tmp_path / "e.jsonl").read_bytes())
     write_records(cases, [case.model_copy(update={"note_id": f"U-{k}", "split": "test"}) for k in range(8)])
-    evaluate(settings, "zero_test", Benchmark.read(cases), tmp_path / "e.jsonl", state)
+    evaluate(settings, "zero_test", read_test_cases(cases), tmp_path / "e.jsonl", state)
     assert [row.note_id for row in read_rows(tmp_path / "e.jsonl")] == [f"U-{k}" for k in range(8)]
 
 
@@ -273,7 +273,7 @@ def test_what_cannot_be_evaluated_says_why(policy, case, cases, tmp_path):
         evaluated(settings, "odd", cases, policy)
     write_records(cases, [case])
     with pytest.raises(ValueError, match="no case of split 'test'"):
-        Benchmark.read(cases)
+        read_test_cases(cases)
 
 
 LINE = (

@@ -14,8 +14,8 @@ from toy import CBC, CT, MRI, RIGHT, WRONG, Script
 from cdpr import cli
 from cdpr.cases import write_records
 from cdpr.environment import DiagnosticEnvironment, run_episode
+from cdpr.evaluation.evaluate_agent import evaluation_row
 from cdpr.evaluation.row import EvaluationRow
-from cdpr.evaluation.run import evaluation_row
 from cdpr.exports.every_eval_ever import build_record
 from cdpr.exports.inspect_log import write_inspect_log
 from cdpr.exports.workups import Exported, ExportError, workups

@@ -14,18 +14,23 @@ from toy import ASKED
 from cdpr.agents.reference import ReferenceAgent, ValueOfInformation, ZeroTest
 from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, format_analytes, write_records
 from cdpr.environment import DiagnosticEnvironment, run_episodes
-from cdpr.evaluation.headroom import (
+from cdpr.evaluation.evaluate_agent import evaluation_row
+from cdpr.evaluation.preflight import (
     Headroom,
+    Preflight,
     Resolution,
     accuracy_at_spend,
+    check_headroom,
     exact_accuracy,
+    judge,
     measure_headroom,
     measure_resolution,
+    obstacles,
+    verdict,
+    weaknesses,
 )
-from cdpr.evaluation.power import smallest_difference, standard_error
-from cdpr.evaluation.preflight import Preflight, check_headroom, judge, obstacles, verdict, weaknesses
 from cdpr.evaluation.row import EvaluationRow
-from cdpr.evaluation.run import evaluation_row
+from cdpr.evaluation.significance import smallest_difference, standard_error
 from cdpr.hospital.model import load_hospital
 from cdpr.hospital.sample import physical_text, sample_patient, write_analytes, write_presentation, write_report
 from cdpr.job import Job

@@ -22,9 +22,8 @@ from cdpr.analysis.credit_workups import CreditedCase, Crediting, read_credit
 from cdpr.cases import CaseRecord, write_records
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.environment import State, case_seed, run_episode
-from cdpr.evaluation.row import EvaluationRow, shown
-from cdpr.evaluation.run import evaluation_row
-from cdpr.evaluation.strata import stratified
+from cdpr.evaluation.evaluate_agent import evaluation_row
+from cdpr.evaluation.row import EvaluationRow, public_text
 from cdpr.inspector.data import read_data, write_data
 from cdpr.inspector.oracle import Oracle
 from cdpr.inspector.write import credit_file, write_inspector
@@ -33,7 +32,7 @@ from cdpr.llm.wrappers import Meter
 from cdpr.records import RunRecord
 from cdpr.report.report_page import write_report
 from cdpr.results.methods import DATASETS
-from cdpr.seeding import derive_seed
+from cdpr.seeding import derive_seed, stratified_sample
 from cdpr.settings import Settings
 from cdpr.study.analysis import Analysis, Interval
 from cdpr.study.records import StateMeans, state_digest, write_lines
@@ -64,7 +63,7 @@ class World:
 def rated(settings: Settings, case: CaseRecord) -> StateMeans:
     """What raters gave a run for what it would do before anything is known of a case."""
     return StateMeans(
-        state=state_digest(settings, case, State(case)), dataset=DATASET, note_id=shown(settings, case, case.note_id),
+        state=state_digest(settings, case, State(case)), dataset=DATASET, note_id=public_text(settings, case, case.note_id),
         turn=0, source=RUN, run=OTHER, kind="request", action="Chest X-ray",
         means=dict.fromkeys(dimensions(), 3.5) | {"cost_effectiveness": None},
     )  # fmt: skip
@@ -251,10 +250,12 @@ def test_the_oracle_is_the_reference(toy_case):
 
 def test_a_sample_is_spread_and_nested():
     items = [f"{kind}{i}" for kind in "abc" for i in range(1 + 20 * (kind == "a"))]
-    few, more = (stratified(items, n, lambda x: x[0], str, 3) for n in (3, 9))
+    few, more = (stratified_sample(items, n, lambda x: x[0], str, 3) for n in (3, 9))
     assert {x[0] for x in few} == {"a", "b", "c"} and set(few) < set(more) and len(more) == 9
     assert (
-        stratified(reversed(items), 9, lambda x: x[0], str, 3) == more != stratified(items, 9, lambda x: x[0], str, 4)
+        stratified_sample(reversed(items), 9, lambda x: x[0], str, 3)
+        == more
+        != stratified_sample(items, 9, lambda x: x[0], str, 4)
     )
 
 

@@ -17,7 +17,7 @@ from toy import ASKED
 
 from cdpr.cases import CaseRecord, write_records
 from cdpr.evaluation.metrics import EvaluationError
-from cdpr.evaluation.statistics import detectable_difference, few_units, holm
+from cdpr.evaluation.significance import detectable_difference, few_units, holm
 from cdpr.job import Job
 from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
 from cdpr.results.frame import ACCURACY, AEC, IN_DOMAIN_METRICS, Change, marked_cells

@@ -17,8 +17,8 @@ from served import Server
 
 from cdpr.cases import write_records
 from cdpr.cli import explain, main
+from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
 from cdpr.evaluation.row import read_rows
-from cdpr.evaluation.run import Benchmark, evaluate
 from cdpr.llm import Completion, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.llm.journal import JournalError
 from cdpr.llm.recording import (
@@ -237,7 +237,7 @@ def settings_of(tmp_path: Path, url: str, kind: str = "doctor", mode: str = "rec
 
 def evaluated(settings: Settings, cases: Path, name: str, state: str = "job") -> bytes:
     out = cases.with_name(name)
-    evaluate(settings, "doctor", Benchmark.read(cases), out, cases.with_name(state))
+    evaluate(settings, "doctor", read_test_cases(cases), out, cases.with_name(state))
     return out.read_bytes()
 
 

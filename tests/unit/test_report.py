@@ -222,13 +222,13 @@ def test_refuses_what_does_not_belong_together(results, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"correct": 1}, r"warm_start/mimic_iv\.jsonl:2: field 'correct': expected bool"),
-        ({"n_issued": 1.5}, "field 'n_issued': expected an integer"),
-        ({"cost_usd": float("nan")}, "field 'cost_usd': expected a finite number"),
+        ({"correct": 1}, r"warm_start/mimic_iv\.jsonl:2: field 'correct': Input should be a valid boolean"),
+        ({"n_issued": 1.5}, "field 'n_issued': Input should be a valid integer"),
+        ({"cost_usd": float("nan")}, "field 'cost_usd': Input should be a finite number"),
         ({"n_unavailable": 3}, "field 'n_na'"),
         ({"decoding": "beam"}, "field 'decoding'"),
         ({"note_id": "c000"}, "stands twice"),
-        ({"gold": None}, "field 'gold': expected str"),
+        ({"gold": None}, "field 'gold': Input should be a valid string"),
     ],
 )
 def test_malformed_rows_name_file_line_and_field(tmp_path, change, message):
@@ -240,7 +240,7 @@ def test_malformed_rows_name_file_line_and_field(tmp_path, change, message):
 def test_unfit_files_are_refused(tmp_path):
     incomplete = row(0, "greedy", True, 1, 1.0)
     del incomplete["forced"]
-    with pytest.raises(EvaluationError, match=r"x\.jsonl:1: field 'forced' is missing"):
+    with pytest.raises(EvaluationError, match=r"x\.jsonl:1: field 'forced': Field required"):
         read_evaluation(write_rows(tmp_path / "x.jsonl", [incomplete]))
     with pytest.raises(EvaluationError, match="holds no row"):
         read_evaluation(write_rows(tmp_path / "y.jsonl", []))

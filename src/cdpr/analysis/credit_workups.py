@@ -36,14 +36,13 @@ from ..credit.states import (
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, Policy, State, Step, Trajectory, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment
 from ..environment.utility import count_tests, utility
-from ..evaluation.retelling import deviations, retell
-from ..evaluation.row import EvaluationRow, read_rows, shown
-from ..evaluation.strata import stratified
+from ..evaluation.replay import deviations, replay
+from ..evaluation.row import EvaluationRow, public_text, read_rows
 from ..files import write_bytes
 from ..job import Job
 from ..llm import ModelSpec
 from ..llm.guard import disclosed
-from ..seeding import derive_seed
+from ..seeding import derive_seed, stratified_sample
 from ..settings import Settings
 from ..settings.credit import Credit
 from .estimators import every_state
@@ -124,7 +123,9 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     if not cases:
         raise ValueError(f"{path}: no case of split 'test'")
     plan = settings.inspector
-    chosen = stratified(cases, plan.cases, lambda case: case.diagnosis_results, lambda case: case.note_id, plan.seed)
+    chosen = stratified_sample(
+        cases, plan.cases, lambda case: case.diagnosis_results, lambda case: case.note_id, plan.seed
+    )
     names = {case.note_id for case in chosen}
     return [case for case in cases if case.note_id in names]
 
@@ -163,7 +164,7 @@ class Crediting:
         """The credit of a case; None where a replayed workup is another one than the evaluated."""
         workups = {}
         for decoding in self.settings.evaluation.decodings:
-            row = rows[shown(self.settings, case, case.note_id), decoding]
+            row = rows[public_text(self.settings, case, case.note_id), decoding]
             workups[decoding] = workup = await self._workup(case, row)
             if deviations(row, workup.effort()):
                 return None
@@ -190,7 +191,7 @@ class Crediting:
         """The evaluated workup. Rows of credentialed cases hold no replies: those are worked up anew, as evaluation did
         with the same seed."""
         if row.replies is not None:
-            return await retell(self.environment, case, row.replies, row.forced)
+            return await replay(self.environment, case, row.replies, row.forced)
         agent = self.opened(0.0 if row.decoding == "greedy" else self.settings.training.temperature)
         return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 

@@ -10,23 +10,24 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from . import statistics
 from .row import EvaluationRow
+from .significance import McNemar, crossed_bootstrap, mcnemar_exact, percentile_interval, wilson_interval
 
-# What is averaged over cases, and the field it comes from (section "Metrics" of the paper; AEN counts issued requests).
+# Metrics, means over cases, and their fields in a row (section "Metrics" of the paper; AEN counts issued requests).
 METRICS: Mapping[str, str] = {
-    "accuracy": "correct", "aen": "n_issued", "aec": "cost_usd", "utility": "utility", "aen_available": "n_available",
-    "n_na": "n_na", "physical": "n_physical", "forced": "forced", "turns": "turns",
-}  # fmt: skip
+    "accuracy": "correct",
+    "aen": "n_issued",
+    "aec": "cost_usd",
+    "utility": "utility",
+    "aen_available": "n_available",
+    "n_na": "n_na",
+    "physical": "n_physical",
+    "forced": "forced",
+    "turns": "turns",
+}
 
-# What is told of the replies beside it (no number where nobody counted): no metric of the paper, without intervals.
+# Counts of replies (NaN where a server did not report them): no metrics of the paper, without intervals.
 REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "silent", "too_long", "n_invalid")
-
-_EXPECTED = {  # of the types of pydantic's errors
-    "bool_type": "expected bool", "string_type": "expected str", "int_type": "expected an integer",
-    "float_type": "expected a finite number", "finite_number": "expected a finite number",
-    "greater_than_equal": "expected no negative value",
-}  # fmt: skip
 
 
 class EvaluationError(ValueError):
@@ -36,7 +37,7 @@ class EvaluationError(ValueError):
 @dataclass(frozen=True)
 class Evaluation:
     """One run on one data set with one decoding; rows are in the order of ``note_ids``, which is sorted. ``chance`` is
-    the share of right diagnoses that naming the most frequent one always would give."""
+    the accuracy of the most frequent diagnosis as the answer to every case."""
 
     run: str
     dataset: str
@@ -63,7 +64,7 @@ class Estimate:
     @property
     def seed_sd(self) -> float | None:
         """Standard deviation between the seeds; None for one."""
-        return statistics.seed_deviation(self.by_seed)
+        return float(np.std(self.by_seed, ddof=1)) if len(self.by_seed) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Summary:
     """A method on one data set: its runs (one per seed) combined.
 
     ``correct`` counts right diagnoses per run out of ``cases``, ``chance`` is :attr:`Evaluation.chance`; ``draws``
-    [resamples, metrics] are bootstrap means, kept so that averages over data sets get intervals too.
+    [resamples, metrics] are bootstrap means, from which averages over data sets get intervals too.
     """
 
     runs: tuple[str, ...]
@@ -88,27 +89,27 @@ class Summary:
 class Comparison:
     """First method minus second on the same cases: differences with intervals (and their ``draws``, as of
     :class:`Summary`), McNemar's test per pair of seeds (the i-th of one with the i-th of the other), and the
-    evaluations compared, as (run, data set). ``void`` tells why it supports nothing, whatever its intervals; empty
-    where it may."""
+    evaluations compared, as (run, data set). ``void`` is the reason why it supports nothing, whatever its intervals;
+    empty where it may."""
 
     cases: int
     differences: Mapping[str, Estimate]
-    mcnemar: tuple[statistics.McNemar, ...]
+    mcnemar: tuple[McNemar, ...]
     runs: tuple[tuple[str, str], ...] = ()
     draws: np.ndarray | None = field(default=None, repr=False)
     void: str = ""
 
     @property
     def estimates(self) -> Mapping[str, Estimate]:
-        """The differences, as the figures of a :class:`Summary` are called."""
+        """The differences, under the name of the figures of a :class:`Summary`."""
         return self.differences
 
 
 def read_evaluation(path: str | Path) -> dict[str, Evaluation]:
     """Evaluation of one run on one data set, ``.../{run}/{dataset}.jsonl``, by decoding.
 
-    Raises :class:`EvaluationError` for a missing or empty file, a line that is no row, a field that is missing or of
-    the wrong type, a case that stands twice, or decodings that do not cover the same cases.
+    Raises :class:`EvaluationError` for a missing or empty file, a line that is no row, a case that stands twice, or
+    decodings that do not cover the same cases.
     """
     path = Path(path)
     rows: dict[str, dict[str, EvaluationRow]] = {}
@@ -120,7 +121,8 @@ def read_evaluation(path: str | Path) -> dict[str, Evaluation]:
         try:
             row = EvaluationRow.model_validate_json(line)
         except ValidationError as error:
-            raise EvaluationError(f"{path}:{number}: {_problem(error)}") from error
+            problem = "; ".join(f"field {'.'.join(map(str, e['loc']))!r}: {e['msg']}" for e in error.errors())
+            raise EvaluationError(f"{path}:{number}: {problem}") from error
         cases = rows.setdefault(row.decoding, {})
         if row.note_id in cases:
             raise EvaluationError(f"{path}:{number}: field 'note_id': {row.note_id!r} stands twice as {row.decoding}")
@@ -143,16 +145,16 @@ def summarise(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> S
     _same_cases(evaluations)
     first = evaluations[0]
     table = np.stack([_table(e) for e in evaluations])
-    draws = statistics.crossed_bootstrap(table, resamples, seed, first.dataset)
+    draws = crossed_bootstrap(table, resamples, seed, first.dataset)
     estimates = _estimates(table.mean(axis=1), draws)
     correct = tuple(int(e.metric("accuracy").sum()) for e in evaluations)
     if len(evaluations) == 1:
-        low, high = statistics.wilson_interval(correct[0], len(first.note_ids))
+        low, high = wilson_interval(correct[0], len(first.note_ids))
         estimates["accuracy"] = Estimate(estimates["accuracy"].mean, low, high, estimates["accuracy"].by_seed)
     costs = np.concatenate([e.metric("aec") for e in evaluations])
     median, p90 = np.quantile(costs, [0.5, 0.9])
-    return Summary(tuple(e.run for e in evaluations), len(first.note_ids), correct, estimates, float(median),
-                   float(p90), first.chance, draws)  # fmt: skip
+    runs, figures = tuple(e.run for e in evaluations), (float(median), float(p90), first.chance)
+    return Summary(runs, len(first.note_ids), correct, estimates, *figures, draws)
 
 
 def average(parts: Sequence[Summary] | Sequence[Comparison]) -> dict[str, Estimate]:
@@ -172,8 +174,8 @@ def compare(first: Sequence[Evaluation], second: Sequence[Evaluation], resamples
     _same_cases([*first, *second])
     pairs = list(zip(first, second, strict=True))
     table = np.stack([_table(one) - _table(two) for one, two in pairs])
-    draws = statistics.crossed_bootstrap(table, resamples, seed, first[0].dataset)
-    tests = tuple(statistics.mcnemar_exact(one.metric("accuracy"), two.metric("accuracy")) for one, two in pairs)
+    draws = crossed_bootstrap(table, resamples, seed, first[0].dataset)
+    tests = tuple(mcnemar_exact(one.metric("accuracy"), two.metric("accuracy")) for one, two in pairs)
     runs = tuple(dict.fromkeys((each.run, each.dataset) for each in (*first, *second)))
     return Comparison(len(first[0].note_ids), _estimates(table.mean(axis=1), draws), tests, runs, draws)
 
@@ -186,11 +188,7 @@ def _table(evaluation: Evaluation) -> np.ndarray:
 def _estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Estimate]:
     """Estimates from means [seeds, metrics] and draws [resamples, metrics]."""
     return {
-        name: Estimate(
-            float(by_seed[:, i].mean()),
-            *statistics.percentile_interval(draws[:, i]),
-            tuple(float(value) for value in by_seed[:, i]),
-        )
+        name: Estimate(float(by_seed[:, i].mean()), *percentile_interval(draws[:, i]), tuple(by_seed[:, i].tolist()))
         for i, name in enumerate(METRICS)
     }
 
@@ -207,20 +205,14 @@ def _same_cases(evaluations: Sequence[Evaluation]) -> None:
     first = evaluations[0]
     for other in evaluations[1:]:
         if (other.dataset, other.decoding) != (first.dataset, first.decoding):
-            raise EvaluationError(f"{first.run} on {first.dataset} ({first.decoding}) cannot be combined with "
-                                  f"{other.run} on {other.dataset} ({other.decoding})")  # fmt: skip
+            raise EvaluationError(
+                f"{first.run} on {first.dataset} ({first.decoding}) cannot be combined with "
+                f"{other.run} on {other.dataset} ({other.decoding})"
+            )
         if other.note_ids != first.note_ids:
             odd = min(set(other.note_ids) ^ set(first.note_ids))
-            raise EvaluationError(f"{first.dataset} ({first.decoding}): {first.run} and {other.run} were not evaluated "
-                                  f"on the same cases (case {odd!r} only in one); evaluate both again, with the same "
-                                  "pseudonym.key where cases are credentialed")  # fmt: skip
-
-
-def _problem(error: ValidationError) -> str:
-    first = error.errors()[0]
-    if not first["loc"]:
-        return first["msg"]
-    field = f"field {first['loc'][0]!r}"
-    if first["type"] == "missing":
-        return f"{field} is missing"
-    return f"{field}: {_EXPECTED.get(first['type'], first['msg'])}, got {first['input']!r}"
+            raise EvaluationError(
+                f"{first.dataset} ({first.decoding}): {first.run} and {other.run} were not evaluated on the same cases "
+                f"(case {odd!r} only in one); evaluate both again, with the same pseudonym.key where cases are "
+                "credentialed"
+            )

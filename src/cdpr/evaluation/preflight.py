@@ -1,39 +1,119 @@
-"""Can the experiment answer its question? Asked of the policy before training, so before hours are spent."""
+"""Can the experiment answer its question? Checked with the policy before training, before hours are spent.
+
+A headroom is what better decisions could gain: accuracy split by reading errors and by the choice of examinations.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from ..cases import iterate_records
+from ..environment import DiagnosticEnvironment, RequestTest, Turn, render_action
 from ..files import write_text
+from ..hospital.posterior import Diagnostician
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
-from .headroom import Headroom, Resolution, Rows, exact_accuracy, mean, measure_headroom, measure_resolution
-from .row import read_rows
-from .statistics import wilson_interval
+from ..settings.schema import Utility
+from .row import EvaluationRow, read_rows
+from .significance import smallest_difference, standard_error, wilson_interval
 
-# What a base policy should leave to learn (fractions): it reads well, and what it loses it loses by its choices.
+# Assumed of methods that are not trained yet. Between three methods with three seeds on 1,000 in-domain cases of an
+# earlier demo, the share was .15 to .6 and the deviation up to .015.
+CASE_SHARE = 0.5
+SEED_SD = 0.01
+# A suitable base policy (fractions): it reads well, and what it loses it loses by its choices.
 READING_AIM, GAIN_AIM = 0.04, 0.10
-# The cost term over the test term at the paper's own operating point, and what is wanted here: no less than equality.
+# The cost term over the test term: the paper's own operating point, and the least that is aimed at here.
 PAPER_COST_TO_TEST, COST_TO_TEST_AIM = 7.0, 1.0
 # From this share of cases diagnosed at once, spending has collapsed.
 COLLAPSED = 0.9
-# Accuracy that is not clearly so much above always naming the commonest diagnosis is near chance.
+# Accuracy within this margin above the commonest diagnosis is near chance.
 CHANCE_MARGIN = 0.05
-# Reference agents that know the best choice: worth its price in utility, at a discount, and what is known without any.
+# Agents that know the best choice: worth its price in utility, at a discount, and without any examination.
 REFERENCES = ("value_of_information", "discounted_information", "zero_test")
 UNKNOWN = "only the synthetic hospital knows the exact posterior"
 WITHHELD = "rows of credentialed cases do not name the examinations whose results were read"
 
+Rows = Sequence[EvaluationRow]
+
+
+class Headroom(BaseModel):
+    """A policy on one data set under one decoding, means over cases; fractions, US dollars, units of utility.
+
+    ``immediate`` is its accuracy when it must diagnose at once, ``at_once`` how often it does so by choice, ``chance``
+    the accuracy of the commonest diagnosis for every case. ``cost_to_test`` is the cost term of the utility over the
+    test term (None without tests). ``exact`` is the accuracy of the exact posterior on the evidence of the policy,
+    ``best_choice`` that of value of information at the policy's spend, ``best_utility`` and ``best_aec`` those of value
+    of information at its own spend; None where the posterior is not known.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str
+    decoding: str
+    cases: int
+    accuracy: float
+    immediate: float
+    aec: float
+    aen: float
+    utility: float
+    at_once: float
+    chance: float
+    cost_to_test: float | None
+    exact: float | None = None
+    best_choice: float | None = None
+    best_utility: float | None = None
+    best_aec: float | None = None
+
+    @property
+    def reading(self) -> float | None:
+        """Accuracy of the exact posterior on the same evidence, minus the policy's."""
+        return None if self.exact is None else self.exact - self.accuracy
+
+    @property
+    def choice(self) -> float | None:
+        """Accuracy gained by the exact posterior when value of information chooses, at the same spend."""
+        return None if self.best_choice is None or self.exact is None else self.best_choice - self.exact
+
+    @property
+    def gain(self) -> float | None:
+        """Accuracy gained by both together."""
+        return None if self.best_choice is None else self.best_choice - self.accuracy
+
+    @property
+    def choice_utility(self) -> float | None:
+        """Utility of value of information minus the policy's, without the part lost by reading errors."""
+        if self.best_utility is None or self.reading is None:
+            return None
+        return self.best_utility - self.utility - self.reading
+
+
+class Resolution(BaseModel):
+    """The smallest true difference between two trained methods, in accuracy (a fraction) and utility, that so many
+    cases and seeds can detect, from the variances of the difference between one run of each on one case."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str
+    cases: int
+    seeds: int
+    accuracy_variance: float
+    utility_variance: float
+    accuracy: float
+    utility: float
+
 
 class Preflight(BaseModel):
     """``preflight.json``. ``warm_start`` and ``immediate`` are mean utilities in-domain, sampled as in training;
-    ``safe``: the first is higher. ``obstacles`` are sentences, by data set, that tell why the experiment cannot answer
-    its question there; ``weaknesses`` name the aims that are missed; ``unavailable`` tells, by data set, why parts are
-    not known; ``message`` sums up."""
+    ``safe``: the first is higher. ``obstacles`` are the reasons, by data set, why the experiment cannot answer its
+    question there; ``weaknesses`` list the aims that are missed; ``unavailable`` are the reasons, by data set, why the
+    posterior is not known; ``message`` is the summary."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -65,106 +145,213 @@ def check_headroom(settings: Settings, job: Job) -> None:
             headrooms.append(measure_headroom(rows, immediate[decoding], settings.utility, dataset, exact, references))
         resolutions.append(measure_resolution(list(acting.values()), len(settings.seeds), dataset))
     start, never = (_sampled_utility(_by_decoding(job, run, IN_DOMAIN)) for run in ("warm_start", "immediate"))
-    found = Preflight(
-        warm_start=start, immediate=never, safe=start > never, headrooms=headrooms, resolutions=resolutions,
-        obstacles={}, weaknesses=[], unavailable=unavailable,
-    )  # fmt: skip
-    judge(found, settings.utility.cost_unit_usd)
-    write_text(job.out["preflight"], found.model_dump_json(indent=2) + "\n")
+    preflight = Preflight(
+        warm_start=start,
+        immediate=never,
+        safe=start > never,
+        headrooms=headrooms,
+        resolutions=resolutions,
+        obstacles={},
+        weaknesses=[],
+        unavailable=unavailable,
+    )
+    judge(preflight, settings.utility.cost_unit_usd)
+    write_text(job.out["preflight"], preflight.model_dump_json(indent=2) + "\n")
     job.metrics.update(warm_start_utility=start, immediate_utility=never)
-    print(found.message)
+    print(preflight.message)
 
 
-def judge(found: Preflight, cost_unit_usd: float) -> None:
-    """Fill in what the figures mean: obstacles, weaknesses (a warning first) and message. Headrooms are held against
-    resolutions under the first decoding, which the main table shows."""
-    first = found.headrooms[0].decoding
-    for at in found.headrooms:
-        if at.decoding == first and (told := obstacles(at, _of(found, at.dataset))):
-            found.obstacles[at.dataset] = told
-    found.weaknesses += weaknesses(found.headrooms)
-    if not found.safe:
+def measure_headroom(
+    rows: Rows,
+    immediate: Rows,
+    weights: Utility,
+    dataset: str,
+    exact: float | None = None,
+    references: Sequence[Rows] = (),
+) -> Headroom:
+    """The headroom of a policy from its workups, ``rows`` of one decoding and ``immediate`` diagnoses.
+
+    ``exact`` as of :func:`exact_accuracy`; ``references`` are workups of :data:`REFERENCES`, in that order, where the
+    hospital's model is known.
+    """
+    best = references[0] if references else ()
+    aec, of_tests = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
+    return Headroom(
+        dataset=dataset,
+        decoding=rows[0].decoding,
+        cases=len(rows),
+        accuracy=mean(rows, "correct"),
+        immediate=mean(immediate, "correct"),
+        aec=aec,
+        aen=mean(rows, "n_issued"),
+        utility=mean(rows, "utility"),
+        at_once=float(np.mean([row.turns == 1 for row in rows])),
+        chance=Counter(row.gold for row in rows).most_common(1)[0][1] / len(rows),
+        cost_to_test=weights.lambda_cost * aec / weights.cost_unit_usd / of_tests if of_tests else None,
+        exact=exact,
+        best_choice=accuracy_at_spend(aec, references) if best else None,
+        best_utility=mean(best, "utility") if best else None,
+        best_aec=mean(best, "cost_usd") if best else None,
+    )
+
+
+def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) -> float:
+    """Accuracy of the exact posterior's likeliest disease, given the results that each workup of ``rows`` read. The
+    synthetic hospital of ``dataset`` must have written the ``cases``."""
+    environment, doctor = DiagnosticEnvironment(settings.environment), Diagnostician(dataset=dataset)
+    records = {case.note_id: case for case in iterate_records(cases, "test")}
+    right = 0
+    for row in rows:
+        state = environment.initial(case := records[row.note_id])
+        p = doctor.prior(case.case_summary)
+        for key in row.obtained or ():
+            step = environment.step(state, Turn(render_action(RequestTest(key), "full")))
+            p, state = doctor.update(p, key, step.observation.text), state.after(step)
+        right += environment.is_correct(doctor.diseases[int(p.argmax())], case.diagnosis_results)
+    return right / len(rows)
+
+
+def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
+    """The best accuracy of these policies' workups at an average of at most ``spend`` US dollars: one policy alone, or
+    a dearer one for as many random cases as the money pays for, and a cheaper one for the others. Raises ValueError where
+    all spend more."""
+    points = [(mean(rows, "cost_usd"), mean(rows, "correct")) for rows in references]
+    within = [point for point in points if point[0] <= spend]
+    dearer = [point for point in points if point[0] > spend]
+    mixed = [low + (high - low) * (spend - saved) / (cost - saved) for saved, low in within for cost, high in dearer]
+    return max([accuracy for _, accuracy in within] + mixed)
+
+
+def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolution:
+    """The resolution of two methods with ``seeds`` seeds on the cases of ``rows``, a policy's workups by decoding.
+
+    The assumption: two methods trained from one start differ, case by case, as the greedy and the sampled workups of
+    that start do (with a single decoding: as two independent policies of its accuracy), with :data:`CASE_SHARE` and
+    :data:`SEED_SD`.
+    """
+    variances = [_paired_variance([_values(of_one, name) for of_one in rows]) for name in ("correct", "utility")]
+    cases = len(rows[0])
+    differences = [smallest_difference(standard_error(cases, seeds, v, CASE_SHARE, SEED_SD)) for v in variances]
+    return Resolution(
+        dataset=dataset,
+        cases=cases,
+        seeds=seeds,
+        accuracy_variance=variances[0],
+        utility_variance=variances[1],
+        accuracy=differences[0],
+        utility=differences[1],
+    )
+
+
+def mean(rows: Rows, name: str) -> float:
+    """Mean of a field over cases."""
+    return float(_values(rows, name).mean())
+
+
+def _values(rows: Rows, name: str) -> np.ndarray:
+    """A field by case, in the order of the cases' names."""
+    return np.array([getattr(row, name) for row in sorted(rows, key=lambda row: row.note_id)], dtype=float)
+
+
+def _paired_variance(by_decoding: Sequence[np.ndarray]) -> float:
+    if len(by_decoding) == 1:
+        return float(2 * by_decoding[0].var(ddof=1))
+    return float((by_decoding[0] - by_decoding[1]).var(ddof=1))
+
+
+def judge(preflight: Preflight, cost_unit_usd: float) -> None:
+    """Fill in obstacles, weaknesses (a warning first) and message. Only headrooms under the first decoding, which the
+    main table shows, are compared with resolutions."""
+    first = preflight.headrooms[0].decoding
+    resolutions = {resolution.dataset: resolution for resolution in preflight.resolutions}
+    for headroom in preflight.headrooms:
+        reasons = obstacles(headroom, resolutions[headroom.dataset]) if headroom.decoding == first else []
+        if reasons:
+            preflight.obstacles[headroom.dataset] = reasons
+    if not preflight.safe:
         # No obstacle: of two methods one may collapse and the other not, which is a difference that can be shown.
-        found.weaknesses.insert(
-            0,
-            f"WARNING U(warm start) {found.warm_start:.3f} <= U(immediate diagnosis) {found.immediate:.3f} at "
+        preflight.weaknesses.append(
+            f"WARNING U(warm start) {preflight.warm_start:.3f} <= U(immediate diagnosis) {preflight.immediate:.3f} at "
             f"{cost_unit_usd:g} USD per cost unit: expect training on the utility to collapse to never testing. Raise "
             "utility.cost_unit_usd, lower the lambdas, or start from a better policy (warm_start.*)",
         )
-    found.message = "\n".join(
+    preflight.weaknesses += weaknesses(preflight.headrooms)
+    preflight.message = "\n".join(
         [
-            f"preflight: {verdict(found)}",
-            starting_utility(found),
-            *(f"WARNING {text}." for of_dataset in found.obstacles.values() for text in of_dataset),
-            *(f"{text}." for text in found.weaknesses),
-            *(f"{label(d)}: headrooms are not available: {why}." for d, why in found.unavailable.items()),
+            f"preflight: {verdict(preflight)}",
+            starting_utility(preflight),
+            *(f"WARNING {text}." for reasons in preflight.obstacles.values() for text in reasons),
+            *(f"{text}." for text in preflight.weaknesses),
+            *(f"{label(d)}: headrooms are not available: {why}." for d, why in preflight.unavailable.items()),
         ]
     )
 
 
-def starting_utility(found: Preflight) -> str:
+def starting_utility(preflight: Preflight) -> str:
     """Mean utility per case before training, with examinations and without, in one sentence."""
-    return (f"Sampled as in training, in-domain: U(warm start) {found.warm_start:.3f}, "
-            f"U(immediate diagnosis) {found.immediate:.3f}.")  # fmt: skip
+    return (
+        f"Sampled as in training, in-domain: U(warm start) {preflight.warm_start:.3f}, "
+        f"U(immediate diagnosis) {preflight.immediate:.3f}."
+    )
 
 
-def verdict(found: Preflight) -> str:
+def verdict(preflight: Preflight) -> str:
     """The answer to "Can this experiment answer its question?" in one sentence."""
-    if IN_DOMAIN in found.obstacles:
+    if IN_DOMAIN in preflight.obstacles:
         return "No: this experiment cannot answer its question."
-    if IN_DOMAIN in found.unavailable:
+    if IN_DOMAIN in preflight.unavailable:
         return "Not known: nothing speaks against it, but what there is to learn cannot be measured here."
-    if found.obstacles:
-        return f"In part: in-domain it can, on {' and '.join(map(label, found.obstacles))} it cannot."
+    if preflight.obstacles:
+        return f"In part: in-domain it can, on {' and '.join(map(label, preflight.obstacles))} it cannot."
     return "Yes: what better choices are worth is more than the smallest difference that can be shown."
 
 
-def obstacles(at: Headroom, least: Resolution) -> list[str]:
-    """Why nothing about the choice of examinations can be learned or shown on a data set."""
-    told, where = [], label(at.dataset)
-    if at.at_once >= COLLAPSED:
-        told.append(f"{where}: spending has collapsed, {at.at_once:.0%} of the cases are diagnosed at once, so there "
-                    "are no examinations to compare")  # fmt: skip
-    if wilson_interval(round(at.accuracy * at.cases), at.cases)[0] <= at.chance + CHANCE_MARGIN:
-        told.append(f"{where}: the policy stands near chance ({_points(at.accuracy)}% right; naming the commonest "
-                    f"diagnosis always: {_points(at.chance)}%), where a comparison shows nothing")  # fmt: skip
-    points, utility = at.choice, at.choice_utility
+def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
+    """Reasons why nothing about the choice of examinations can be learned or shown on a data set."""
+    reasons, where = [], label(headroom.dataset)
+    if headroom.at_once >= COLLAPSED:
+        reasons.append(
+            f"{where}: spending has collapsed, {headroom.at_once:.0%} of the cases are diagnosed at once, so there "
+            "are no examinations to compare"
+        )
+    low, _ = wilson_interval(round(headroom.accuracy * headroom.cases), headroom.cases)
+    if low <= headroom.chance + CHANCE_MARGIN:
+        reasons.append(
+            f"{where}: the policy stands near chance ({_points(headroom.accuracy)}% right; naming the commonest "
+            f"diagnosis always: {_points(headroom.chance)}%), where a comparison shows nothing"
+        )
+    points, utility = headroom.choice, headroom.choice_utility
     if points is not None and utility is not None and points < least.accuracy and utility < least.utility:
-        told.append(f"{where}: the best choice of examinations is worth {_points(points)} points of accuracy at equal "
-                    f"spend and {utility:.3f} of utility, but {least.cases} cases and {least.seeds} seeds show only "
-                    f"differences from {_points(least.accuracy)} points and {least.utility:.3f}")  # fmt: skip
-    return told
+        reasons.append(
+            f"{where}: the best choice of examinations is worth {_points(points)} points of accuracy at equal "
+            f"spend and {utility:.3f} of utility, but {least.cases} cases and {least.seeds} seeds show only "
+            f"differences from {_points(least.accuracy)} points and {least.utility:.3f}"
+        )
+    return reasons
 
 
 def weaknesses(headrooms: Sequence[Headroom]) -> list[str]:
-    """Which aims a base policy misses, and where."""
-    reading = [(at, at.reading) for at in headrooms if at.reading is not None and at.reading > READING_AIM]
-    gain = [(at, at.gain) for at in headrooms if at.gain is not None and at.gain < GAIN_AIM]
-    ratio = [
-        (at, at.cost_to_test) for at in headrooms if at.cost_to_test is not None and at.cost_to_test < COST_TO_TEST_AIM
-    ]
-    told = {
+    """The aims that a base policy misses, each with its places."""
+    aims = {
         f"Reading errors cost more than {_points(READING_AIM)} points of accuracy":
-            [f"{_place(at)} {_points(value)}" for at, value in reading],
+            ("reading", lambda value: value > READING_AIM, _points),
         f"At equal spend value of information is less than {_points(GAIN_AIM)} points more accurate":
-            [f"{_place(at)} {_points(value)}" for at, value in gain],
+            ("gain", lambda value: value < GAIN_AIM, _points),
         f"The cost term is below {COST_TO_TEST_AIM:g} times the test term (about {PAPER_COST_TO_TEST:g} in the paper)":
-            [f"{_place(at)} {value:.2f}" for at, value in ratio],
+            ("cost_to_test", lambda value: value < COST_TO_TEST_AIM, "{:.2f}".format),
     }  # fmt: skip
-    return [f"{what}: {', '.join(places)}" for what, places in told.items() if places]
+    sentences = []
+    for sentence, (name, missed, form) in aims.items():
+        values = [(headroom, getattr(headroom, name)) for headroom in headrooms]
+        places = [f"{label(h.dataset)} {h.decoding} {form(v)}" for h, v in values if v is not None and missed(v)]
+        if places:
+            sentences.append(f"{sentence}: {', '.join(places)}")
+    return sentences
 
 
 def label(dataset: str) -> str:
-    """What tables call a data set."""
+    """The name of a data set in tables."""
     return DATASETS[dataset].column
-
-
-def _place(at: Headroom) -> str:
-    return f"{label(at.dataset)} {at.decoding}"
-
-
-def _of(found: Preflight, dataset: str) -> Resolution:
-    return next(each for each in found.resolutions if each.dataset == dataset)
 
 
 def _points(fraction: float) -> str:
@@ -180,7 +367,7 @@ def _by_decoding(job: Job, run: str, dataset: str) -> Mapping[str, Rows]:
 
 
 def _unavailable(job: Job, dataset: str, acting: Mapping[str, Rows]) -> str:
-    """Why the exact posterior cannot be asked; empty where it can."""
+    """The reason why the exact posterior is not known; empty where it is."""
     if f"cases_{dataset}" not in job.inputs:
         return UNKNOWN
     return WITHHELD if any(row.obtained is None for rows in acting.values() for row in rows) else ""

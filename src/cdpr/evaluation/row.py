@@ -1,4 +1,4 @@
-"""One line of an evaluation: what is kept of one workup, as it is written and as it is read again."""
+"""One line of an evaluation file: the outcome of one workup."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..settings import Settings
 
 
 class Judging(BaseModel):
-    """What models had to do with a workup's verdict and requests; only where the settings name one.
+    """The part of language models in judging a workup and matching its requests; only where the settings name one.
 
-    ``by``: who said whether the diagnosis is right: the ``table`` of names, the ``model``, or the table since the
-    model's answer was no verdict (``invalid``); None without a diagnosis. ``several``: the diagnosis listed several
-    diseases, the first of which was judged. ``second`` is the second judge's verdict; None without one;
-    ``second_invalid``: its answer was none, and the table judged in its place. ``n_matched`` requests were
-    answered by the model, ``n_unmatched`` by nobody, since its answer was none.
+    ``by``: the source of the verdict: the ``table`` of names, the ``model``, or the table because the model's answer
+    was no verdict (``invalid``); None without a diagnosis. ``several``: the diagnosis listed several diseases, and the
+    first of them was judged. ``second`` is the second judge's verdict, None without one; ``second_invalid``: its answer
+    was no verdict, and the table judged in its place. ``n_matched`` requests were matched by the model;
+    ``n_unmatched`` were not, because its answer was unusable.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -40,15 +40,15 @@ class EvaluationRow(BaseModel):
 
     ``turns`` counts replies, the diagnosis included; ``n_*`` are the counts of
     :class:`~cdpr.environment.Effort`, ``n_tests`` and ``n_na`` what the utility charges of them (N_tests, N_na);
-    ``cost_usd`` is in US dollars; ``forced`` tells that the diagnosis had to be forced. ``obtained`` names the
-    examinations whose results were read, in order; None of credentialed cases, whose records may name what few have,
-    and of an agent that sees the whole record. ``replies`` are the agent's words, turn by turn, from which a workup
-    can be told again; None of credentialed cases.
+    ``cost_usd`` is in US dollars; ``forced``: the diagnosis was forced. ``obtained`` lists the examinations whose
+    results the agent read, in order; None for credentialed cases, since a rare list could identify a patient, and for
+    an agent that sees the whole record. ``replies`` are the agent's words by turn, enough to replay the workup; None
+    for credentialed cases.
 
-    ``calls`` to the acting model took ``prompt_tokens`` and ``completion_tokens`` together (None: not told); an agent
-    without a model has none. ``silent`` of them brought no word, ``too_long`` among them those whose conversation
-    exceeded what the model reads; ``unmarked`` brought an answer without its mark. ``judging`` is left out of the line
-    where tables judge and match alone.
+    ``calls`` to the acting model took ``prompt_tokens`` and ``completion_tokens`` together (None: not reported); an
+    agent without a model has none. ``silent`` of them returned no word, of these ``too_long`` because the conversation
+    exceeded the model's context; ``unmarked`` returned an answer without its mark. ``judging`` is left out of the line
+    where tables alone judge and match.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -90,12 +90,12 @@ class EvaluationRow(BaseModel):
 
     def line(self) -> str:
         """The row as one line of JSON."""
-        told = self.model_dump(exclude=None if self.judging else {"judging"})
-        return json.dumps(told, ensure_ascii=False) + "\n"
+        content = self.model_dump(exclude=None if self.judging else {"judging"})
+        return json.dumps(content, ensure_ascii=False) + "\n"
 
 
-def shown(settings: Settings, case: CaseRecord, text: str) -> str:
-    """A text of a case as rows tell it: of a credentialed case as a pseudonym."""
+def public_text(settings: Settings, case: CaseRecord, text: str) -> str:
+    """A text of a case for rows; for a credentialed case its pseudonym."""
     return pseudonym(settings.paths.state, text) if case.credentialed else text
 
 

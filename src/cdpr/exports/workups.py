@@ -14,7 +14,7 @@ from ..environment import PromptBuilder
 from ..environment.opening import open_environment
 from ..environment.prompt import Conversation
 from ..environment.utility import utility_formula
-from ..evaluation.retelling import deviations, retell
+from ..evaluation.replay import deviations, replay
 from ..evaluation.row import EvaluationRow, read_rows
 from ..files import file_digest
 from ..records import RunRecord
@@ -139,7 +139,7 @@ def workups(exported: Exported) -> Iterator[Workup]:
         if row.replies is None or row.note_id not in cases:
             raise ExportError(f"{place}: its row holds no replies, or is of no test case; evaluate again")
         case = cases[row.note_id]
-        workup = asyncio.run(retell(environment, case, row.replies, row.forced))
+        workup = asyncio.run(replay(environment, case, row.replies, row.forced))
         if not whole:
             _hold_to(deviations(row, workup.effort()), place)
         before = workup.states[-1]

@@ -16,8 +16,8 @@ from ..credit.scores import StateCredit
 from ..credit.states import ActionKey
 from ..credit.states import action_of as credited_action
 from ..environment import DiagnosticEnvironment, FinalDiagnosis, RequestTest, Step, Trajectory
-from ..evaluation.retelling import deviations, retell
-from ..evaluation.row import EvaluationRow, shown
+from ..evaluation.replay import deviations, replay
+from ..evaluation.row import EvaluationRow, public_text
 from ..settings import Settings
 from ..study.records import state_digest
 from .oracle import Opinion, Oracle
@@ -50,7 +50,7 @@ class View:
     async def told(self, rows: Iterable[EvaluationRow]) -> list[Told]:
         """The workups of an evaluation. Raises InspectorError for a row of a case that is not there, or whose requests
         are answered otherwise than when it was evaluated."""
-        by_name = {shown(self.settings, case, name): case for name, case in self.cases.items()}
+        by_name = {public_text(self.settings, case, name): case for name, case in self.cases.items()}
         found = []
         for row in rows:
             if row.note_id not in by_name:
@@ -72,7 +72,7 @@ class View:
         }  # fmt: skip
         if replies is None or self.whole_record:
             return told
-        workup = await retell(self.environment, case, replies, row.forced)
+        workup = await replay(self.environment, case, replies, row.forced)
         if odd := deviations(row, workup.effort()):
             raise InspectorError(
                 f"case {told['case']}: its requests are answered otherwise than when it was evaluated "
@@ -116,7 +116,7 @@ class View:
         """How an action is told: of a credentialed case by a pseudonym."""
         if self._readable(case):
             return lambda action: [*action]
-        return lambda action: [action[0], shown(self.settings, case, action[1]) if action[1] else ""]
+        return lambda action: [action[0], public_text(self.settings, case, action[1]) if action[1] else ""]
 
 
 _Show = Callable[[ActionKey], list[str]]
@@ -137,7 +137,7 @@ def credited(credit: CreditedCase, place: int) -> dict[int, int]:
 
 def case_name(settings: Settings, case: CaseRecord) -> str:
     """The case's name on the site: of a credentialed case a pseudonym, unless texts may be shown."""
-    return case.note_id if settings.inspector.credentialed else shown(settings, case, case.note_id)
+    return case.note_id if settings.inspector.credentialed else public_text(settings, case, case.note_id)
 
 
 def _candidates(

@@ -12,7 +12,7 @@ from ..agents.build import agent_class, agent_entry
 from ..analysis.credit_workups import chosen_cases, read_credit
 from ..cases import CaseRecord, iterate_records
 from ..environment.opening import open_environment
-from ..evaluation.row import read_rows, shown
+from ..evaluation.row import public_text, read_rows
 from ..job import Job
 from ..pseudonym import pseudonym
 from ..results.methods import DATASETS, synthetic, tier_mark, unfit
@@ -114,12 +114,12 @@ def _told_cases(
     for case in cases.values():
         readable = settings.inspector.credentialed or not case.credentialed
         told: dict[str, Any] = {
-            "gold": case.diagnosis_results if readable else shown(settings, case, case.diagnosis_results)
+            "gold": case.diagnosis_results if readable else public_text(settings, case, case.diagnosis_results)
         }
         if case.note_id in chosen:
             told["chosen"] = True
         if readable:
             told |= {"summary": case.case_summary, "results": case.key_pertinent_results_dict}
         if readable and case.credentialed:
-            told["digest"] = shown(settings, case, case.note_id)  # as other results call it
+            told["digest"] = public_text(settings, case, case.note_id)  # as other results call it
         yield case_name(settings, case), told

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..evaluation.metrics import METRICS, EvaluationError, Summary
-from ..evaluation.statistics import percentile_interval
+from ..evaluation.significance import percentile_interval
 from ..results.curves import Curves, read_curves
 from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
 from ..results.paper import read_paper

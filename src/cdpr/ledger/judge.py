@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..evaluation.statistics import percentile_interval, wilson_interval
+from ..evaluation.significance import percentile_interval, wilson_interval
 from ..results.methods import DATASETS, LEAST_SEEDS
 from ..settings import sweeps
 from .claims import Claim, ComparisonClaim, FigureClaim, OpenClaim, SuperlativeClaim

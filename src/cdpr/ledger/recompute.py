@@ -220,7 +220,7 @@ def repeats(facts: PaperFacts) -> Iterator[Recomputed]:
 def detectable(facts: PaperFacts, points: Fraction, dataset: str) -> Recomputed:
     """A difference in points against the least one that McNemar's exact test finds with 80% power, the share of
     discordant cases lying between the two of DISCORDANT."""
-    from ..evaluation.statistics import detectable_difference
+    from ..evaluation.significance import detectable_difference
 
     trials = facts.cases(dataset)
     low, high = (100 * detectable_difference(trials, share) for share in DISCORDANT)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..evaluation.metrics import Comparison
-from ..evaluation.statistics import detectable_difference
+from ..evaluation.significance import detectable_difference
 from ..job import Job
 from ..results import frame
 from ..results.methods import IN_DOMAIN, OURS, Method, ablation_methods, tier_mark

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary
-from ..evaluation.statistics import crossed_bootstrap, percentile_interval
+from ..evaluation.significance import crossed_bootstrap, percentile_interval
 from ..job import Job
 from ..results import frame
 from ..results.methods import IN_DOMAIN, Method, dynamic_methods, tier_mark

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..evaluation.headroom import CASE_SHARE, SEED_SD, Headroom, Resolution
 from ..evaluation.preflight import (
+    CASE_SHARE,
     COST_TO_TEST_AIM,
     GAIN_AIM,
     PAPER_COST_TO_TEST,
     READING_AIM,
+    SEED_SD,
+    Headroom,
     Preflight,
+    Resolution,
     starting_utility,
     verdict,
 )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluation.agreement import Agreement, agreement
 from ..evaluation.metrics import EvaluationError
 from ..evaluation.row import EvaluationRow, Judging, read_rows
+from ..evaluation.significance import Agreement, agreement
 from ..job import Job
 from ..results import frame
 from ..results.methods import DATASETS, Method, judges, main_methods, tier_mark

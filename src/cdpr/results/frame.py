@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..evaluation.metrics import METRICS, Comparison, Estimate, Summary
-from ..evaluation.statistics import holm
+from ..evaluation.significance import holm
 from ..settings import Settings
 from .methods import AVERAGE, DATASETS, IN_DOMAIN, Method, tier_mark
 from .paper import printed_rows

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary, average, compare, read_evaluation, summarise
-from ..evaluation.statistics import wilson_interval
+from ..evaluation.significance import wilson_interval
 from ..job import Job
 from ..settings import Settings
 from .curves import diverged_at

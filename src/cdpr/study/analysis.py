@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from ..evaluation.statistics import holm, percentile_interval
+from ..evaluation.significance import holm, percentile_interval
 from ..files import write_text
 from ..job import Job
 from ..seeding import derive_seed

@@ -22,7 +22,7 @@ from ..environment import (
     parse_action,
 )
 from ..environment.opening import check_judges, open_environment
-from ..evaluation.row import shown
+from ..evaluation.row import public_text
 from ..job import Job
 from ..llm.guard import disclosed
 from ..llm.types import CASE, SYSTEM
@@ -59,7 +59,7 @@ def propose_actions(settings: Settings, job: Job) -> None:
         agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)
         wanted = {state.note_id for state in states}
         records = (case for case in iterate_records(job.inputs[dataset], "test"))
-        cases = {name: case for case in records if (name := shown(settings, case, case.note_id)) in wanted}
+        cases = {name: case for case in records if (name := public_text(settings, case, case.note_id)) in wanted}
         if missing := wanted - set(cases):
             raise StudyError(f"{job.inputs[dataset]}: {len(missing)} cases of the study are not in it: sample again")
         kept += asyncio.run(_decisions(settings, environment, agent, run, style, states, cases))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt
 
 from ..cases import CaseRecord
 from ..environment import State
-from ..evaluation.row import shown
+from ..evaluation.row import public_text
 from ..files import write_text
 from ..settings import Settings
 
@@ -83,7 +83,7 @@ Line = TypeVar("Line", bound=_Line)
 
 def state_digest(settings: Settings, case: CaseRecord, state: State) -> str:
     """Identity of a state: the case, and its evidence in order, whatever words led there; 16 hexadecimal digits."""
-    told = [case.dataset, shown(settings, case, case.note_id), state.key[1]]
+    told = [case.dataset, public_text(settings, case, case.note_id), state.key[1]]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 

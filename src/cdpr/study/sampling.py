@@ -12,7 +12,7 @@ from ..agents.build import agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, iterate_records
 from ..environment import FinalDiagnosis, RequestTest, State, Trajectory, parse_action, render_action, run_episodes
 from ..environment.opening import check_judges, open_environment
-from ..evaluation.row import shown
+from ..evaluation.row import public_text
 from ..job import Job
 from ..llm.guard import disclosed
 from ..llm.types import SYSTEM
@@ -103,7 +103,7 @@ def study_state(settings: Settings, state: State, source: str) -> StudyState:
         readable = isinstance(step.action, (RequestTest, FinalDiagnosis))
         replies.append(render_action(step.action, "full") if readable else step.turn.text)
     return StudyState(
-        digest=state_digest(settings, case, state), dataset=case.dataset, note_id=shown(settings, case, case.note_id),
+        digest=state_digest(settings, case, state), dataset=case.dataset, note_id=public_text(settings, case, case.note_id),
         turn=len(state.history), source=source, credentialed=case.credentialed, presentation=case.case_summary,
         found=tuple(found), replies=tuple(replies),
     )  # fmt: skip

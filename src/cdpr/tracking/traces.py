@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..evaluation.strata import stratified
 from ..inspector.data import address, read_data
 from ..records import RunRecord
+from ..seeding import stratified_sample
 from ..settings import Settings
 from .mlflow_index import MlflowIndex, tracking_uri
 
@@ -60,7 +60,7 @@ def sample(workups: list[Told], settings: Settings) -> list[Told]:
     right and wrong, and lengths."""
     told = [workup for workup in workups if workup["steps"]]
     credited = [workup for workup in told if any("credit" in step for step in workup["steps"])]
-    return stratified(
+    return stratified_sample(
         credited or told, settings.tracking.traces,
         lambda workup: (workup["decoding"], workup["right"], len(workup["steps"])),
         lambda workup: f"{workup['case']} {workup['decoding']}", settings.inspector.seed,

@@ -18,7 +18,7 @@ _RUNTIME = ("tier", "paths", "tracking")
 DECISIONS = ("environment", "policy", "utility")
 JUDGED = ("judge", "matcher", "models", "governance", "calls")  # the column `also` keys what decides of them
 ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DECISIONS)
-ACTING_PRELOAD = ("cdpr.evaluation.run", "cdpr.llm.sampler", "cdpr.cases.naming:prepare")
+ACTING_PRELOAD = ("cdpr.evaluation.evaluate_agent", "cdpr.llm.sampler", "cdpr.cases.naming:prepare")
 RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 
 

@@ -224,7 +224,7 @@ _ALL = (
     ),
     Stage(
         "evaluate_agent", "Let an agent work up the test cases of a data set and judge it.",
-        "cdpr.evaluation.run:evaluate_agent",
+        "cdpr.evaluation.evaluate_agent:evaluate_agent",
         reads=("tier", "evaluation.decodings", "evaluation.seed", "evaluation.max_turn_tokens", "costs",
                "training.temperature", *DECISIONS),
         runtime=("agents", "frameworks", "evaluation.open_cases", *JUDGED),

@@ -1,7 +1,7 @@
-"""Intervals and paired tests for evaluations.
+"""Intervals, paired tests, power, and agreement of judges.
 
-Every training seed meets the same cases: seeds and cases are crossed, and both are samples. Other cases would move a
-figure, and so would training again, so intervals resample both (:func:`crossed_bootstrap`).
+All training seeds are evaluated on the same cases: seeds and cases are crossed, and both are samples. Other cases would
+move a figure, and so would another training, so intervals resample both (:func:`crossed_bootstrap`).
 """
 
 from __future__ import annotations
@@ -46,16 +46,15 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 def crossed_bootstrap(values: ArrayLike, resamples: int, seed: int, place: str = "") -> np.ndarray:
     """Means of resampled seeds and cases, [resamples, metrics], of ``values`` [seeds, cases, metrics].
 
-    A draw is the mean, moved as far as resampling the cases moves it, and as far as resampling the seeds does. (Drawing
+    A draw is the mean, plus the shift from resampling the cases, plus the shift from resampling the seeds. (Drawing
     both at once would count their interaction three times: Owen, Ann. Appl. Stat. 1 (2007).) Resamples of few seeds are
-    too narrow, so what the seeds move is stretched by :func:`few_units`. All metrics share the resamples; ``place``
-    names the set of cases: sets are resampled independently, seeds alike, since each policy visits all sets. A single
-    seed moves nothing: the draws then tell of the cases alone. Raises ValueError without seeds, cases or resamples.
+    too narrow, so the shift of the seeds is stretched by :func:`few_units`. All metrics share the resamples; ``place``
+    names the set of cases: sets are resampled independently, seeds alike, since each policy visits all sets. With a
+    single seed the draws vary by the cases alone. Raises ValueError without seeds, cases or resamples.
     """
     table = np.asarray(values, dtype=float)
     if table.ndim != 3 or 0 in table.shape[:2] or resamples <= 0:
-        raise ValueError(f"cannot resample [seeds, cases, metrics] of shape {table.shape} {resamples} times: "
-                         "there must be some of each")  # fmt: skip
+        raise ValueError(f"cannot resample an empty table: shape {table.shape}, {resamples} resamples")
     seeds = len(table)
     draws = _resampled(table.mean(axis=0), resamples, derive_seed(seed, place))
     if seeds > 1:
@@ -65,7 +64,7 @@ def crossed_bootstrap(values: ArrayLike, resamples: int, seed: int, place: str =
 
 
 def few_units(units: int) -> float:
-    """By how much a percentile interval over so few units is too narrow.
+    """The factor by which a percentile interval over so few units is too narrow.
 
     The resampled mean varies (n - 1) / n as much as it should, and its quantiles are the normal's instead of Student's.
     Source: Hesterberg, Am. Stat. 69 (2015), "narrowness bias" and the expanded percentile interval.
@@ -84,20 +83,19 @@ def _resampled(values: np.ndarray, resamples: int, seed: int) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _resample_counts(units: int, resamples: int, seed: int) -> np.ndarray:
-    """How often each resample holds each unit, [resamples, units]; kept because all methods on a data set share it."""
+    """Copies of each unit in each resample, [resamples, units]; cached because all methods on a data set share it."""
     rng = np.random.default_rng(seed)
     counts = np.empty((resamples, units), dtype=np.uint16 if units < 2**16 else np.uint32)
     for start in range(0, resamples, BLOCK):
         rows = min(BLOCK, resamples - start)
-        drawn = rng.integers(0, units, size=(rows, units)) + units * np.arange(rows)[:, None]
-        counts[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+        picks = rng.integers(0, units, size=(rows, units)) + units * np.arange(rows)[:, None]
+        counts[start : start + rows] = np.bincount(picks.ravel(), minlength=rows * units).reshape(rows, units)
     return counts
 
 
-def percentile_interval(draws: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of draws [resamples] (Efron 1979)."""
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(draws, [tail, 1 - tail])
+def percentile_interval(draws: np.ndarray) -> tuple[float, float]:
+    """95% percentile bootstrap interval of draws [resamples] (Efron 1979)."""
+    low, high = np.quantile(draws, [(1 - 0.95) / 2, 1 - (1 - 0.95) / 2])
     return float(low), float(high)
 
 
@@ -106,13 +104,11 @@ def mcnemar_exact(first: ArrayLike, second: ArrayLike) -> McNemar:
 
     ``first`` and ``second`` are booleans [cases]. Only cases on which the agents differ carry information: under the
     hypothesis they fall to either side like a fair coin. Source: McNemar, Psychometrika 12 (1947), in its exact
-    binomial form; computed by ``scipy.stats``. Raises ValueError when the cases differ in number.
+    binomial form; computed by ``scipy.stats``.
     """
     from scipy.stats import binomtest
 
     one, two = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
-    if one.shape != two.shape or one.ndim != 1:
-        raise ValueError(f"need one verdict per case for both agents, got shapes {one.shape} and {two.shape}")
     only_first, only_second = int((one & ~two).sum()), int((two & ~one).sum())
     discordant = only_first + only_second
     p_value = float(binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
@@ -120,7 +116,7 @@ def mcnemar_exact(first: ArrayLike, second: ArrayLike) -> McNemar:
 
 
 def power_of_difference(cases: int, discordant: float, difference: float, alpha: float = 0.05) -> float:
-    """Chance that the exact McNemar test finds a true difference in accuracy (two-sided, level ``alpha``).
+    """Probability that the exact McNemar test detects a true difference in accuracy (two-sided, level ``alpha``).
 
     ``discordant`` is the share of cases on which the two agents differ, ``difference`` that of cases which the one
     alone gets right minus that of the other, both as fractions. Unconditional: the number of discordant cases is
@@ -140,12 +136,12 @@ def power_of_difference(cases: int, discordant: float, difference: float, alpha:
     edge = binom.ppf(alpha / 2, split, 0.5)
     edge = np.where(2 * binom.cdf(edge, split, 0.5) <= alpha, edge, edge - 1)
     share = (discordant + difference) / (2 * discordant)
-    found = binom.cdf(edge, split, share) + binom.cdf(edge, split, 1 - share)
-    return float(chance @ np.where(edge >= 0, found, 0.0))
+    rejected = binom.cdf(edge, split, share) + binom.cdf(edge, split, 1 - share)
+    return float(chance @ np.where(edge >= 0, rejected, 0.0))
 
 
 def detectable_difference(cases: int, discordant: float, power: float = 0.8, alpha: float = 0.05) -> float:
-    """Smallest true difference in accuracy, as a fraction, that the exact McNemar test finds with ``power``.
+    """Smallest true difference in accuracy, as a fraction, that the exact McNemar test detects with ``power``.
 
     ``discordant`` as in :func:`power_of_difference`, whose inverse this is. ``math.inf`` where even a difference as
     large as ``discordant`` allows stays below the power. Raises ValueError for no cases or no fraction.
@@ -160,21 +156,90 @@ def detectable_difference(cases: int, discordant: float, power: float = 0.8, alp
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values that keep the family-wise error, in the order given.
+    """Adjusted p-values that keep the family-wise error, in the order of ``p_values``.
 
     The i-th smallest of m is multiplied by m - i + 1, made monotone and capped at 1. Source: Holm, Scand. J. Stat. 6
-    (1979). The numbers are those of ``statsmodels``, which collects garbage at every call, a tenth of a second each.
+    (1979). Equal to ``statsmodels``, which collects garbage at every call, a tenth of a second each.
     Raises ValueError for a value outside 0..1.
     """
-    given = np.asarray(p_values, dtype=float)
-    if not ((given >= 0) & (given <= 1)).all():
+    raw = np.asarray(p_values, dtype=float)
+    if not ((raw >= 0) & (raw <= 1)).all():
         raise ValueError(f"p-values must lie in 0..1: {list(p_values)}")
-    order = np.argsort(given)
-    adjusted = np.empty_like(given)
-    adjusted[order] = np.minimum(np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1)), 1.0)
+    order = np.argsort(raw)
+    adjusted = np.empty_like(raw)
+    adjusted[order] = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)), 1.0)
     return adjusted.tolist()
 
 
-def seed_deviation(by_seed: Sequence[float]) -> float | None:
-    """Sample standard deviation (n - 1) between seeds; None for a single seed, which says nothing about it."""
-    return float(np.std(by_seed, ddof=1)) if len(by_seed) > 1 else None
+def standard_error(cases: int, seeds: int, paired_variance: float, case_share: float, seed_sd: float) -> float:
+    """Standard error of the difference between the means of two methods, each trained with ``seeds`` seeds and
+    evaluated on the same ``cases``: sqrt(v (k / C + (1 - k) / (C S)) + 2 s² / S).
+
+    v is ``paired_variance``, that of the difference between one run of each method on one case. Its part k, the
+    ``case_share``, stays with the case for all seeds and is averaged over cases alone. s, the ``seed_sd``, is the
+    deviation of a method's mean over all cases between trainings. Source: variance of a mean with cases and seeds as
+    crossed random effects (Searle, Casella and McCulloch, Variance Components, 1992). Raises ValueError for no cases or
+    seeds, or a share outside 0..1.
+    """
+    if cases <= 0 or seeds <= 0 or not 0 <= case_share <= 1:
+        raise ValueError(f"need cases, seeds > 0 and a share in 0..1, got {cases}, {seeds} and {case_share}")
+    of_cases = paired_variance * (case_share + (1 - case_share) / seeds) / cases
+    return math.sqrt(of_cases + 2 * seed_sd**2 / seeds)
+
+
+def smallest_difference(error: float, power: float = 0.8, alpha: float = 0.05) -> float:
+    """The true difference that a two-sided test at level ``alpha`` detects with ``power``: (z_{1-α/2} + z_power) times
+    its standard ``error``."""
+    from scipy.stats import norm
+
+    return float((norm.ppf(1 - alpha / 2) + norm.ppf(power)) * error)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Counts of the verdicts of two judges: all, right by the first, right by the second, right by one alone; Cohen's
+    kappa with its 95% interval, None where each judge gives one verdict only, so that chance alone makes them agree."""
+
+    verdicts: int
+    first: int
+    second: int
+    only_first: int
+    only_second: int
+    kappa: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def agreed(self) -> float:
+        """Share of the verdicts that are the same."""
+        return 1 - (self.only_first + self.only_second) / self.verdicts
+
+
+def agreement(counts: ArrayLike, resamples: int, seed: int, place: str = "") -> Agreement:
+    """Agreement of two judges. ``counts`` [cases, 4] are, by case, the verdicts that both call right, the first
+    alone, the second alone, and neither: a case that several agents worked up has several.
+
+    The interval resamples cases, since diagnoses of one case are no independent sample. Raises ValueError without
+    verdicts.
+    """
+    table = np.asarray(counts, dtype=float)
+    both, only_first, only_second, _ = (int(n) for n in table.sum(axis=0))
+    if not table.sum():
+        raise ValueError("there are no verdicts to compare")
+    kappa = float(cohens_kappa(table.sum(axis=0)))
+    draws = cohens_kappa(crossed_bootstrap(table[None], resamples, seed, place))
+    draws = draws[np.isfinite(draws)]
+    figures = (kappa, *percentile_interval(draws)) if np.isfinite(kappa) and draws.size else (None, None, None)
+    first, second = both + only_first, both + only_second
+    return Agreement(int(table.sum()), first, second, only_first, only_second, *figures)
+
+
+def cohens_kappa(counts: np.ndarray) -> np.ndarray:
+    """Kappa of ``counts`` [..., 4] as of :func:`agreement`, or of anything proportional to them; NaN where chance
+    agreement is certain. Source: Cohen, Educ. Psychol. Meas. 20 (1960): (p_o - p_e) / (1 - p_e)."""
+    share = counts / counts.sum(axis=-1, keepdims=True)
+    both, only_first, only_second, neither = np.moveaxis(share, -1, 0)
+    first, second = both + only_first, both + only_second
+    chance = first * second + (1 - first) * (1 - second)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(chance < 1, (both + neither - chance) / (1 - chance), np.nan)

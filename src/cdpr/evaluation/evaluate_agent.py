@@ -1,0 +1,225 @@
+"""Evaluation of an agent on a benchmark: one row per case and decoding."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from pydantic import ValidationError
+from tqdm import tqdm
+
+from ..agents.build import agent_class, agent_entry, build_agent, model_spec
+from ..cases import CaseRecord, is_physical, iterate_records
+from ..costs.billing import charge
+from ..environment import (
+    WAVE,
+    Agent,
+    DiagnosticEnvironment,
+    Effort,
+    Judge,
+    RequestTest,
+    TableJudge,
+    TableMatcher,
+    Trajectory,
+    case_seed,
+    run_episode,
+)
+from ..environment.opening import check_judges, open_environment, open_second
+from ..environment.utility import count_tests, utility
+from ..files import replacing
+from ..job import Job
+from ..llm.guard import disclosed
+from ..llm.types import SYSTEM
+from ..llm.wrappers import Meter, metering
+from ..settings import Settings
+from ..settings.datasets import FURTHER
+from ..settings.judging import DECIDING, SECOND
+from .row import EvaluationRow, Judging, public_text
+
+if TYPE_CHECKING:
+    from ..llm.own_server import OwnServer
+
+_SILENCE = ("calls", "silent", "too_long")
+_COUNTS = ("issued", "available", "unavailable", "invalid", "repeated", "physical")  # an effort's fields in rows
+
+
+def evaluate_agent(settings: Settings, job: Job) -> None:
+    """Stage ``evaluate_agent``: one agent on one benchmark. The job's tags record where credentialed text was sent."""
+    run, policy = job.options["run"], job.inputs.get("policy")
+    limit = settings.evaluation.open_cases.cases if job.options["dataset"] in FURTHER else None
+    cases = read_test_cases(job.inputs["cases"], limit)
+    dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
+    spec = model_spec(settings, agent_entry(settings, run), policy, job.server, credentialed=credentialed)
+    disclosures = [spec and spec.check(dataset)]
+    disclosures += check_judges(settings, dataset, (*DECIDING, *SECOND), credentialed=credentialed)
+    metrics = evaluate(settings, run, cases, job.out["evaluation"], job.state, policy, job.server)
+    job.metrics.update(metrics)
+    job.tags.update(disclosed(disclosures))
+    figures = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
+    print(f"{run} on {job.options['dataset']}: {figures}")
+
+
+def read_test_cases(path: Path, limit: int | None = None) -> list[CaseRecord]:
+    """The first ``limit`` test cases of a file (None: all). Raises ValueError when there is none."""
+    cases = list(islice(iterate_records(path, "test"), limit))
+    if not cases:
+        raise ValueError(f"{path}: no case of split 'test'")
+    return cases
+
+
+def evaluate(
+    settings: Settings,
+    run: str,
+    cases: Sequence[CaseRecord],
+    out: Path,
+    state: Path,
+    policy: Path | None = None,
+    server: OwnServer | None = None,
+) -> dict[str, float]:
+    """Evaluate one run and write its rows to ``out``, whole or not at all; ``policy`` is the folder of the run's own
+    policy, where it has one, and ``server`` the server that the job started for the run's model.
+
+    Rows are saved under ``state`` wave by wave, and an interrupted evaluation resumes after the last whole wave; the
+    agent is refreshed before every wave, so that a resumption changes no result. Returns accuracy per decoding, number
+    of cases, and seconds (of this attempt). Raises SettingsError and GovernanceError as
+    :func:`~cdpr.agents.build.build_agent`.
+    """
+    started = time.perf_counter()
+    dataset, credentialed = cases[0].dataset, any(case.credentialed for case in cases)
+    environment = open_environment(settings, credentialed=credentialed)
+    second = open_second(settings, credentialed=credentialed)
+    greedy_only = agent_class(agent_entry(settings, run)).one_decoding
+    correct: dict[str, int] = {}
+    silent = Counter[str]()
+    SYSTEM.set(run)
+    state.mkdir(parents=True, exist_ok=True)
+    with (state / "evaluation.jsonl").open("a+b") as file:
+        file.seek(0)
+        for decoding in ["greedy"] if greedy_only else settings.evaluation.decodings:
+            agent, correct[decoding] = None, 0
+            temperature = 0.0 if decoding == "greedy" else settings.training.temperature
+            with tqdm(total=len(cases), desc=f"{run} on {dataset}, {decoding}", mininterval=5) as bar:
+                for start in range(0, len(cases), WAVE):
+                    wave = cases[start : start + WAVE]
+                    rows = _resume(file, [(public_text(settings, case, case.note_id), decoding) for case in wave])
+                    if not rows:
+                        agent = agent or build_agent(
+                            settings, run, policy, temperature, dataset, server, credentialed=credentialed
+                        )
+                        agent.refresh()
+                        workups = asyncio.run(work_up(environment, agent, wave, settings.evaluation.seed, second))
+                        for workup, meter in workups:
+                            judging = judging_of(environment, workup, second)
+                            rows.append(evaluation_row(settings, agent, workup, decoding, meter, judging))
+                        file.write("".join(row.line() for row in rows).encode())
+                        file.flush()
+                        os.fsync(file.fileno())  # safe from a kill and from a power cut
+                    correct[decoding] += sum(row.correct for row in rows)
+                    silent += Counter({name: sum(getattr(row, name) for row in rows) for name in _SILENCE})
+                    bar.update(len(wave))
+    with replacing(out) as partial:
+        shutil.copyfile(file.name, partial)
+    Path(file.name).unlink()
+    if silent["silent"]:  # a visible warning: a server with too short a context fails without an error
+        print(
+            f"{run}: {silent['silent']:,} of {silent['calls']:,} calls returned no word, {silent['too_long']:,} "
+            "of them because the conversation was too long for the model: give its server a longer context, or ask for less"
+        )
+    accuracy = {f"{decoding}/accuracy": right / len(cases) for decoding, right in correct.items()}
+    return accuracy | {"cases": len(cases), "seconds": time.perf_counter() - started}
+
+
+async def work_up(
+    environment: DiagnosticEnvironment,
+    agent: Agent,
+    cases: Sequence[CaseRecord],
+    seed: int,
+    second: Judge | None = None,
+) -> list[tuple[Trajectory, Meter]]:
+    """One workup per case, all at the same time, and the usage of the agent's model; the ``second`` judge judges each
+    diagnosis too. An error of one workup is raised after all others have ended: their paid calls are recorded then."""
+
+    async def one(case: CaseRecord) -> tuple[Trajectory, Meter]:
+        with metering() as meter:
+            workup = await run_episode(environment, agent, case, case_seed(seed, case))
+        if second and workup.diagnosis is not None:
+            await second.prepare(workup.diagnosis, case.diagnosis_results)
+        return workup, meter
+
+    ended = await asyncio.gather(*map(one, cases), return_exceptions=True)
+    for workup in ended:
+        if isinstance(workup, BaseException):
+            raise workup
+    return ended  # type: ignore[return-value]
+
+
+def evaluation_row(
+    settings: Settings, agent: Agent, workup: Trajectory, decoding: str, meter: Meter, judging: Judging | None = None
+) -> EvaluationRow:
+    """The row of one workup; texts of credentialed cases only as pseudonyms."""
+    case, tests = workup.case, settings.environment.tests
+    effort = whole_record_effort(case) if agent.whole_record else workup.effort()
+    return EvaluationRow(
+        note_id=public_text(settings, case, case.note_id),
+        decoding=decoding,
+        correct=workup.correct,
+        diagnosis=public_text(settings, case, workup.diagnosis or ""),
+        gold=public_text(settings, case, case.diagnosis_results),
+        turns=len(workup.steps),
+        **{f"n_{name}": getattr(effort, name) for name in _COUNTS},
+        n_tests=count_tests(effort, tests),
+        n_na=effort.infeasible,
+        cost_usd=round(effort.cost_usd, 6),
+        utility=round(utility(workup.correct, effort, settings.utility, tests), 9),
+        forced=workup.forced,
+        **asdict(meter),
+        obtained=None if case.credentialed or agent.whole_record else workup.states[-1].obtained,
+        judging=judging,
+        replies=None if case.credentialed else tuple(step.turn.text for step in workup.steps),
+    )
+
+
+def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: Judge | None) -> Judging | None:
+    """The part of models in judging and matching; None where tables alone did both."""
+    judge, matcher, case, diagnosis = environment.judge, environment.matcher, workup.case, workup.diagnosis
+    if second is None and isinstance(judge, TableJudge) and isinstance(matcher, TableMatcher):
+        return None
+    verdicts: dict[str, Any] = {}
+    if diagnosis is not None:
+        verdict = judge.verdict(diagnosis, case.diagnosis_results)
+        verdicts = {"by": verdict.by, "several": verdict.several}
+        if second:
+            other = second.verdict(diagnosis, case.diagnosis_results)
+            verdicts |= {"second": other.correct, "second_invalid": other.by == "invalid"}
+    names = (step.action.name for step in workup.steps if isinstance(step.action, RequestTest))
+    how = [matcher.found(name, case.key_pertinent_results_dict)[1] for name in names]
+    return Judging(**verdicts, n_matched=how.count("model"), n_unmatched=how.count("invalid"))
+
+
+def whole_record_effort(case: CaseRecord) -> Effort:
+    """Effort of a whole record: every examination of it, each billing group charged once."""
+    keys = list(case.key_pertinent_results_dict)
+    cost = sum(charge(case, keys[:i], key) for i, key in enumerate(keys))
+    physical = sum(map(is_physical, keys))
+    return Effort(len(keys) - physical, len(keys) - physical, physical=physical, cost_usd=cost)
+
+
+def _resume(file: BinaryIO, expected: Sequence[tuple[str, str]]) -> list[EvaluationRow]:
+    """The next rows of an earlier attempt if they are those of the ``expected`` cases and decoding; otherwise none, and
+    the rest of the file is cut off."""
+    start = file.tell()
+    with contextlib.suppress(ValidationError):  # of an incomplete line
+        rows = [EvaluationRow.model_validate_json(line) for line in islice(file, len(expected))]
+        if [(row.note_id, row.decoding) for row in rows] == list(expected):
+            return rows
+    file.truncate(start)
+    return []
