@@ -63,7 +63,8 @@ class World:
 def rated(settings: Settings, case: CaseRecord) -> StateMeans:
     """What raters gave a run for what it would do before anything is known of a case."""
     return StateMeans(
-        state=state_digest(settings, case, State(case)), dataset=DATASET, note_id=public_text(settings, case, case.note_id),
+        state=state_digest(settings, case, State(case)), dataset=DATASET,
+        note_id=public_text(settings, case, case.note_id),
         turn=0, source=RUN, run=OTHER, kind="request", action="Chest X-ray",
         means=dict.fromkeys(dimensions(), 3.5) | {"cost_effectiveness": None},
     )  # fmt: skip

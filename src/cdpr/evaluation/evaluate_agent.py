@@ -132,7 +132,7 @@ def evaluate(
     if silent["silent"]:  # a visible warning: a server with too short a context fails without an error
         print(
             f"{run}: {silent['silent']:,} of {silent['calls']:,} calls returned no word, {silent['too_long']:,} "
-            "of them because the conversation was too long for the model: give its server a longer context, or ask for less"
+            "of them because the conversation was too long for the model: give its server a longer context"
         )
     accuracy = {f"{decoding}/accuracy": right / len(cases) for decoding, right in correct.items()}
     return accuracy | {"cases": len(cases), "seconds": time.perf_counter() - started}

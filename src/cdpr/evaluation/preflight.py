@@ -213,8 +213,8 @@ def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) ->
 
 def accuracy_at_spend(spend: float, references: Sequence[Rows]) -> float:
     """The best accuracy of these policies' workups at an average of at most ``spend`` US dollars: one policy alone, or
-    a dearer one for as many random cases as the money pays for, and a cheaper one for the others. Raises ValueError where
-    all spend more."""
+    a dearer one for as many random cases as the money pays for, and a cheaper one for the others. Raises ValueError
+    where all spend more."""
     points = [(mean(rows, "cost_usd"), mean(rows, "correct")) for rows in references]
     within = [point for point in points if point[0] <= spend]
     dearer = [point for point in points if point[0] > spend]

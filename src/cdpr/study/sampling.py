@@ -103,7 +103,8 @@ def study_state(settings: Settings, state: State, source: str) -> StudyState:
         readable = isinstance(step.action, (RequestTest, FinalDiagnosis))
         replies.append(render_action(step.action, "full") if readable else step.turn.text)
     return StudyState(
-        digest=state_digest(settings, case, state), dataset=case.dataset, note_id=public_text(settings, case, case.note_id),
+        digest=state_digest(settings, case, state), dataset=case.dataset,
+        note_id=public_text(settings, case, case.note_id),
         turn=len(state.history), source=source, credentialed=case.credentialed, presentation=case.case_summary,
         found=tuple(found), replies=tuple(replies),
     )  # fmt: skip
