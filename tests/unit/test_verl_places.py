@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 
-from cdpr.llm import ModelSpec, Sampling, open_model
+from cdpr.llm import ModelSpec, ModelUnavailable, Sampling, open_model
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.seeding import derive_seed
 from cdpr.settings import SettingsError, merge, parse_settings
@@ -21,7 +21,7 @@ from cdpr.training.torch.weights import load_model
 from cdpr.training.verl.checkpoints import LATEST, fall_back, folder_of, keep_only
 from cdpr.training.verl.cluster import ray_cluster
 from cdpr.training.verl.configuration import check
-from cdpr.training.verl.servers.frozen_server import LOG, command_of, serving
+from cdpr.training.verl.launch import frozen_server
 
 # What `vllm serve FOLDER --host H --port P --served-model-name NAME ...` does, with our own sampler.
 VLLM = """
@@ -44,7 +44,7 @@ async def complete(request):
     return JSONResponse({"choices": [choice]})
 
 async def models(request):
-    return JSONResponse({"data": []})
+    return JSONResponse({"data": [{"id": told["--served-model-name"]}]})
 
 app = Starlette(routes=[Route("/v1/completions", complete, methods=["POST"]), Route("/v1/models", models)])
 uvicorn.run(app, host=told["--host"], port=int(told["--port"]), log_level="error")
@@ -67,10 +67,11 @@ def test_a_frozen_server_beside_the_trainer_comes_back_and_ends_with_the_run(tmp
     [expected] = asyncio.run(sampler.sample(prompt, (0,), sampling, derive_seed(3, 0)))
 
     def servers() -> list[psutil.Process]:
-        return [p for p in psutil.Process().children() if str(tmp_path / "vllm.py") in p.cmdline()]
+        return [p for p in psutil.Process().children(recursive=True) if p.cmdline()[1:2] == [str(tmp_path / "vllm.py")]]
 
-    with serving(settings, policy, tmp_path, patience=60) as url:
-        spec = ModelSpec(where=url, name="frozen", credentialed=True, retries=8, pause=0.5)
+    with frozen_server(settings, policy, tmp_path, patience=60) as beside:
+        beside.ready()
+        spec = ModelSpec(where=beside.address, name="frozen", credentialed=True, retries=8, pause=0.5)
         server = open_model(spec, tokenizer=sampler.tokenizer)
         for _ in range(2):
             [drawn] = asyncio.run(server.sample(prompt, (0,), sampling, 3))
@@ -78,28 +79,30 @@ def test_a_frozen_server_beside_the_trainer_comes_back_and_ends_with_the_run(tmp
             [process] = servers()
             process.kill()  # the next request waits until it is back
             process.wait()
-        assert (tmp_path / LOG).exists()
+        assert "starting it again" in beside.log.read_text()
     assert not servers()
 
 
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("no-such-vllm", "cannot be started"),
-        ("false", "time and again"),
-        (f"{sys.executable} -c 'import time; time.sleep(60)'", "no answer"),
+        ("no-such-vllm", "no-such-vllm: cannot be started"),
+        ("false", "exit status 1 before it was ready(?s:.*)starting it again"),
+        (f"{sys.executable} -c 'import time; time.sleep(60)'", "was not ready within 2 seconds"),
     ],
 )
 def test_a_frozen_server_that_cannot_be_used_stops_the_run(tmp_path, command, says):
     start = time.monotonic()
-    with pytest.raises(SettingsError, match=says), serving(settings_with(command), tmp_path, tmp_path, patience=2):
-        raise AssertionError("it went on")
+    server = frozen_server(settings_with(command), tmp_path, tmp_path, patience=2)
+    with server, pytest.raises(ModelUnavailable, match=says):
+        server.ready()
     assert time.monotonic() - start < 30
 
 
 def test_vllm_is_told_what_the_plan_was_made_with(tmp_path):
     settings = settings_with("/opt/vllm/bin/vllm", at_once=64)
-    told = command_of(settings, tmp_path, 8001)
+    with frozen_server(settings, tmp_path, tmp_path) as server:
+        told = server.command
     assert told[:3] == ["/opt/vllm/bin/vllm", "serve", str(tmp_path)]
     pairs = dict(zip(told[3::2], told[4::2], strict=True))
     assert pairs["--host"] == "127.0.0.1" and pairs["--gpu-memory-utilization"] == "0.1"

@@ -1,8 +1,8 @@
-"""Stands between a job and the server that it has started, so that neither outlives the other: run as a program of its
-own, by path and without this package. Its standard input is a pipe that ends with the job, however the job ends.
+"""A small process between a job and its server, so that the server ends with the job, however the job ends.
 
-The server is a group of processes: all of it is asked to end (SIGTERM), and killed where it does not within the grace
-that the first argument tells, in seconds. What follows is the server's command. The exit code is the server's.
+It runs as a program of its own, by path and without this package: `keeper.py GRACE RESTARTS COMMAND...`. Its standard
+input is a pipe from the job: the pipe ends with the job. The whole process group of the server gets SIGTERM, then after
+GRACE seconds SIGKILL. A server that ends by itself is started again RESTARTS times. The exit code is the server's.
 """
 
 from __future__ import annotations
@@ -20,34 +20,46 @@ _PDEATHSIG = 1  # prctl: a signal for when the parent dies
 _TICK = 0.1  # seconds
 
 
-def main(grace: float, command: list[str]) -> int:
-    """Keep a server until it ends, its job ends, or this process is asked to end."""
-    asked: list[int] = []
+def main(grace: float, restarts: int, command: list[str]) -> int:
+    """Run the server until it ends for good, or the job ends, or a signal arrives."""
+    signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _: asked.append(number))
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_parent)
-    while server.poll() is None and not asked and not select.select([sys.stdin], [], [], _TICK)[0]:
-        pass
-    if server.poll() is None:
-        _tell(server.pid, signal.SIGTERM)
-        until = time.monotonic() + grace
-        while server.poll() is None and time.monotonic() < until:
-            time.sleep(_TICK)
-    _tell(server.pid, signal.SIGKILL)  # also what the server has started and left behind
-    code = server.wait()
+        signal.signal(number, lambda number, _: signals.append(number))
+    for restarts_left in reversed(range(restarts + 1)):
+        try:
+            server = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_parent
+            )
+        except OSError as error:
+            print(f"{command[0]}: cannot be started ({error.strerror})", flush=True)
+            return 127
+        while server.poll() is None and not signals and not select.select([sys.stdin], [], [], _TICK)[0]:
+            pass
+        stopped = server.poll() is None
+        if stopped:
+            _signal_group(server.pid, signal.SIGTERM)
+            deadline = time.monotonic() + grace
+            while server.poll() is None and time.monotonic() < deadline:
+                time.sleep(_TICK)
+        _signal_group(server.pid, signal.SIGKILL)  # also processes that the server started and left behind
+        code = server.wait()
+        if stopped:
+            break
+        if restarts_left:
+            print(f"the server ended with code {code}; starting it again", flush=True)
     return 128 - code if code < 0 else code
 
 
-def _tell(group: int, number: int) -> None:
+def _signal_group(group: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
 
 
 def _die_with_parent() -> None:
-    """In the server's process: end with its keeper even where that is killed. Linux alone knows how."""
+    """In the server's process: end with its keeper even if that is killed (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

@@ -1,4 +1,4 @@
-"""A model server that a job starts for itself, when its first question has no recorded answer, and ends with itself."""
+"""A model server that a job starts for itself and that ends with the job."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import httpx2
 
@@ -25,45 +26,54 @@ from .guard import NO_TELEMETRY
 from .types import ModelUnavailable
 
 HOST = "127.0.0.1"
-# As each is usually started. A model's own generation config would change how answers are drawn, in what is not asked.
+# Usual commands. The generation config of a model would change sampling parameters that requests leave out: it is off.
 PROGRAMS: Mapping[str, str] = {
     "vllm": "vllm serve {weights} --host {host} --port {port} --served-model-name {name} "
-            "--tensor-parallel-size {gpus} --seed 0 --generation-config vllm {serve}",
+    "--tensor-parallel-size {gpus} --seed 0 --generation-config vllm {serve}",
     "sglang": "python -m sglang.launch_server --model-path {weights} --host {host} --port {port} "
-              "--served-model-name {name} --tp-size {gpus} --sampling-defaults openai {serve}",
+    "--served-model-name {name} --tp-size {gpus} --sampling-defaults openai {serve}",
     "llama_cpp": "llama-server --model {weights} --host {host} --port {port} --alias {name} --jinja",
-}  # fmt: skip
-_TRIES = 3  # of a server whose port another process was quicker to take
-_TOLD = 8  # last lines of a log
+}
+_LOG_LINES = 8  # last lines of the log that an error quotes
 
 
 def command_of(serving: Serving, weights: str, name: str, port: int, gpus: int, flags: Sequence[str] = ()) -> list[str]:
-    """How a server is started; ``name`` is what it shall call its model, ``flags`` stand for ``{serve}``."""
-    filled = {"weights": weights, "name": name, "host": HOST, "port": port, "gpus": max(1, gpus), "serve": ""}
+    """The command of a server that calls its model ``name``; ``flags`` replace ``{serve}``."""
+    values = {"weights": weights, "name": name, "host": HOST, "port": port, "gpus": max(1, gpus), "serve": ""}
     parts = shlex.split(serving.command or PROGRAMS[serving.program])
-    return [word for part in parts for word in (flags if part == "{serve}" else [part.format(**filled)])]
+    return [word for part in parts for word in (flags if part == "{serve}" else [part.format(**values)])]
 
 
 class OwnServer:
-    """A server of ``weights``, which it calls ``name``; a context that starts nothing itself: the first who needs an
-    answer calls :meth:`ready`.
+    """A server of ``weights``, which it calls ``name``. The first :meth:`ready` starts it; the end of the context ends
+    it, and so does the end of this process, even by a kill (:mod:`.keeper`).
 
-    Its port is the operating system's choice and kept from other jobs as long as this object lasts. It ends with the
-    context, and with this process however that ends (:mod:`.keeper`). ``log`` keeps what it says, for its owner's eyes
-    alone. ``private``: it is asked about credentialed cases, so that no error quotes what it said after the first
-    question. ``grace``: seconds between asking it to end and killing it.
+    The operating system chooses its port; other jobs do not get the same one. Its output goes to ``log``, which
+    only its owner can read. ``private``: requests hold credentialed text, so errors quote the log only before the first.
+    ``restarts``: how often a server that ends is started again; ``patience``: seconds until it must be ready;
+    ``grace``: seconds between asking it to end and killing it.
     """
 
     def __init__(
-        self, serving: Serving, weights: str, name: str, log: Path, *, gpus: int = 1, flags: Sequence[str] = (),
-        private: bool = True, grace: float = 30.0,
-    ) -> None:  # fmt: skip
+        self,
+        serving: Serving,
+        weights: str,
+        name: str,
+        log: Path,
+        *,
+        gpus: int = 1,
+        flags: Sequence[str] = (),
+        private: bool = True,
+        restarts: int = 0,
+        patience: float = 1800.0,
+        grace: float = 30.0,
+    ) -> None:
         self.weights, self.name, self.log = weights, name, log
         self._serving, self._gpus, self._flags = serving, gpus, tuple(flags)
-        self._private, self._grace = private, grace
+        self._private, self._restarts, self._patience, self._grace = private, restarts, patience, grace
         self._process: subprocess.Popen[bytes] | None = None
-        self._ready, self._failed, self._begin = False, "", 0
-        self._claim()
+        self._is_ready, self._failure, self._log_start = False, "", 0
+        self.port, self._claim = _claim_port()
 
     def __enter__(self) -> OwnServer:
         return self
@@ -73,8 +83,13 @@ class OwnServer:
 
     @property
     def address(self) -> str:
-        """Where it answers, or will."""
+        """Base URL of its OpenAI protocol."""
         return f"http://{HOST}:{self.port}/v1"
+
+    @property
+    def command(self) -> list[str]:
+        """The command that starts it."""
+        return command_of(self._serving, self.weights, self.name, self.port, self._gpus, self._flags)
 
     @property
     def local_weights(self) -> str | None:
@@ -82,25 +97,25 @@ class OwnServer:
         return self.weights if Path(self.weights).exists() else None
 
     def ready(self) -> None:
-        """Before every request: start it, if it never ran, and wait until it answers. Raises ModelUnavailable with its
-        last words where it does not come up in time or has ended: in this job nobody starts it again."""
-        if not self._failed:
+        """Call before every request: starts the server once and waits until it answers. Raises ModelUnavailable with
+        the end of the log where it does not start in time or has ended; every later call raises the same."""
+        if not self._failure:
             try:
-                if not self._ready:
-                    self._come_up()
-                    self._ready = True
+                if not self._is_ready:
+                    self._start()
+                    self._is_ready = True
                 elif self._process and (code := self._process.poll()) is not None:
-                    raise ModelUnavailable(self._told(f"ended {_how(code)} while it was asked", not self._private))
+                    raise ModelUnavailable(self._error(f"ended {_how(code)} while it was asked", not self._private))
                 return
             except ModelUnavailable as error:
-                self._failed = str(error)
+                self._failure = str(error)
                 self.stop()
-        raise ModelUnavailable(self._failed)
+        raise ModelUnavailable(self._failure)
 
     def stop(self) -> None:
-        """End it, asked first, then by force, and give its port back."""
-        process, self._process, self._ready = self._process, None, False
-        self._claimed.close()
+        """End the server and release its port."""
+        process, self._process, self._is_ready = self._process, None, False
+        self._claim.close()
         if process is None:
             return
         assert process.stdin is not None
@@ -108,107 +123,88 @@ class OwnServer:
             process.stdin.close()
         try:
             process.wait(self._grace + 10)
-        except subprocess.TimeoutExpired:  # its keeper is stuck; the kernel ends the server with it
+        except subprocess.TimeoutExpired:  # the keeper hangs; the kernel ends the server with it
             process.kill()
             process.wait()
 
-    def _come_up(self) -> None:
-        for _ in range(_TRIES):
-            began = time.monotonic()
-            self._start()
-            while (code := self._process.poll()) is None:  # type: ignore[union-attr]
-                if self._answers():
-                    print(f"server {self.name}: ready after {time.monotonic() - began:.0f} seconds at {self.address}")
-                    return
-                if time.monotonic() - began > self._serving.patience_s:
-                    raise ModelUnavailable(
-                        self._told(f"was not ready within {self._serving.patience_s:g} seconds (serving.patience_s)")
-                    )
-                time.sleep(0.25)
-            if not _taken(self.port):
-                break
-            self._claim()
-        raise ModelUnavailable(self._told(f"ended {_how(code)} before it was ready"))
-
     def _start(self) -> None:
-        command = command_of(self._serving, self.weights, self.name, self.port, self._gpus, self._flags)
-        print(f"server {self.name}: starting {shlex.join(command)} (log: {self.log})")
+        print(f"server {self.name}: starting {shlex.join(self.command)} (log: {self.log})")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        # By path and isolated: this folder's modules shall not stand in for Python's own.
-        kept = [sys.executable, "-I", keeper.__file__, str(self._grace), *command]
+        # By path and isolated, so that modules of this folder do not replace Python's own.
+        command = [sys.executable, "-I", keeper.__file__, str(self._grace), str(self._restarts), *self.command]
         with open(descriptor, "ab") as out:
-            self._begin = out.tell()
+            self._log_start = out.tell()
             self._process = subprocess.Popen(
-                kept, stdin=subprocess.PIPE, stdout=out, stderr=out, env=_environment(), start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=_environment(), start_new_session=True
             )
+        start = time.monotonic()
+        while (code := self._process.poll()) is None:
+            if self._answers():
+                print(f"server {self.name}: ready after {time.monotonic() - start:.0f} seconds at {self.address}")
+                return
+            if time.monotonic() - start > self._patience:
+                raise ModelUnavailable(self._error(f"was not ready within {self._patience:g} seconds"))
+            time.sleep(0.25)
+        raise ModelUnavailable(self._error(f"ended {_how(code)} before it was ready"))
 
     def _answers(self) -> bool:
-        """Whether it is ready, and knows its model by the name that will be asked for. Raises ModelUnavailable where it
-        knows it by another."""
+        """Whether it answers requests. Raises ModelUnavailable where it calls its model by another name."""
         try:
             health = httpx2.get(f"http://{HOST}:{self.port}/health", timeout=5, trust_env=False)
             models = httpx2.get(f"{self.address}/models", timeout=5, trust_env=False)
-            told = models.json() if models.is_success and (health.is_success or health.status_code == 404) else None
-        except (httpx2.HTTPError, ValueError):
+            if not models.is_success or not (health.is_success or health.status_code == 404):
+                return False
+            names = [str(model["id"]) for model in models.json()["data"]]
+        except (httpx2.HTTPError, ValueError, LookupError, TypeError):
             return False
-        if told is None:
-            return False
-        names = _names(told)
         if self.name not in names:
             raise ModelUnavailable(
-                f"the server of {self.name} calls its models {', '.join(names) or 'nothing'}: let serving.command tell "
-                "it the name (`--served-model-name {name}` of vLLM and SGLang, `--alias {name}` of llama.cpp)"
+                f"the server of {self.name} calls its models {', '.join(names) or 'nothing'}: pass the name in "
+                "serving.command (`--served-model-name {name}` of vLLM and SGLang, `--alias {name}` of llama.cpp)"
             )
         return True
 
-    def _claim(self) -> None:
-        """A free port that no other job of this machine has chosen."""
-        place = Path(tempfile.gettempdir()) / f"cdpr-ports-{os.getuid()}"
-        place.mkdir(mode=0o700, exist_ok=True)
-        while True:
-            with socket.socket() as free:
-                free.bind((HOST, 0))
-                self.port: int = free.getsockname()[1]
-            claim: IO[bytes] = (place / str(self.port)).open("ab")
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._claimed = claim  # until it is closed
-                return
-
-    def _told(self, what: str, quoted: bool = True) -> str:
-        """What went wrong, with the last lines of this start's log where they may be ``quoted``."""
-        text = f"the server of {self.name} {what}; its log is {self.log}"
-        if not quoted:
-            return f"{text} (not quoted here: it was asked about credentialed cases)"
+    def _error(self, event: str, quote: bool = True) -> str:
+        """A message about ``event``, with the end of the log if ``quote``."""
+        text = f"the server of {self.name} {event}; its log is {self.log}"
+        if not quote:
+            return f"{text} (not quoted here: the requests held credentialed cases)"
         with contextlib.suppress(OSError), self.log.open("rb") as log:
-            log.seek(max(self._begin, log.seek(0, os.SEEK_END) - 16_384))
-            lines = log.read().decode("utf-8", "replace").strip().splitlines()[-_TOLD:]
+            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - 16_384))
+            lines = log.read().decode("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
             return f"{text}, which ends:\n" + "\n".join(f"  {line[:300]}" for line in lines) if lines else text
         return text
 
 
 def program_missing(serving: Serving) -> str:
     """What has to be installed before a server can be started; empty: nothing."""
-    import shutil
+    program = command_of(serving, "", "", 0, 1)[0]
+    return (
+        ""
+        if shutil.which(program)
+        else f"serving.command: there is no program {program!r}; install it, or say where it is"
+    )
 
-    first = command_of(serving, "", "", 0, 1)[0]
-    if shutil.which(first):
-        return ""
-    return f"serving.command: there is no program {first!r}; install it, or say where it is"
+
+def _claim_port() -> tuple[int, IO[bytes]]:
+    """A free port, and the lock file that keeps other jobs of this machine from it until it is closed."""
+    folder = Path(tempfile.gettempdir()) / f"cdpr-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    while True:
+        with socket.socket() as free:
+            free.bind((HOST, 0))
+            port: int = free.getsockname()[1]
+        claim: IO[bytes] = (folder / str(port)).open("ab")
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return port, claim
 
 
 def _environment() -> dict[str, str]:
-    """The server's variables: ours, without the keys of providers, and no telemetry."""
-    secret = {name for provider in PROVIDERS.values() for name in provider.keys}
-    return {name: value for name, value in os.environ.items() if name not in secret} | NO_TELEMETRY
-
-
-def _names(told: Any) -> list[str]:
-    try:
-        return [str(model["id"]) for model in told["data"]]
-    except (LookupError, TypeError):
-        return []
+    """Environment variables of the server: ours without the keys of providers, and no telemetry."""
+    secrets = {name for provider in PROVIDERS.values() for name in provider.keys}
+    return {name: value for name, value in os.environ.items() if name not in secrets} | NO_TELEMETRY
 
 
 def _how(code: int) -> str:
@@ -218,10 +214,3 @@ def _how(code: int) -> str:
         with contextlib.suppress(ValueError):
             return f"by {signal.Signals(number).name}"
     return f"with exit status {code}"
-
-
-def _taken(port: int) -> bool:
-    """Whether some process listens at a port."""
-    with socket.socket() as line:
-        line.settimeout(1)
-        return line.connect_ex((HOST, port)) == 0

@@ -94,7 +94,7 @@ class ModelEntry(Section):
     weights: str = key("", "What a server that a job starts loads: folder, file or id on the hub; empty: `id`.")
     serve: list[str] = key([], "Flags with which vLLM serves it.")
     machine: Machine | None = Field(default=None)
-    """What the job of its server asks for; empty: `serving.machine`."""
+    """What the job of its server asks for; empty: `serving.gpus` GPUs, 4 cores, 64 GB, 12 hours."""
 
     @field_validator("answer")
     @classmethod

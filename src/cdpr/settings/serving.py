@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import NonNegativeInt, PositiveInt, field_validator
 
 from .section import Section, key
 
@@ -33,8 +33,9 @@ class Serving(Section):
     """How it is started; empty: as the program usually is. `{weights}`, `{name}`, `{host}`, `{port}`, `{gpus}` (of one
     copy of the weights) and `{serve}` (flags: those of the model's entry; for a policy its longest sequence and the
     number of copies) stand for what they say."""
-    patience_s: PositiveFloat = key(1800.0, "Seconds in which it has to be ready, weights loaded.")
-    machine: Machine = Field(default_factory=Machine, description="What its job asks for; entries may ask for more.")
+    gpus: NonNegativeInt = key(1)
+    """GPUs of its job, over which weights are spread, or each of which holds a copy of a policy; 0: it computes on the
+    CPU. The entry of a model may ask for another `machine`."""
 
     @field_validator("command")
     @classmethod

@@ -72,7 +72,7 @@ def served_by(plan: Plan, run: str) -> str | None:
 def machine_of(plan: Plan, job: ServedJob) -> Machine:
     """The machine that a job requests."""
     entry = plan.settings.models.get(job.model)
-    return (entry and entry.machine) or plan.settings.serving.machine
+    return (entry and entry.machine) or Machine(gpus=plan.settings.serving.gpus)
 
 
 def files_of(plan: Plan, job: ServedJob) -> tuple[list[str], list[str]]:

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...agents.policy import longest_sequence
 from ...cases import iterate_records
 from ...environment.opening import check_judges
 from ...job import Job
 from ...llm.guard import NO_TELEMETRY, Disclosure, allow, disclosed
+from ...llm.own_server import PROGRAMS, OwnServer
 from ...metrics_log import read_metrics
-from ...settings import Settings, SettingsError, judging_models, merge, parse_settings
+from ...settings import Serving, Settings, SettingsError, judging_models, merge, parse_settings
 from ...settings.datasets import IN_DOMAIN
 from ...settings.verl import Verl
 from ..training_run import Log, following
@@ -25,10 +27,11 @@ from .cluster import ray_cluster
 from .configuration import CHECKPOINTS, overrides, resolve
 from .cpu import ENVIRONMENT, LOGICAL
 from .memory import needs_frozen
-from .servers.frozen_server import NAME, serving
 from .session import ROWS, Session
 
 _POLL_SECONDS = 2.0
+_FROZEN = "frozen"  # name of the frozen server's model
+_RESTARTS = 3  # of a frozen server that dies, in a run
 
 
 def train_policy(settings: Settings, job: Job) -> None:
@@ -60,13 +63,33 @@ def _train(session: Session, log: Log) -> None:
     with contextlib.ExitStack() as running:
         running.enter_context(ray_cluster(verl.nodes, session.state / "ray.log", machines))
         if needs_frozen(settings) and verl.frozen.beside:
-            url = running.enter_context(serving(settings, session.policy, session.state))
-            place = {"url": url, "name": NAME, "beside": False}
+            server = running.enter_context(frozen_server(settings, session.policy, session.state))
+            server.ready()
+            place = {"url": server.address, "name": _FROZEN, "beside": False}
             placed = merge(settings.model_dump(), {"training": {"verl": {"frozen": place}}})
             session = dataclasses.replace(session, settings=parse_settings(placed))
         session.write(path)
         running.enter_context(_followed(session.state / ROWS, log))
         _launch(overrides(resolved))
+
+
+def frozen_server(settings: Settings, policy: Path, state: Path, patience: float = 1800.0) -> OwnServer:
+    """vLLM with the initial policy on the training GPUs, not yet started. Paper, appendix, Training details:
+    "co-located on the same two devices via separate GPU memory budget". Its log is in ``state``."""
+    verl, frozen = settings.training.verl, settings.training.verl.frozen
+    options = {
+        "data-parallel-size": verl.gpus_per_node // frozen.tensor_parallel,
+        "gpu-memory-utilization": frozen.memory,
+        "max-model-len": longest_sequence(settings),
+        "max-num-seqs": frozen.at_once,
+    }
+    flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
+    command = PROGRAMS["vllm"].replace("vllm", frozen.command, 1)
+    return OwnServer(
+        Serving(program="vllm", command=command), str(policy), _FROZEN, state / "frozen_server.log",
+        gpus=frozen.tensor_parallel, flags=flags, restarts=_RESTARTS, patience=patience,
+    )  # fmt: skip
 
 
 def _check_installed(verl: Verl) -> None:

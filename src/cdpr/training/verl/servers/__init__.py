@@ -1,1 +1,0 @@
-"""The servers that a run talks to, and the machines they run on."""
