@@ -1,5 +1,7 @@
-"""The decision process: who acts, what a request gives and costs, when an episode ends. Training, continuations and
-evaluation all run :func:`run_episode`."""
+"""The decision process: agents, the result and price of a request, the end of an episode.
+
+Training, continuations and evaluation all run :func:`run_episode`.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,17 @@ from .state import (
     parse_action,
 )
 
+# Cases worked up at the same time: enough to fill batches, few enough to show progress.
+WAVE = 256
+
 
 class Agent(Protocol):
     """Anything that can work up a case. ``act`` depends on its arguments alone.
 
     ``unlimited_turns``: neither turn cap nor budget forces a diagnosis. ``whole_record``: it sees all results at once,
-    so it has one turn, and a workup costs what every examination of the record does. ``one_decoding``: replies are not
-    decoded from a language model, so there is one evaluation, called greedy. ``reads``: settings of its own (dotted
-    keys) that decide its replies.
+    so it has one turn, and a workup costs what every examination of the record does. ``one_decoding``: replies do not
+    come from a language model, so there is one evaluation, called greedy. ``reads``: settings (dotted keys) beside
+    those of all agents that decide its replies.
     """
 
     unlimited_turns: ClassVar[bool] = False
@@ -52,12 +57,12 @@ class Agent(Protocol):
         ...
 
     def refresh(self) -> None:
-        """Forget what was kept to be quick: what comes after shall not depend on it, to the last bit."""
+        """Clear caches so that later results are bit-identical."""
         return None
 
 
 class Policy(Agent, Protocol):
-    """An agent that can be asked for several replies at a state."""
+    """An agent that can give several replies at a state."""
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
         """Independent replies by number; reply k of a seed is always the same."""
@@ -67,15 +72,18 @@ class Policy(Agent, Protocol):
 class DiagnosticEnvironment:
     """T(s, a) of the decision process, with examination matching, charging, budget and turn cap.
 
-    ``judge`` and ``matcher`` are those of tables of names unless others are given. What takes them time happens in
-    :meth:`respond`, once for every reply; everything after it is a function of what they found, and waits for nothing.
-    ``calls`` counts what was asked of each, and where models judge how that was answered.
+    ``judge`` and ``matcher`` default to tables of names. Only :meth:`respond` waits (for models that judge or match);
+    all other methods are plain functions of its outcome. ``calls`` counts requests to matcher and judge, and where
+    models answer also how.
     """
 
     def __init__(
-        self, settings: EnvironmentSettings, judge: Judge | None = None, matcher: Matcher | None = None,
+        self,
+        settings: EnvironmentSettings,
+        judge: Judge | None = None,
+        matcher: Matcher | None = None,
         calls: Counter[str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.settings = settings
         self.judge = judge or TableJudge()
         self.matcher = matcher or TableMatcher(settings.fuzzy_cutoff)
@@ -93,11 +101,11 @@ class DiagnosticEnvironment:
             return not agent.unlimited_turns
         if state.history and state.history[-1].observation.kind == "over_budget":
             return True
-        free = self.settings.max_turns - (self.settings.forced_turn == "within")
-        return len(state.history) >= free
+        free_turns = self.settings.max_turns - (self.settings.forced_turn == "within")
+        return len(state.history) >= free_turns
 
     async def respond(self, state: State, turn: Turn) -> Step:
-        """:meth:`step`, after judge or matcher had time to find what they will say of the reply."""
+        """:meth:`step`, after judge and matcher had time to prepare their answers."""
         match parse_action(turn.text):
             case RequestTest(name):
                 await self.matcher.prepare(name, state.case.key_pertinent_results_dict)
@@ -106,12 +114,12 @@ class DiagnosticEnvironment:
         return self.step(state, turn)
 
     def step(self, state: State, turn: Turn) -> Step:
-        """Parse the reply and answer it; a diagnosis is answered by an empty observation of kind ``end``."""
+        """Parse the reply and answer it; the answer to a diagnosis is an empty observation of kind ``end``."""
         action = parse_action(turn.text)
         return Step(turn, action, self.observe(state, action))
 
     def observe(self, state: State, action: Action) -> Observation:
-        """The answer to an action; its charge covers each billing group once per case."""
+        """The answer to an action; a billing group is charged once per case."""
         if isinstance(action, FinalDiagnosis):
             return Observation("end")
         if not isinstance(action, RequestTest):
@@ -154,10 +162,6 @@ class DiagnosticEnvironment:
         return f"{text[:half]} ... {text[-half:]}"
 
 
-# Cases worked up at the same time: enough to fill batches, few enough to show progress.
-WAVE = 256
-
-
 async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: CaseRecord, seed: int) -> Trajectory:
     """Work up a case from its presentation to a diagnosis."""
     CASE.set(case.note_id)
@@ -172,7 +176,7 @@ async def run_episode(environment: DiagnosticEnvironment, agent: Agent, case: Ca
 
 
 def case_seed(seed: int, case: CaseRecord) -> int:
-    """The seed of a case's workup: no other case's, and the same in whatever order and company cases come."""
+    """The seed of a case's workup; it does not depend on the order of cases or on other cases."""
     return derive_seed(seed, "case", case.note_id)
 
 
@@ -180,9 +184,9 @@ async def run_episodes(
     environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord], seed: int
 ) -> list[Trajectory]:
     """One trajectory per case, in the order of the cases."""
-    finished: list[Trajectory] = []
+    trajectories: list[Trajectory] = []
     for start in range(0, len(cases), WAVE):
         wave = cases[start : start + WAVE]
         episodes = (run_episode(environment, agent, case, case_seed(seed, case)) for case in wave)
-        finished += await asyncio.gather(*episodes)
-    return finished
+        trajectories += await asyncio.gather(*episodes)
+    return trajectories

@@ -19,9 +19,8 @@ _COMMA = re.compile(r"\s*,\s*(?:and\s+)?")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a diagnosis is right, and who said so: the ``table`` of names; a ``model``; or the table since the
-    model's answer was no verdict (``invalid``). ``several``: it lists several diseases, the first of which was
-    judged."""
+    """Whether a diagnosis is right, and the source: the ``table`` of names, a ``model``, or the table because the
+    model's answer was no verdict (``invalid``). ``several``: it lists several diseases; the first was judged."""
 
     correct: bool
     by: Literal["table", "model", "invalid"]
@@ -29,18 +28,18 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """Compares a predicted diagnosis with the true one; the same question has the same answer."""
+    """Compares a predicted diagnosis with the true one; equal questions have equal answers."""
 
     async def prepare(self, predicted: str, truth: str) -> None:
-        """Find the verdict, where that takes time (a language model); :meth:`judge` is asked after it."""
+        """Get the verdict where that takes time (a language model); call it before :meth:`judge`."""
         return None
 
     def judge(self, predicted: str, truth: str) -> bool:
-        """Whether they name the same disease; a judge that counts its verdicts counts this one."""
+        """Whether they name the same disease; judges that count their verdicts count this one."""
         return self.verdict(predicted, truth).correct
 
     def verdict(self, predicted: str, truth: str) -> Verdict:
-        """The same, and how the verdict came about."""
+        """The verdict with its source, not counted."""
         ...
 
 
@@ -52,17 +51,15 @@ class TableJudge(Judge):
     """
 
     def judge(self, predicted: str, truth: str) -> bool:
-        """Verdict on normalised text."""
         return _same_disease(predicted, truth)
 
     def verdict(self, predicted: str, truth: str) -> Verdict:
-        """The same as of the table."""
         return Verdict(_same_disease(predicted, truth), "table", named_first(predicted)[1])
 
 
 def named_first(diagnosis: str) -> tuple[str, bool]:
     """The diagnosis without further alternatives, and whether there were any: a numbered list, "a or b", "a vs b",
-    "a; b", or three and more known diseases in a row. (Two beside each other may be a disease and its complication.)"""
+    "a; b", or three and more known diseases in a row. (Two in a row may be a disease and its complication.)"""
     parts = [part for piece in _ALTERNATIVE.split(diagnosis) if (part := piece.strip(" ,."))]
     if len(parts) > 1:
         return parts[0], True

@@ -1,6 +1,6 @@
-"""From the settings to the environment, with the judges and the matcher that they name.
+"""From the settings to the environment, with its judges and its matcher.
 
-Those that ask a model are found by name, so that the code of a job whose tables judge alone does not hold them.
+Those that ask a model are imported by name, so that the code of a job with tables only does not depend on them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _JUDGING = "cdpr.environment.model_judging"
 
 
 def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnvironment:
-    """The environment. ``credentialed`` says whether cases stand under a data use agreement, so that their diagnoses
-    and requests go to no other machine. Raises SettingsError and GovernanceError before anything is asked."""
-    specs, calls = judging_specs(settings, DECIDING, credentialed=credentialed), Counter[str]()
+    """The environment. ``credentialed``: cases are under a data use agreement, so their diagnoses and requests go to no
+    other machine. Raises SettingsError and GovernanceError before any request."""
+    specs, calls = _specs(settings, DECIDING, credentialed=credentialed), Counter[str]()
     plan, judge, matcher = settings.environment, None, None
     if spec := specs.get("judge.model"):
         judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec), calls=calls)
@@ -38,20 +38,33 @@ def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnv
 
 
 def open_second(settings: Settings, *, credentialed: bool) -> Judge | None:
-    """The second judge; None where the settings name none. A model judges alone, without the tables: what they got
-    wrong shall show too. Raises as :func:`open_environment`."""
+    """The second judge; None where the settings name none. A model judges without the tables, so that their errors show
+    too. Raises as :func:`open_environment`."""
     if settings.judge.second == TABLES:
         return TableJudge()
-    spec = judging_specs(settings, SECOND, credentialed=credentialed).get("judge.second")
+    spec = _specs(settings, SECOND, credentialed=credentialed).get("judge.second")
     if spec is None:
         return None
     return importlib.import_module(_JUDGING).ModelJudge(open_model(spec), "second_judge", tables_first=False)
 
 
-def judging_specs(settings: Settings, which: Collection[str], *, credentialed: bool) -> dict[str, ModelSpec]:
-    """The models that judge and match, by the setting that names them. Raises SettingsError for one that costs money
-    without leave, or is nowhere."""
-    found = {}
+def check_judges(
+    settings: Settings, dataset: str, which: Collection[str] = DECIDING, *, credentialed: bool
+) -> list[Disclosure]:
+    """Check the models before any work, as :meth:`ModelSpec.check`: where text of credentialed cases will be sent."""
+    specs = _specs(settings, which, credentialed=credentialed).values()
+    return [disclosure for spec in specs if (disclosure := spec.check(dataset))]
+
+
+def judging_code(settings: Settings, which: Collection[str] = DECIDING) -> list[str]:
+    """Modules that a job runs for its judging and matching models."""
+    entries = [entry for where, entry in judging_models(settings).items() if where in which]
+    return [module for entry in entries for module in (_JUDGING, *modules_of(entry))]
+
+
+def _specs(settings: Settings, which: Collection[str], *, credentialed: bool) -> dict[str, ModelSpec]:
+    """Judging and matching models by setting. Raises SettingsError for one that costs money and is not enabled."""
+    specs = {}
     for where, entry in judging_models(settings).items():
         if where not in which:
             continue
@@ -60,22 +73,5 @@ def judging_specs(settings: Settings, which: Collection[str], *, credentialed: b
                 f"{where}: every answer of {entry.label or entry.id} costs money; set `enabled: true` in its entry "
                 f"below `models`, or {where} to null"
             )
-        found[where] = ModelSpec.of_entry(entry, settings, credentialed=credentialed)
-    return found
-
-
-def check_judges(
-    settings: Settings, dataset: str, which: Collection[str] = DECIDING, *, credentialed: bool
-) -> list[Disclosure]:
-    """Ask before any work is done, as :meth:`ModelSpec.check`: where text of credentialed cases will be sent."""
-    specs = judging_specs(settings, which, credentialed=credentialed).values()
-    return [disclosure for spec in specs if (disclosure := spec.check(dataset))]
-
-
-def judging_code(settings: Settings, which: Collection[str] = DECIDING) -> list[str]:
-    """Roots of the code of models that judge and match: part of the code of a job that asks them."""
-    found = []
-    for where, entry in judging_models(settings).items():
-        if where in which:
-            found += [_JUDGING, *modules_of(entry)]
-    return found
+        specs[where] = ModelSpec.of_entry(entry, settings, credentialed=credentialed)
+    return specs

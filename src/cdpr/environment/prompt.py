@@ -26,26 +26,27 @@ def opening_messages(settings: Prompt, presentation: str) -> Conversation:
     presentation, in the compact style the presentation alone."""
     if settings.style == "compact":
         return [{"role": "user", "content": compact_presentation(presentation)}]
-    common = _text("common_diagnoses.txt") if settings.common_diagnoses else ""
-    system = _text("agent.txt").replace("{common_diagnoses}\n", common + "\n")
+    common = text_file("common_diagnoses.txt") if settings.common_diagnoses else ""
+    system = text_file("agent.txt").replace("{common_diagnoses}\n", common + "\n")
     return [{"role": "system", "content": system}, {"role": "user", "content": presentation}]
 
 
 def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
     """The user message that answers a request; ``forced`` adds that a diagnosis must follow."""
-    seen = step.observation
+    answer = step.observation
     if settings.style == "compact":
-        return compact_result(seen.text) if seen.kind in ("result", "repeat") else seen.kind.replace("_", " ")
-    text = _full_observation(seen, getattr(step.action, "name", ""))
+        return compact_result(answer.text) if answer.kind in ("result", "repeat") else answer.kind.replace("_", " ")
+    text = _full_observation(answer, getattr(step.action, "name", ""))
     return f"{text}\n{_FORCED_NOTE}" if forced else text
 
 
 def whole_record(settings: Prompt, case: CaseRecord) -> str:
     """Presentation and every result in one text, for static diagnosis."""
+    texts = case.key_pertinent_results_dict.items()
     if settings.style == "compact":
-        results = [f"{exam}: {compact_result(text)}" for exam, text in case.key_pertinent_results_dict.items()]
+        results = [f"{exam}: {compact_result(text)}" for exam, text in texts]
         return " | ".join([compact_presentation(case.case_summary), *results])
-    results = [f"- {exam}: {text}" for exam, text in case.key_pertinent_results_dict.items()]
+    results = [f"- {exam}: {text}" for exam, text in texts]
     return "\n".join([case.case_summary, "Examination results:", *results])
 
 
@@ -53,8 +54,8 @@ def compact_presentation(summary: str) -> str:
     """The summary's contents without headings and empty sections, joined by bars."""
     parts = []
     for line in summary.splitlines():
-        _, found, content = line.partition(": ")
-        content = (content if found else line).strip(" -\n")
+        _, separator, content = line.partition(": ")
+        content = (content if separator else line).strip(" -\n")
         if content.rstrip(".").lower().replace("-", " ") not in _EMPTY:
             parts.append(content)
     return " | ".join(parts)
@@ -76,31 +77,29 @@ def compact_result(text: str) -> str:
     return ", ".join(notable) or "normal"
 
 
-def _full_observation(seen: Observation, requested: str) -> str:
-    match seen.kind:
-        case "result":
-            return f"Result of {seen.exam_key}: {seen.text}"
-        case "repeat":
-            return f"{seen.exam_key} was obtained already: {seen.text}"
-        case "unavailable":
-            return f"{requested} is not available for this patient. Request a different examination or diagnose."
-        case "over_budget":
-            return f"{requested} would exceed the examination budget and was not done."
-        case _:
-            return "The reply could not be parsed. Follow the response format: request one test or give a diagnosis."
+def _full_observation(answer: Observation, requested: str) -> str:
+    texts = {
+        "result": f"Result of {answer.exam_key}: {answer.text}",
+        "repeat": f"{answer.exam_key} was obtained already: {answer.text}",
+        "unavailable": f"{requested} is not available for this patient. Request a different examination or diagnose.",
+        "over_budget": f"{requested} would exceed the examination budget and was not done.",
+    }
+    invalid = "The reply could not be parsed. Follow the response format: request one test or give a diagnosis."
+    return texts.get(answer.kind, invalid)
 
 
 @functools.cache
-def _text(name: str) -> str:
+def text_file(name: str) -> str:
+    """A prompt of the folder ``prompts``."""
     return resources.files(__package__).joinpath("prompts", name).read_text(encoding="utf-8")
 
 
 class PromptBuilder:
-    """A state as a model reads it: token ids made of the very tokens that were sampled (nothing is tokenised twice),
-    or messages where a model takes nothing else (``tokenizer`` None).
+    """A state as a model reads it: token ids, built from the exact sampled tokens (nothing is tokenised twice), or
+    messages for models that take nothing else (``tokenizer`` None).
 
-    Token prompts end in the words with which a forced reply begins; messages ask for the diagnosis in words, and what
-    comes back is held to the grammar like any reply.
+    Token prompts of a forced turn end in the first words of the diagnosis; messages ask for the diagnosis in words, and
+    the reply is parsed like any other.
     """
 
     def __init__(self, settings: Prompt, tokenizer: ChatTokenizer | None, max_prompt_tokens: int):
@@ -118,15 +117,15 @@ class PromptBuilder:
 
     def messages(self, state: State, forced: bool) -> Conversation:
         """The conversation up to where the next reply begins."""
-        said = opening_messages(self.settings, state.case.case_summary)
+        messages = opening_messages(self.settings, state.case.case_summary)
         for step in state.history:
-            said.append({"role": "assistant", "content": step.turn.text})
-            said.append({"role": "user", "content": observation_text(self.settings, step, False)})
-        return _asking_for_diagnosis(said) if forced else said
+            messages.append({"role": "assistant", "content": step.turn.text})
+            messages.append({"role": "user", "content": observation_text(self.settings, step, False)})
+        return _with_forced_note(messages) if forced else messages
 
     def static_messages(self, case: CaseRecord) -> Conversation:
         """The whole record in one question, diagnosis forced."""
-        return _asking_for_diagnosis(self._whole_record_messages(whole_record(self.settings, case)))
+        return _with_forced_note(self._whole_record_messages(whole_record(self.settings, case)))
 
     def prompt_ids(self, state: State, forced: bool) -> tuple[int, ...]:
         """Everything up to where the next reply begins; a forced reply begins with its prefix."""
@@ -142,7 +141,7 @@ class PromptBuilder:
         if not state.history:
             return self._opening(state.case.case_summary, False)
         last = state.history[-1]
-        # A sampled reply brings the tokens before it along; other histories are put together from the start.
+        # A sampled reply carries its prompt; other histories are built from the start.
         before = last.turn.prompt_ids or self.context_ids(State(state.case, state.history[:-1]))
         followup = self._followup(observation_text(self.settings, last, forced))
         return (*before, *self.reply_ids(last), *followup)
@@ -170,8 +169,8 @@ class PromptBuilder:
         """Over-long texts lose their middle until the prompt fits."""
         keep = len(text)
         while True:
-            shown = text if keep >= len(text) else f"{text[: keep // 2]} ... {text[len(text) - keep // 2 :]}"
-            opening = self._whole_record_messages(shown) if whole else opening_messages(self.settings, shown)
+            part = text if keep >= len(text) else f"{text[: keep // 2]} ... {text[len(text) - keep // 2 :]}"
+            opening = self._whole_record_messages(part) if whole else opening_messages(self.settings, part)
             ids = self.tokenizer.opening(opening)
             if len(ids) <= self.max_prompt_tokens or keep < 64:
                 return tuple(ids)
@@ -183,6 +182,6 @@ class PromptBuilder:
         return [{"role": "user", "content": text}]
 
 
-def _asking_for_diagnosis(messages: Conversation) -> Conversation:
+def _with_forced_note(messages: Conversation) -> Conversation:
     *before, last = messages
     return [*before, {**last, "content": f"{last['content']}\n{_FORCED_NOTE}"}]

@@ -13,17 +13,24 @@ from typing import Literal
 
 from ..cases import CaseRecord, is_physical, normalise
 
+# The paper's grammar puts the verb and its argument on lines of their own; the compact one on one line.
+_VERB = re.compile(r"ACTION\s*:\W*(REQUEST[_ ]TEST|FINAL[_ ]DIAGNOSIS)", re.IGNORECASE)
+_TEST = re.compile(r"^\W*Test needed\W*:[ \t*]*(.+)$", re.IGNORECASE | re.MULTILINE)
+_DIAGNOSIS = re.compile(r"^\W*Diagnosis\W*:[ \t*]*(.+)$", re.IGNORECASE | re.MULTILINE)
+_COMPACT = re.compile(r"^\W*(REQUEST_TEST|FINAL_DIAGNOSIS)\s*:\s*(.+)$", re.MULTILINE)
+_DECORATION = " \t\r\n*`_\"'[]<>."
+
 
 @dataclass(frozen=True)
 class RequestTest:
-    """Order one examination, named in free text."""
+    """Request one examination, named in free text."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class FinalDiagnosis:
-    """Commit to a diagnosis; ends the episode."""
+    """Give a diagnosis; ends the episode."""
 
     text: str
 
@@ -38,12 +45,47 @@ class Invalid:
 Action = RequestTest | FinalDiagnosis | Invalid
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def parse_action(text: str) -> Action:
+    """The action of a reply in the full or the compact grammar, or :class:`Invalid`; never raises.
+
+    The last verb counts, because models restate the format before they use it. Of the two verbs exactly one must have
+    its argument, so a reply that hedges between both is invalid.
+    """
+    verbs = list(_VERB.finditer(text))
+    if verbs:
+        is_request = verbs[-1].group(1).upper().startswith("REQUEST")
+        argument = (_TEST if is_request else _DIAGNOSIS).search(text, verbs[-1].end())
+        return _action(is_request, argument.group(1) if argument else "", text)
+    compact = _COMPACT.findall(text)
+    if len(compact) != 1:
+        return Invalid(text)
+    [(verb, compact_argument)] = compact
+    return _action(verb == "REQUEST_TEST", compact_argument, text)
+
+
+def _action(is_request: bool, argument: str, raw: str) -> Action:
+    argument = argument.strip(_DECORATION)
+    if not argument:
+        return Invalid(raw)
+    return RequestTest(argument) if is_request else FinalDiagnosis(argument)
+
+
+def render_action(action: Action, style: str) -> str:
+    """The reply that expresses an action in the ``full`` or ``compact`` grammar."""
+    if isinstance(action, Invalid):
+        return action.raw
+    if isinstance(action, RequestTest):
+        verb, label, argument = "REQUEST_TEST", "Test needed", action.name
+    else:
+        verb, label, argument = "FINAL_DIAGNOSIS", "Diagnosis", action.text
+    return f"ACTION: {verb}\n{label}: {argument}" if style == "full" else f"{verb}: {argument}"
+
+
 @dataclass(frozen=True)
 class Observation:
-    """What the environment answers.
-
-    ``exam_key`` is the record's key where the request matched one, ``charge_usd`` the money charged now.
-    """
+    """The answer of the environment. ``exam_key`` is the record's key that a request matched; ``charge_usd`` the money
+    charged for this request."""
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget", "end"]
     text: str = ""
@@ -53,7 +95,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Turn:
-    """One reply of an agent; a language model also tells its token ids and their log-probabilities."""
+    """One reply of an agent; of a language model in this process also its token ids and their log-probabilities."""
 
     text: str
     prompt_ids: tuple[int, ...] = ()
@@ -63,7 +105,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Step:
-    """One decision: the reply, the action parsed from it, and the answer."""
+    """One decision: the reply, its action, and the answer."""
 
     turn: Turn
     action: Action
@@ -71,7 +113,7 @@ class Step:
 
     @cached_property
     def evidence(self) -> tuple[str, str]:
-        """What this step adds to the evidence: outcome kind and examination (or the request that missed)."""
+        """What this step adds to the evidence: kind of the answer, and examination (or request without a match)."""
         if self.observation.exam_key is not None:
             return self.observation.kind, self.observation.exam_key
         name = self.action.name if isinstance(self.action, RequestTest) else ""
@@ -79,7 +121,7 @@ class Step:
 
     @cached_property
     def effort(self) -> Effort:
-        """What this step alone counts."""
+        """Counts of this step alone."""
         return Effort.of((self,))
 
 
@@ -92,12 +134,12 @@ class State:
 
     @cached_property
     def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Identity of the state: the case and its ordered evidence, whatever words led there."""
+        """Identity of the state: the case and its ordered evidence, whatever the words of the replies."""
         return self.case.note_id, tuple(step.evidence for step in self.history)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The case and the very replies that led here: what a policy reads, where :attr:`key` is what it knows."""
+        """The case and the exact replies so far: what a policy reads, where :attr:`key` is what it knows."""
         return self.case.note_id, *(step.turn.text for step in self.history)
 
     def after(self, step: Step) -> State:
@@ -107,8 +149,8 @@ class State:
     @cached_property
     def obtained(self) -> tuple[str, ...]:
         """Examination keys whose results are known, in order."""
-        seen = (step.observation for step in self.history)
-        return tuple(o.exam_key for o in seen if o.kind == "result" and o.exam_key is not None)
+        answers = (step.observation for step in self.history)
+        return tuple(o.exam_key for o in answers if o.kind == "result" and o.exam_key is not None)
 
     @property
     def spent_usd(self) -> float:
@@ -118,9 +160,8 @@ class State:
 
 @dataclass(frozen=True)
 class Effort:
-    """Counts over a stretch of steps. ``issued``: parsed requests without items of the physical
-    examination; ``available``: those of them that gave a new result; ``unavailable`` includes requests
-    refused for the budget; ``cost_usd`` in US dollars."""
+    """Counts over some steps. ``issued``: parsed requests without items of the physical examination; ``available``:
+    those of them with a new result; ``unavailable`` includes requests beyond the budget; ``cost_usd`` in US dollars."""
 
     issued: int = 0
     available: int = 0
@@ -136,19 +177,18 @@ class Effort:
         issued = available = unavailable = invalid = repeated = physical = 0
         cost = 0.0
         for step in steps:
-            seen = step.observation
-            cost += seen.charge_usd
-            if seen.kind == "invalid":
-                invalid += 1
+            answer = step.observation
+            cost += answer.charge_usd
+            invalid += answer.kind == "invalid"
             if not isinstance(step.action, RequestTest):
                 continue
-            if seen.exam_key is not None and is_physical(seen.exam_key):
+            if answer.exam_key is not None and is_physical(answer.exam_key):
                 physical += 1
                 continue
             issued += 1
-            available += seen.kind == "result"
-            repeated += seen.kind == "repeat"
-            unavailable += seen.kind in ("unavailable", "over_budget")
+            available += answer.kind == "result"
+            repeated += answer.kind == "repeat"
+            unavailable += answer.kind in ("unavailable", "over_budget")
         return cls(issued, available, unavailable, invalid, repeated, physical, cost)
 
     @property
@@ -162,7 +202,7 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """tau: all decisions of an episode, the diagnosis included; ``forced`` when it had to be forced."""
+    """tau: all decisions of an episode, the diagnosis included; ``forced``: the last turn had to diagnose."""
 
     case: CaseRecord
     steps: tuple[Step, ...]
@@ -178,52 +218,3 @@ class Trajectory:
     def effort(self, start: int = 0, stop: int | None = None) -> Effort:
         """Counts from decision ``start`` on, before decision ``stop``."""
         return Effort.of(self.steps[start:stop])
-
-
-# The paper's grammar puts the verb and its argument on lines of their own; the compact one on one line.
-_VERB = re.compile(r"ACTION\s*:\W*(REQUEST[_ ]TEST|FINAL[_ ]DIAGNOSIS)", re.IGNORECASE)
-_TEST = re.compile(r"^\W*Test needed\W*:[ \t*]*(.+)$", re.IGNORECASE | re.MULTILINE)
-_DIAGNOSIS = re.compile(r"^\W*Diagnosis\W*:[ \t*]*(.+)$", re.IGNORECASE | re.MULTILINE)
-_COMPACT = re.compile(r"^\W*(REQUEST_TEST|FINAL_DIAGNOSIS)\s*:\s*(.+)$", re.MULTILINE)
-_DECORATION = " \t\r\n*`_\"'[]<>."
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def parse_action(text: str) -> Action:
-    """The action of a reply in the full or the compact grammar, or :class:`Invalid`.
-
-    The last verb counts: models restate the format before they use it. Exactly one of the two verbs
-    must have its argument, so a reply that hedges between both is invalid.
-    """
-    verbs = list(_VERB.finditer(text))
-    if verbs:
-        wants_test = verbs[-1].group(1).upper().startswith("REQUEST")
-        found = (_TEST if wants_test else _DIAGNOSIS).search(text, verbs[-1].end())
-        return _action(wants_test, found.group(1) if found else "", text)
-    compact = _COMPACT.findall(text)
-    if len(compact) == 1:
-        verb, argument = compact[0]
-        return _action(verb == "REQUEST_TEST", argument, text)
-    return Invalid(text)
-
-
-def _action(wants_test: bool, argument: str, raw: str) -> Action:
-    argument = argument.strip(_DECORATION)
-    if not argument:
-        return Invalid(raw)
-    return RequestTest(argument) if wants_test else FinalDiagnosis(argument)
-
-
-def render_action(action: Action, style: str) -> str:
-    """The reply that expresses an action in the ``full`` or ``compact`` grammar."""
-    match action, style:
-        case RequestTest(name), "full":
-            return f"ACTION: REQUEST_TEST\nTest needed: {name}"
-        case FinalDiagnosis(text), "full":
-            return f"ACTION: FINAL_DIAGNOSIS\nDiagnosis: {text}"
-        case RequestTest(name), _:
-            return f"REQUEST_TEST: {name}"
-        case FinalDiagnosis(text), _:
-            return f"FINAL_DIAGNOSIS: {text}"
-        case _:
-            return action.raw

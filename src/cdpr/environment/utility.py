@@ -10,9 +10,9 @@ from .state import Effort, Trajectory
 
 
 def mean(values: Iterable[float]) -> float:
-    """The plain arithmetic mean; that of ``statistics`` takes longer than what is averaged here."""
-    listed = list(values)
-    return sum(listed) / len(listed)
+    """The arithmetic mean; ``statistics.mean`` is slow on these short lists."""
+    items = list(values)
+    return sum(items) / len(items)
 
 
 def outcome_reward(trajectory: Trajectory) -> float:
@@ -46,7 +46,7 @@ class Term:
         weighted = self.sign * getattr(weights, self.weight) * self.amount(effort, tests)
         return weighted / getattr(weights, self.unit) if self.unit else weighted
 
-    def stated(self, weights: Utility, words: str, spec: str) -> str:
+    def formula(self, weights: Utility, words: str, spec: str) -> str:
         """The term in a formula, with its sign in front."""
         per_unit = f" / {getattr(weights, self.unit):{spec}} USD" if self.unit else ""
         return f" {'-' if self.sign < 0 else '+'} {getattr(weights, self.weight):{spec}} {words}{per_unit}"
@@ -72,13 +72,13 @@ def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> f
 
 
 def utility_formula(weights: Utility) -> str:
-    """U in words with the weights as they are set, for exports."""
-    return "correct" + "".join(term.stated(weights, term.name, "") for term in TERMS)
+    """U in words, with the weights of the settings, for exports."""
+    return "correct" + "".join(term.formula(weights, term.name, "") for term in TERMS)
 
 
 def utility_caption(weights: Utility) -> str:
     """The same in the symbols of the paper's tables, for captions."""
-    return "Acc. as a share" + "".join(term.stated(weights, term.symbol, "g") for term in TERMS)
+    return "Acc. as a share" + "".join(term.formula(weights, term.symbol, "g") for term in TERMS)
 
 
 Worth = Callable[[float, Effort], float]

@@ -49,7 +49,7 @@ class OwnServer:
     it, and so does the end of this process, even by a kill (:mod:`.keeper`).
 
     The operating system chooses its port; other jobs do not get the same one. Its output goes to ``log``, which
-    only its owner can read. ``private``: requests hold credentialed text, so errors quote the log only before the first.
+    only its owner can read. ``private``: requests hold credentialed text, so errors quote only the log of the start.
     ``restarts``: how often a server that ends is started again; ``patience``: seconds until it must be ready;
     ``grace``: seconds between asking it to end and killing it.
     """
