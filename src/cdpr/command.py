@@ -1,4 +1,4 @@
-"""The command ``cdpr``: in a fork of the process that :mod:`cdpr.workflow.forkserver` keeps, where it does, else here.
+"""The command ``cdpr``: it runs in a fork of the server of :mod:`cdpr.workflow.forkserver` if there is one, else here.
 
 It imports little, since a workflow starts it for every job.
 """
@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 PLACE = "CDPR_FORKSERVER"
 STALE = b"stale"
-_LOST = 137  # exit code of a job that was killed
+_KILLED = 137  # exit code of a killed job
 
 
 def main() -> int:
-    """Exit code of the command that this process was called with."""
+    """Run the command of this process; returns its exit code."""
     if (code := ask(sys.argv[1:])) is not None:
         return code
     from . import cli
@@ -26,8 +26,10 @@ def main() -> int:
 
 
 def ask(arguments: Sequence[str]) -> int | None:
-    """Exit code of ``cdpr`` with these arguments, run by the server; None where there is none for this job, which has
-    to have one thread: libraries take their number when they are imported."""
+    """Exit code of ``cdpr`` with these arguments in the server; None when this process has to do the job.
+
+    The server takes jobs of one thread only: libraries fix their number of threads when they are imported.
+    """
     place = os.environ.get(PLACE)
     if not place or os.environ.get("OMP_NUM_THREADS") != "1":
         return None
@@ -39,8 +41,8 @@ def ask(arguments: Sequence[str]) -> int | None:
             line.sendall(json.dumps(job).encode() + b"\n")
         except OSError:
             return None
-        answer = line.makefile("rb").read()  # ends with the job
-    return None if answer == STALE else int(answer or _LOST)
+        answer = line.makefile("rb").read()  # until the job ends
+    return None if answer == STALE else int(answer or _KILLED)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and the reader of all CSV tables."""
+"""Files that appear whole or not at all, the reader of all CSV tables, and digests of files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import csv
 import gzip
 import hashlib
 import io
+import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from typing import Any
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` to write to; it takes the place of ``path`` when the block ends well
-    and is removed when it does not. Folders are made."""
+    """A temporary path beside ``path``: it replaces ``path`` when the block succeeds and is removed when it fails.
+    Makes the folders."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
@@ -52,12 +53,6 @@ def write_csv(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[s
     return write_bytes(path, gzip.compress(data, compresslevel=6, mtime=0) if Path(path).suffix == ".gz" else data)
 
 
-def with_suffix(stem: str | Path, suffix: str) -> Path:
-    """``stem`` plus ``suffix``; dots in the stem stay."""
-    stem = Path(stem)
-    return stem.with_name(stem.name + suffix)
-
-
 class TableError(ValueError):
     """A table that cannot be read; the message names file and line."""
 
@@ -72,8 +67,8 @@ def open_text(path: Path, errors: str = "strict") -> io.TextIOBase:
 def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     """Line on which each record of a table begins, and its fields; empty lines are skipped.
 
-    Raises csv.Error, its second argument the line on which the bad record begins: one with a stray quote, or one that
-    the end of the file cuts off.
+    Raises csv.Error for a stray quote or a record that the end of the file cuts off; its second argument is the line on
+    which the bad record begins.
     """
     reader, begin = csv.reader(lines, strict=True), 1
     try:
@@ -91,8 +86,8 @@ def read_table(
     """Place (``file:line``) and cells by column of every row of a CSV file.
 
     The header must have ``columns`` and may have others. Raises ``error`` for a file that cannot be read whole, a
-    column that is missing or stands twice, and a row with more or fewer fields than the header; the message quotes no
-    cell of a row, which may hold the words of a patient.
+    missing or repeated column, and a row with more or fewer fields than the header. The message quotes no cell, which
+    may be the text of a patient.
     """
     path = Path(path)
     try:
@@ -108,7 +103,7 @@ def read_table(
         if column not in header:
             raise error(f"{path}:{first}: no column {column!r}; expected {', '.join(columns)}")
     if len(set(header)) < len(header):
-        raise error(f"{path}:{first}: a column stands twice")
+        raise error(f"{path}:{first}: a column appears twice")
     for line, fields in records[1:]:
         if len(fields) != len(header):
             raise error(
@@ -137,3 +132,44 @@ def file_digest(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+class DigestCache:
+    """Digests of files, stored in a file (None: in memory) and computed again only when size or modification time
+    changed. A ``touch`` therefore costs one more reading and changes no digest."""
+
+    def __init__(self, path: str | Path | None):
+        self._path = Path(path) if path else None
+        self._values: dict[str, list] = {}
+        self._changed = False
+        with contextlib.suppress(OSError, ValueError):
+            self._values = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
+
+    def digest(self, path: str | Path) -> str:
+        """Digest of a file or folder; ``"absent"`` when it does not exist."""
+        path = Path(path)
+        if not path.exists():
+            return "absent"
+        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        stamp = [[str(f.relative_to(path)), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
+        value = self.remember(str(path.resolve()), stamp, lambda: path_digest(path))
+        self.save()
+        return value
+
+    def remember(self, name: str, stamp: list, compute: Callable[[], Any]) -> Any:
+        """The value stored under this name and stamp (both JSON); computed when there is none."""
+        if name not in self._values or self._values[name][0] != stamp:
+            self._values[name] = [stamp, compute()]
+            self._changed = True
+        return self._values[name][1]
+
+    def save(self) -> None:
+        """Write new values to the file."""
+        if self._path is None or not self._changed:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Jobs may save at the same time: each writes a file of its own first.
+        partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
+        partial.write_text(json.dumps(self._values, sort_keys=True), encoding="utf-8")
+        os.replace(partial, self._path)
+        self._changed = False

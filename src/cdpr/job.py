@@ -1,4 +1,4 @@
-"""What a stage's function is handed: the job's files, which job it is, and where it tells what it found."""
+"""The job that a stage's function works on: its files, its options, and where it reports metrics."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import Any
 class Job:
     """A stage in progress; a stage is a function of ``(settings, job)``.
 
-    ``inputs`` are paths by name; ``out`` holds, per output name, the path to write to: a staging place on the same
-    file system, renamed to where it belongs when the stage ends well. ``state`` is the job's own folder for work that
-    survives a kill. ``options`` say which of the stage's jobs it is. ``metrics`` (name -> number) and ``tags`` end up
-    in ``run.json``. A long job tells ``listener`` every row of its metrics as it comes (live tracking). ``on_page``
-    names the stages whose tables and figures the page shows; ``server`` is a server of models that runs for the job
-    (a ``cdpr.llm.own_server.OwnServer``).
+    ``inputs`` are paths by name. ``out`` has the path to write for each output: a temporary place on the same file
+    system, renamed when the stage succeeds. ``state`` is the job's own folder for work that survives a kill.
+    ``options`` select one of the stage's jobs. ``metrics`` (name -> number) and ``tags`` go into ``run.json``.
+    ``listener`` gets every row of metrics of a long job at once (live tracking). ``on_page`` names the stages whose
+    tables and figures the report page shows. ``server`` is the job's own ``cdpr.llm.own_server.OwnServer``.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Metrics of a long stage, one JSON object a line, that survive being killed."""
+"""Metrics of a long stage, one JSON object a line, that survive a kill."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from typing import Any
 
 from .files import write_text
 
-Listener = Callable[[Mapping[str, Any]], None]
-
 
 class MetricsLog:
     """Rows ``{"step": int, ...}`` in a file, ascending by step; call it with a row to append one.
 
-    A stage that resumes from a checkpoint simply goes on: the first row it logs says where it stands, and rows from
-    that step on, which a killed attempt wrote after its last checkpoint, go away first. ``listener`` gets every
-    appended row (live tracking).
+    A stage that resumes from a checkpoint just continues: its first row removes the rows from that step on, which a
+    killed attempt wrote after its last checkpoint. ``listener`` gets every new row (live tracking).
     """
 
-    def __init__(self, path: str | Path, listener: Listener | None = None):
+    def __init__(self, path: str | Path, listener: Callable[[Mapping[str, Any]], None] | None = None):
         self.path = Path(path)
         self._listener = listener
         self._next = -1
@@ -40,21 +37,19 @@ class MetricsLog:
             self._listener(row)
 
     def truncate(self, step: int) -> None:
-        """Keep only the rows before ``step``."""
-        kept = [row for row in read_metrics(self.path) if row["step"] < step]
-        write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+        """Remove the rows from ``step`` on."""
+        rows = [row for row in read_metrics(self.path) if row["step"] < step]
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """Rows of a metrics file, an absent file having none; a last line that a kill cut short is left out.
+    """Rows of a metrics file, none for an absent file; ignores a last line that a kill cut short.
 
     Raises ValueError for any other line that is not JSON.
     """
     path = Path(path)
-    if not path.exists():
-        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     rows = []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
         try:
             rows.append(json.loads(line))

@@ -1,10 +1,10 @@
-"""Names for credentialed values, which tell them apart and do not tell what they are.
+"""Pseudonyms of credentialed values: equal values have equal pseudonyms, and nothing else can be read from them.
 
-A plain digest would: who tries all diagnoses, or all numbers of notes, finds the one behind it. These are keyed with a
-secret of the installation, made when it is first needed and readable by its owner alone. Whoever has no secret learns
-nothing but which values are equal.
+A plain digest would not hide a value: one could try all diagnoses, or all numbers of notes. So the digest is keyed with
+a secret of the installation, made on first use and readable only by its owner.
 """
 
+import contextlib
 import hmac
 import os
 import secrets
@@ -20,8 +20,10 @@ class SecretError(ValueError):
 
 
 def pseudonym(state: str | Path, text: str) -> str:
-    """Sixteen hexadecimal digits for a text: HMAC-SHA-256 with the secret of the installation whose work lies under
-    ``state``. Raises OSError where the secret cannot be read or made, SecretError where the file holds none."""
+    """Sixteen hexadecimal digits for a text: HMAC-SHA-256 with the secret in the folder ``state``.
+
+    Raises OSError when the secret cannot be read or made, SecretError when its file is damaged.
+    """
     return hmac.new(_secret(Path(state).resolve()), text.encode(), "sha256").hexdigest()[:16]
 
 
@@ -30,14 +32,13 @@ def _secret(state: Path) -> bytes:
     path = state / SECRET
     if not path.exists():
         _make(path)
-    text = path.read_text(encoding="ascii", errors="replace").strip()
     try:
-        secret = bytes.fromhex(text)
+        secret = bytes.fromhex(path.read_text(encoding="ascii", errors="replace").strip())
     except ValueError:
         secret = b""
     if len(secret) != _BYTES:
-        raise SecretError(f"{path}: not the secret that was written; put it back, or remove it and every evaluation of "
-                          "credentialed cases, which are named by it")  # fmt: skip
+        raise SecretError(f"{path}: the secret is damaged; restore the file, or remove it and every evaluation of "
+                          "credentialed cases, whose pseudonyms depend on it")  # fmt: skip
     return secret
 
 
@@ -45,13 +46,10 @@ def _make(path: Path) -> None:
     """Write a new secret whole, unless another job was faster."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+    with open(partial, "x", encoding="ascii", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(secrets.token_hex(_BYTES) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    try:
-        os.link(partial, path)  # unlike a rename it never replaces
-    except FileExistsError:
-        pass
-    finally:
-        partial.unlink()
+    with contextlib.suppress(FileExistsError):
+        os.link(partial, path)  # unlike a rename it never replaces a file
+    partial.unlink()

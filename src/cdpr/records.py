@@ -1,5 +1,5 @@
-"""``run.json``: what a finished job says of itself. The frame around every stage writes it; tables, the page and the
-index of runs read it again."""
+"""``run.json``, the record of a finished job: every stage writes one; tables, the report page and MLflow's index read
+it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 SCHEMA_VERSION = 2
-# How MLflow lists a run: the tag that holds its key, and the experiment of most stages.
+# In MLflow: the tag that holds the run key, and the experiment of most stages.
 KEY_TAG = "cdpr.run_key"
 PIPELINE = "cdpr/pipeline"
 
@@ -23,8 +23,8 @@ class FileDigest(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """A ``run.json``. ``parameters`` are the settings that decide the outputs, by section; what an older record does
-    not state is empty."""
+    """A ``run.json``. ``parameters`` are the settings that decide the outputs, by section. Fields that an older record
+    lacks are empty."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
@@ -51,29 +51,28 @@ class RunRecord(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
-        """Raises ValueError for a file that is no ``run.json``; the message names the file."""
+        """The record in a file. Raises ValueError for a file that is no ``run.json``."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except ValueError as error:
             raise ValueError(f"{path}: no run.json ({error}); delete it and run its stage again") from error
 
     def digest_of(self, name: str) -> str | None:
-        """SHA-256 of an input, None where the stage had no such input."""
-        found = self.inputs.get(name)
-        return found.sha256 if found else None
+        """SHA-256 of an input, None when the stage had no such input."""
+        return self.inputs[name].sha256 if name in self.inputs else None
 
     @property
     def name(self) -> str:
-        """Its name in the index."""
+        """Name of the run in MLflow."""
         return run_name(self.stage, self.options)
 
 
 def run_name(stage: str, options: Mapping[str, str]) -> str:
-    """Name of a run in the index: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
+    """Name of a run in MLflow: ``cdpr-seed0``, ``cdpr-seed0/private``, ``ingest_dataset/private``."""
     parts = [options[name] for name in ("run", "dataset") if name in options]
     return "/".join(parts if "run" in options else [stage, *parts])
 
 
 def record_files(results: Path) -> list[Path]:
-    """Every ``run.json`` below the results folder (where a job is at work, a folder of its own bears the name)."""
+    """Every ``run.json`` below the results folder; a folder with such a name belongs to a running job."""
     return sorted(path for path in results.rglob("*run.json") if path.is_file())

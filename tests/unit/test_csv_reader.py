@@ -12,7 +12,7 @@ from cdpr.files import TableError, read_table
     [
         ("", r"t\.csv:1: no column 'name'; expected name, price"),
         ("name,cost\nCBC,3\n", r"t\.csv:1: no column 'price'"),
-        ("name,price,name\nCBC,3,CBC\n", r"t\.csv:1: a column stands twice"),
+        ("name,price,name\nCBC,3,CBC\n", r"t\.csv:1: a column appears twice"),
         ("name,price\n\nCBC,3,4\n", r"t\.csv:3: expected 2 fields, as in the header, but the row has 3"),
         ("name,price\nCBC\n", r"t\.csv:2: expected 2 fields"),
         ('name,price\n"C\nBC",3\n"CM', r"t\.csv:4: not CSV .*is the file whole"),

@@ -467,7 +467,7 @@ def _grow(world: World, site: Path) -> int:
 # Traces
 
 
-def test_traces_tell_price_value_and_reward_of_every_turn_once(tmp_path, toy_case):
+def test_traces_have_price_value_and_reward_of_every_turn_once(tmp_path, toy_case):
     mlflow = pytest.importorskip("mlflow")
     here = made(tmp_path, toy_case, tracking={"traces": 5})
     for run in (RUN, OTHER):
@@ -501,7 +501,7 @@ def test_traces_tell_price_value_and_reward_of_every_turn_once(tmp_path, toy_cas
     assert seen >= 5
 
 
-def test_no_trace_of_credentialed_cases_unless_the_store_is_declared(tmp_path, toy_case):
+def test_credentialed_cases_are_never_traced(tmp_path, toy_case):
     pytest.importorskip("mlflow")
     here = made(tmp_path, toy_case, credentialed=True, inspector={"credentialed": True})
     _record(tmp_path / "inspector.run.json", "write_inspector", "9" * 16)

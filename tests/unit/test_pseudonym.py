@@ -22,6 +22,6 @@ def test_jobs_that_start_together_share_one_secret_that_its_owner_alone_may_read
 @pytest.mark.parametrize("damage", ["", "abc", "00" * 31])
 def test_a_damaged_secret_is_an_error_and_is_never_replaced(tmp_path, damage):
     (tmp_path / SECRET).write_text(damage)
-    with pytest.raises(SecretError, match=f"{SECRET}: not the secret"):
+    with pytest.raises(SecretError, match=f"{SECRET}: the secret is damaged"):
         pseudonym(tmp_path, "Pneumonia")
     assert (tmp_path / SECRET).read_text() == damage

@@ -99,7 +99,7 @@ def test_weights_of_a_folder_count_and_are_read_once(tmp_path, monkeypatch):
     first = question(spec)
     assert first == question(replace(spec, device="cuda"))
     with monkeypatch.context() as patched:
-        patched.setattr("cdpr.digests.path_digest", lambda path: pytest.fail("read again"))
+        patched.setattr("cdpr.files.path_digest", lambda path: pytest.fail("read again"))
         assert question(spec) == first
     (folder / "weights.bin").write_text("other weights")
     assert question(spec) != first

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from cdpr.run_key import DigestCache, code_digest, import_closure, run_key
+from cdpr.files import DigestCache
+from cdpr.run_key import code_digest, import_closure, run_key
 from cdpr.settings import Settings, merge, parse_settings, variants
 from cdpr.workflow.plan import Plan
 from cdpr.workflow.stages import STAGES
@@ -101,7 +102,7 @@ def test_outside_files_are_read_again_only_when_touched(tmp_path, monkeypatch):
     first = cache.digest(raw)
     (raw / "a.csv").touch()
     assert DigestCache(tmp_path / "state" / "digests.json").digest(raw) == first
-    monkeypatch.setattr("cdpr.digests.path_digest", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr("cdpr.files.path_digest", lambda path: pytest.fail("read again"))
     assert DigestCache(tmp_path / "state" / "digests.json").digest(raw) == first
     assert cache.digest(tmp_path / "nothing") == "absent"
 

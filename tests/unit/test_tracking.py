@@ -94,8 +94,7 @@ def test_a_broken_line_is_named(tmp_path):
 
 def test_mlflow_can_be_rebuilt_without_doubles(tmp_path, monkeypatch):
     """One test for the whole index: importing MLflow and creating its database takes seconds."""
-    from cdpr.tracking.live import LiveRun
-    from cdpr.tracking.mlflow_index import MlflowIndex, rebuild_tracking, tracking_uri
+    from cdpr.tracking.mlflow_index import LiveRun, MlflowIndex, rebuild_tracking, tracking_uri
 
     paths = {"paths": {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}}
     settings = parse_settings(merge(Settings().model_dump(), paths))
@@ -136,7 +135,7 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path, monkeypatch):
 
 
 def test_a_tracking_problem_is_a_warning(tmp_path):
-    from cdpr.tracking.live import LiveRun
+    from cdpr.tracking.mlflow_index import LiveRun
 
     (tmp_path / "file").write_text("no folder")
     with pytest.warns(UserWarning, match="live tracking stopped"):

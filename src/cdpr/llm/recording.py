@@ -25,8 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ..digests import DigestCache
-from ..files import replacing
+from ..files import DigestCache, replacing
 from ..pseudonym import pseudonym
 from .journal import Journal, open_journal
 from .spec import ModelSpec

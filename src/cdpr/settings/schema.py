@@ -215,9 +215,6 @@ class Tracking(Section):
     uri: str | None = key(None, "Tracking server; empty: a SQLite file under `results`.")
     traces: NonNegativeInt = key(50)
     """Workups of each evaluation in the inspector that MLflow shows as traces; 0: none."""
-    credentialed: bool = key(False)
-    """Whether traces of credentialed cases may lie in the store: set it only where the store is as protected as the
-    cases. They hold what the inspector shows of them."""
 
 
 class Analysis(Section):

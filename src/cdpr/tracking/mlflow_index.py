@@ -1,14 +1,18 @@
-"""MLflow as an index over ``run.json`` and ``metrics.jsonl``: created once, filled at any time, never the source.
+"""MLflow as an index over ``run.json`` and ``metrics.jsonl``: it can be filled at any time and is never the source.
 
 MLflow is imported inside functions only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import queue
+import threading
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -16,35 +20,32 @@ from typing import Any
 
 from ..job import Job
 from ..metrics_log import read_metrics
-from ..records import KEY_TAG, PIPELINE, RunRecord, record_files
+from ..records import KEY_TAG, PIPELINE, RunRecord, record_files, run_name
 from ..settings import Settings
 
 CURRENT_TAG = "cdpr.current"
 EXPERIMENTS = ("cdpr/training", "cdpr/evaluation", PIPELINE)
 _LONGEST = 6000  # characters of a parameter that MLflow takes
-# Of these settings each entry is one parameter: a figure reads them all, and a page of a thousand tells nothing.
+# Each entry of these settings is one parameter: a figure reads them all, and a page of a thousand helps no one.
 _REGISTRIES = ("agents", "models", "experiments.variants", "experiments.sweeps")
+_FLUSH_SECONDS = 60.0
+_PATIENCE = 120.0
 
 
 def tracking_uri(settings: Settings) -> str:
-    """Where runs are indexed: the configured server, or a SQLite file under ``paths.results``."""
+    """Address of the index: the configured server, or a SQLite file under ``paths.results``."""
     return settings.tracking.uri or f"sqlite:///{settings.paths.results}/mlflow.db"
 
 
-def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """The numeric entries of a metrics row, without its step."""
-    return {k: float(v) for k, v in row.items() if k != "step" and isinstance(v, (int, float))}
-
-
 def load() -> None:
-    """Import MLflow, quietly: it takes seconds."""
+    """Import MLflow without its messages; takes seconds."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     importlib.import_module("mlflow.tracking")
 
 
 class MlflowIndex:
-    """Upserts by run key, so that nothing is ever listed twice."""
+    """Finds and fills MLflow runs by run key, so no job is listed twice."""
 
     def __init__(self, uri: str):
         load()
@@ -57,53 +58,41 @@ class MlflowIndex:
         self._experiments: dict[str, str] = {}
 
     def create(self) -> None:
-        """Create the database and all experiments (jobs that do this side by side would collide)."""
+        """Create the database and all experiments; parallel jobs that create them would collide."""
         for name in EXPERIMENTS:
             self.experiment(name)
 
     def experiment(self, name: str) -> str:
-        """Id of an experiment, made where it is missing."""
+        """Id of an experiment, which is created when it is missing."""
         if name not in self._experiments:
-            if (found := self.client.get_experiment_by_name(name)) is not None:
-                self._experiments[name] = found.experiment_id
+            if (experiment := self.client.get_experiment_by_name(name)) is not None:
+                self._experiments[name] = experiment.experiment_id
             else:
-                place = (
-                    (self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]).as_uri() if self.folder else None
-                )
+                folder = self.folder and self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]
+                place = folder.as_uri() if folder else None
                 self._experiments[name] = self.client.create_experiment(name, artifact_location=place)
         return self._experiments[name]
 
-    def find_or_create(
+    def run_id(self, experiment: str, key: str) -> str | None:
+        """Id of the run of a key, None when there is none."""
+        query = f"tags.`{KEY_TAG}` = '{key}'"
+        runs = self.client.search_runs([self.experiment(experiment)], query, max_results=1)
+        return runs[0].info.run_id if runs else None
+
+    def create_run(
         self, experiment: str, name: str, key: str, tags: Mapping[str, str], started: int | None = None
     ) -> str:
-        """Id of the run of ``key``; the run is set to running. ``started``: milliseconds, now when left out."""
-        if (run := self._found(experiment, key)) is not None:
-            self.client.update_run(run.info.run_id, status="RUNNING")
-            return run.info.run_id
-        return self._create(experiment, name, key, tags, started)
-
-    def _create(self, experiment: str, name: str, key: str, tags: Mapping[str, str], started: int | None) -> str:
-        tags, where = {**tags, KEY_TAG: key, CURRENT_TAG: "true"}, self.experiment(experiment)
-        return self.client.create_run(where, start_time=started, tags=tags, run_name=name).info.run_id
-
-    def _found(self, experiment: str, key: str) -> Any:
-        query = f"tags.`{KEY_TAG}` = '{key}'"
-        return next(iter(self.client.search_runs([self.experiment(experiment)], query, max_results=1)), None)
+        """Id of a new run. ``started``: milliseconds, now when left out."""
+        tags = {**tags, KEY_TAG: key, CURRENT_TAG: "true"}
+        return self.client.create_run(self.experiment(experiment), started, tags, name).info.run_id
 
     def runs(self, query: str = "") -> Iterator[Any]:
-        """All runs that the query finds, whatever their experiment."""
-        where, token = [self.experiment(name) for name in EXPERIMENTS], None
+        """All runs that match the query, in all experiments."""
+        experiments, token = [self.experiment(name) for name in EXPERIMENTS], None
         while token != "":
-            page = self.client.search_runs(where, query, page_token=token)
+            page = self.client.search_runs(experiments, query, page_token=token)
             yield from page
             token = page.token or ""
-
-    def run_of(self, record: RunRecord) -> str:
-        """Id of the run of a ``run.json``, which is indexed where it is not yet."""
-        found = self._found(record.experiment, record.run_key)
-        if found is None:
-            self.upsert(record, [])
-        return (found or self._found(record.experiment, record.run_key)).info.run_id
 
     def last_step(self, run_id: str) -> int:
         """Largest step for which the run has metrics; -1 without any."""
@@ -111,45 +100,44 @@ class MlflowIndex:
         return max((m.step for name in names for m in self.client.get_metric_history(run_id, name)[-1:]), default=-1)
 
     def log(
-        self, run_id: str, rows: Iterable[tuple[int, Mapping[str, float]]], parameters: Mapping[str, str] | None = None
+        self, run_id: str, rows: Iterable[tuple[int, Mapping[str, Any]]], parameters: Mapping[str, str] | None = None
     ) -> None:
-        """Append metrics of several steps, and parameters that the run lacks."""
+        """Append the numbers in metrics of several steps, and parameters that the run lacks."""
         from mlflow.entities import Metric, Param
 
         now = int(time.time() * 1000)
-        points = [Metric(name, value, now, step) for step, row in rows for name, value in row.items()]
-        told = [Param(name, value[:_LONGEST]) for name, value in (parameters or {}).items()]
-        self.client.log_batch(run_id, metrics=points, params=told)
+        metrics = [Metric(name, float(value), now, step) for step, row in rows for name, value in row.items()
+                   if name != "step" and isinstance(value, (int, float))]  # fmt: skip
+        params = [Param(name, value[:_LONGEST]) for name, value in (parameters or {}).items()]
+        self.client.log_batch(run_id, metrics=metrics, params=params)
 
-    def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]], found: Any = None) -> bool:
-        """Index one ``run.json`` with its metric history; False when it stood there whole already. ``found``: the run
-        that MLflow has of it."""
+    def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]], run: Any = None) -> bool:
+        """Index one ``run.json`` with its metric history; False when it was indexed already. ``run``: MLflow's run of
+        this key, if there is one."""
         from mlflow.entities import RunTag
 
-        if found and found.info.status == "FINISHED":
-            if found.data.tags.get(CURRENT_TAG) != "true":
-                self.client.set_tag(found.info.run_id, CURRENT_TAG, "true")
+        if run and run.info.status == "FINISHED":
+            if run.data.tags.get(CURRENT_TAG) != "true":
+                self.client.set_tag(run.info.run_id, CURRENT_TAG, "true")
             return False
         started = int(datetime.fromisoformat(record.started).timestamp() * 1000)
-        known: Mapping[str, str] = {}
-        if found:  # a run that was logged while it went on has its first tags, and part of its metrics
-            run_id, known = found.info.run_id, found.data.params
-            last = self.last_step(run_id)
-            self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record_tags(record).items()])
+        parameters, last = record_parameters(record), -1
+        if run:  # live tracking has written some tags and part of the metrics
+            run_id, last = run.info.run_id, self.last_step(run.info.run_id)
+            parameters = {name: value for name, value in parameters.items() if name not in run.data.params}
+            self.client.log_batch(run_id, tags=[RunTag(name, value) for name, value in record_tags(record).items()])
         else:
-            run_id = self._create(record.experiment, record.name, record.run_key, record_tags(record), started)
-            last = -1
+            run_id = self.create_run(record.experiment, record.name, record.run_key, record_tags(record), started)
         final = {**record.metrics, "wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
-        step = history[-1]["step"] if history else 0
-        rows = [(r["step"], numbers(r)) for r in history if r["step"] > last]
-        parameters = {k: v for k, v in record_parameters(record).items() if k not in known}
-        told = (step, {f"final/{k}" if history else k: v for k, v in final.items()})
-        self.log(run_id, [*rows, told], parameters)
+        rows = [(row["step"], row) for row in history if row["step"] > last]
+        final_step = history[-1]["step"] if history else 0
+        final_row = {f"final/{name}" if history else name: value for name, value in final.items()}
+        self.log(run_id, [*rows, (final_step, final_row)], parameters)
         self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
         return True
 
     def retire_others(self, keys: set[str]) -> int:
-        """Mark runs whose key is not among the current ones; returns how many were marked."""
+        """Mark runs whose key is not in ``keys`` as superseded; returns their number."""
         others = [r for r in self.runs(f"tags.`{CURRENT_TAG}` = 'true'") if r.data.tags.get(KEY_TAG) not in keys]
         for run in others:
             self.client.set_tag(run.info.run_id, CURRENT_TAG, "false")
@@ -157,7 +145,7 @@ class MlflowIndex:
 
 
 def record_tags(record: RunRecord) -> dict[str, str]:
-    """Tags of a run: its coordinates, how it came about, and digests of what it read and wrote."""
+    """Tags of a run: stage, options, seed, commit, and digests of its inputs and outputs."""
     tags = {"stage": record.stage, "tier": str(record.tier), **record.options, **record.tags}
     if record.seed is not None:
         tags["seed"] = str(record.seed)
@@ -169,55 +157,117 @@ def record_tags(record: RunRecord) -> dict[str, str]:
 
 
 def record_parameters(record: RunRecord) -> dict[str, str]:
-    """Parameters of a run by their dotted names; an entry of a registry is one, as JSON."""
-    told = flatten(record.parameters)
+    """Parameters of a run by their dotted names; an entry of a registry is one parameter, as JSON."""
+    parameters = flatten(record.parameters)
     for registry in _REGISTRIES:
         entries: Any = record.parameters
         for name in registry.split("."):
             entries = entries.get(name, {})
-        told = {name: value for name, value in told.items() if not name.startswith(f"{registry}.")}
-        told |= {f"{registry}.{name}": json.dumps(entry, ensure_ascii=False) for name, entry in entries.items()}
-    return told
+        parameters = {name: value for name, value in parameters.items() if not name.startswith(f"{registry}.")}
+        parameters |= {f"{registry}.{name}": json.dumps(entry, ensure_ascii=False) for name, entry in entries.items()}
+    return parameters
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """``{"a": {"b": 1}}`` -> ``{"a.b": "1"}``."""
     flat: dict[str, str] = {}
     for name, value in tree.items():
-        if isinstance(value, Mapping):
-            flat.update(flatten(value, f"{prefix}{name}."))
-        else:
-            flat[prefix + name] = str(value)
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: str(value)}
     return flat
 
 
 def init_tracking(settings: Settings, job: Job) -> None:
-    """Create database and experiments once, before jobs run side by side. A tracking problem is a warning: results do
-    not depend on it."""
+    """Create database and experiments once, before jobs run in parallel. A problem is a warning: results do not depend
+    on tracking."""
     message = "tracking.mlflow is off\n"
     if settings.tracking.mlflow:
         message = f"{tracking_uri(settings)}\n"
         try:
             MlflowIndex(tracking_uri(settings)).create()
-        except Exception as error:  # whatever MLflow raises: an index must never stop the work
+        except Exception as error:  # any error of MLflow: an index must never stop the work
             message = f"not available: {error}\n"
             print(f"WARNING: no MLflow index: {error}")
     job.out["ready"].write_text(message, encoding="utf-8")
 
 
 def rebuild_tracking(settings: Settings) -> dict[str, int]:
-    """Bring the index up to date with every ``run.json`` under ``paths.results``; nothing is listed twice.
+    """Bring the index up to date with every ``run.json`` under ``paths.results``.
 
-    Returns how many records were found, how many were new, and how many runs in the index have been superseded.
+    Returns the numbers of records, of new ones among them, and of runs in the index that are superseded.
     """
     index = MlflowIndex(tracking_uri(settings))
     index.create()
     new, keys = 0, set()
-    records = record_files(Path(settings.paths.results))
-    found = {run.data.tags.get(KEY_TAG): run for run in index.runs()}
-    for path in records:
+    paths = record_files(Path(settings.paths.results))
+    runs = {run.data.tags.get(KEY_TAG): run for run in index.runs()}
+    for path in paths:
         record = RunRecord.read(path)
         metrics = record.outputs.get("metrics")
         keys.add(record.run_key)
-        new += index.upsert(record, read_metrics(metrics.path) if metrics else [], found.get(record.run_key))
-    return {"records": len(records), "new": new, "superseded": index.retire_others(keys)}
+        new += index.upsert(record, read_metrics(metrics.path) if metrics else [], runs.get(record.run_key))
+    return {"records": len(paths), "new": new, "superseded": index.retire_others(keys)}
+
+
+class LiveRun:
+    """Sends metrics of a running job to MLflow from a thread of its own; its errors never reach the job.
+
+    The thread also imports MLflow (seconds), so training starts at once. It does nothing for a job that ends within
+    ``patience`` seconds: the index takes such a job from its files. A resumed job continues the same MLflow run.
+    """
+
+    def __init__(
+        self, uri: str, experiment: str, name: str, key: str, tags: Mapping[str, str], patience: float = _PATIENCE
+    ):
+        self._target = (uri, experiment, name, key, dict(tags))
+        self._patience = patience
+        self._rows: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+        self._thread.start()
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """Send a row soon; returns at once."""
+        self._rows.put(dict(row))
+
+    def close(self) -> None:
+        """Send the remaining rows, waiting a minute at most."""
+        self._ended.set()
+        self._rows.put(None)
+        self._thread.join(_FLUSH_SECONDS)
+
+    def _work(self) -> None:
+        if self._patience and self._ended.wait(self._patience):
+            return
+        try:
+            self._send()
+        except Exception as error:  # tracking is an index: results must not depend on it
+            warnings.warn(f"live tracking stopped ({error}); `rebuild_tracking` will index this run", stacklevel=2)
+
+    def _send(self) -> None:
+        uri, experiment, name, key, tags = self._target
+        index = MlflowIndex(uri)
+        if run_id := index.run_id(experiment, key):
+            index.client.update_run(run_id, status="RUNNING")
+        else:
+            run_id = index.create_run(experiment, name, key, tags)
+        last, rows = index.last_step(run_id), []
+        while (row := self._rows.get()) is not None:
+            if row["step"] > last:
+                rows.append((row["step"], row))
+            if self._rows.empty():
+                index.log(run_id, rows)
+                rows = []
+        index.log(run_id, rows)
+
+
+@contextlib.contextmanager
+def live_run(settings: Settings, job: Job, experiment: str) -> Iterator[None]:
+    """Show the metrics of a running job in MLflow when tracking is on."""
+    if not settings.tracking.mlflow:
+        yield
+        return
+    tags = {"stage": job.name, "tier": settings.tier, **job.options, **job.tags}
+    run = LiveRun(tracking_uri(settings), experiment, run_name(job.name, job.options), job.key, tags)
+    job.listener = run
+    yield
+    run.close()

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..files import DigestCache
 from ..results.methods import unfit
-from ..run_key import DigestCache
 from ..settings import (
     Settings,
     SettingsError,

@@ -29,7 +29,7 @@ from typing import Any
 from ..command import PLACE, STALE
 
 _THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # as Snakemake sets them for a job
-_EVERY_JOB = ("cdpr.workflow.running", "cdpr.tracking.live", "cdpr.tracking.stage:versions")
+_EVERY_JOB = ("cdpr.workflow.running", "cdpr.tracking.mlflow_index", "cdpr.tracking.frame:versions")
 
 
 def start(environment: Mapping[str, str], stages: Iterable[str] = ()) -> subprocess.Popen:
@@ -48,7 +48,7 @@ def serve(place: str, stages: Sequence[str]) -> None:
     from .running import prepare
     from .stages import STAGES
 
-    cli.speak_plainly()
+    cli.configure_output()
     cli.build_parser()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the jobs get it too
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from snakemake_logger_plugin_cdpr.run import spoken
+from snakemake_logger_plugin_cdpr.progress import duration
 
 from ..metrics_log import read_metrics
 from ..records import RunRecord, record_files
@@ -65,7 +65,7 @@ class Outlook:
         if self.cores is None or self.jobs.keys() - self.seconds.keys():
             return "nothing is known yet of how long they take"
         work = sum(self.seconds[rule] * count for rule, count in self.jobs.items())
-        return f"about {spoken(max(work / self.cores, self._chain))} on {self.cores} cores"
+        return f"about {duration(max(work / self.cores, self._chain))} on {self.cores} cores"
 
     def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int] | None:
         """Steps of a training that are done, and all of them; None for other jobs."""

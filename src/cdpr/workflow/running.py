@@ -40,7 +40,7 @@ def run_stage(
     """Run the stage's function on its files. ``paths`` may place inputs, outputs and ``record`` elsewhere than the
     workflow does, and may name the ``key`` and the folder of ``results``; ``server`` is passed on to the job.
     Raises StageError where the function reads a setting that the stage does not declare."""
-    from ..tracking.live import live_run
+    from ..tracking.mlflow_index import live_run
 
     paths = paths or {}
     outputs = {name: Path(paths.get(name) or plan.resolved(plan.output(stage.name, name, **options)))

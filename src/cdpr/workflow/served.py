@@ -17,7 +17,7 @@ from ..agents.policy import PolicyAgent, longest_sequence
 from ..llm.own_server import OwnServer
 from ..settings import Machine, Settings, SettingsError, digest, model_of, served
 from ..settings.datasets import BENCHMARKS, DATASETS
-from ..tracking.stage import exclusive
+from ..tracking.frame import exclusive
 from .plan import Plan
 from .running import run_stage
 from .stages import STAGES

@@ -1,4 +1,4 @@
-"""The frame around every stage: outputs appear whole or not at all, and ``run.json`` says how they came about."""
+"""The frame around every stage: its outputs appear whole or not at all, and ``run.json`` records how they were made."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ from ..job import Job
 from ..records import PIPELINE, FileDigest, RunRecord
 from ..run_key import package_folder
 
-_PACKAGES = ("cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake", "verl", "vllm", "sglang",
-             "ray")  # fmt: skip
+_PACKAGES = ["cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake", "verl", "vllm", "sglang", "ray"]
 
 
 class StageError(RuntimeError):
-    """A stage that broke its contract: an input is missing or an output was not written."""
+    """An input of a stage is missing, or the stage did not write an output."""
 
 
 @contextmanager
@@ -49,12 +48,11 @@ def stage(
     seed: int | None = None,
     experiment: str = PIPELINE,
 ) -> Iterator[Job]:
-    """Time a stage, keep its outputs whole, and write ``record`` (a ``run.json``) last, all atomically.
+    """Time a stage, move its outputs to their places when it succeeds, and write ``record`` (a ``run.json``) last.
 
-    ``inputs`` and ``outputs`` map names to files or folders; ``parameters`` is the slice of settings that the stage
-    reads, ``state`` the root of the state folders, ``experiment`` where MLflow lists the run. On any error the outputs
-    of an earlier run stay as they were and nothing new is left behind. Raises :class:`StageError` for a missing input
-    or an output that was not written.
+    ``inputs`` and ``outputs`` map names to files or folders; ``parameters`` are the settings that the stage reads,
+    ``state`` is the root of the state folders, ``experiment`` the experiment in MLflow. After an error the outputs of
+    an earlier run are unchanged and no new file remains. Raises :class:`StageError` for a missing input or output.
     """
     for label, path in inputs.items():
         if not Path(path).exists():
@@ -63,8 +61,8 @@ def stage(
     final = {label: Path(path) for label, path in outputs.items()}
     out = {label: path.parent / f".partial-{name}-{record.name}" / path.name for label, path in final.items()}
     staging = {path.parent for path in out.values()}
-    run = Job(name, key, {label: Path(path) for label, path in inputs.items()}, out, seed, Path(state) / key,
-              dict(options or {}), tags=dict(tags or {}))  # fmt: skip
+    job_inputs = {label: Path(path) for label, path in inputs.items()}
+    job = Job(name, key, job_inputs, out, seed, Path(state) / key, dict(options or {}), tags=dict(tags or {}))
     started, clock = datetime.now(UTC), time.perf_counter()
     lock = hashlib.sha256(str(record.resolve()).encode()).hexdigest()[:16]
     with exclusive(Path(state) / "locks" / lock, f"stage {name}"):
@@ -72,33 +70,33 @@ def stage(
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
         try:
-            yield run
-            _put_all(run, final)
-            done = RunRecord(
-                stage=name, experiment=experiment, run_key=key, tier=tier, seed=seed, options=run.options,
-                tags=run.tags, parameters=dict(parameters), metrics=run.metrics, code_digest=code,
+            yield job
+            _put_all(job, final)
+            finished = RunRecord(
+                stage=name, experiment=experiment, run_key=key, tier=tier, seed=seed, options=job.options,
+                tags=job.tags, parameters=dict(parameters), metrics=job.metrics, code_digest=code,
                 inputs=_describe(inputs), outputs=_describe(final), started=started.isoformat(timespec="seconds"),
                 wall_seconds=round(time.perf_counter() - clock, 3), cpu_seconds=round(time.process_time(), 3),
                 peak_memory_mb=peak_memory_mb(), versions=versions(), commit=_commit(),
             )  # fmt: skip
-            write_text(record, json.dumps(done.model_dump(), indent=2, ensure_ascii=False) + "\n")
+            write_text(record, json.dumps(finished.model_dump(), indent=2, ensure_ascii=False) + "\n")
         finally:
             for folder in staging:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def exclusive(path: Path, who: str) -> Iterator[None]:
-    """Hold a file lock that ends with the process, however it ends; wait while another process holds it.
+def exclusive(path: Path, name: str) -> Iterator[None]:
+    """Hold a file lock until the block or the process ends; wait while another process holds it.
 
-    A workflow that was killed may leave a job behind: the next one for the same outputs lets it finish first.
+    A killed workflow may leave a running job behind: the next job for the same outputs lets it finish first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"{who}: another process is still at work on it; waiting for its end", flush=True)
+            print(f"{name}: another process is still working on it; waiting for its end", flush=True)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
@@ -112,19 +110,19 @@ def peak_memory_mb() -> float:
 @functools.cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that results may depend on, read without importing them."""
-    found = {"python": platform.python_version()}
+    by_package = {"python": platform.python_version()}
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            by_package[package] = metadata.version(package)
+    return by_package
 
 
-def _put_all(run: Job, final: Mapping[str, Path]) -> None:
-    """All outputs to their places, or none where one was not written."""
-    for label, path in run.out.items():
+def _put_all(job: Job, final: Mapping[str, Path]) -> None:
+    """Move all outputs to their places, or none when one is missing."""
+    for label, path in job.out.items():
         if not path.exists():
-            raise StageError(f"stage {run.name} ended without writing its output {label!r} ({final[label]})")
-    for label, path in run.out.items():
+            raise StageError(f"stage {job.name} ended without writing its output {label!r} ({final[label]})")
+    for label, path in job.out.items():
         if final[label].is_dir() and not final[label].is_symlink():  # a rename cannot replace a folder
             shutil.rmtree(final[label])
         os.replace(path, final[label])
@@ -135,10 +133,8 @@ def _describe(paths: Mapping[str, str | Path]) -> dict[str, FileDigest]:
 
 
 def _commit() -> str | None:
-    """Commit of the checkout that the package lies in, if it lies in one."""
+    """Commit of the checkout that holds the package; None outside a checkout."""
     command = ["git", "-C", str(package_folder()), "rev-parse", "HEAD"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() or None if found.returncode == 0 else None
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip() or None
+    return None
