@@ -88,4 +88,4 @@ def test_state_of_other_configurations_is_removed(project):
 
 def test_the_index_can_be_made_anew(project):
     (project.folder / RESULTS / "mlflow.db").unlink()
-    assert re.search(r"(\d+) runs, \1 new, 0 superseded", project.snakemake("rebuild_tracking"))
+    assert re.search(r"(\d+) records, \1 new, 0 superseded", project.snakemake("rebuild_tracking"))
