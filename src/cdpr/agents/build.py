@@ -1,6 +1,6 @@
-"""From the name of a run to the agent that acts in it.
+"""From the name of a run to its agent.
 
-Agents are found by name (``acts: module:Class``), so that the code of an evaluation holds its own agent and no other.
+Agents are imported by name (``acts: module:Class``), so that an evaluation depends on the code of its own agent only.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _TRAINED = re.compile(r".+-seed\d+")
 
 
 def agent_entry(settings: Settings, run: str) -> AgentEntry:
-    """What the registry says of a run; every trained one (``VARIANT-seedN``) examines step by step. Raises
-    SettingsError for a name that is neither."""
+    """The registry entry of a run; trained ones (``VARIANT-seedN``) share one. Raises SettingsError for other names."""
     if _TRAINED.fullmatch(run):
         return AgentEntry(model="policy", look=None)
     if run not in settings.agents:
@@ -36,9 +35,8 @@ def agent_entry(settings: Settings, run: str) -> AgentEntry:
 
 
 def agent_class(entry: AgentEntry) -> Any:
-    """The class that ``acts`` names: an :class:`~cdpr.environment.Agent` whose attributes tell how it is evaluated, and
-    whose class method ``build(settings, spec, temperature, dataset)`` makes it, the model of ``spec`` (None: it has
-    none) opened. Raises SettingsError where there is none of that name."""
+    """The class that ``acts`` names: an :class:`~cdpr.environment.Agent` with a class method ``build(settings, spec,
+    temperature, dataset)``; ``spec`` is its model or None. Raises SettingsError where there is none of that name."""
     module, _, name = entry.acts.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -47,7 +45,7 @@ def agent_class(entry: AgentEntry) -> Any:
 
 
 def agent_code(settings: Settings, entry: AgentEntry) -> tuple[str, ...]:
-    """Roots of the code of an agent: the module that acts, and those that ask its model."""
+    """Modules that an agent runs: its own, and those that ask its model."""
     acts = entry.acts.partition(":")[0]
     return (acts,) if entry.model is None else (acts, *modules_of(model_of(settings, entry), served(settings, entry)))
 
@@ -60,14 +58,14 @@ def model_spec(
     *,
     credentialed: bool = True,
 ) -> ModelSpec | None:
-    """The model behind an agent, its calls counted: ``policy``, the folder of the run's own policy, or what the entry
-    names, behind ``server`` where the job has one; None for an agent without a model. Raises SettingsError where the
-    folder is needed and not given."""
+    """The model of an agent, with its calls counted: the folder ``policy`` of the run's own policy, or the model of the
+    entry, behind ``server`` if the job has one; None for an agent without a model. Raises SettingsError where the
+    folder is missing."""
     if entry.model is None:
         return None
     if (model := model_of(settings, entry)) is not None:
-        at = model.model_copy(update={"at": server.address}) if server else model
-        spec = ModelSpec.of_entry(at, settings, credentialed=credentialed)
+        placed = model.model_copy(update={"at": server.address}) if server else model
+        spec = ModelSpec.of_entry(placed, settings, credentialed=credentialed)
     elif policy is None:
         raise SettingsError("this run acts by a policy of its own: name its folder (--policy)")
     else:
@@ -87,9 +85,8 @@ def build_agent(
 ) -> Agent:
     """The agent of a run, its model opened; ``temperature`` 0 decodes greedily.
 
-    ``dataset`` names the hospital that reference policies know. ``credentialed`` says whether cases stand under a data
-    use agreement: their text goes to no other machine. Raises SettingsError and GovernanceError before any case is
-    shown.
+    ``dataset`` names the hospital that reference policies know. ``credentialed``: cases are under a data use agreement,
+    so their text goes to no other machine. Raises SettingsError and GovernanceError before any request.
     """
     entry = agent_entry(settings, run)
     kind, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)

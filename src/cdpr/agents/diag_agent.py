@@ -1,7 +1,7 @@
-"""DiagAgent (Qiu et al. 2025): a model trained for sequential diagnosis, asked in the format that it was trained on.
+"""DiagAgent (Qiu et al. 2025): a model trained for sequential diagnosis, in the format of its training.
 
-A reply either gives a working diagnosis and one examination, or says that the information suffices and diagnoses; a
-result comes back behind fixed words. Replies are kept as they were said, with our action behind them.
+A reply gives a working diagnosis and one examination, or says that the information suffices and diagnoses; results come
+back behind fixed words. The conversation keeps the model's own replies, without the action that we append.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ..environment import Action, FinalDiagnosis, RequestTest, State, Step, Turn
 from ..environment.prompt import observation_text
 from ..llm import Model
 from ..settings import Settings, SettingsError
-from .framework import Calls, Framework, Prompts, decision, spelled
+from .framework import Calls, Framework, Prompts, decision, with_action
 
-_SAY = Prompts("diag_agent")
+_PROMPT = Prompts("diag_agent")
 MAX_TOKENS = 2048  # of one reply, as in the published code
 SUFFICES = "The available information is sufficient to make a diagnosis."
 RESULT = "Here is the test result: "
@@ -26,14 +26,14 @@ _WORKING = re.compile(r"^\W*Current diagnosis:[ \t*]*(\S.*)$", re.IGNORECASE | r
 
 
 class DiagAgent(Framework):
-    """A conversation of one model."""
+    """A conversation with one model."""
 
     reads = ("frameworks.diag_agent",)
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
         super().__init__(model, settings, temperature)
-        self.settings = settings.frameworks.diag_agent
-        self.instruction = _read(self.settings.instruction) or _SAY("instruction", suffices=SUFFICES)
+        path = settings.frameworks.diag_agent.instruction
+        self.instruction = (path and _read(path)) or _PROMPT("instruction", suffices=SUFFICES)
 
     @classmethod
     def calls(cls, settings: Settings) -> Calls:
@@ -46,27 +46,28 @@ class DiagAgent(Framework):
         ]
         for step in state.history:
             messages += [
-                {"role": "assistant", "content": _own_words(step) or "(no answer)"},
+                {"role": "assistant", "content": _model_reply(step) or "(no answer)"},
                 {"role": "user", "content": self._answer(step)},
             ]
-        if forced and self.settings.forced == "asked":
-            messages[-1]["content"] += "\n\n" + _SAY("forced", suffices=SUFFICES)
+        if forced:
+            messages[-1]["content"] += "\n\n" + _PROMPT("forced", suffices=SUFFICES)
         reply = await self.ask(messages, MAX_TOKENS, seed)
         action = self.action(reply)
         if not forced or isinstance(action, FinalDiagnosis):
-            return spelled(reply, action) if action else Turn(reply)
+            return with_action(reply, action) if action else Turn(reply)
         working = _WORKING.search(reply)
-        return spelled(reply, FinalDiagnosis(working.group(1))) if working else decision(reply, forced)
+        return with_action(reply, FinalDiagnosis(working.group(1))) if working else decision(reply, forced)
 
     def action(self, reply: str) -> Action | None:
-        """What a reply in the model's own format says; None where it says neither."""
+        """The action of a reply in the model's own format; None where there is none."""
         text = _FENCE.sub("", reply).strip()
         diagnosis = _DIAGNOSIS.search(text)
         if diagnosis and (SUFFICES in text or not _EXAM.search(text)):
             name = " ".join(diagnosis.group(1).split())
             return FinalDiagnosis(name) if name.strip(".*") else None
         requests = filter(None, map(_EXAM.search, text.splitlines()))
-        exam = next((_first(request.group(1)) for request in requests), "")
+        # The first of several examinations; a comma inside brackets does not separate.
+        exam = next((re.split(r"[,;](?![^(]*\))", request.group(1))[0].strip(" .*[]") for request in requests), "")
         return RequestTest(exam) if exam else None
 
     def _answer(self, step: Step) -> str:
@@ -76,20 +77,13 @@ class DiagAgent(Framework):
         return observation_text(self.prompt, step, False)
 
 
-def _own_words(step: Step) -> str:
-    """What the model said, without our action behind it."""
+def _model_reply(step: Step) -> str:
+    """The reply without our action behind it."""
     words, action, _ = step.turn.text.rpartition(render_action(RequestTest(""), "full"))
     return words.rstrip() if action else step.turn.text
 
 
-def _first(exams: str) -> str:
-    """The first of several examinations; a comma inside brackets sets nothing apart."""
-    return re.split(r"[,;](?![^(]*\))", exams)[0].strip(" .*[]")
-
-
-def _read(path: str | None) -> str:
-    if path is None:
-        return ""
+def _read(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

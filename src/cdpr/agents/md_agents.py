@@ -1,9 +1,8 @@
 """MDAgents (Kim et al. 2024): as many clinicians as a case is difficult.
 
-Once for a case the model says how difficult it is and recruits: one clinician (basic), a group (intermediate) or teams
-(advanced). Per state a group gives opinions, debates in rounds of turns and answers, and a moderator takes the
-majority; teams investigate, and a decision maker reads their reports. Every clinician remembers the conversation so
-far.
+Once per case the model rates the difficulty and recruits: one clinician (basic), a group (intermediate) or teams
+(advanced). Per state a group gives opinions, debates, and a moderator takes the majority; teams investigate, and a
+decision maker reads their reports. Every clinician remembers the conversation so far.
 """
 
 from __future__ import annotations
@@ -12,30 +11,31 @@ import asyncio
 import re
 from asyncio import gather
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..environment import State, Turn
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Calls, Framework, Prompts, decision, numbered, titled, yes_or_no
+from .framework import Calls, Framework, Prompts, decision, numbered_lines, signed_texts, yes_or_no
 
-_SAY = Prompts("md_agents")
-EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # who debate; teams of an advanced case; clinicians of a team (published code)
+_PROMPT = Prompts("md_agents")
+EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # clinicians of a debate; teams of an advanced case; clinicians of a team
 MAX_TOKENS = 1024  # of one answer; the description names no limit
 _LEVELS = ("basic", "intermediate", "advanced")
 _ROLE = r"(?P<role>.+?)[\s*_]*(?:\s[-–—]|:)\s+(?P<skill>.+?)(?:\s[-–—]\s+Hierarchy.*)?$"
 _EXPERT = re.compile(rf"\W*\d+[.):][\s*_]*{_ROLE}")
 _TEAM = re.compile(r"\W*Group\W*\d+\W+(?P<goal>.+)", re.IGNORECASE)
 _MEMBER = re.compile(rf"\W*Member\W*\d+\W+{_ROLE}", re.IGNORECASE)
+Roles = list[tuple[str, str]]  # role and skill of each clinician
 
 
 @dataclass
 class Clinician:
-    """One who remembers: ``said`` is the conversation so far, the system's word first."""
+    """A clinician with the conversation so far, the system message first."""
 
     name: str
-    said: list[dict[str, str]]
+    messages: list[dict[str, str]]
     lead: bool = False
 
 
@@ -47,8 +47,8 @@ class Team:
 
 @dataclass(frozen=True)
 class Roster:
-    """Who works on a case: ``teams`` of an advanced one, a single team of an intermediate one, none of a basic one.
-    ``chair`` decides, ``writer`` sums up the debate."""
+    """Clinicians of a case: ``teams`` of an advanced one, a single team of an intermediate one, none of a basic one.
+    ``chair`` decides, ``writer`` summarises the debate."""
 
     chair: Clinician
     writer: Clinician | None = None
@@ -72,119 +72,114 @@ class MDAgents(Framework):
 
     @classmethod
     def calls(cls, settings: Settings) -> Calls:
-        """Expected is an intermediate case, in whose debate two clinicians speak to one another, and then nobody."""
-        own = settings.frameworks.md_agents
-        once = {"basic": 1, "intermediate": 4 + EXPERTS, "advanced": 3 + TEAMS * MEMBERS}
-        before = [2 + once[level] for level in _LEVELS]  # 2: the triage
-        usual = 2 + once["intermediate"]
+        """Expected is an intermediate case, in whose debate two clinicians exchange one message each."""
+        rounds, turns = settings.frameworks.md_agents.rounds, settings.frameworks.md_agents.turns
+        triage = 2
+        recruiting = {"basic": 1, "intermediate": 4 + EXPERTS, "advanced": 3 + TEAMS * MEMBERS}
+        once = [triage + recruiting[level] for level in _LEVELS]
         silent = 3 * EXPERTS + 2  # opinions, their summary, a turn, final answers, the decision
-        spoken = silent + 4 + EXPERTS * (own.turns > 1)
-        everyone_to_all = own.turns * EXPERTS * (1 + EXPERTS)
-        debate = EXPERTS + own.rounds * (1 + everyone_to_all + EXPERTS) + 1
-        many = max(debate, TEAMS * (MEMBERS + 1) + 1)
-        if own.recheck:
-            return Calls((1 + min(before), spoken + usual, many + max(before)), MAX_TOKENS)
-        return Calls((1, spoken, many), MAX_TOKENS, (min(before), usual, max(before)))
+        spoken = silent + 4 + EXPERTS * (turns > 1)
+        debate = EXPERTS + rounds * (1 + turns * EXPERTS * (1 + EXPERTS) + EXPERTS) + 1
+        most = max(debate, TEAMS * (MEMBERS + 1) + 1)
+        return Calls((1, spoken, most), MAX_TOKENS, (min(once), once[1], max(once)))
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        meeting = Meeting(self, await self._roster(state, seed), self.record(state, forced), self.task(forced), seed)
+        meeting = Meeting(self, await self._roster(state), self.record(state, forced), self.task(forced), seed)
         return decision(await meeting.decision(), forced)
 
     async def hear(self, listener: Clinician, text: str, seed: int, temperature: float | None = None) -> str:
-        """What a clinician answers, and remembers."""
-        said = [*listener.said, {"role": "user", "content": text}]
-        warmth = self.talk_temperature if temperature is None else temperature
-        call = derive_seed(seed, listener.name, len(said))
-        reply = await self.ask(said, MAX_TOKENS, call, warmth)
-        listener.said = [*said, {"role": "assistant", "content": reply or "(no answer)"}]
+        """The answer of a clinician, who remembers question and answer."""
+        messages = [*listener.messages, {"role": "user", "content": text}]
+        call_seed = derive_seed(seed, listener.name, len(messages))
+        if temperature is None:
+            temperature = self.talk_temperature
+        reply = await self.ask(messages, MAX_TOKENS, call_seed, temperature)
+        listener.messages = [*messages, {"role": "assistant", "content": reply or "(no answer)"}]
         return reply
 
-    async def _roster(self, state: State, seed: int) -> Roster:
-        """That of the case, asked for once until :meth:`refresh`: it depends on nothing but the case."""
-        if self.settings.recheck:
-            return await self._recruited(state, seed)
+    async def _roster(self, state: State) -> Roster:
+        """The roster of the case: recruited once until :meth:`refresh`, since it depends on the case alone."""
         name, rosters = state.case.note_id, self._rosters
         if name not in rosters or rosters[name].get_loop() is not asyncio.get_running_loop():
-            rosters[name] = asyncio.create_task(self._recruited(State(state.case), derive_seed("roster", name)))
-            rosters[name].add_done_callback(lambda task: _forget(rosters, name, task))
+            rosters[name] = asyncio.create_task(self._recruit(State(state.case), derive_seed("roster", name)))
+            rosters[name].add_done_callback(lambda task: _drop_failure(rosters, name, task))
         return await asyncio.shield(rosters[name])
 
-    async def _recruited(self, state: State, seed: int) -> Roster:
+    async def _recruit(self, state: State, seed: int) -> Roster:
         question = self.record(state, False)
-        triage = await self._introduced("triage", _SAY("triage"), seed)
-        level = _level(await self.hear(triage, _SAY("difficulty", question=question), seed))
+        triage = await self._introduce("triage", _PROMPT("triage"), seed)
+        level = _level(await self.hear(triage, _PROMPT("difficulty", question=question), seed))
         if level == "basic":
-            return Roster(await self._introduced("clinician", _SAY("clinician"), seed))
-        recruiter = await self._introduced("recruiter", _SAY("recruiter"), seed)
-        asked = _SAY(f"recruit_{level}", question=question, experts=EXPERTS, teams=TEAMS, members=MEMBERS)
-        reply = await self.hear(recruiter, asked, seed)
+            return Roster(await self._introduce("clinician", _PROMPT("clinician"), seed))
+        recruiter = await self._introduce("recruiter", _PROMPT("recruiter"), seed)
+        request = _PROMPT(f"recruit_{level}", question=question, experts=EXPERTS, teams=TEAMS, members=MEMBERS)
+        reply = await self.hear(recruiter, request, seed)
         if level == "advanced":
-            return Roster(await self._introduced("decision maker", _SAY("decision_maker"), seed),
-                          teams=await self._teams(_read_teams(reply), seed))  # fmt: skip
-        people = _read_experts(reply)
+            chair = await self._introduce("decision maker", _PROMPT("decision_maker"), seed)
+            return Roster(chair, teams=await self._teams(_read_teams(reply), seed))
+        roles = _read_experts(reply)
         chair, writer, [group] = await gather(
-            self._introduced("moderator", _SAY("moderator"), seed),
-            self._introduced("writer", _SAY("writer"), seed),
-            self._teams([("", people)], seed),
+            self._introduce("moderator", _PROMPT("moderator"), seed),
+            self._introduce("writer", _PROMPT("writer"), seed),
+            self._teams([("", roles)], seed),
         )
         return Roster(chair, writer, (group,))
 
-    async def _teams(self, teams: Sequence[tuple[str, list[tuple[str, str]]]], seed: int) -> tuple[Team, ...]:
+    async def _teams(self, teams: Sequence[tuple[str, Roles]], seed: int) -> tuple[Team, ...]:
         """Teams of clinicians who know their roles."""
-        met = await gather(
+        clinicians = await gather(
             *(
-                self._introduced(role, _SAY("member", role=role, skill=skill), derive_seed(seed, t, n))
-                for t, (_, people) in enumerate(teams)
-                for n, (role, skill) in enumerate(people)
+                self._introduce(role, _PROMPT("member", role=role, skill=skill), derive_seed(seed, t, n))
+                for t, (_, roles) in enumerate(teams)
+                for n, (role, skill) in enumerate(roles)
             )
         )
-        everyone = iter(met)
-        return tuple(Team(goal, tuple(next(everyone) for _ in people)) for goal, people in teams)
+        remaining = iter(clinicians)
+        return tuple(Team(goal, tuple(next(remaining) for _ in roles)) for goal, roles in teams)
 
-    async def _introduced(self, name: str, role: str, seed: int) -> Clinician:
-        """One who was told the role, as the system's word and once more as a question."""
-        found = Clinician(name, [{"role": "system", "content": role}], "(lead)" in name.lower())
-        await self.hear(found, role, seed)
-        return found
+    async def _introduce(self, name: str, role: str, seed: int) -> Clinician:
+        """A clinician who got the role as the system message and once more as a question."""
+        clinician = Clinician(name, [{"role": "system", "content": role}], "(lead)" in name.lower())
+        await self.hear(clinician, role, seed)
+        return clinician
+
+
+def _drop_failure(rosters: dict[str, asyncio.Task[Roster]], name: str, task: asyncio.Task[Roster]) -> None:
+    """Drop a failed roster, so that the next call recruits again."""
+    if (task.cancelled() or task.exception()) and rosters.get(name) is task:
+        del rosters[name]
 
 
 def _level(reply: str) -> str:
     """The first level that a reply names; "intermediate" where it names none."""
     text = reply.lower()
-    places = [
-        (text.find(word), level) for n, level in enumerate(_LEVELS, 1) for word in (level, f"{n})") if word in text
-    ]
-    return min(places)[1] if places else "intermediate"
+    names = [(word, level) for n, level in enumerate(_LEVELS, 1) for word in (level, f"{n})")]
+    return min(((text.find(word), level) for word, level in names if word in text), default=(0, "intermediate"))[1]
 
 
-def _read_experts(reply: str) -> list[tuple[str, str]]:
-    """Role and skill of each clinician of the group; a group of ours where fewer than two can be read."""
-    people = [(m["role"], m["skill"]) for m in _matches(reply, _EXPERT)]
-    return people[:EXPERTS] if len(people) > 1 else _read_experts(_SAY("default_experts"))
+def _read_experts(reply: str) -> Roles:
+    """The clinicians of the group; a group of ours where fewer than two can be read."""
+    matches = filter(None, map(_EXPERT.match, reply.splitlines()))
+    roles = [(match["role"], match["skill"]) for match in matches]
+    return roles[:EXPERTS] if len(roles) > 1 else _read_experts(_PROMPT("default_experts"))
 
 
-def _read_teams(reply: str) -> list[tuple[str, list[tuple[str, str]]]]:
+def _read_teams(reply: str) -> list[tuple[str, Roles]]:
     """Goal and members of each team; teams of ours where fewer than two can be read."""
-    teams: list[tuple[str, list[tuple[str, str]]]] = []
-    for match in _matches(reply, _MEMBER, _TEAM):
-        if match.re is _TEAM:
+    teams: list[tuple[str, Roles]] = []
+    for line in reply.splitlines():
+        if match := _MEMBER.match(line):
+            if teams:
+                teams[-1][1].append((match["role"], match["skill"]))
+        elif match := _TEAM.match(line):
             teams.append((match["goal"], []))
-        elif teams:
-            teams[-1][1].append((match["role"], match["skill"]))
-    teams = [(goal, people[:MEMBERS]) for goal, people in teams if people][:TEAMS]
-    return teams if len(teams) > 1 else _read_teams(_SAY("default_teams"))
-
-
-def _matches(reply: str, *patterns: re.Pattern[str]) -> list[re.Match[str]]:
-    """Lines that follow one of the patterns."""
-    lines = [next(filter(None, (pattern.match(line) for pattern in patterns)), None) for line in reply.splitlines()
-             if line.strip()]  # fmt: skip
-    return [match for match in lines if match]
+    teams = [(goal, roles[:MEMBERS]) for goal, roles in teams if roles][:TEAMS]
+    return teams if len(teams) > 1 else _read_teams(_PROMPT("default_teams"))
 
 
 @dataclass
 class Meeting:
-    """The work of a roster on one state: its clinicians begin with what they knew of the case, no more."""
+    """The work of a roster on one state. It works on copies: clinicians remember no earlier state."""
 
     agents: MDAgents
     roster: Roster
@@ -194,56 +189,54 @@ class Meeting:
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        def again(one: Clinician) -> Clinician:
-            return Clinician(one.name, list(one.said), one.lead)
+        def copy(clinician: Clinician) -> Clinician:
+            return replace(clinician, messages=list(clinician.messages))
 
         chair, writer, teams = self.roster.chair, self.roster.writer, self.roster.teams
-        self.chair, self.writer = again(chair), writer and again(writer)
-        self.teams = [Team(team.goal, tuple(map(again, team.members))) for team in teams]
+        self.chair, self.writer = copy(chair), writer and copy(writer)
+        self.teams = [Team(team.goal, tuple(map(copy, team.members))) for team in teams]
 
     async def decision(self) -> str:
-        """The reply of who decides, at temperature 0."""
+        """The reply of the chair, at temperature 0."""
         if not self.roster.teams:
-            asked = _SAY("answer", question=self.question, task=self.task)
+            request = _PROMPT("answer", question=self.question, task=self.task)
         elif self.writer:
             answers = await self._debate(self.teams[0].members)
-            asked = _SAY("moderate", question=self.question, task=self.task, answers=answers)
+            request = _PROMPT("moderate", question=self.question, task=self.task, answers=answers)
         else:
-            asked = _SAY("conclude", question=self.question, task=self.task, reports=await self._reports())
-        return await self.agents.hear(self.chair, asked, derive_seed(self.seed, "decision"), 0.0)
+            request = _PROMPT("conclude", question=self.question, task=self.task, reports=await self._reports())
+        return await self.agents.hear(self.chair, request, derive_seed(self.seed, "decision"), 0.0)
 
     async def _debate(self, group: Sequence[Clinician]) -> str:
-        """The clinicians' final answers."""
+        """The clinicians' final answers, after rounds of turns; a round in whose last turn all are silent ends it."""
         assert self.writer is not None
-        answers = await self._all(group, _SAY("opinion", question=self.question))
+        answers = await self._all(group, _PROMPT("opinion", question=self.question))
         for _ in range(self.agents.settings.rounds):
-            report = await self._hear(self.writer, _SAY("sum_up", question=self.question, opinions=answers))
-            lively = await self._turns(group, report)
-            answers = await self._all(group, _SAY("final_answer", question=self.question))
-            if not lively:
+            report = await self._hear(self.writer, _PROMPT("sum_up", question=self.question, opinions=answers))
+            for _ in range(self.agents.settings.turns):
+                spoke = False
+                for n in range(len(group)):
+                    spoke |= await self._speak(n, group, "\n\n".join([report, *self.log]).strip())
+                if not spoke:
+                    break
+            answers = await self._all(group, _PROMPT("final_answer", question=self.question))
+            if not spoke:
                 break
         return answers
 
-    async def _turns(self, group: Sequence[Clinician], report: str) -> bool:
-        """The turns of a round; whether in each of them somebody spoke up."""
-        for _ in range(self.agents.settings.turns):
-            spoke = False
-            for n, speaker in enumerate(group):
-                heard = "\n\n".join([report, *self.log]).strip()
-                spoke |= await self._speak(speaker, n, group, heard)
-            if not spoke:
-                return False
+    async def _speak(self, n: int, group: Sequence[Clinician], log: str) -> bool:
+        """Whether clinician ``n`` wants to talk; then each colleague that the reply names gets a message."""
+        speaker = group[n]
+        if not yes_or_no(await self._hear(speaker, _PROMPT("talk", heard=log))):
+            return False
+        names = numbered_lines(clinician.name for clinician in group)
+        reply = await self._hear(speaker, _PROMPT("whom", names=names))
+        places = dict.fromkeys(int(number) - 1 for number in re.findall(r"\b[0-9]{1,3}\b", reply))
+        for place in places:
+            if 0 <= place < len(group) and place != n:
+                name = group[place].name
+                self.log.append(f"{speaker.name} to {name}: {await self._hear(speaker, _PROMPT('message', name=name))}")
         return True
-
-    async def _speak(self, speaker: Clinician, n: int, group: Sequence[Clinician], heard: str) -> bool:
-        """Whether one wants to talk; then each colleague that the reply names gets a message."""
-        names = numbered(one.name for one in group)
-        willing = yes_or_no(await self._hear(speaker, _SAY("talk", heard=heard)))
-        if willing:
-            for target in _targets(await self._hear(speaker, _SAY("whom", names=names)), n, len(group)):
-                name = group[target].name
-                self.log.append(f"{speaker.name} to {name}: {await self._hear(speaker, _SAY('message', name=name))}")
-        return bool(willing)
 
     async def _reports(self) -> str:
         """The teams' reports: the first team assesses; the last one reviews, with the others' reports before it."""
@@ -251,39 +244,27 @@ class Meeting:
         first = next((n for n, team in enumerate(teams) if re.search(r"initial|\bIAT\b", team.goal, re.I)), 0)
         last = next((n for n, team in enumerate(teams) if re.search(r"final|\bFRDT\b", team.goal, re.I)), -1)
         last = len(teams) - 1 if last in (-1, first) else last
-        early = [first, *(n for n in range(len(teams)) if n not in (first, last))]
-        reports = dict(zip(early, await gather(*(self._team(teams[n], "") for n in early)), strict=True))
-        before = titled((teams[n].goal, text) for n, text in reports.items())
-        reports[last] = await self._team(teams[last], before)
-        return titled((teams[n].goal, text) for n, text in reports.items())
+        order = [first, *(n for n in range(len(teams)) if n not in (first, last)), last]
+        goals = [teams[n].goal for n in order]
+        reports = await gather(*(self._team(teams[n], "") for n in order[:-1]))
+        review = await self._team(teams[last], signed_texts(goals[:-1], reports))
+        return signed_texts(goals, [*reports, review])
 
-    async def _team(self, team: Team, before: str) -> str:
+    async def _team(self, team: Team, earlier_reports: str) -> str:
         """The report of a team: its lead asks, the others investigate, the lead concludes."""
-        lead = next((one for one in team.members if one.lead), team.members[0])
-        others = [one for one in team.members if one is not lead]
-        names = numbered(one.name for one in others)
-        asked = await self._hear(
-            lead, _SAY("investigate", question=self.question, goal=team.goal, names=names, before=before)
+        lead = next((member for member in team.members if member.lead), team.members[0])
+        others = [member for member in team.members if member is not lead]
+        names = numbered_lines(member.name for member in others)
+        request = await self._hear(
+            lead, _PROMPT("investigate", question=self.question, goal=team.goal, names=names, before=earlier_reports)
         )
-        found = await self._all(others, _SAY("assist", question=self.question, goal=team.goal, asked=asked))
-        return await self._hear(lead, _SAY("report", goal=team.goal, found=found))
+        findings = await self._all(others, _PROMPT("assist", question=self.question, goal=team.goal, asked=request))
+        return await self._hear(lead, _PROMPT("report", goal=team.goal, found=findings))
 
     async def _all(self, group: Sequence[Clinician], text: str) -> str:
-        """The answers of all to one question, under their names."""
-        said = await gather(*(self._hear(one, text, n) for n, one in enumerate(group)))
-        return titled(zip((one.name for one in group), said, strict=True))
+        """The answers of all to one question, below their names."""
+        answers = await gather(*(self._hear(clinician, text, n) for n, clinician in enumerate(group)))
+        return signed_texts((clinician.name for clinician in group), answers)
 
     async def _hear(self, listener: Clinician, text: str, *call: object) -> str:
         return await self.agents.hear(listener, text, derive_seed(self.seed, *call))
-
-
-def _targets(reply: str, n: int, size: int) -> list[int]:
-    """Places in the group of the colleagues that a reply names by their numbers."""
-    numbers = dict.fromkeys(int(number) - 1 for number in re.findall(r"\b[0-9]{1,3}\b", reply))
-    return [target for target in numbers if 0 <= target < size and target != n]
-
-
-def _forget(rosters: dict[str, asyncio.Task[Roster]], name: str, task: asyncio.Task[Roster]) -> None:
-    """Drop a failed roster, so that the next call asks again."""
-    if (task.cancelled() or task.exception()) and rosters.get(name) is task:
-        del rosters[name]

@@ -1,8 +1,8 @@
 """MedAgents (Tang et al. 2024): experts of several fields analyse a question, agree on a report by vote, and decide.
 
-Per state: fields of experts for the case and for its options, an analysis by each of them, one report; up to three
-times all vote on it, those against advise and the report is revised; a decision. 18 calls when all agree at once, 56 at
-most, and one more that proposes the options. Numbers are those of the published code.
+Per state: a proposal of options, fields of experts for the case and for its options, an analysis by each of them, one
+report; up to three times all vote on it, those against advise and the report is revised; a decision. 19 calls when all
+agree at once, 57 at most. Numbers are those of the published code.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import Sequence
 
 from ..cases import normalise
 from ..environment import Action, FinalDiagnosis, RequestTest, State, Turn, parse_action
-from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Calls, Framework, Prompts, decision, spelled, titled, yes_or_no
+from .framework import Calls, Framework, Prompts, decision, signed_texts, with_action, yes_or_no
 
 QUESTION_EXPERTS, OPTION_EXPERTS = 5, 2  # NUM_QD, NUM_OD of the published code
 VOTES = 3  # on the report, at most (max_attempt_vote)
-CANDIDATES = 4  # actions that are proposed, at most: ours (D30)
+CANDIDATES = 4  # options, at most: ours (D31)
 # Tokens of the longest answer of each stage.
 FIELDS, ANALYSIS, REPORT, VOTE, ADVICE, DECISION = 50, 300, 2500, 30, 500, 2500
 _PROMPT = Prompts("med_agents")
@@ -28,103 +27,90 @@ _GENERAL = "General Medicine"
 _LETTERS = "ABCDE"
 _OPTION = re.compile(r"\b(?:[Oo]ption|OPTION)\W{0,4}([A-E])\b")
 _LINE = re.compile(r"^\W*([A-E])(?:[.):]|\W*$)", re.MULTILINE)
-_LISTED = re.compile(r"^\W*(?:\d+\s*[.):]|[A-E]\s*[.):])?\s*")
+_LIST_MARK = re.compile(r"^\W*(?:\d+\s*[.):]|[A-E]\s*[.):])?\s*")
 _SENTENCES = re.compile(r".*[.!?](?!\w)", re.DOTALL)
 
 
 class MedAgents(Framework):
     """Experts who agree on a report by vote."""
 
-    reads = ("frameworks.med_agents",)
-
-    def __init__(self, model: Model, settings: Settings, temperature: float):
-        super().__init__(model, settings, temperature)
-        self.settings = settings.frameworks.med_agents
-
     @classmethod
     def calls(cls, settings: Settings) -> Calls:
         """Expected is one vote against the first report, and none against the second."""
-        proposer = settings.frameworks.med_agents.options == "proposer"
-        experts = QUESTION_EXPERTS + OPTION_EXPERTS * proposer
-        fixed = 2 * proposer + 1 + experts + 2  # proposal, fields of experts, analyses, report, decision
-        agreed, debated = fixed + experts, fixed + VOTES * (2 * experts + 1)
+        experts = QUESTION_EXPERTS + OPTION_EXPERTS
+        once = 1 + 2 + experts + 2  # proposal, fields of both kinds of experts, analyses, report, decision
+        agreed, debated = once + experts, once + VOTES * (2 * experts + 1)
         return Calls((agreed, agreed + experts + 2, debated), max(REPORT, DECISION))
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         question = self.record(state, forced)
         options = await self._propose(question, forced, seed)
-        listed = "\n".join(f"{letter}. {_words(option)}" for letter, option in zip(_LETTERS, options, strict=False))
-        experts, analyses = await self._analyse(question, listed, seed)
-        report = await self._agree(question, listed, experts, analyses, seed)
+        lines = "\n".join(f"{letter}. {_in_words(option)}" for letter, option in zip(_LETTERS, options, strict=False))
+        experts, analyses = await self._analyse(question, lines, seed)
+        report = await self._agree(question, lines, experts, analyses, seed)
         if not options:
             prompt = _PROMPT("decide_openly", question=question, report=report, task=self.task(forced))
             return decision(await self._ask("", prompt, DECISION, seed, "decision"), forced)
-        prompt = _PROMPT("decide", question=question, options=listed, report=report)
+        prompt = _PROMPT("decide", question=question, options=lines, report=report)
         reply = await self._ask("", prompt, DECISION, seed, "decision")
-        choice = _choice(reply, options)
-        if choice is None:
-            return spelled(reply, options[0]) if forced else Turn(reply)
-        return spelled(reply, choice)
+        choice = _choice(reply, options) or (options[0] if forced else None)
+        return with_action(reply, choice) if choice else Turn(reply)
 
     async def _propose(self, question: str, forced: bool, seed: int) -> tuple[Action, ...]:
-        """The options, diagnoses only where one has to be given; none where none can be read."""
-        if self.settings.options == "none":
-            return ()
+        """The options, diagnoses only in a forced turn; none where none can be read."""
         prompt = _PROMPT("propose", question=question, task=self.task(forced), most=CANDIDATES)
         reply = await self._ask("", prompt, DECISION, seed, "options")
         actions: dict[tuple[type, str], Action] = {}
         for line in (*reply.splitlines(), reply):  # some models answer in the format of the task: one action
-            action = parse_action(_LISTED.sub("", line, count=1))
+            action = parse_action(_LIST_MARK.sub("", line, count=1))
             if isinstance(action, FinalDiagnosis) or (isinstance(action, RequestTest) and not forced):
                 name = action.text if isinstance(action, FinalDiagnosis) else action.name
                 actions.setdefault((type(action), normalise(name)), action)
         return tuple(actions.values())[:CANDIDATES]
 
-    async def _analyse(self, question: str, listed: str, seed: int) -> tuple[list[str], list[str]]:
+    async def _analyse(self, question: str, options: str, seed: int) -> tuple[list[str], list[str]]:
         """The experts' roles, and the analysis of each of them."""
-        fields, others = await gather(
+        fields, option_fields = await gather(
             self._fields("question_fields", QUESTION_EXPERTS, seed, question=question),
-            self._option_fields(question, listed, seed),
+            self._fields("option_fields", OPTION_EXPERTS, seed, question=question, options=options),
         )
         readers = [_PROMPT("question_expert", field=field) for field in fields]
         prompt = _PROMPT("analyse_question", question=question)
         replies = await gather(*(self._ask(e, prompt, ANALYSIS, seed, "question", n) for n, e in enumerate(readers)))
         analyses = [_whole_sentences(text) for text in replies]
-        judges = [_PROMPT("option_expert", field=field) for field in others]
-        prompt = _PROMPT("analyse_options", question=question, options=listed, analyses=_signed(fields, analyses))
+        judges = [_PROMPT("option_expert", field=field) for field in option_fields]
+        texts = _signed(fields, analyses)
+        prompt = _PROMPT("analyse_options", question=question, options=options, analyses=texts)
         replies = await gather(*(self._ask(e, prompt, ANALYSIS, seed, "option", n) for n, e in enumerate(judges)))
         analyses += map(_whole_sentences, replies)
-        signed = [_signed([field], [text]) for field, text in zip([*fields, *others], analyses, strict=True)]
+        signed = [_signed([field], [text]) for field, text in zip([*fields, *option_fields], analyses, strict=True)]
         return readers + judges, signed
 
-    async def _option_fields(self, question: str, listed: str, seed: int) -> list[str]:
-        if not listed:
-            return []
-        return await self._fields("option_fields", OPTION_EXPERTS, seed, question=question, options=listed)
-
     async def _fields(self, prompt: str, most: int, seed: int, **parts: str) -> list[str]:
-        """Fields of medicine for ``most`` experts."""
+        """Fields of medicine for ``most`` experts; none where there are no options to judge."""
+        if not parts.get("options", "any"):
+            return []
         reply = await self._ask("", _PROMPT(prompt, most=most, **parts), FIELDS, seed, prompt)
         names = re.split(r"[|,;\n]", reply.rpartition(":")[2])
         fields = [field for text in names if (field := re.sub(r"^[\W\d]+|[\W]+$", "", text))]
         return list(dict.fromkeys(fields))[:most] or [_GENERAL]
 
     async def _agree(
-        self, question: str, listed: str, experts: Sequence[str], analyses: Sequence[str], seed: int
+        self, question: str, options: str, experts: Sequence[str], analyses: Sequence[str], seed: int
     ) -> str:
         """The report without objections, or the one of the last vote. Neither yes nor no is no objection."""
         ask = self._ask
-        prompt = _PROMPT("report", question=question, options=listed, analyses="\n\n".join(analyses))
+        prompt = _PROMPT("report", question=question, options=options, analyses="\n\n".join(analyses))
         report = await ask("", prompt, REPORT, seed, "report")
         for r in range(VOTES):
-            prompt = _PROMPT("vote", question=question, options=listed, report=report)
+            prompt = _PROMPT("vote", question=question, options=options, report=report)
             votes = await gather(*(ask(e, prompt, VOTE, seed, "vote", r, n) for n, e in enumerate(experts)))
             against = [n for n, vote in enumerate(votes) if yes_or_no(vote) is False]
             if not against:
                 break
-            prompt = _PROMPT("advise", question=question, options=listed, report=report)
+            prompt = _PROMPT("advise", question=question, options=options, report=report)
             advice = await gather(*(ask(experts[n], prompt, ADVICE, seed, "advice", r, n) for n in against))
-            prompt = _PROMPT("revise", question=question, options=listed, report=report, advice="\n\n".join(advice))
+            prompt = _PROMPT("revise", question=question, options=options, report=report, advice="\n\n".join(advice))
             report = await ask("", prompt, REPORT, seed, "revision", r)
         return report
 
@@ -141,13 +127,11 @@ def _choice(reply: str, options: Sequence[Action]) -> Action | None:
     return options[number] if number < len(options) else None
 
 
-def _words(option: Action) -> str:
-    match option:
-        case RequestTest(name):
-            return f"Request the examination: {name}"
-        case FinalDiagnosis(text):
-            return f"Give the final diagnosis: {text}"
-    raise TypeError(f"{option!r} is no option")
+def _in_words(option: Action) -> str:
+    if isinstance(option, RequestTest):
+        return f"Request the examination: {option.name}"
+    assert isinstance(option, FinalDiagnosis)
+    return f"Give the final diagnosis: {option.text}"
 
 
 def _whole_sentences(text: str) -> str:
@@ -157,4 +141,4 @@ def _whole_sentences(text: str) -> str:
 
 
 def _signed(fields: Sequence[str], texts: Sequence[str]) -> str:
-    return titled(zip((f"Expert in {field}" for field in fields), texts, strict=True))
+    return signed_texts((f"Expert in {field}" for field in fields), texts)

@@ -11,19 +11,18 @@ from ..settings.schema import Policy as PolicySettings
 
 
 def longest_sequence(settings: Settings) -> int:
-    """Tokens of the longest prompt with its reply, of every agent here: the last observation may exceed the limit of a
-    response, and a whole record is cut to the longest initial prompt."""
+    """Most tokens of a prompt with its reply, for every agent here. The last observation may exceed the limit of a
+    response by its own length; a whole record is cut to the longest initial prompt."""
     policy = settings.policy
-    beyond = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
-    return policy.max_prompt_tokens + policy.max_response_tokens + beyond
+    excess = policy.max_turn_tokens + settings.environment.prompt.max_observation_chars // 2
+    return policy.max_prompt_tokens + policy.max_response_tokens + excess
 
 
 class PolicyAgent(Policy):
     """pi_theta: samples one reply at a state, or several to probe its action distribution.
 
-    It is shown token prompts where the model has a tokenizer, messages where it has none. A model of the registry was
-    trained on none of our prompts: it takes messages, always the paper's full prompt, and has room for long turns.
-    ``temperature`` 0 decodes greedily.
+    A model with a tokenizer gets token prompts, any other gets messages. Models of the registry never trained on our
+    prompts: they get messages, the paper's full prompt, and room for long turns. ``temperature`` 0 decodes greedily.
     """
 
     def __init__(self, model: Model, prompts: PromptBuilder, settings: PolicySettings, temperature: float):
@@ -37,11 +36,11 @@ class PolicyAgent(Policy):
                 f"{cls.__name__} acts by a language model: name its `model` (policy, a folder, a server)"
             )
         model = open_model(spec)
-        shown, policy = settings.environment.prompt, settings.policy
+        prompt, policy = settings.environment.prompt, settings.policy
         if spec.entry is not None:
-            shown = shown.model_copy(update={"style": "full"})
+            prompt = prompt.model_copy(update={"style": "full"})
             policy = policy.model_copy(update={"max_turn_tokens": settings.evaluation.max_turn_tokens})
-        return cls(model, PromptBuilder(shown, model.tokenizer, policy.max_prompt_tokens), policy, temperature)
+        return cls(model, PromptBuilder(prompt, model.tokenizer, policy.max_prompt_tokens), policy, temperature)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         return (await self.sample(state, (0,), forced, seed))[0]
@@ -79,7 +78,7 @@ class PolicyAgent(Policy):
 
 
 class ImmediateAgent(PolicyAgent):
-    """Diagnoses from the presentation alone: what the policy is worth when it never tests."""
+    """Diagnoses from the presentation alone."""
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         return await super().act(state, True, seed)

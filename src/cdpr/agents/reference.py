@@ -44,9 +44,9 @@ def catalogue_price(costs: Costs) -> Price:
 
 
 class ReferenceAgent(Agent):
-    """Acts by the posterior; subclasses say what to order. ``dataset`` names the hospital whose model it knows;
-    ``price`` tells what an examination would cost in a state, US dollars (default: the catalogue, each billing group
-    charged once).
+    """Acts by the posterior; subclasses choose the examination. ``dataset`` names the hospital whose model it knows;
+    ``price`` is the price of an examination in a state, US dollars (default: the catalogue, each billing group charged
+    once).
     """
 
     one_decoding = True
@@ -63,7 +63,7 @@ class ReferenceAgent(Agent):
         return cls(settings, dataset)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """Request what :meth:`choose` says, or diagnose."""
+        """Request the examination of :meth:`choose`, or diagnose."""
         pick = None if forced else self.choose(state, seed)
         if pick is None:
             return Turn(render_action(FinalDiagnosis(self.diagnose(state, seed)), "full"))
@@ -83,21 +83,21 @@ class ReferenceAgent(Agent):
         if not state.history:
             return self.doctor.prior(state.case.case_summary)
         p = self.posterior(State(state.case, state.history[:-1]))
-        seen = state.history[-1].observation
-        if seen.kind != "result" or seen.exam_key is None:
+        answer = state.history[-1].observation
+        if answer.kind != "result" or answer.exam_key is None:
             return p
-        return self.doctor.update(p, seen.exam_key, seen.text)
+        return self.doctor.update(p, answer.exam_key, answer.text)
 
-    def asked(self, state: State) -> np.ndarray:
-        """Which examinations were requested already, shape [examinations] of bool."""
-        named = [step.action.name for step in state.history if isinstance(step.action, RequestTest)]
-        found = [key for step in state.history if (key := step.observation.exam_key) is not None]
-        names = {canonical_name(name) for name in (*named, *found)}
+    def is_requested(self, state: State) -> np.ndarray:
+        """Examinations that were requested before, shape [examinations] of bool."""
+        requests = [step.action.name for step in state.history if isinstance(step.action, RequestTest)]
+        matches = [key for step in state.history if (key := step.observation.exam_key) is not None]
+        names = {canonical_name(name) for name in (*requests, *matches)}
         return np.array([exam in names for exam in self.doctor.exams])
 
     def requests(self, state: State) -> int:
         """Requests so far that are no items of the physical examination."""
-        return int((self.asked(state) & ~self.physical).sum())
+        return int((self.is_requested(state) & ~self.physical).sum())
 
     def prices(self, state: State) -> np.ndarray:
         """US dollars that each examination would cost now, shape [examinations]; physical ones are free."""
@@ -118,7 +118,7 @@ class AllTests(ReferenceAgent):
     unlimited_turns = True
 
     def choose(self, state: State, seed: int) -> int | None:
-        left = np.flatnonzero(~self.asked(state))
+        left = np.flatnonzero(~self.is_requested(state))
         return int(left[0]) if left.size else None
 
 
@@ -130,7 +130,7 @@ class RandomTests(ReferenceAgent):
     def choose(self, state: State, seed: int) -> int | None:
         if self.requests(state) >= self.limit:
             return None
-        left = np.flatnonzero(~self.asked(state) & ~self.physical)
+        left = np.flatnonzero(~self.is_requested(state) & ~self.physical)
         return int(np.random.default_rng(seed).choice(left))
 
 
@@ -142,7 +142,7 @@ class CheapestFirst(ReferenceAgent):
     def choose(self, state: State, seed: int) -> int | None:
         if self.posterior(state).max() >= self.confidence:
             return None
-        left = np.flatnonzero(~self.asked(state) & ~self.physical)
+        left = np.flatnonzero(~self.is_requested(state) & ~self.physical)
         return int(left[self.prices(state)[left].argmin()]) if left.size else None
 
 
@@ -158,16 +158,15 @@ class ValueOfInformation(ReferenceAgent):
         """Utility lost to the result of each examination, shape [examinations], and to an unavailable request."""
         physical = self.physical.astype(int)
         counts: dict[str, Any] = {"issued": 1 - physical, "available": 1 - physical, "physical": physical}
-        return self.loss(Effort(**counts | {"cost_usd": self.prices(state)})), self.loss(
-            Effort(issued=1, unavailable=1)
-        )
+        results = Effort(**counts | {"cost_usd": self.prices(state)})
+        return self.loss(results), self.loss(Effort(issued=1, unavailable=1))
 
     def loss(self, effort: Effort) -> Any:
         """Utility lost to an effort, whose counts may be arrays."""
         return 0.0 - utility(0.0, effort, self.weights, self.tests)
 
     def choose(self, state: State, seed: int) -> int | None:
-        gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.asked(state))
+        gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.is_requested(state))
         return int(gain.argmax()) if gain.max() > _NEGLIGIBLE else None
 
 
@@ -216,8 +215,8 @@ class Clinician(ValueOfInformation):
         self.reasons = settings.environment.prompt.style == "full"
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        """A reply as the full prompt asks for it, with differential diagnoses and a reason; forced or compact ones have
-        neither."""
+        """A reply in the form of the full prompt, with differential diagnoses and a reason; forced and compact replies
+        have neither."""
         turn = await super().act(state, forced, seed)
         if forced or not self.reasons:
             return turn
@@ -243,7 +242,7 @@ class Clinician(ValueOfInformation):
         if self.requests(state) >= patience or p.max() >= enough:
             return None
         charge, miss = charges(state)
-        gain = np.where(self.asked(state), -np.inf, self.doctor.net_gain(p, charge, miss))
+        gain = np.where(self.is_requested(state), -np.inf, self.doctor.net_gain(p, charge, miss))
         return int(gain.argmax()) if np.isfinite(gain.max()) else None
 
     def efforts(self, state: State) -> tuple[np.ndarray, float]:

@@ -50,7 +50,7 @@ class Oracle:
         """On the action ``taken`` at a state, a diagnosis by its words (``end``, text), and on ``others``, where
         (``end``, "") is the likeliest disease."""
         agent, doctor = self.agent, self.agent.doctor
-        p, (charge, miss), asked = agent.posterior(state), agent.charges(state), agent.asked(state)
+        p, (charge, miss), asked = agent.posterior(state), agent.charges(state), agent.is_requested(state)
         actions = list(dict.fromkeys([taken, *others]))
         exams = {action: doctor.exams.index(name) for action in actions if action[0] != "end"
                  and (name := canonical_name(action[1])) in doctor.exams}  # fmt: skip
