@@ -55,22 +55,22 @@ def fuzz(target: Target, mutations: int, seed: int = 0, only: int | None = None)
             target.write(folder)
             done = target.damage(random.Random(f"{seed}/{target.name}/{case}"), folder)
             started = time.perf_counter()
-            kind, told = _judge(target, folder, before)
+            kind, message = _judge(target, folder, before)
             if kind == LOST and not REMOVING.isdisjoint(done):
                 kind = LESS_IN
             tally.slowest = max(tally.slowest, time.perf_counter() - started)
             tally.outcomes[kind] += 1
             if kind in BAD:
-                tally.faults[case] = f"{kind} after {', '.join(done)}: {told}"
+                tally.faults[case] = f"{kind} after {', '.join(done)}: {message}"
             if only is not None:
-                print(f"{target.name} {case}, {', '.join(done)}: {kind}\n{told}")
+                print(f"{target.name} {case}, {', '.join(done)}: {kind}\n{message}")
     tally.seconds = time.perf_counter() - begun
     return tally
 
 
-REFUSED, READ, LESS, LESS_IN = "refused", "read", "less, told", "less in the file"
-LOST, FAULT, HANG = "lost untold", "traceback", "hang"
-# What these take away is not there to be read, nor told of where nothing else in the files refers to it.
+REFUSED, READ, LESS, LESS_IN = "refused", "read", "less, reported", "less in the file"
+LOST, FAULT, HANG = "lost silently", "traceback", "hang"
+# These remove data that a reader cannot miss, unless something else in the files refers to it.
 REMOVING = {"cut", "cut_at_line", "drop_line", "delete_span", "json dropped", "json replaced", "json exchanged"}
 BAD = (LOST, FAULT, HANG)
 
@@ -130,8 +130,8 @@ def main() -> int:
     for name in args.only:
         tallies.append(fuzz(TARGETS[name], args.mutations, args.seed, args.case))
         print(f"{name}: {dict(tallies[-1].outcomes)} in {tallies[-1].seconds:.0f} s", file=sys.stderr, flush=True)
-        for case, told in list(tallies[-1].faults.items())[:10]:
-            print(f"  case {case}: {told}", file=sys.stderr)
+        for case, message in list(tallies[-1].faults.items())[:10]:
+            print(f"  case {case}: {message}", file=sys.stderr)
     print(table(tallies))
     return 1 if any(tally.faults for tally in tallies) else 0
 

@@ -1,4 +1,4 @@
-"""Two hundred seeded mutations of every input: no fault of the program, no hang, nothing lost untold."""
+"""Two hundred seeded mutations of every input: no fault of the program, no hang, nothing lost silently."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ from targets import TARGETS  # noqa: E402
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_damage_is_refused_or_told(name):
+def test_damage_is_refused_or_reported(name):
     tally = fuzz(TARGETS[name], 200)
-    assert not tally.faults, "\n".join(f"{name} {case}: {told}" for case, told in list(tally.faults.items())[:5])
+    assert not tally.faults, "\n".join(f"{name} {case}: {message}" for case, message in list(tally.faults.items())[:5])
     assert tally.outcomes["refused"] > 20, "damage that nothing notices proves nothing"
