@@ -14,13 +14,13 @@ from cdpr.cases import CaseRecord
 from cdpr.llm.types import CASE, SYSTEM
 from cdpr.report import style
 
-# One thread each, set before anything loads torch: pytest runs several processes on two cores, and threads that wait
-# for one another across them make small operations many times as slow.
+# One thread each, set before anything loads torch: pytest runs several processes on two cores, and threads
+# that wait for each other make small operations many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without verl, what needs it is skipped."""
+    """Skip tests that need verl when it is not installed."""
     if importlib.util.find_spec("verl") is None:
         for item in items:
             if item.get_closest_marker("verl"):
@@ -28,23 +28,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nobody_asks() -> None:
-    """Stages say in whose name they ask, each in a process of its own; tests share one."""
+def no_caller() -> None:
+    """Clear the context of model calls: stages set it in their own processes, tests share one."""
     SYSTEM.set("")
     CASE.set("")
 
 
 @pytest.fixture(autouse=True)
-def frozen() -> Iterator[None]:
-    """All that tests import and leave takes long to look through for garbage: a test looks at its own only."""
+def freeze_garbage() -> Iterator[None]:
+    """Let a test collect only its own garbage: searching all imported modules takes long."""
     gc.freeze()
     yield
     gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def coarse() -> None:
-    """Figures are drawn coarsely: finely it takes long."""
+def coarse_figures() -> None:
+    """Draw figures at low resolution to save time."""
     style.PARAMETERS["savefig.dpi"] = 40
 
 

@@ -1,7 +1,7 @@
-"""Damage every input in many ways, and see what each importer and reader makes of it.
+"""Damage every input in many ways, and judge how each importer and reader handles it.
 
     python tests/fuzz/fuzz.py --mutations 3000            # all of them, with the table of docs/reliability.md
-    python tests/fuzz/fuzz.py --only clfs --seed 7 --case 123   # one damaged input again, with what came of it
+    python tests/fuzz/fuzz.py --only clfs --seed 7 --case 123   # one damaged input again, with its outcome
 
 The same seed gives the same damage.
 """
@@ -22,9 +22,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent))
 
-from targets import TARGETS, TOLD, Outcome, Target
+from targets import REFUSALS, TARGETS, Outcome, Target
 
-LIMIT = 20  # seconds, past which reading hangs
+LIMIT = 20  # seconds; longer reading counts as a hang
 
 
 class Hang(BaseException):
@@ -33,7 +33,7 @@ class Hang(BaseException):
 
 @dataclass
 class Tally:
-    """What became of the damaged inputs of a target; ``faults`` are the cases of the three bad kinds."""
+    """Outcomes of the damaged inputs of a target; ``faults`` are the cases of the three bad kinds."""
 
     target: str
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -42,29 +42,29 @@ class Tally:
     seconds: float = 0.0
 
 
-def fuzz(target: Target, mutations: int, seed: int = 0, only: int | None = None) -> Tally:
-    """Damage an input that often, each time anew; ``only`` one of them."""
-    tally, begun = Tally(target.name), time.perf_counter()
+def fuzz(target: Target, count: int, seed: int = 0, only: int | None = None) -> Tally:
+    """Damage an input ``count`` times, each time from the start; ``only``: one of these cases."""
+    tally, start = Tally(target.name), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="cdpr-fuzz-") as place:
         whole = Path(place) / "whole"
         target.write(whole)
         before = target.read(whole)
-        for case in [only] if only is not None else range(mutations):
+        for case in [only] if only is not None else range(count):
             folder = Path(place) / "damaged"
             shutil.rmtree(folder, ignore_errors=True)
             target.write(folder)
-            done = target.damage(random.Random(f"{seed}/{target.name}/{case}"), folder)
-            started = time.perf_counter()
+            mutations = target.damage(random.Random(f"{seed}/{target.name}/{case}"), folder)
+            case_start = time.perf_counter()
             kind, message = _judge(target, folder, before)
-            if kind == LOST and not REMOVING.isdisjoint(done):
+            if kind == LOST and not REMOVING.isdisjoint(mutations):
                 kind = LESS_IN
-            tally.slowest = max(tally.slowest, time.perf_counter() - started)
+            tally.slowest = max(tally.slowest, time.perf_counter() - case_start)
             tally.outcomes[kind] += 1
             if kind in BAD:
-                tally.faults[case] = f"{kind} after {', '.join(done)}: {message}"
+                tally.faults[case] = f"{kind} after {', '.join(mutations)}: {message}"
             if only is not None:
-                print(f"{target.name} {case}, {', '.join(done)}: {kind}\n{message}")
-    tally.seconds = time.perf_counter() - begun
+                print(f"{target.name} {case}, {', '.join(mutations)}: {kind}\n{message}")
+    tally.seconds = time.perf_counter() - start
     return tally
 
 
@@ -78,18 +78,20 @@ BAD = (LOST, FAULT, HANG)
 def _judge(target: Target, folder: Path, before: Outcome) -> tuple[str, str]:
     try:
         with _at_most(LIMIT):
-            found = target.read(folder)
-    except TOLD as error:
-        said = str(error)
-        return (REFUSED, said) if said.replace("\n", " ").isprintable() else (FAULT, f"prints garbage: {said!r}")
+            outcome = target.read(folder)
+    except REFUSALS as error:
+        message = str(error)
+        return (
+            (REFUSED, message) if message.replace("\n", " ").isprintable() else (FAULT, f"prints garbage: {message!r}")
+        )
     except Hang:
         return HANG, f"more than {LIMIT} s"
     except Exception:
         return FAULT, traceback.format_exc()
-    if found.lost(before):
-        return LOST, f"{before.amounts} became {found.amounts}"
-    fewer = any(now < then for now, then in zip(found.amounts, before.amounts, strict=True))
-    return (LESS if fewer else READ), found.said
+    if outcome.lacks(before):
+        return LOST, f"{before.amounts} became {outcome.amounts}"
+    fewer = any(now < then for now, then in zip(outcome.amounts, before.amounts, strict=True))
+    return (LESS if fewer else READ), outcome.text
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What is damaged: small whole inputs of every importer and reader, written here, and how each is read."""
+"""Small undamaged inputs of every importer and reader, and how each is read."""
 
 import json
 import random
@@ -21,30 +21,29 @@ from cdpr.costs.fee_schedules import FeeScheduleError, read_clfs, read_gpci, rea
 from cdpr.ingest import IngestError, ingest
 from cdpr.settings import SettingsError, load_settings, parse_settings
 
-TOLD = (IngestError, FeeScheduleError, CatalogueError, SettingsError)
+REFUSALS = (IngestError, FeeScheduleError, CatalogueError, SettingsError)
 LOCALITY = "02102-01"
 _SLIP = 8  # letters that damage to single bytes may cost
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was read, as numbers that fall where something is lost, and all that was said of it. ``letters`` are those
-    of the records: where two examinations became one, or one is told in the history, none of them is gone."""
+    """``amounts`` fall when data are lost; ``text`` is everything that the reader reports. ``letters`` counts those of
+    the records: they stay when two examinations become one, or one moves into the history."""
 
     amounts: tuple[int, ...]
-    said: str
+    text: str
     letters: int = 0
 
-    def lost(self, before: "Outcome") -> bool:
-        """Whether there is less than before, and not a word of it."""
+    def lacks(self, before: "Outcome") -> bool:
+        """Whether amounts are smaller than before without any message about it."""
         fewer = any(now < then for now, then in zip(self.amounts, before.amounts, strict=True))
-        return fewer and self.said == before.said and (self.letters < before.letters - _SLIP or not before.letters)
+        return fewer and self.text == before.text and (self.letters < before.letters - _SLIP or not before.letters)
 
 
 @dataclass(frozen=True)
 class Target:
-    """``write`` puts the whole input into a folder, ``read`` reads it and raises one of :data:`TOLD` for what it
-    refuses."""
+    """``write`` puts the whole input into a folder; ``read`` reads it, or raises one of :data:`REFUSALS`."""
 
     name: str
     write: Callable[[Path], object]
@@ -53,7 +52,7 @@ class Target:
 
     def damage(self, rng: random.Random, folder: Path) -> list[str]:
         """Up to three mutations of files in the folder."""
-        done = []
+        names = []
         for _ in range(rng.choice([1, 1, 1, 2, 3])):
             files = sorted(path for path in folder.rglob("*") if path.is_file())
             if not files:
@@ -61,16 +60,16 @@ class Target:
             path = rng.choice(files)
             kinds = OF_KIND[self.kind] + ([archive] if path.suffix == ".gz" else [])
             try:
-                done.append(rng.choice(kinds)(rng, path))
+                names.append(rng.choice(kinds)(rng, path))
             except Exception as error:  # of a mutation on what an earlier one has damaged
-                done.append(f"(none: {type(error).__name__})")
-        return done
+                names.append(f"(none: {type(error).__name__})")
+        return names
 
 
 def _importer(dataset: str, credentialed: bool = True, **source) -> Callable[[Path], Outcome]:
-    given = {"path": "real", "credentialed": credentialed, **source}
+    source_settings = {"path": "real", "credentialed": credentialed, **source}
     small = {"train_cases": 1, "validation_cases": 0, "test_cases": 1}
-    settings = parse_settings({"data": {dataset: given, **small}})
+    settings = parse_settings({"data": {dataset: source_settings, **small}})
 
     def read(folder: Path) -> Outcome:
         with tempfile.TemporaryDirectory() as state:
@@ -78,12 +77,12 @@ def _importer(dataset: str, credentialed: bool = True, **source) -> Callable[[Pa
         report = attrition.report()  # which raises where cases do not add up
         for what in ("laboratory rows", "microbiology rows", "radiology reports"):
             parts = sum(n for key, n in attrition.events.items() if key.startswith(f"{what} "))
-            assert attrition.events.get(what, parts) == parts, f"{what}: {parts} told of {attrition.events[what]}"
+            assert attrition.events.get(what, parts) == parts, f"{what}: {parts} reported of {attrition.events[what]}"
         results = sum(len(record.key_pertinent_results_dict) for record in records)
-        said = report.model_dump_json(exclude={"read", "kept", "splits"})
-        told = (text for one in records for text in (one.case_summary, *one.key_pertinent_results_dict.values()))
-        letters = sum(len("".join(text.split())) for text in told)
-        return Outcome((report.read, len(records), results), said + str(attrition.tables), letters)
+        text = report.model_dump_json(exclude={"read", "kept", "splits"})
+        texts = (text for one in records for text in (one.case_summary, *one.key_pertinent_results_dict.values()))
+        letters = sum(len("".join(text.split())) for text in texts)
+        return Outcome((report.read, len(records), results), text + str(attrition.tables), letters)
 
     return read
 
@@ -124,9 +123,9 @@ def _schedule(name: str, content: bytes, reader: Callable[[Path], object]) -> Ta
 
     def read(folder: Path) -> Outcome:
         schedule = reader(folder / name)
-        told = schedule.left_out.total() + len(schedule.rejected)
-        assert len(schedule.rates) + told >= schedule.rows, (
-            f"{schedule.rows} rows, {len(schedule.rates)} rates, {told} told"
+        excluded = schedule.left_out.total() + len(schedule.rejected)
+        assert len(schedule.rates) + excluded >= schedule.rows, (
+            f"{schedule.rows} rows, {len(schedule.rates)} rates, {excluded} excluded"
         )
         assert all(0 < usd < 1e7 for usd in schedule.rates.values())
         return Outcome(
@@ -159,8 +158,8 @@ _OVERRIDES = b"examination,price_usd,billing_group\n" + b"".join(f"Odd Test {k},
 
 
 def _gpci(folder: Path) -> Outcome:
-    found = read_gpci(folder / "gpci.csv", LOCALITY)
-    return Outcome((), str(found))
+    value = read_gpci(folder / "gpci.csv", LOCALITY)
+    return Outcome((), str(value))
 
 
 def _caps(folder: Path) -> Outcome:
@@ -169,9 +168,9 @@ def _caps(folder: Path) -> Outcome:
 
 
 def _overrides(folder: Path) -> Outcome:
-    # Rows without a price are passed over by design; how many have one is printed.
-    found = len(with_overrides(load_catalogue(), folder / "overrides.csv").overrides)
-    return Outcome((found,), f"{found} prices")
+    # Rows without a price are skipped by design; the number of others is printed.
+    value = len(with_overrides(load_catalogue(), folder / "overrides.csv").overrides)
+    return Outcome((value,), f"{value} prices")
 
 
 def _file(name: str, content: bytes) -> Callable[[Path], object]:

@@ -17,4 +17,4 @@ from targets import TARGETS  # noqa: E402
 def test_damage_is_refused_or_reported(name):
     tally = fuzz(TARGETS[name], 200)
     assert not tally.faults, "\n".join(f"{name} {case}: {message}" for case, message in list(tally.faults.items())[:5])
-    assert tally.outcomes["refused"] > 20, "damage that nothing notices proves nothing"
+    assert tally.outcomes["refused"] > 20, "the damage is too weak to test anything"

@@ -4,13 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
-from finished import finished
+from finished_project import finished_project
 from project import Project
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project of the module's own that has run once."""
+    """A project for one test module that has run once."""
     base = Path(tmp_path_factory.getbasetemp())
     session = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # the workers' folders stand side by side
-    return finished(tmp_path_factory.mktemp("made") / "project", session / "finished")
+    return finished_project(tmp_path_factory.mktemp("made") / "project", session / "finished")

@@ -14,14 +14,14 @@ ROOT = Path(__file__).parents[2]
 PARTS = ("Snakefile", "config.yaml", "config", "rules", "profiles", "workflow", "envs", "src")
 RESULTS = "results/ci"
 
-# Half of what a planning takes is to import Snakemake with its plugins, so `Project.run` forks a process that has.
+# Half of a planning is the import of Snakemake and its plugins, so `Project.run` forks a process that has done it.
 _SNAKEMAKES = multiprocessing.get_context("forkserver")
 _SNAKEMAKES.set_forkserver_preload(["snakemake.cli"])
 
 
-def _snakemake(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], said: str) -> None:
-    """The command `snakemake` in a fork; its exit code is that of the process."""
-    output = os.open(said, os.O_WRONLY)
+def _snakemake(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], output_file: str) -> None:
+    """Run the command `snakemake` in a fork; the process ends with its exit code."""
+    output = os.open(output_file, os.O_WRONLY)
     for standard in (1, 2):
         os.dup2(output, standard)
     os.environ.clear()
@@ -35,7 +35,7 @@ def _snakemake(arguments: Sequence[str], folder: Path, environment: Mapping[str,
 
 
 class Project:
-    """A copy of the project whose own sources are used; a folder without one gets one."""
+    """A copy of the project, with its own sources; made in the folder if there is none."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -45,13 +45,13 @@ class Project:
                 shutil.copytree(source, folder / part, ignore=ignored)
             else:
                 shutil.copy(source, folder / part)
-        # With bytecode: every process of this copy would compile it anew.
-        left = ("OMP_", "PYTEST", "PYTHONDONTWRITEBYTECODE")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(left)}
-        self.environment = {**kept, "PYTHONPATH": str(folder / "src")}
+        # Bytecode is allowed: otherwise every process would compile the copy again.
+        prefixes = ("OMP_", "PYTEST", "PYTHONDONTWRITEBYTECODE")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+        self.environment = {**inherited, "PYTHONPATH": str(folder / "src")}
 
     def arguments(self, *more: str, overlay: str = "ci") -> list[str]:
-        """What follows `snakemake`. `--config` and what comes after it come last."""
+        """Arguments of `snakemake`; `--config` and its values come last."""
         at = more.index("--config") if "--config" in more else len(more)
         cores = () if "--cores" in more else ("--cores", "2")
         return [*more[:at], "--configfile", f"config/{overlay}.yaml", *cores, *more[at:]]
@@ -60,22 +60,26 @@ class Project:
         return [sys.executable, "-m", "snakemake", *self.arguments(*arguments, overlay=overlay)]
 
     def run(self, *arguments: str, overlay: str = "ci") -> subprocess.CompletedProcess[str]:
-        """Run Snakemake; what it says, whatever comes of it."""
-        with tempfile.NamedTemporaryFile() as said:
-            given = self.arguments(*arguments, overlay=overlay)
-            process = _SNAKEMAKES.Process(target=_snakemake, args=(given, self.folder, self.environment, said.name))
+        """Run Snakemake; returns its output and exit code."""
+        with tempfile.NamedTemporaryFile() as output_file:
+            command_line = self.arguments(*arguments, overlay=overlay)
+            process = _SNAKEMAKES.Process(
+                target=_snakemake, args=(command_line, self.folder, self.environment, output_file.name)
+            )
             process.start()
             process.join()
-            return subprocess.CompletedProcess(given, process.exitcode, Path(said.name).read_text("utf-8"))
+            return subprocess.CompletedProcess(
+                command_line, process.exitcode, Path(output_file.name).read_text("utf-8")
+            )
 
     def snakemake(self, *arguments: str) -> str:
-        """Run Snakemake to its end; what it says."""
-        done = self.run(*arguments)
-        assert done.returncode == 0, done.stdout[-4000:]
-        return done.stdout
+        """Run Snakemake, which must succeed; returns its output."""
+        result = self.run(*arguments)
+        assert result.returncode == 0, result.stdout[-4000:]
+        return result.stdout
 
     def would_run(self, *more: str) -> dict[str, int]:
-        """Jobs that the next run would do, by rule."""
+        """Number of jobs of the next run by rule."""
         text = self.snakemake("-n", *more)
         if "Nothing to be done" in text:
             return {}

@@ -42,7 +42,7 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def missing() -> list[str]:
+def missing_programs() -> list[str]:
     """Programs of Slurm that this machine lacks."""
     return [name for name in ("slurmctld", "slurmd", "munged", "sbatch", "squeue") if not shutil.which(name)]
 
@@ -61,14 +61,14 @@ def one_node(folder: Path) -> Iterator[dict[str, str]]:
     # A job gets the cores that it requested and no others, so that too small a request is felt.
     (folder / "cgroup.conf").write_text("CgroupAutomount=yes\nIgnoreSystemd=yes\nConstrainCores=yes\n")
     environment = {"SLURM_CONF": str(conf)}
-    with contextlib.ExitStack() as running:
-        running.callback(_USUAL_CONF.unlink)
+    with contextlib.ExitStack() as stack:
+        stack.callback(_USUAL_CONF.unlink)
         if not Path("/run/munge/munge.socket.2").exists():
             Path("/run/munge").mkdir(exist_ok=True)
             shutil.chown("/run/munge", "munge", "munge")
-            running.enter_context(_started(["runuser", "-u", "munge", "--", "munged", "--foreground"], {}))
-        running.enter_context(_started(["slurmctld", "-D"], environment))
-        running.enter_context(_started(["slurmd", "-D"], environment))
+            stack.enter_context(_process(["runuser", "-u", "munge", "--", "munged", "--foreground"], {}))
+        stack.enter_context(_process(["slurmctld", "-D"], environment))
+        stack.enter_context(_process(["slurmd", "-D"], environment))
         deadline = time.monotonic() + 60
         while "idle" not in _state(environment):
             if time.monotonic() > deadline:
@@ -78,7 +78,7 @@ def one_node(folder: Path) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def _started(command: list[str], environment: dict[str, str]) -> Iterator[None]:
+def _process(command: list[str], environment: dict[str, str]) -> Iterator[None]:
     process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)  # fmt: skip
     try:
@@ -89,9 +89,9 @@ def _started(command: list[str], environment: dict[str, str]) -> Iterator[None]:
 
 
 def _state(environment: dict[str, str]) -> str:
-    found = subprocess.run(["sinfo", "-h", "-o", "%T"], env={**os.environ, **environment}, capture_output=True,
+    result = subprocess.run(["sinfo", "-h", "-o", "%T"], env={**os.environ, **environment}, capture_output=True,
                            text=True, check=False)  # fmt: skip
-    return found.stdout + found.stderr
+    return result.stdout + result.stderr
 
 
 def _free_port() -> int:

@@ -12,7 +12,7 @@ import pytest
 import snakemake_executor_plugin_kubernetes as kubernetes
 import yaml
 from project import Project
-from slurm_cluster import missing, one_node
+from slurm_cluster import missing_programs, one_node
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 
@@ -31,9 +31,9 @@ def project(tmp_path_factory) -> Project:
 @pytest.mark.parametrize("profile", ["default", "ci", "slurm", "kubernetes"])
 def test_every_profile_plans_the_whole_paper(project, profile, tmp_path):
     more = (*STORAGE, str(tmp_path)) if profile == "kubernetes" else ()  # instead of a bucket
-    said = project.snakemake("-n", "--workflow-profile", f"profiles/{profile}", *more)
-    assert re.search(r"^reproduce_paper +1$", said, re.MULTILINE) and re.search(
-        r"^train_policy +\d+", said, re.MULTILINE
+    output = project.snakemake("-n", "--workflow-profile", f"profiles/{profile}", *more)
+    assert re.search(r"^reproduce_paper +1$", output, re.MULTILINE) and re.search(
+        r"^train_policy +\d+", output, re.MULTILINE
     )
 
 
@@ -49,7 +49,7 @@ class Resources(SimpleNamespace):
         return getattr(self, name, default)
 
 
-def submitted(resources, threads) -> str:
+def submission(resources, threads) -> str:
     """What the plugin gives to Slurm."""
     names = ("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir")
     job = SimpleNamespace(resources=Resources(**resources, runtime=60), threads=threads)
@@ -70,7 +70,7 @@ SLURM = {  # a training, and what it requests: GPUs, cores of each task, megabyt
 @pytest.mark.parametrize("name", SLURM)
 def test_what_a_training_requests_of_slurm(name):
     settings, gpus, cores, memory, flags = SLURM[name]
-    command = submitted(training_machine(settings), training_threads(settings))
+    command = submission(training_machine(settings), training_threads(settings))
     assert f"--cpus-per-task={cores}" in command and f"--mem {memory}" in command
     assert " ".join(re.findall(r"--(?:gpus|gres)=\S+", command)) == gpus
     assert all(flag in command for flag in flags) and "--ntasks-per-gpu" not in command
@@ -78,18 +78,18 @@ def test_what_a_training_requests_of_slurm(name):
 
 def pod(resources, threads):
     """The container that the Kubernetes plugin requests for a job."""
-    made = []
+    bodies = []
     executor = SimpleNamespace(
         logger=logging.getLogger(), run_namespace="run", container_image="image", persistent_volumes=[],
         workflow=SimpleNamespace(deployment_settings=SimpleNamespace(deployment_method=())), k8s_cpu_scalar=1.0,
         k8s_service_account_name=None, secret_envvars={}, privileged=False, namespace="n",
         format_job_exec=lambda job: "true", report_job_submission=lambda info: None,
         _kubernetes_retry=lambda request: request(),
-        batchapi=SimpleNamespace(create_namespaced_job=lambda namespace, body: made.append(body)),
+        batchapi=SimpleNamespace(create_namespaced_job=lambda namespace, body: bodies.append(body)),
     )  # fmt: skip
     job = SimpleNamespace(resources=dict(resources) | {"_cores": threads}, jobid=1, attempt=1, is_containerized=False)
     kubernetes.Executor.run_job(executor, job)
-    [body] = made
+    [body] = bodies
     return body.spec.template.spec.containers[0].resources
 
 
@@ -103,8 +103,8 @@ def test_what_jobs_request_of_kubernetes():
         for run in ("cdpr-seed0", "oracle")
     )  # fmt: skip
     assert pod(policy, 8).limits["nvidia.com/gpu"] == "1"
-    kept = {name: value for name, value in reference.items() if value is not None}  # as Snakemake drops them
-    assert pod(kept, 1).limits is None and "nvidia.com/gpu" not in pod(kept, 1).requests
+    without_none = {name: value for name, value in reference.items() if value is not None}  # as Snakemake drops them
+    assert pod(without_none, 1).limits is None and "nvidia.com/gpu" not in pod(without_none, 1).requests
 
 
 TOY = """
@@ -133,19 +133,19 @@ def test_jobs_with_a_gpu_never_overlap_on_one_machine(tmp_path, profile):
     shipped = yaml.safe_load(Path(f"profiles/{profile}/profile.yaml").read_text())
     (tmp_path / "Snakefile").write_text(TOY.format(training=training().training.model_dump(mode="json")))
     command = [sys.executable, "-m", "snakemake", "--cores", "8", "--resources", *shipped["resources"]]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     assert (tmp_path / "gpu.log").read_text().split() == ["begin", "end"] * 6
 
 
 @pytest.mark.skipif("CDPR_SLURM" not in os.environ, reason="on demand: make slurm-local")
 def test_the_miniature_runs_on_a_real_slurm(project, tmp_path):
-    assert missing() == [], f"Slurm is not whole here: {missing()}"
+    assert missing_programs() == [], f"Slurm is not whole here: {missing_programs()}"
     with one_node(tmp_path / "slurm") as environment:
         project.environment |= environment
-        said = project.snakemake(
+        output = project.snakemake(
             "smoke", "--workflow-profile", "profiles/slurm", "--slurm-status-command", "squeue",
             "--slurm-init-seconds-before-status-checks", "1", "--seconds-between-status-checks", "2",
         )  # fmt: skip
-    assert "has been submitted with SLURM jobid" in said and re.search(r"\d+ of \d+ steps \(100%\) done", said)
+    assert "has been submitted with SLURM jobid" in output and re.search(r"\d+ of \d+ steps \(100%\) done", output)
     assert len(project.read("evaluations/cdpr-seed0/mimic_iv.jsonl")) > 1000

@@ -1,11 +1,11 @@
-"""The whole workflow in miniature: it ends, it stays quiet, and it names what is wrong with what it is asked."""
+"""The whole workflow in miniature: it finishes, a second run does nothing, and errors are named."""
 
 import json
 import re
 import zipfile
 
 import pytest
-from finished import PICTURES, SHOWN, TABLES
+from finished_project import ON_PAGE, PICTURES, TABLES
 from project import RESULTS, ROOT
 
 from cdpr.settings import load_settings
@@ -14,14 +14,14 @@ from cdpr.workflow.plan import Plan
 pytestmark = pytest.mark.workflow
 
 
-def test_everything_that_was_promised_is_there(project):
-    told = (project.folder / "said.txt").read_text()
-    assert re.search(r"jobs \(.*\), about \d+ \w+ on 2 cores", told), "workflow/durations.yaml lacks a stage"
-    shown = [path for paths in SHOWN.values() for path in paths]
+def test_all_results_exist(project):
+    output = (project.folder / "output.txt").read_text()
+    assert re.search(r"jobs \(.*\), about \d+ \w+ on 2 cores", output), "workflow/durations.yaml lacks a stage"
+    on_page = [path for paths in ON_PAGE.values() for path in paths]
     others = ["claims.json", "claims.md", "claims.csv", "report.html", "preflight.json", "mlflow.db",
               "training/cdpr-seed0/metrics.jsonl"]  # fmt: skip
-    assert {"tables/main_results.csv", "figures/accuracy_cost.png", "figures/sensitivity.csv"} < set(shown)
-    assert [name for name in [*shown, *others] if len(project.read(name)) < 100] == []
+    assert {"tables/main_results.csv", "figures/accuracy_cost.png", "figures/sensitivity.csv"} < set(on_page)
+    assert [name for name in [*on_page, *others] if len(project.read(name)) < 100] == []
     assert json.loads(project.read("report.run.json"))["tags"]["says"].startswith("In-domain: Does CDPR")
     results = project.folder / RESULTS
     assert not list(results.rglob("*.partial*")) and not list(results.rglob(".partial*"))
@@ -43,39 +43,39 @@ def test_the_inspector_shows_what_was_evaluated(project):
 
 @pytest.mark.parametrize("overlay", ["paper", "small_gpu"])
 def test_larger_tiers_can_be_planned_without_their_data(project, overlay):
-    done = project.run("-n", overlay=overlay)
+    result = project.run("-n", overlay=overlay)
     plan = Plan(load_settings(ROOT / "config.yaml", ROOT / f"config/{overlay}.yaml"))
     runs = len(
         {run for stage in plan.on_page for run in plan.evidence(stage).training}
         | {run for stage in plan.on_page for run, _ in plan.evidence(stage).evaluations if "-seed" in run}
     )
-    assert runs > 20 and re.search(rf"^train_policy +{runs}$", done.stdout, re.MULTILINE), done.stdout[-3000:]
-    assert done.returncode == 0
+    assert runs > 20 and re.search(rf"^train_policy +{runs}$", result.stdout, re.MULTILINE), result.stdout[-3000:]
+    assert result.returncode == 0
 
 
 def test_a_mistyped_path_stops_a_run_before_its_first_job(project):
-    done = project.run("--config", "data={private: {path: no/such/folder}}")
-    assert done.returncode != 0 and "data.private.path: no/such/folder" in done.stdout
+    result = project.run("--config", "data={private: {path: no/such/folder}}")
+    assert result.returncode != 0 and "data.private.path: no/such/folder" in result.stdout
     full = max((project.folder / ".snakemake/log").iterdir()).read_text()
     assert "Building DAG" in full and "rule ingest_dataset" not in full
 
 
 def test_snakemakes_own_report_holds_everything_with_captions(project):
     project.snakemake("--report", "report.zip")
-    with zipfile.ZipFile(project.folder / "report.zip") as packed:
-        pages = [name for name in packed.namelist() if name.count("/") == 1 and name.endswith("report.html")]
-        page = packed.read(pages[0]).decode()
-        files = {name for name in packed.namelist() if "/data/raw/" in name}
-    found, categories = (json.loads(re.search(rf'<script id="{name}">\s*var {name} = (.*);\n', page)[1])
+    with zipfile.ZipFile(project.folder / "report.zip") as archive:
+        pages = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith("report.html")]
+        page = archive.read(pages[0]).decode()
+        files = {name for name in archive.namelist() if "/data/raw/" in name}
+    entries, categories = (json.loads(re.search(rf'<script id="{name}">\s*var {name} = (.*);\n', page)[1])
                          for name in ("results", "categories"))  # fmt: skip
-    wanted = {*(path for path in TABLES if path.endswith(".md")), *PICTURES, "claims.md", "report.html"}
-    assert {f"{RESULTS}/{name}" for name in wanted} <= found.keys()
-    assert all(len(entry["caption"]) > 60 and entry["labels"] for entry in found.values())
+    expected = {*(path for path in TABLES if path.endswith(".md")), *PICTURES, "claims.md", "report.html"}
+    assert {f"{RESULTS}/{name}" for name in expected} <= entries.keys()
+    assert all(len(entry["caption"]) > 60 and entry["labels"] for entry in entries.values())
     assert {"Tables", "Figures", "Claims", "Report"} <= categories.keys()
-    assert all(any(name.endswith(entry["data_uri"]) for name in files) for entry in found.values())
+    assert all(any(name.endswith(entry["data_uri"]) for name in files) for entry in entries.values())
     assert not re.search(r'(?:src|href)="https?://', page), "the report would need a network"
 
 
 def test_an_unknown_key_is_named(project):
-    done = project.run("-n", "--config", "credit={betta: 1}")
-    assert done.returncode != 0 and "did you mean 'credit.beta'" in done.stdout
+    result = project.run("-n", "--config", "credit={betta: 1}")
+    assert result.returncode != 0 and "did you mean 'credit.beta'" in result.stdout

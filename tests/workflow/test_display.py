@@ -1,4 +1,4 @@
-"""What a user sees of a run: with and without a terminal, of a failure, of an interruption, of a run without work."""
+"""The display of a run: with and without a terminal, after a failure or an interruption, and without work."""
 
 import os
 import pty
@@ -78,8 +78,8 @@ def folder(tmp_path) -> Path:
 
 
 def command(*more: str) -> list[str]:
-    shown = ("--logger", "cdpr", "--logger-cdpr-every", "1")
-    return [sys.executable, "-m", "snakemake", "--cores", "2", "--keep-going", *shown, *more]
+    display = ("--logger", "cdpr", "--logger-cdpr-every", "1")
+    return [sys.executable, "-m", "snakemake", "--cores", "2", "--keep-going", *display, *more]
 
 
 def run(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -92,74 +92,74 @@ def full_log(folder: Path) -> str:
 
 
 def test_plain_lines_where_no_terminal_is_attached(folder):
-    said = run(folder).stdout
-    lines = said.splitlines()
+    output = run(folder).stdout
+    lines = output.splitlines()
     assert lines[0] == "What will be made." and lines[-1] == "What was made."
     assert lines[-2].startswith("4 of 4 jobs done in 0:0")
     two = r"now train ([abc]) \(step [1-9]\d* of 40\), train (?!\1)[abc] \(step \d+ of 40\); about \d+ s left"
-    assert re.search(two, said), said
-    assert "\x1b" not in said and len(lines) < 12 and max(map(len, lines)) < 200
+    assert re.search(two, output), output
+    assert "\x1b" not in output and len(lines) < 12 and max(map(len, lines)) < 200
     assert "many/199.txt" in full_log(folder), "what the display leaves out stands in the full log"
     assert run(folder).stdout.startswith("Nothing to be done")
 
 
 def test_a_failed_job_shows_the_end_of_its_own_log(folder):
     (folder / "fail-b").touch()
-    done = run(folder)
-    assert done.returncode == 1
-    assert "train b failed. Its log, b.log, ends:\n" in done.stdout
-    assert [n for n in range(1, 41) if f"    step {n}\n" in done.stdout] == [*range(26, 41)]
-    assert "for i in" not in done.stdout, "the command belongs into the full log"
-    assert re.search(r"2 of 4 jobs done in 0:\d\d, 1 failed \(train b\)\.\nWhat to do next\.\n$", done.stdout), (
-        done.stdout
+    result = run(folder)
+    assert result.returncode == 1
+    assert "train b failed. Its log, b.log, ends:\n" in result.stdout
+    assert [n for n in range(1, 41) if f"    step {n}\n" in result.stdout] == [*range(26, 41)]
+    assert "for i in" not in result.stdout, "the command belongs into the full log"
+    assert re.search(r"2 of 4 jobs done in 0:\d\d, 1 failed \(train b\)\.\nWhat to do next\.\n$", result.stdout), (
+        result.stdout
     )
 
 
 def test_an_interrupted_run_ends_with_what_to_do(folder):
     # A shell may have started these tests in the background, where it has interrupts ignored.
-    running = subprocess.Popen(command(), cwd=folder, text=True, start_new_session=True, stdout=subprocess.PIPE,
+    process = subprocess.Popen(command(), cwd=folder, text=True, start_new_session=True, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT,
                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
     wait_until(lambda: any(folder.glob("*.log")))  # which training comes first is Snakemake's choice
-    os.killpg(running.pid, signal.SIGINT)
-    said, _ = running.communicate(timeout=60)
-    assert running.returncode == 1 and "failed" not in said and "Traceback" not in said, said
-    assert re.search(r"Terminating processes(.*\n)+0 of 4 jobs done in 0:\d\d\.\nWhat to do next\.\n$", said), said
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 and "failed" not in output and "Traceback" not in output, output
+    assert re.search(r"Terminating processes(.*\n)+0 of 4 jobs done in 0:\d\d\.\nWhat to do next\.\n$", output), output
 
 
 def test_an_interruption_while_a_job_starts_looks_like_any_other(folder):
     (folder / "interrupt").touch()
-    done = run(folder)
-    assert done.returncode == 1 and re.fullmatch(
+    result = run(folder)
+    assert result.returncode == 1 and re.fullmatch(
         r"What will be made\.\nTerminating processes.*\n(\d.*\n)*0 of 4 jobs done in 0:\d\d\.\nWhat to do next\.\n",
-        done.stdout,
-    ), done.stdout
+        result.stdout,
+    ), result.stdout
     (folder / "interrupt").unlink()
     assert run(folder).returncode == 0
 
 
 def test_a_terminal_gets_one_display_and_is_given_back(folder):
-    ours, theirs = pty.openpty()
+    own_end, far_end = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    running = subprocess.Popen(command(), cwd=folder, env=environment, stdout=theirs, stderr=theirs, close_fds=True)
-    os.close(theirs)
-    said = b""
+    process = subprocess.Popen(command(), cwd=folder, env=environment, stdout=far_end, stderr=far_end, close_fds=True)
+    os.close(far_end)
+    output = b""
     try:
-        while part := os.read(ours, 65536):
-            said += part
-    except OSError:  # how Linux tells that the other end is closed
+        while part := os.read(own_end, 65536):
+            output += part
+    except OSError:  # Linux: the other end is closed
         pass
-    running.wait()
-    text = said.decode()
+    process.wait()
+    text = output.decode()
     assert re.search(r"trainings 0/3.*train [abc]  step \d+ of 40", text, re.DOTALL), text
-    hidden, shown = text.rindex("\x1b[?25l"), text.rindex("\x1b[?25h")
-    assert hidden < shown < text.index("What was made.")
+    hide, show = text.rindex("\x1b[?25l"), text.rindex("\x1b[?25h")
+    assert hide < show < text.index("What was made.")
 
 
-def test_a_dry_run_tells_jobs_and_reasons_in_lines_of_bearable_length(folder):
-    said = run(folder, "--dry-run").stdout
-    assert re.search(r"^train +3$", said, re.MULTILINE) and "reason: Missing output files: out/a.txt" in said
-    assert max(map(len, said.splitlines())) < 500 and " characters)" in said
+def test_a_dry_run_lists_jobs_and_reasons_in_short_lines(folder):
+    output = run(folder, "--dry-run").stdout
+    assert re.search(r"^train +3$", output, re.MULTILINE) and "reason: Missing output files: out/a.txt" in output
+    assert max(map(len, output.splitlines())) < 500 and " characters)" in output
 
 
 def wait_until(true, seconds: float = 60) -> None:
@@ -170,32 +170,32 @@ def wait_until(true, seconds: float = 60) -> None:
 
 def test_time_left_follows_the_steps_of_jobs_at_work():
     now, step = [0.0], [0]
-    known = SimpleNamespace(cores=2, seconds={"train": 100.0, "draw": 10.0}, kind=str,
+    outlook = SimpleNamespace(cores=2, seconds={"train": 100.0, "draw": 10.0}, kind=str,
                             progress=lambda rule, options: (step[0], 60) if rule == "train" else None)  # fmt: skip
-    following = Run(Counter(train=2, draw=4), known, clock=lambda: now[0])
-    assert following.left() == (2 * 100 + 4 * 10) / 2
+    state = Run(Counter(train=2, draw=4), outlook, clock=lambda: now[0])
+    assert state.left() == (2 * 100 + 4 * 10) / 2
     step[0] = 20  # where an earlier attempt had left it
-    following.start(1, "train", {"run": "cdpr-seed0"}, [], 1)
+    state.start(1, "train", {"run": "cdpr-seed0"}, [], 1)
     now[0], step[0] = 30.0, 30
-    assert following.left() == (30 * 30 / 10 + 100 + 4 * 10) / 2, "ten steps in 30 s, thirty to go"
-    following.finish(1)
-    assert following.left() == (30 + 4 * 10) / 2, "this run's own jobs count for more than what was expected"
-    following.start(2, "draw", {}, [], 1)
+    assert state.left() == (30 * 30 / 10 + 100 + 4 * 10) / 2, "ten steps in 30 s, thirty to go"
+    state.finish(1)
+    assert state.left() == (30 + 4 * 10) / 2, "this run's own jobs count for more than what was expected"
+    state.start(2, "draw", {}, [], 1)
     now[0] = 70.0
-    assert following.left() == (40 / 4 + 30 + 3 * 10) / 2, "an overdue job goes on for a quarter of its time"
-    following.total["unheard of"] = 1
-    assert following.left() is None
+    assert state.left() == (40 / 4 + 30 + 3 * 10) / 2, "an overdue job goes on for a quarter of its time"
+    state.total["unheard of"] = 1
+    assert state.left() is None
 
 
 JOBS = [("warm_start_policy", 2), *[("train_policy", 1)] * 10, ("plot_sensitivity", 1), ("reproduce_paper", 1)]
 
 
 def settings(tmp_path: Path):
-    found = load_settings(ROOT / "config.yaml", ROOT / "config/ci.yaml")
-    return found.model_copy(update={"paths": found.paths.model_copy(update={"results": str(tmp_path)})})
+    loaded = load_settings(ROOT / "config.yaml", ROOT / "config/ci.yaml")
+    return loaded.model_copy(update={"paths": loaded.paths.model_copy(update={"results": str(tmp_path)})})
 
 
-def test_times_are_those_of_earlier_runs_else_the_shipped_ones(tmp_path):
+def test_expected_times_come_from_earlier_runs_else_from_the_package(tmp_path):
     plan = Plan(settings(tmp_path))
     assert "13 jobs (10 trainings, 1 tables and figures, 2 others)" in str(Outlook(plan, JOBS, 2, ["config/ci.yaml"]))
     assert "nothing is known yet" in str(Outlook(plan, JOBS, 2, ["config/my_own.yaml"]))
@@ -205,13 +205,13 @@ def test_times_are_those_of_earlier_runs_else_the_shipped_ones(tmp_path):
     ):
         (tmp_path / f"{number}.run.json").write_text(RunRecord(stage=stage, wall_seconds=seconds).model_dump_json())
     (tmp_path / "broken.run.json").write_text("{")
-    ours = Outlook(plan, JOBS, 2, ["config/my_own.yaml"])
-    assert ours.seconds["warm_start_policy"] == 600 and ours.seconds["train_policy"] == 100
-    assert "about 13 min on 2 cores" in str(ours)
+    own_end = Outlook(plan, JOBS, 2, ["config/my_own.yaml"])
+    assert own_end.seconds["warm_start_policy"] == 600 and own_end.seconds["train_policy"] == 100
+    assert "about 13 min on 2 cores" in str(own_end)
     assert "about 7 min on 32 cores" in str(Outlook(plan, JOBS, 32)), "training waits for the warm start"
 
 
-def test_the_last_lines_lead_to_the_report_or_to_what_was_asked_for(tmp_path):
+def test_the_last_lines_lead_to_the_report_or_to_the_targets(tmp_path):
     plan = Plan(settings(tmp_path))
     tables = [f"{tmp_path}/tables/ablations.{kind}" for kind in ("csv", "md", "tex", "run.json")]
     assert outcome(plan, tables, []) == f"Made    {tmp_path}/tables/ablations.md"

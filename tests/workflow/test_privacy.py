@@ -1,5 +1,5 @@
-"""Credentialed cases leave their text in the restricted places and nowhere else: words planted in raw files are looked
-for in every byte that runs leave behind."""
+"""Text of credentialed cases is in the restricted places and nowhere else: words are planted in raw files and searched
+in every byte of all files."""
 
 import csv
 import gzip
@@ -39,17 +39,17 @@ Row = dict[str, str]
 
 
 def leaks(folder: Path) -> dict[str, set[str]]:
-    """Planted words by file, for all files that anyone may read."""
-    found = {}
+    """Planted words by file, for all unrestricted files."""
+    words_by_file = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
         restricted = any(re.fullmatch(pattern, name) for pattern in RESTRICTED) and not re.fullmatch(REPORTS, name)
-        if not restricted and (words := planted(name.encode()) | planted(path.read_bytes())):
-            found[name] = words
-    return found
+        if not restricted and (words := planted_words(name.encode()) | planted_words(path.read_bytes())):
+            words_by_file[name] = words
+    return words_by_file
 
 
-def planted(content: bytes) -> set[str]:
+def planted_words(content: bytes) -> set[str]:
     """Planted words in a file's bytes, compressed parts included."""
     if content[:2] == b"\x1f\x8b":
         content = gzip.decompress(content)
@@ -87,7 +87,7 @@ def add(word: str, *columns: str, every: int = 1):
     return change
 
 
-def numbered(row: Row, _: int) -> None:
+def renumber(row: Row, _: int) -> None:
     """Planted patient, admission and note numbers."""
     for column in {"subject_id", "hadm_id"} & set(row):
         row[column] = row[column] and NUMBER + row[column][-6:]
@@ -164,7 +164,7 @@ def in_private(folder: Path) -> None:
 def plant(raw: Path) -> None:
     """Plant words in the raw files of all three data sets."""
     for path in (raw / "mimic_iv").rglob("*.csv.gz"):
-        change_table(path, numbered)
+        change_table(path, renumber)
     note, hosp = raw / "mimic_iv" / "note", raw / "mimic_iv" / "hosp"
     change_table(note / "discharge.csv.gz", in_note)
     change_table(note / "radiology.csv.gz", in_radiology)
@@ -216,16 +216,16 @@ class Marked(Project):
             settings[section] |= values
         (folder / "config" / "marked.yaml").write_text(yaml.safe_dump(settings))
 
-    def watched(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command; what it says ends up in a file that is watched."""
-        done = subprocess.run(command, cwd=self.folder, env=self.environment | environment, text=True, check=False,
+    def run_logged(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command and append its output to a file that the test searches."""
+        result = subprocess.run(command, cwd=self.folder, env=self.environment | environment, text=True, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
-        with (self.folder / "said.txt").open("a") as said:
-            said.write(done.stdout)
-        return done
+        with (self.folder / "output.txt").open("a") as log:
+            log.write(result.stdout)
+        return result
 
     def reproduce(self) -> subprocess.CompletedProcess[str]:
-        return self.watched(self.command("reproduce_paper", "credit_quality", overlay="marked"))
+        return self.run_logged(self.command("reproduce_paper", "credit_quality", overlay="marked"))
 
     def ingest(self, dataset: str, door: str) -> subprocess.CompletedProcess[str]:
         """Read a data set by hand, in a fork of the server behind this door."""
@@ -240,28 +240,28 @@ class Marked(Project):
             "config.yaml",
             "config/marked.yaml",
         ]
-        return self.watched([*command, "--dataset", dataset, "--raw", str(self.raw / dataset), "--key", "0" * 16,
+        return self.run_logged([*command, "--dataset", dataset, "--raw", str(self.raw / dataset), "--key", "0" * 16,
                              *outputs], **{PLACE: door, "OMP_NUM_THREADS": "1"})  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def marked(tmp_path_factory) -> Marked:
+def marked_project(tmp_path_factory) -> Marked:
     """A project with marked raw files that has not run."""
     place = tmp_path_factory.mktemp("marked")
     return Marked(place / "project", place / "raw")
 
 
 @pytest.fixture(scope="module")
-def project(marked) -> Marked:
+def project(marked_project) -> Marked:
     """The project after a whole run."""
-    done = marked.reproduce()
-    assert done.returncode == 0, done.stdout[-4000:]
-    return marked
+    result = marked_project.reproduce()
+    assert result.returncode == 0, result.stdout[-4000:]
+    return marked_project
 
 
 def test_planted_words_reach_the_cases(project):
-    """Otherwise what follows would prove nothing."""
-    there = {name: planted((project.folder / RESULTS / f"cases/{name}.jsonl").read_bytes()) for name in DATASETS}
+    """Otherwise the other tests would prove nothing."""
+    there = {name: planted_words((project.folder / RESULTS / f"cases/{name}.jsonl").read_bytes()) for name in DATASETS}
     expected = {
         "mimic_iv": "complaint hpi pmh heading body diagnosis value comment findings examname label culture note",
         "clinicalbench": "id uid summary panel result pathology principal",
@@ -277,7 +277,7 @@ def test_only_restricted_places_hold_text(project):
     assert leaks(project.folder) == {}
 
 
-# Damage: the word that cannot be read would be the natural thing to quote
+# Damage: an error message would naturally quote the unreadable word
 
 
 def _text(path: Path, change) -> None:
@@ -286,7 +286,7 @@ def _text(path: Path, change) -> None:
     path.write_bytes(gzip.compress(text.encode(), 1) if path.suffix == ".gz" else text.encode())
 
 
-ODD = f'{STEM}damage\'s "{STEM}damage" value'  # whatever quotes a message puts around it
+ODD = f'{STEM}damage\'s "{STEM}damage" value'  # with any kind of quotes in a message
 
 
 def _set(column: str, value: str = ODD):
@@ -298,11 +298,11 @@ def _set(column: str, value: str = ODD):
 
 
 def _repeat(column: str):
-    seen: list[str] = []
+    values: list[str] = []
 
     def change(row: Row, _: int) -> None:
-        seen.append(row[column])
-        row[column] = seen[0]
+        values.append(row[column])
+        row[column] = values[0]
 
     return lambda path: change_table(path, change)
 
@@ -368,10 +368,10 @@ DAMAGES = {
 
 
 @pytest.fixture
-def damaged(marked, request):
+def damaged_file(marked_project, request):
     """Data set and path of a file that is damaged while the test runs."""
     dataset, name, damage = DAMAGES[request.param]
-    path = marked.raw / dataset / name
+    path = marked_project.raw / dataset / name
     before = path.read_bytes()
     damage(path)
     yield dataset, path
@@ -380,7 +380,7 @@ def damaged(marked, request):
 
 @pytest.fixture(scope="module")
 def door() -> Iterator[str]:
-    """Where a server waits that has loaded what reading takes."""
+    """Address of a server that has loaded the importers."""
     server, place = forkserver.start({}), os.environ.pop(PLACE)
     while not Path(place).exists():
         assert server.poll() is None
@@ -390,17 +390,17 @@ def door() -> Iterator[str]:
     server.wait()
 
 
-@pytest.mark.parametrize("damaged", DAMAGES, indirect=True)
-def test_complaints_about_damaged_files_quote_nothing(marked, damaged, door):
-    dataset, path = damaged
-    done = marked.ingest(dataset, door)
-    assert planted(done.stdout.encode()) == set(), done.stdout
-    assert "Traceback" not in done.stdout, done.stdout
-    assert done.returncode == 0 or path.name in done.stdout
+@pytest.mark.parametrize("damaged_file", DAMAGES, indirect=True)
+def test_errors_about_damaged_files_quote_nothing(marked_project, damaged_file, door):
+    dataset, path = damaged_file
+    result = marked_project.ingest(dataset, door)
+    assert planted_words(result.stdout.encode()) == set(), result.stdout
+    assert "Traceback" not in result.stdout, result.stdout
+    assert result.returncode == 0 or path.name in result.stdout
 
 
-@pytest.mark.parametrize("damaged", ["private age"], indirect=True)
-def test_a_failed_run_shows_a_log_without_text(project, damaged):
-    done = project.reproduce()
-    assert done.returncode != 0 and "field 'age'" in done.stdout
+@pytest.mark.parametrize("damaged_file", ["private age"], indirect=True)
+def test_a_failed_run_shows_a_log_without_text(project, damaged_file):
+    result = project.reproduce()
+    assert result.returncode != 0 and "field 'age'" in result.stdout
     assert leaks(project.folder) == {}

@@ -1,4 +1,4 @@
-"""Jobs that start a server of their model, under Snakemake: one job, one server, whatever is killed."""
+"""Jobs that start the server of their model, under Snakemake: one job, one server, also after a kill."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from cdpr.workflow.machines import serving_machine
 
 pytestmark = pytest.mark.workflow
 STUB = ROOT / "tests" / "unit" / "stub_server.py"
-MADE = [f"results/ci/evaluations/doctor/{dataset}.jsonl" for dataset in ("mimic_iv", "clinicalbench", "private")]
+EVALUATIONS = [f"results/ci/evaluations/doctor/{dataset}.jsonl" for dataset in ("mimic_iv", "clinicalbench", "private")]
 OVERLAY = """
 agents: {{doctor: {{label: Doctor, group: open, model: doctor}}}}
 models: {{doctor: {{id: doctor, machine: {{gpus: 0, cpus: 2, memory_gb: 1}}}}}}
@@ -27,19 +27,19 @@ tracking: {{mlflow: false}}
 
 
 def serve(project: Project, *flags: str) -> None:
-    """Let the server of the next run have these flags; they are no part of any key."""
+    """Set the flags of the next run's server; they are not part of any key."""
     command = " ".join([sys.executable, str(STUB), "--port {port} --name {name}", *flags])
     text = (ROOT / "config" / "ci.yaml").read_text() + OVERLAY.format(command=command)
     (project.folder / "config" / "served.yaml").write_text(text)
 
 
-def started(project: Project) -> int:
-    """How often a server was started."""
+def server_starts(project: Project) -> int:
+    """Number of server starts."""
     log = project.folder / "state" / "ci" / "servers" / "doctor.log"
     return log.read_text().count("stub: environment") if log.exists() else 0
 
 
-def asked(file: Path) -> int:
+def request_count(file: Path) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
@@ -53,36 +53,36 @@ def alive(pid: int) -> bool:
 def test_one_job_makes_them_all_and_survives_a_kill_of_either_side(project, tmp_path):
     count, pids = tmp_path / "asked", tmp_path / "pids"
     serve(project, f"--asked {count}", "--dies-after 20")
-    said = project.run(*MADE, overlay="served")
-    assert said.returncode and "ended with exit status 1 while it was asked" in said.stdout, said.stdout[-3000:]
-    assert "out of memory" in said.stdout and 0 < asked(count) <= 20
+    result = project.run(*EVALUATIONS, overlay="served")
+    assert result.returncode and "ended with exit status 1 while it was asked" in result.stdout, result.stdout[-3000:]
+    assert "out of memory" in result.stdout and 0 < request_count(count) <= 20
 
     serve(project, f"--asked {count}", f"--child {pids}", "--slow 0.5")
-    run = subprocess.Popen(project.command(*MADE, overlay="served"), cwd=project.folder, env=project.environment,
+    run = subprocess.Popen(project.command(*EVALUATIONS, overlay="served"), cwd=project.folder, env=project.environment,
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
-    until = time.monotonic() + 120
-    while asked(count) < 30 and time.monotonic() < until:
+    deadline = time.monotonic() + 120
+    while request_count(count) < 30 and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert asked(count) >= 30
+    assert request_count(count) >= 30
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
     server, child = map(int, pids.read_text().split())
-    until = time.monotonic() + 40
-    while (alive(server) or alive(child)) and time.monotonic() < until:
+    deadline = time.monotonic() + 40
+    while (alive(server) or alive(child)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not alive(server) and not alive(child)
 
     serve(project, f"--asked {count}")
-    said = project.run(*MADE, overlay="served")
-    assert said.returncode == 0, said.stdout[-3000:]
-    assert all((project.folder / path).stat().st_size for path in MADE) and started(project) == 3
-    before = {path: (project.folder / path).read_bytes() for path in MADE}
-    assert "Nothing to be done" in project.run(*MADE, overlay="served").stdout
+    result = project.run(*EVALUATIONS, overlay="served")
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert all((project.folder / path).stat().st_size for path in EVALUATIONS) and server_starts(project) == 3
+    before = {path: (project.folder / path).read_bytes() for path in EVALUATIONS}
+    assert "Nothing to be done" in project.run(*EVALUATIONS, overlay="served").stdout
 
-    (project.folder / MADE[0]).unlink()  # all is recorded
+    (project.folder / EVALUATIONS[0]).unlink()  # all is recorded
     serve(project, "--fails")
-    said = project.run(*MADE, overlay="served")
-    assert said.returncode == 0 and before == {path: (project.folder / path).read_bytes() for path in MADE}
+    result = project.run(*EVALUATIONS, overlay="served")
+    assert result.returncode == 0 and before == {path: (project.folder / path).read_bytes() for path in EVALUATIONS}
 
 
 class Resources(SimpleNamespace):
@@ -93,9 +93,9 @@ class Resources(SimpleNamespace):
 
 
 def test_slurm_starts_one_server_however_many_gpus_it_has():
-    asks = serving_machine(Machine(gpus=4, memory_gb=100, hours=5))
+    requested = serving_machine(Machine(gpus=4, memory_gb=100, hours=5))
     names = ("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir")
-    job = SimpleNamespace(resources=Resources(**asks), threads=8)
+    job = SimpleNamespace(resources=Resources(**requested), threads=8)
     command = get_submit_command(job, dict.fromkeys(names, ""))
     assert "--ntasks-per-gpu" not in command and "--ntasks=4" not in command
     assert "--mem 100000" in command and "-t 300" in command

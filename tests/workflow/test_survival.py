@@ -1,4 +1,4 @@
-"""What is deleted, killed or lost is made again, to the byte."""
+"""Deleted, killed or lost results are made again, to the byte."""
 
 import os
 import re
@@ -8,40 +8,40 @@ import subprocess
 import time
 
 import pytest
-from finished import LAST, PICTURES, REPORTS, TABLES
+from finished_project import LAST, PICTURES, REPORTS, TABLES
 from project import RESULTS
 
 pytestmark = pytest.mark.workflow
 
 # Results that are deleted, one of every kind.
-SHOWN_ALONE = ("tables/sample_case.tex", "figures/sensitivity.csv", "claims.json")
+DELETED = ("tables/sample_case.tex", "figures/sensitivity.csv", "claims.json")
 EVALUATION = "evaluations/grpo-seed0/private.jsonl"
 
 
-def test_holes_are_labelled_on_demand_and_whatever_is_missing_is_remade_byte_for_byte(project):
-    kept = ["claims.json", "claims.csv", *TABLES, *PICTURES, "report.html", *SHOWN_ALONE, EVALUATION]
-    before = {path: project.read(path) for path in kept}
+def test_missing_results_are_labelled_on_demand_and_remade_byte_for_byte(project):
+    names = ["claims.json", "claims.csv", *TABLES, *PICTURES, "report.html", *DELETED, EVALUATION]
+    before = {path: project.read(path) for path in names}
 
     folder = project.folder / RESULTS / "evaluations/without_lambda_na-seed0"
-    moved = folder.rename(folder.with_name("elsewhere"))
+    hidden = folder.rename(folder.with_name("elsewhere"))
     project.snakemake("ablations", "--config", "evaluation={partial: true}")
     text, whole = (table.decode() for table in (project.read("tables/ablations.md"), before["tables/ablations.md"]))
     assert "missing: evaluations/without_lambda_na-seed0/mimic_iv.jsonl" in text
     rows = [re.findall(r"^\| (.+?)(?: — \*missing.+?)? \|", table, re.MULTILINE) for table in (text, whole)]
     assert len(rows[0]) > 20 and rows[0] == rows[1]  # no row is shifted or lost
-    moved.rename(folder)
+    hidden.rename(folder)
 
-    for deleted in SHOWN_ALONE:
-        (project.folder / RESULTS / deleted).unlink()
-    partial = {"write_ablations": 1}  # what the hole has left
-    wanted = {"write_sample_case": 1, "plot_sensitivity": 1, "write_claims": 1, **LAST}
-    assert project.would_run() == partial | wanted
+    for name in DELETED:
+        (project.folder / RESULTS / name).unlink()
+    partial = {"write_ablations": 1}  # its table was made with a missing result
+    expected = {"write_sample_case": 1, "plot_sensitivity": 1, "write_claims": 1, **LAST}
+    assert project.would_run() == partial | expected
     (project.folder / RESULTS / EVALUATION).unlink()
     jobs = project.would_run()
     assert jobs["evaluate_agent"] == 1
     assert set(jobs) - partial.keys() <= {"evaluate_agent", *REPORTS} - {"write_ablations", "write_dynamic_vs_static"}
     project.snakemake()
-    assert [path for path in kept if project.read(path) != before[path]] == []
+    assert [path for path in names if project.read(path) != before[path]] == []
     assert project.would_run() == {}
 
 
@@ -53,15 +53,15 @@ def test_a_killed_training_continues_to_the_same_table(project):
     shutil.rmtree(state)
     for name in ("training/cdpr-seed0", "evaluations/cdpr-seed0", "tables"):
         shutil.rmtree(project.folder / RESULTS / name)
-    running = subprocess.Popen(project.command("main_table"), cwd=project.folder, env=project.environment,
+    process = subprocess.Popen(project.command("main_table"), cwd=project.folder, env=project.environment,
                                stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
                                )  # fmt: skip
     deadline = time.monotonic() + 180
     while not (state / "checkpoint.pt").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
-    for group in {os.getpgid(pid) for pid in descendants(running.pid)}:
+    for group in {os.getpgid(pid) for pid in descendants(process.pid)}:
         os.killpg(group, signal.SIGKILL)
-    running.wait()
+    process.wait()
     assert (state / "checkpoint.pt").exists()
     assert not (project.folder / RESULTS / "training" / "cdpr-seed0" / "run.json").exists(), "killed too late"
     project.snakemake("main_table")
@@ -72,7 +72,7 @@ def test_a_killed_training_continues_to_the_same_table(project):
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and everything that it started."""
+    """A process and all its descendants."""
     import psutil
 
     return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
@@ -81,9 +81,9 @@ def descendants(pid: int) -> list[int]:
 def test_state_of_other_configurations_is_removed(project):
     stray = project.folder / "state" / "ci" / ("0" * 16)
     stray.mkdir()
-    kept = {p.name for p in stray.parent.iterdir()} - {stray.name}
+    names = {p.name for p in stray.parent.iterdir()} - {stray.name}
     project.snakemake("clean_state")
-    assert not stray.exists() and {p.name for p in stray.parent.iterdir()} >= kept
+    assert not stray.exists() and {p.name for p in stray.parent.iterdir()} >= names
 
 
 def test_the_index_can_be_made_anew(project):

@@ -1,9 +1,9 @@
-"""What an edit, a setting or a new row of a table reruns, and that nothing else does."""
+"""An edit, a setting or a new row of a table reruns the jobs that depend on it, and no other."""
 
 from pathlib import Path
 
 import pytest
-from finished import LAST, MADE, REPORTS, SHOWN
+from finished_project import LAST, ON_PAGE, PLAN, REPORTS
 from project import PARTS, Project
 
 pytestmark = pytest.mark.workflow
@@ -22,15 +22,15 @@ def test_touching_and_rewording_rerun_nothing(project):
 
 
 def runs_of(algorithm: str) -> int:
-    """How many training runs use an algorithm in the miniature."""
-    runs = {run for stage in MADE.on_page for run in trained_behind(stage)}
-    return sum(MADE.settings_of("train_policy", {"run": run})[0].training.algorithm == algorithm for run in runs)
+    """Number of training runs with an algorithm in the miniature."""
+    runs = {run for stage in PLAN.on_page for run in training_runs(stage)}
+    return sum(PLAN.settings_of("train_policy", {"run": run})[0].training.algorithm == algorithm for run in runs)
 
 
-def trained_behind(stage: str) -> set[str]:
-    """Training runs that a table or figure is made of."""
-    found = MADE.evidence(stage)
-    return {*found.training, *(run for run, _ in found.evaluations if "-seed" in run)}
+def training_runs(stage: str) -> set[str]:
+    """Training runs that a table or figure depends on."""
+    evidence = PLAN.evidence(stage)
+    return {*evidence.training, *(run for run, _ in evidence.evaluations if "-seed" in run)}
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def trained_behind(stage: str) -> set[str]:
         ("src/cdpr/report/sensitivity.py", {"plot_sensitivity": 1, **LAST}),
         ("src/cdpr/report/templates/style.html", LAST),
         ("workflow/paper/text.csv", {"write_claims": 1, **LAST,
-                                     **{stage: 1 for stage in SHOWN if stage.startswith("write_")}}),
+                                     **{stage: 1 for stage in ON_PAGE if stage.startswith("write_")}}),
         ("src/cdpr/training/algorithms/cdpr.py", {"train_policy": runs_of("cdpr"), "evaluate_agent": None,
                                                   "write_claims": 1, **LAST, **STUDY,
-                                                  **{stage: 1 for stage in SHOWN if trained_behind(stage)}}),
+                                                  **{stage: 1 for stage in ON_PAGE if training_runs(stage)}}),
         ("src/cdpr/tracking/mlflow_index.py", {}),
     ],
 )  # fmt: skip
