@@ -34,7 +34,7 @@ from cdpr.settings.schema import Prompt, TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
 from cdpr.training.training_run import TrainingRun
-from cdpr.training.verl.memory import memory_plan
+from cdpr.training.verl.estimates import memory_plan
 
 SECONDS = 540
 _QWEN3 = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "tie_word_embeddings": True}

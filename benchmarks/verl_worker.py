@@ -14,8 +14,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 
 from cdpr.training.verl.agent_loop import EpisodeOutput, Finished, GroupHook
 from cdpr.training.verl.configuration import overrides, resolve
-from cdpr.training.verl.rows import Schedule
-from cdpr.training.verl.session import Session
+from cdpr.training.verl.session import Schedule, Session
 
 
 class Observed:

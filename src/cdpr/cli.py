@@ -211,7 +211,7 @@ def _check_ratings(args: argparse.Namespace) -> int:
 def _plan_training(args: argparse.Namespace) -> None:
     """Show how a variant would be trained with verl, and whether it fits."""
     from .training.verl.configuration import report
-    from .training.verl.duration import target_line
+    from .training.verl.estimates import target_line
 
     plan = _plan(args)
     settings, _ = plan.settings_of("train_policy", {"run": args.run})

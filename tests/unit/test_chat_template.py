@@ -34,7 +34,7 @@ SETTINGS = {
 @pytest.fixture
 def policy(tmp_path):
     """A tiny policy whose template can open a reply with empty thoughts."""
-    tiny = TinyModel(hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=48, vocab_size=320)
+    tiny = TinyModel(hidden_size=32, layers=1, heads=2, intermediate_size=48, vocab_size=320)
     folder = build_tiny_policy(tmp_path / "tiny", tiny, ["fever cough pain in the flank"] * 20)
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE + SWITCH)
     return folder

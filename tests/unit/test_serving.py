@@ -340,7 +340,7 @@ def test_what_a_job_asks_of_a_cluster(project):
 def test_a_policy_behind_a_server_is_asked_by_tokens(tmp_path, project):
     from cdpr.training.torch.tiny import build_tiny_policy
 
-    tiny = TinyModel(hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=48, vocab_size=320)
+    tiny = TinyModel(hidden_size=32, layers=1, heads=2, intermediate_size=48, vocab_size=320)
     policy = build_tiny_policy(tmp_path / "tiny", tiny, ["fever cough pain in the flank"] * 20)
     with server(tmp_path, "--asked", str(tmp_path / "asked")) as own:
         spec = model_spec(project(), agent_entry(project(), "cdpr-seed0"), policy, own)

@@ -179,7 +179,7 @@ def test_an_entry_changes_what_it_names_and_nothing_else():
 
 @pytest.fixture
 def folder(tmp_path):
-    tiny = TinyModel(hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=48, vocab_size=320)
+    tiny = TinyModel(hidden_size=32, layers=1, heads=2, intermediate_size=48, vocab_size=320)
     return build_tiny_policy(tmp_path / "tiny", tiny, ["fever cough pain in the flank"] * 20)
 
 

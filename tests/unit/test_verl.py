@@ -40,10 +40,8 @@ from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check, overrides, resolve
 from cdpr.training.verl.cpu.local_server import LocalServer
-from cdpr.training.verl.duration import estimate_step, steps_of, usual_workup
-from cdpr.training.verl.memory import memory_plan
-from cdpr.training.verl.rows import Schedule, problem, tokens_of, training_row
-from cdpr.training.verl.session import Session, read_session
+from cdpr.training.verl.estimates import estimate_step, memory_plan, steps_of, usual_workup
+from cdpr.training.verl.session import Schedule, Session, problem, read_session, tokens_of, training_row
 
 QWEN3_4B = {
     "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
@@ -403,7 +401,7 @@ def test_no_key_of_the_plan_is_decoration(tmp_path):
     from hydra import compose, initialize_config_module
     from verl.utils.config import omega_conf_to_dataclass
 
-    change = {"training": {"clip_ratio": 0.15, "verl": {"offload": True, "rollout": "vllm"}}}
+    change = {"training": {"verl": {"offload": True, "rollout": "vllm"}}}
     settings = paper(tmp_path, **change)
     planned = resolve(settings, tmp_path / "s.json", tmp_path, tmp_path)
     root = Path(verl.__file__).parent
@@ -423,7 +421,7 @@ def test_no_key_of_the_plan_is_decoration(tmp_path):
         config = compose("ppo_trainer", overrides=overrides(planned))
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     assert (actor.optim.lr, actor.optim.weight_decay, actor.optim.clip_grad) == (5e-6, 0.01, 1.0)
-    assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (0.15, 0.15, 3.0)
+    assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (0.2, 0.2, 3.0)
     assert (actor.engine.strategy, actor.engine.dtype) == ("fsdp", "bfloat16")
     assert actor.engine.param_offload and actor.engine.optimizer_offload
     rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
@@ -614,7 +612,7 @@ def train_with_verl(
 @pytest.mark.verl
 def test_the_real_trainer_takes_the_step_of_the_torch_trainer_on_further_replies_too(taught, tmp_path):
     """All-actions credit: rows beside the trajectories, weights in the loss, one optimiser step a batch."""
-    _, row = train_with_verl(taught, tmp_path, 1, "all_actions", strategy="fsdp2")
+    _, row = train_with_verl(taught, tmp_path, 1, "all_actions")
     plan = {"algorithm": "all_actions", "steps": 1, "learning_rate": 1e-3}
     settings = canonical(parse_settings(merge(SMALL, {"training": plan})), Settings())
     trainer = Trainer(TrainingRun(settings, iterate_records(taught / "cases.jsonl"), taught / "policy", 0))

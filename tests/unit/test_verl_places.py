@@ -19,9 +19,8 @@ from cdpr.settings import SettingsError, merge, parse_settings
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.weights import load_model
 from cdpr.training.verl.checkpoints import LATEST, fall_back, folder_of, keep_only
-from cdpr.training.verl.cluster import ray_cluster
 from cdpr.training.verl.configuration import check
-from cdpr.training.verl.launch import frozen_server
+from cdpr.training.verl.launch import frozen_server, ray_cluster
 
 # What `vllm serve FOLDER --host H --port P --served-model-name NAME ...` does, with our own sampler.
 VLLM = """
@@ -152,10 +151,10 @@ SLURM_NODEID=0 "$@" & SLURM_NODEID=1 "$@" & wait
 # A process of its own: Ray reads how machines know each other when it is imported. A stranger lacks the secret.
 TWO = """
 import os, pathlib, subprocess, sys
-from cdpr.training.verl.cluster import ray_cluster
+from cdpr.training.verl.launch import ray_cluster
 with ray_cluster(2, pathlib.Path(sys.argv[1]), patience=120):
     import ray
-    from cdpr.training.verl.worker import needs_of
+    from cdpr.training.verl.agent_loop import needs_of
     ray.init(log_to_driver=False)
     print(sum(node["Alive"] for node in ray.nodes()), "alive")
     known = {node["NodeManagerAddress"] for node in ray.nodes()}
@@ -207,8 +206,8 @@ def test_machines_of_a_slurm_job_become_one_ray_cluster(tmp_path, monkeypatch):
 def test_the_worker_asks_a_local_frozen_server_from_the_first_machine(tmp_path):
     from omegaconf import OmegaConf
 
+    from cdpr.training.verl.agent_loop import GroupManager
     from cdpr.training.verl.session import Session
-    from cdpr.training.verl.worker import GroupManager
 
     for k, url in enumerate(["http://127.0.0.1:8000/v1", "unix:/run/frozen", "http://192.0.2.9:8000/v1", None]):
         settings = parse_settings({"training": {"verl": {"frozen": {"url": url}}}})

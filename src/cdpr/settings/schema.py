@@ -95,7 +95,6 @@ class TinyModel(Section):
     kv_heads: PositiveInt = key(1, "Key-value heads.")
     intermediate_size: PositiveInt = key(384, "Width of the feed-forward layer.")
     vocab_size: int = key(2400, "Tokens of the byte-level BPE trained on the corpus.", gt=300)
-    seed: int = key(0, "Seed of the initial weights.")
 
 
 class Policy(Section):
@@ -142,14 +141,9 @@ class WarmStart(Section):
     static_share: Share = key(0.03)
     """Share of demonstrations that show the whole record at once, so that static diagnosis is a task the policy
     knows."""
-    readings: bool = key(True)
-    """Whether the likeliest diagnosis is asked for at every state of a workup, not only at its end."""
     epochs: PositiveInt = key(3, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
     batch_size: PositiveInt = key(16, "Demonstrations a step.")
-    adam_learning_rate: PositiveFloat = key(5e-3)
-    """Peak learning rate of AdamW (cosine), which trains all weights but the tiny policy's hidden matrices; about 1e-4
-    for the model of a folder."""
 
 
 class Utility(Section):
@@ -174,7 +168,6 @@ class Training(Section):
     micro_batch: PositiveInt = key(8, paper="a per-GPU PPO micro-batch of 8")
     """Trajectories of one forward and backward pass; changes memory and speed only."""
     inner_epochs: PositiveInt = key(1, "Passes over a batch.", paper="a single PPO inner epoch")
-    clip_ratio: PositiveFloat = key(0.2, "Epsilon of the clipped surrogate (verl's default).")
     loss_aggregation: Literal["token_mean", "sequence_sum"] = key("token_mean", decision="loss aggregation")
     """`token_mean`: verl's default; `sequence_sum`: the sum over t of the paper's equation."""
     temperature: PositiveFloat = key(1.0, "Sampling temperature of rollouts.")

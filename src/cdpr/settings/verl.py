@@ -22,14 +22,10 @@ class FrozenServer(Section):
         "for the entire run",
     )
     """OpenAI-compatible server of the frozen initial policy (`http://HOST:PORT/v1` or `unix:/PATH`) that answers token
-    prompts, as vLLM does; empty: as `beside` says, or verl starts one on `gpus` GPUs of its own."""
+    prompts, as vLLM does; empty: as `beside` says, or verl starts one on a further GPU."""
     name: str | None = key(None, "Name of the model on that server; empty: the folder `policy.model`.")
-    gpus: PositiveInt = key(1, "GPUs of a frozen server that verl starts; used with neither `url` nor `beside`.")
     memory: float = key(0.2, ge=0, lt=1)
     """Share of every training GPU's memory that a server at `url` or `beside` takes there; 0: it runs elsewhere."""
-    tensor_parallel: PositiveInt = key(1)
-    """GPUs over which a server beside the trainer spreads its weights; the GPUs of the machine hold as many copies as
-    that allows (data parallelism)."""
     at_once: PositiveInt = key(256, "Requests that are open at a server at `url` or `beside` at the same time.")
 
 
@@ -39,8 +35,6 @@ class Verl(Section):
     gpu_memory_gb: PositiveFloat = key(96.0, paper="NVIDIA H20 GPUs")
     """Memory of one GPU in GB (an H20 has 96), against which the plan is checked. The estimate of time takes the speed
     of the card nearest in size: RTX 4090, A100 (40 GB), H100 (80 GB), H20."""
-    strategy: Literal["fsdp", "fsdp2"] = key("fsdp", paper="bfloat16 parameters with FSDP")
-    """How the trained model is spread over GPUs."""
     attention: Literal["flash_attention_2", "sdpa"] = key("flash_attention_2", paper="FlashAttention-2")
     """Attention of the trained model."""
     offload: bool = key(False, "Keep weights and optimiser state in main memory while the GPU serves rollouts.")

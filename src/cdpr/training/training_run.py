@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from ..llm import Model
 
 VALIDATION_SEED = 0
-WEIGHT_DECAY, MAX_GRAD_NORM, DUAL_CLIP = 0.01, 1.0, 3.0  # of both engines: verl's defaults; the paper gives none
+# Of both engines: verl's defaults; the paper has none.
+CLIP_RATIO, DUAL_CLIP, WEIGHT_DECAY, MAX_GRAD_NORM = 0.2, 3.0, 0.01, 1.0
 
 Log = Callable[[Mapping[str, Any]], None]
 """Receives one row of metrics."""

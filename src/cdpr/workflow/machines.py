@@ -70,9 +70,9 @@ def _uses_gpu(settings: Settings) -> bool:
 
 
 def _gpus_of_node(settings: Settings) -> int:
-    """GPUs of one machine: those that train, and those of a frozen server that verl starts."""
+    """GPUs of one machine: those that train, and that of a frozen server that verl starts."""
     verl = settings.training.verl
-    return verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else verl.frozen.gpus)
+    return verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else 1)
 
 
 def _with_gpus(count: int) -> dict[str, Any]:

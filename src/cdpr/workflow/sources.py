@@ -182,7 +182,7 @@ def training_code(experiment: Experiment, settings: Settings, options: Options) 
     modules += judging_code(settings)
     if settings.training.engine == "verl":
         modules += [module_of("verl:"), module_of(settings.training.verl.frozen.url or "http:")]
-        modules += [f"cdpr.training.verl.{name}" for name in ("agent_loop", "rows", "trainer", "worker")]
+        modules += [f"cdpr.training.verl.{name}" for name in ("agent_loop", "session", "trainer")]
     return sorted(set(modules))
 
 

@@ -90,7 +90,7 @@ def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> P
     Same settings and corpus, same bytes. An existing folder is replaced whole.
     Raises :class:`ValueError` on widths that do not divide.
     """
-    if tiny.hidden_size % tiny.heads or tiny.heads % tiny.kv_heads or tiny.hidden_size // tiny.heads % 2:
+    if tiny.hidden_size % (2 * tiny.heads) or tiny.heads % tiny.kv_heads:
         raise ValueError(
             f"policy.tiny: hidden_size {tiny.hidden_size} must be an even multiple of heads {tiny.heads}, "
             f"and heads a multiple of kv_heads {tiny.kv_heads}"
@@ -137,7 +137,7 @@ def _write_model(folder: Path, tiny: TinyModel, tokenizer: Tokenizer) -> None:
         dtype="float32",
     )
     with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it was
-        torch.manual_seed(tiny.seed)
+        torch.manual_seed(0)
         model = Qwen3ForCausalLM(config)
     model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=pad)
     model.save_pretrained(folder)

@@ -12,14 +12,14 @@ import torch
 from ...environment import Trajectory, Turn
 from ...llm.transformer import ONEDNN_LINEAR, padded
 from ...settings.schema import Training
-from ..training_run import DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
+from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 
 _SHARED = 256  # common first tokens of all rows from which on one pass for all pays
 _ROW = 2048  # tokens up to which a row with a dense mask costs less than computing a shared prompt for each sample
 
 
 def clipped_surrogate(
-    logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, clip_ratio: float
+    logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, clip_ratio: float = CLIP_RATIO
 ) -> torch.Tensor:
     """Loss of each token (paper, section "Policy Update"): -min(rho A, clip(rho, 1-eps, 1+eps) A), bounded by
     -DUAL_CLIP A where A < 0. Tensors have the same shape; the log-ratio is clamped to +-20, as in verl."""
@@ -120,7 +120,7 @@ class PolicyUpdate:
             loss, ratio = self._micro_batch(rows)
             (loss.sum() / max(1, scale)).backward()
             loss_sum += float(loss.detach().sum())
-            clipped += float(((ratio - 1).abs() > self.settings.clip_ratio).sum())
+            clipped += float(((ratio - 1).abs() > CLIP_RATIO).sum())
             drift = max(drift, float((ratio - 1).abs().max())) if ratio.numel() else drift
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRAD_NORM)
         if not torch.isfinite(norm):
@@ -146,7 +146,7 @@ class PolicyUpdate:
         old = torch.tensor([x for s in samples for x in s.old_logprobs], device=device)
         advantages = torch.tensor([x for s in samples for x in s.advantages], device=device)
         weights = torch.tensor([x for s in samples for x in s.weights], device=device)
-        loss = clipped_surrogate(logprobs, old, advantages, self.settings.clip_ratio)
+        loss = clipped_surrogate(logprobs, old, advantages)
         return loss * weights, torch.exp((logprobs - old).detach())
 
 

@@ -45,6 +45,7 @@ from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 
 _SEED = 0  # of the order of batches
 _MUON_RATE = 0.02  # peak learning rate of the tiny policy's hidden matrices
+_ADAM_RATE = {True: 5e-3, False: 2e-4}  # of all other weights, by whether the policy is the tiny one
 # The polynomial that brings singular values near 1 in five steps, as the method's authors chose it.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _STEPS = 5
@@ -79,16 +80,16 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
 
     Resumes after the last finished epoch. One row of metrics per epoch: loss and demonstrators' accuracy.
     """
-    plan = settings.warm_start
+    plan, tiny = settings.warm_start, settings.policy.model == "tiny"
     torch.set_num_threads(plan.threads)
     environment = DiagnosticEnvironment(settings.environment)
     workups, static = [], []
     for dataset, most in zip(LESSONS, (plan.cases, plan.textbook_cases), strict=True):
         cases = list(itertools.islice(iterate_records(job.inputs[dataset], "train"), most))
         clinician = Clinician(settings, dataset)
-        workups += asyncio.run(demonstrate(environment, clinician, cases, plan.readings))
+        workups += asyncio.run(demonstrate(environment, clinician, cases, readings=tiny))
         static += asyncio.run(_diagnose_statically(environment, clinician, cases, plan.static_share))
-    if settings.policy.model == "tiny":
+    if tiny:
         fresh = build_tiny_policy(job.state / "initial", settings.policy.tiny, corpus(settings, workups, static))
     else:
         fresh = Path(job.inputs["model"])
@@ -214,11 +215,11 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
 
 
 def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:
-    plan, hidden = settings.warm_start, []
+    hidden = []
     if settings.policy.model == "tiny":
         hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "head" not in n]
     rest = [p for p in model.parameters() if all(p is not matrix for matrix in hidden)]
-    adam = torch.optim.AdamW(rest, lr=plan.adam_learning_rate, weight_decay=0.01, fused=True)
+    adam = torch.optim.AdamW(rest, lr=_ADAM_RATE[settings.policy.model == "tiny"], weight_decay=0.01, fused=True)
     return [Muon(hidden, lr=_MUON_RATE, weight_decay=0.01), adam] if hidden else [adam]
 
 

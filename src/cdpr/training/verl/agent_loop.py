@@ -1,5 +1,8 @@
-"""verl's agent loop runs one of our episodes, with the same prompts, seeds and environment as everywhere; the group
-hook scores a group as soon as its last episode has ended, while the policy's servers are awake."""
+"""The rollouts of verl: episodes with the prompts, seeds and environment of all engines, the Ray actor in which groups
+are scored, and the order of a batch.
+
+A group is scored as soon as its last episode has ended, while the policy's servers are awake.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,24 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import ray
+import transfer_queue as tq
 from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from ...cases import CaseRecord
 from ...credit.scores import summarise_workups
 from ...environment import State, Trajectory, case_seed, run_episode
 from ...llm import ModelFailure, ModelSpec, open_model
+from ...llm.guard import is_local
 from ...llm.rollout_server import CONVERSATION
 from ...metrics_log import MetricsLog
 from ...settings.algorithms import algorithm_class
 from ..algorithm import Alternative, GroupAdvantages, credit_line, score_groups
 from ..training_run import CREDIT, VALIDATION_SEED
-from .rows import tokens_of
-from .session import read_session
+from .session import read_session, tokens_of
 
 _log = logging.getLogger(__name__)
 # It warns in every episode that it knows no family of chat templates, which is intended.
@@ -35,9 +42,9 @@ logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(loggi
 
 
 class EpisodeOutput(AgentLoopOutput):
-    """The result of an episode. ``trajectory`` is None where it failed; ``failure`` then names the kind of error, and
-    ``fatal`` marks a fault of the program, not of a server. ``alternatives``: evaluated replies beside it that are
-    training data too, rows of their own."""
+    """The result of an episode. ``trajectory`` is None where it failed; ``failure`` is then the kind of error, and
+    ``fatal`` marks a fault of the program, not of a server. ``alternatives``: evaluated replies that are training data
+    too, rows of their own."""
 
     trajectory: Trajectory | None = Field(default=None, exclude=True)
     failure: str = Field(default="", exclude=True)
@@ -50,10 +57,10 @@ class DiagnosticLoop(AgentLoopBase):
     nothing had happened."""
 
     def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any):
-        super().__init__(*args, **kwargs)  # of no family: prompts are ours, verl joins no turns
+        super().__init__(*args, **kwargs)  # no family of chat templates: the prompts are ours, verl joins no turns
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
-        """One episode; ``row`` is one of :class:`~cdpr.training.verl.rows.Schedule`, with verl's ``uid`` and
+        """One episode; ``row`` is one of :class:`~cdpr.training.verl.session.Schedule`, with verl's ``uid`` and
         ``session_id``."""
         session = read_session(self.data_config.cdpr_session)
         run, case = session.run, getattr(session.run, row["part"])[int(row["place"])]
@@ -107,7 +114,7 @@ def _log_fault(what: str, error: Exception) -> None:
 
 
 def _extra(cut: int, versions: Collection[int]) -> dict[str, int]:
-    """Tokens left out, and the first and the last version of the weights that answered, which verl wants to know."""
+    """Fields that verl reads: the first and the last version of the weights that answered; and the tokens left out."""
     first, last = min(versions, default=0), max(versions, default=0)
     return {"min_global_steps": first, "max_global_steps": last, "cut_tokens": cut}
 
@@ -259,3 +266,37 @@ def _rows(uid: str, group: _Group) -> Iterator[tuple[str, list[float], list[floa
         count[other.i] += 1
         n = len(other.turn.token_ids)
         yield f"{uid}_{other.i}_{count[other.i]}", [other.advantage] * n, [other.weight] * n
+
+
+class GroupWorker(GroupHook, AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
+    """The worker of a run."""
+
+
+class GroupManager(AgentLoopManagerTQ):
+    """Starts :class:`GroupWorker`; verl's ``rollout.agent.agent_loop_manager_class``."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        frozen = read_session(self.config.data.cdpr_session).settings.training.verl.frozen
+        self.agent_loop_workers_class = ray.remote(**needs_of(frozen.url))(GroupWorker)
+
+
+def needs_of(url: str | None) -> dict[str, Any]:
+    """Ray's options of an actor that uses the server at ``url``. A local address is valid only on the cluster's first
+    machine, where the run and its server started; verl would choose any machine."""
+    return {"num_cpus": 0, "resources": {"node:__internal_head__": 1e-3} if url and is_local(url) else {}}
+
+
+class ScheduledBatch(ReplayBuffer):
+    """verl's buffer of finished episodes (``trainer.v1.sampler.custom_sampler``), in the order of the schedule. In the
+    order of their ends the first mini-batch would hold the short workups; sums of floats depend on the order too."""
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        """Keys of ``batch_size`` groups, by row of the schedule and number in the group, and verl's metrics. Raises
+        RuntimeError, as verl does, where no episode of them is there."""
+        batch, metrics = super().sample(global_steps, partition_id, batch_size)
+        rows = tq.kv_batch_get(keys=batch.keys, partition_id=partition_id, select_fields=["index"])
+        numbers = (map(int, key.rsplit("_", 2)[1:]) for key in batch.keys)  # {uid}_{session}_{output}
+        places = [(int(row), *number) for row, number in zip(rows["index"], numbers, strict=True)]
+        batch.reorder(sorted(range(len(places)), key=places.__getitem__))
+        return batch, metrics

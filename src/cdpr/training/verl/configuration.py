@@ -1,4 +1,4 @@
-"""From our settings to verl's: every key that a run sets (``overrides.yaml`` and :func:`resolve`), and a refusal of
+"""From our settings to verl's: every key that a run sets (``overrides.yaml`` and :func:`resolve`), and the check of
 settings that verl cannot follow."""
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from ...agents.policy import longest_sequence
 from ...settings import Settings, SettingsError
 from ...settings.algorithms import algorithm_class
 from ...settings.variants import value_at
-from ..training_run import DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
+from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 from .cpu import LOGICAL
-from .duration import duration_lines
-from .memory import OWN_SERVER, memory_plan, micro_batch, needs_frozen
+from .estimates import OWN_SERVER, duration_lines, memory_plan, micro_batch, needs_frozen
 
 CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, below that of the run's state."""
@@ -43,6 +42,7 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         "algorithm.rollout_correction.rollout_is": None if verl.correction == "off" else verl.correction,
         f"{_ACTOR}.optim.weight_decay": WEIGHT_DECAY,
         f"{_ACTOR}.optim.clip_grad": MAX_GRAD_NORM,
+        **dict.fromkeys((f"{_ACTOR}.clip_ratio{end}" for end in ("", "_low", "_high")), CLIP_RATIO),
         f"{_ACTOR}.clip_ratio_c": DUAL_CLIP,
         f"{_ACTOR}.ppo_micro_batch_size_per_gpu": micro_batch(settings),
         f"{_ACTOR}.loss_agg_mode": _LOSS[plan.loss_aggregation],
@@ -57,7 +57,7 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         "+ray_kwargs.ray_init.address": "auto" if verl.nodes > 1 else "local",
     }
     if needs_frozen(settings) and frozen.url is None and not frozen.beside:  # our trainer reads it and starts a server
-        resolved[f"+{_ROLLOUT}.custom"] = {"frozen_gpus": frozen.gpus, "frozen_memory": OWN_SERVER}
+        resolved[f"+{_ROLLOUT}.custom"] = {"frozen_memory": OWN_SERVER}
     if verl.without_gpu:
         resolved |= table["without_gpu"]
         # Logical devices for Ray; several machines get them from `cluster`.
@@ -81,11 +81,6 @@ def check(settings: Settings) -> None:
         frozen.beside and (frozen.url or not frozen.memory),
         "training.verl.frozen.beside: the run chooses its address, and it needs a share of memory: leave out "
         "training.verl.frozen.url, and set .memory above 0",
-    )
-    _refuse(
-        frozen.beside and verl.gpus_per_node % frozen.tensor_parallel,
-        f"training.verl.frozen.tensor_parallel: {frozen.tensor_parallel} does not divide the {verl.gpus_per_node} GPUs "
-        "of a machine",
     )
     _refuse(
         algorithm_class(plan.algorithm).extra_samples and several_batches,

@@ -1,26 +1,46 @@
-"""One training run as every process of it sees it: read from a small file whose path travels in verl's configuration.
+"""One training run as every process of verl sees it: its settings, the schedule of cases, trajectories as tokens, and
+rows of metrics. Works without verl.
 
-No text of a case travels with it: a process reads the cases from where they lie, and rows of a batch name their place.
+A small file describes the run; its path travels in verl's configuration. No text of a case travels with it: a process
+reads the cases from their file, and rows of a batch name their place.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+import torch
 
 from ...agents.policy import PolicyAgent
 from ...cases import iterate_records
+from ...environment import Trajectory
 from ...files import write_text
 from ...llm import ModelSpec, open_model
 from ...settings import Settings, SettingsError, parse_settings
 from ..algorithm import Context
+from ..torch.update import Sample
 from ..training_run import TrainingRun
 
 ROWS = "verl.metrics.jsonl"
 """Rows of metrics on their way from verl's trainer to the stage, in the folder of the run's state."""
+MAX_FAILED = 0.1
+"""Share of failed episodes or continuations in a step from which the run stops, its state saved."""
+LOOP = "cdpr"
+_NO_TEXT = ({"role": "user", "content": ""},)
+_POLICY = {
+    "actor/pg_loss": "policy/loss",
+    "actor/pg_clipfrac": "policy/clipped_share",
+    "actor/grad_norm": "policy/grad_norm",
+    "actor/entropy": "policy/entropy",
+}
+_TIMES = {"gen": "time/rollout_and_credit", "update_actor": "time/update", "update_weights": "time/weights"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +54,7 @@ class Session:
     seed: int
 
     def write(self, path: Path) -> None:
+        """Describe the run in a file for :func:`read_session`."""
         content = {"settings": self.settings.model_dump(mode="json"), "seed": self.seed}
         content |= {name: str(getattr(self, name).resolve()) for name in ("cases", "policy", "state")}
         write_text(path, json.dumps(content))
@@ -51,7 +72,7 @@ class Session:
             return run.agent(open_model(spec, tokenizer=run.tokenizer, **parts))
 
         def frozen() -> PolicyAgent:
-            """The initial policy, at the address that the settings give or on the servers that the trainer started."""
+            """The initial policy, at the address in the settings or on the server that the trainer started."""
             if run.settings.training.verl.frozen.url is not None:
                 return agent(ModelSpec.of_frozen_server(run.settings, credentialed=run.credentialed))
             if (servers := getattr(client, "frozen", None)) is None:
@@ -68,3 +89,108 @@ def read_session(path: str) -> Session:
     content = json.loads(Path(path).read_text(encoding="utf-8"))
     settings = parse_settings(content["settings"], path)
     return Session(settings, *(Path(content[name]) for name in ("cases", "policy", "state")), content["seed"])
+
+
+class Schedule(torch.utils.data.Dataset):
+    """The order of cases as a data set, which verl's loader reads once from front to back (``data.custom_cls``): row j
+    names the j-th case and its iteration.
+
+    ``data_files`` is ``train`` or ``validation``, ``config.cdpr_session`` the file of the run. The prompt is left
+    empty: the episode makes it, and no text of a case passes through verl's queues before it is tokens.
+    """
+
+    def __init__(self, data_files: Any, tokenizer: Any = None, processor: Any = None, config: Any = None, **_: Any):
+        session = read_session(config["cdpr_session"])
+        self.part = str(data_files)
+        self.size = session.settings.training.prompts_per_batch
+        self.order = session.run.order() if self.part == "train" else list(range(len(session.run.validation)))
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, j: int) -> dict[str, Any]:
+        return {
+            "raw_prompt": list(_NO_TEXT),
+            "dummy_tensor": torch.zeros(1, dtype=torch.uint8),
+            "index": j,
+            "agent_name": LOOP,
+            "data_source": LOOP,
+            "part": self.part,
+            "place": self.order[j],
+            "iteration": j // self.size,
+        }
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The first prompt, and everything after it. ``mask`` is 1 where a token was sampled; elsewhere ``logprobs``,
+    ``advantages`` and ``weights`` are 0. ``cut``: number of tokens beyond the limit, left out."""
+
+    prompt: list[int]
+    response: list[int]
+    mask: list[int]
+    logprobs: list[float]
+    advantages: list[float]
+    weights: list[float]
+    cut: int
+
+
+def tokens_of(
+    trajectory: Trajectory,
+    advantages: Sequence[float] | None = None,
+    weights: Sequence[float] | None = None,
+    limit: int | None = None,
+) -> Tokens:
+    """The tokens as they were sampled, as in the torch trainer; ``advantages`` and ``weights`` one per decision."""
+    sample = Sample.of(trajectory, advantages or [0.0] * len(trajectory.steps), weights)
+    start = len(trajectory.steps[0].turn.prompt_ids)
+    response = sample.ids[start:]
+    end = len(response) if limit is None else min(limit, len(response))
+    columns = sample.old_logprobs, sample.advantages, sample.weights
+    sampled = {place - start: values for place, *values in zip(sample.positions, *columns, strict=True)}
+    rows = [(1, *sampled[k]) if k in sampled else (0, 0.0, 0.0, 0.0) for k in range(end)]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return Tokens(list(sample.ids[:start]), list(response[:end]), *columns, len(response) - end)
+
+
+def training_row(
+    episodes: Sequence[Mapping[str, float]],
+    credit: Mapping[str, float],
+    metrics: Mapping[str, Any],
+    timing: Mapping[str, float],
+) -> dict[str, float]:
+    """One step under our names: the reports of its ``episodes`` by the group hook, the algorithm's own figures, and
+    verl's own metrics. Failed episodes count in ``rollout/failed`` alone."""
+    row: dict[str, float] = {}
+    for name in episodes[0]:
+        values = [episode[name] for episode in episodes if not math.isnan(episode[name])]
+        prefix = "rollout/" if name in ("failed", "fatal") else "train/"
+        row |= {prefix + name: fmean(values)} if values else {}
+    row |= credit
+    row |= {ours: float(metrics[theirs]) for theirs, ours in _POLICY.items() if theirs in metrics}
+    correction = {name: x for name, x in metrics.items() if name.startswith("rollout_corr/")}
+    row |= {name: float(x) for name, x in correction.items() if isinstance(x, (int, float)) and math.isfinite(x)}
+    return row | {ours: timing[theirs] for theirs, ours in _TIMES.items() if theirs in timing}
+
+
+def validation_row(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """verl names a validation metric ``val-aux/cdpr/accuracy/mean@1``; here it is ``validation/accuracy``."""
+    row = {}
+    for name, value in metrics.items():
+        parts = name.split("/")
+        if parts[0] in ("val-core", "val-aux") and parts[-1] == "mean@1" and "failed" not in name:
+            row[f"validation/{'/'.join(parts[2:-1])}"] = float(value)
+    return row
+
+
+def problem(row: Mapping[str, float], allowed: float = MAX_FAILED) -> str | None:
+    """The reason to stop the run after this step; None if there is none. ``allowed``: share of failures."""
+    if row.get("rollout/fatal"):
+        return "a fault arose in an episode or in its credit (see the log of the agent-loop worker)"
+    if row.get("rollout/failed", 0.0) > allowed:
+        return f"{row['rollout/failed']:.0%} of the episodes failed: check the rollout server"
+    failed = row.get("credit/failed", 0.0) if "credit/fresh" in row else 0.0  # other algorithms do not count requests
+    requests = failed + row.get("credit/fresh", 0.0) + row.get("credit/probes", 0.0)
+    if requests and failed / requests > allowed:
+        return f"{failed / requests:.0%} of the replies for credit failed: check the frozen server"
+    return None

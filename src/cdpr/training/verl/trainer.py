@@ -32,8 +32,7 @@ from ...settings.schema import Training
 from ..training_run import METRICS
 from .agent_loop import Finished
 from .checkpoints import folder_of, keep_only
-from .rows import problem, training_row, validation_row
-from .session import ROWS, read_session
+from .session import ROWS, problem, read_session, training_row, validation_row
 
 _CREDIT = "credit.pkl"
 
@@ -110,14 +109,14 @@ class DiagnosticTrainer(PPOTrainerSync):
         self.frozen = self._start_frozen()
 
     def _start_frozen(self) -> Any:
-        """Servers of the initial policy on GPUs of their own: they load its weights and keep them."""
+        """A server of the initial policy on a GPU of its own, with the weights of the start."""
         custom = self.config.actor_rollout_ref.rollout.get("custom") or {}
-        if "frozen_gpus" not in custom:
+        if "frozen_memory" not in custom:
             return None
         config = copy.deepcopy(self.config)
         with open_dict(config):
             rollout = config.actor_rollout_ref.rollout
-            rollout.nnodes, rollout.n_gpus_per_node = 1, custom["frozen_gpus"]
+            rollout.nnodes, rollout.n_gpus_per_node = 1, 1
             rollout.tensor_model_parallel_size, rollout.quantization = 1, None
             rollout.gpu_memory_utilization, rollout.load_format = custom["frozen_memory"], "auto"
             config.actor_rollout_ref.model.lora_rank = 0

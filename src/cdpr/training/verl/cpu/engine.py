@@ -1,4 +1,4 @@
-"""verl's FSDP engines on a CPU; loaded through ``model.external_lib``."""
+"""verl's FSDP engine on a CPU; loaded through ``model.external_lib``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,4 @@ for name in ("load_fsdp_model_to_gpu", "load_fsdp_optimizer", "offload_fsdp_mode
     setattr(transformer_impl, name, _stay)
 
 
-@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cpu"])
-class CpuEngine(FSDPEngineWithLMHead):
-    """verl's engine without pinned memory for models that are only read, which FSDP2 cannot do without an
-    accelerator."""
-
-    def _build_fsdp_module(self, module: Any) -> Any:
-        read_only, self.engine_config.forward_only = self.engine_config.forward_only, False
-        try:
-            return super()._build_fsdp_module(module)
-        finally:
-            self.engine_config.forward_only = read_only
+EngineRegistry.register(model_type="language_model", backend=["fsdp"], device=["cpu"])(FSDPEngineWithLMHead)
