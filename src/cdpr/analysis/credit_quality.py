@@ -37,7 +37,7 @@ def measure_credit_quality(settings: Settings, job: Job) -> None:
         raise ValueError(f"{path}: no case of split 'validation'")
     spec = ModelSpec.of_folder(job.inputs["policy"], settings.policy)
     policy = PolicyAgent.build(settings, spec, settings.training.temperature)
-    gc.disable()  # it would trace a million replies again and again, a third of the time
+    gc.disable()  # collection would trace a million replies again and again, a third of the time
     try:
         quality = asyncio.run(assess(settings, policy, cases))
     finally:
@@ -50,7 +50,7 @@ def measure_credit_quality(settings: Settings, job: Job) -> None:
 
 
 async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]) -> dict[str, Any]:
-    """Measures of every setting, one flat row each under ``rows``, and what they rest on. ``policy`` also acts."""
+    """Measures of every setting, one flat row each under ``rows``, and their sample sizes. ``policy`` also acts."""
     environment = open_environment(settings, credentialed=any(case.credentialed for case in cases))
     plan = settings.analysis
     groups = await sample_groups(settings, environment, policy, cases)
@@ -78,7 +78,7 @@ async def assess(settings: Settings, policy: Policy, cases: Sequence[CaseRecord]
 
 
 def _rows(settings: Settings, replicates: Sequence[Replicate], workups: Workups) -> Iterator[dict[str, Any]]:
-    """One row per estimator, key and value; the default stands once in each sweep."""
+    """One row per estimator, key and value; the default occurs once in each sweep."""
     points = [("cdpr", key, value, credit) for (key, value), credit in sweeps(settings.credit).items()]
     points += [("vineppo", "continuations", count, count) for count in VINE_CONTINUATIONS]
     for estimator, key, value, setting in points:
@@ -95,12 +95,12 @@ def _rows(settings: Settings, replicates: Sequence[Replicate], workups: Workups)
 
 
 def measures(estimates: np.ndarray, workups: Workups) -> dict[str, float]:
-    """Measures of ``estimates`` (replicates x decisions), in units of utility where they are no shares.
+    """Measures of ``estimates`` (replicates x decisions), in units of utility except for shares.
 
-    Replicates share their workups: what the workups themselves owe to chance is part of the bias of a decision and of
-    ``rmse``, not of ``variance``. ``bias`` is a mean over decisions, in which errors of either sign cancel,
-    ``bias_error`` its standard error over cases; ``bias_rms`` the root mean square of the bias of single decisions,
-    free of the noise of estimates and truth.
+    Replicates share their workups: the randomness of the workups is part of the bias of a decision and of ``rmse``, not
+    of ``variance``. ``bias`` is a mean over decisions, in which errors of opposite sign cancel, ``bias_error`` its
+    standard error over cases; ``bias_rms`` the root mean square of the bias of single decisions, without the noise of
+    estimates and truth.
     """
     deviation = estimates - workups.advantage
     bias, square = deviation.mean(axis=0), float((deviation**2).mean())

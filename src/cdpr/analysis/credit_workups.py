@@ -1,7 +1,7 @@
 """The credit of single decisions on test cases: CDPR's rule applied to the workups that were evaluated.
 
 Training credits its own rollouts on training cases. Here the evaluated workups are the group of their case, and every
-decision is valued, whether the rule would select it or not. All policies are valued under the same settings of
+decision gets a value, also where the rule would not select it. All policies are valued under the same settings of
 ``credit``, not under those of their variants.
 """
 
@@ -11,7 +11,6 @@ import asyncio
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -103,11 +102,11 @@ def credit_workups(settings: Settings, job: Job) -> None:
     credentialed = any(case.credentialed for case in cases)
     job.tags.update(disclosed(check_judges(settings, cases[0].dataset, credentialed=credentialed)))
     own, start = (ModelSpec.of_folder(job.inputs[name], settings.policy) for name in ("policy", "init_policy"))
-    opened = partial(PolicyAgent.build, settings, own)
     frozen = settings.credit.continuation.policy == "frozen_init" and own != start
     continues = PolicyAgent.build(settings, start, settings.training.temperature) if frozen else None
     environment = open_environment(settings, credentialed=credentialed)
-    credited = asyncio.run(Crediting(settings, environment, opened, continues).all(cases, job.inputs["evaluation"]))
+    crediting = Crediting(settings, environment, partial(PolicyAgent.build, settings, own), continues)
+    credited = asyncio.run(crediting.all(cases, job.inputs["evaluation"]))
     text = "".join(case.model_dump_json() + "\n" for case in credited)
     write_bytes(job.out["credit"], gzip.compress(text.encode(), compresslevel=6, mtime=0))
     decisions, left_out = sum(len(steps) for case in credited for steps in case.process), len(cases) - len(credited)
@@ -131,37 +130,33 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
 
 
 class Crediting:
-    """CDPR's rule at every decision. ``opened`` gives the policy at a temperature (0: greedy); ``continues`` acts after
-    candidates (None: the policy itself)."""
+    """CDPR's rule at every decision. ``open_policy`` opens the policy at a temperature (0: greedy); ``continues`` acts
+    after candidates (None: the policy itself)."""
 
     def __init__(
         self,
         settings: Settings,
         environment: DiagnosticEnvironment,
-        opened: Callable[[float], Policy],
+        open_policy: Callable[[float], Policy],
         continues: Policy | None = None,
     ):
-        self.settings, self.environment, self.opened = settings, environment, opened
-        policy = opened(settings.training.temperature)
-        # The workups of a table are no draws at the temperature of training: p_hat comes from n_s others alone.
+        self.settings, self.environment, self.open_policy = settings, environment, open_policy
+        policy = open_policy(settings.training.temperature)
+        # Evaluated workups are no draws at the temperature of training: p_hat comes from the n_s probes alone.
         credit = every_state(settings.credit).model_copy(update={"own_actions": "apart"})
         seed = derive_seed(settings.inspector.seed, "credit")
         self.process = ProcessReward(environment, policy, continues or policy, credit, settings.utility, seed)
 
     async def all(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:
-        """The credit of those cases whose workups can be replayed."""
+        """The credit of the cases whose workups can be replayed."""
         rows = {(row.note_id, row.decoding): row for row in read_rows(evaluation)}
-        credited: list[CreditedCase] = []
-        waiting = iter(cases)
-        with tqdm(total=len(cases), desc="credit", unit="case", mininterval=5) as bar:
-            while wave := list(islice(waiting, _AT_ONCE)):
-                results = await asyncio.gather(*(self.one(case, rows) for case in wave))
-                credited += [case for case in results if case is not None]
-                bar.update(len(wave))
-        return credited
+        credited: list[CreditedCase | None] = []
+        for start in tqdm(range(0, len(cases), _AT_ONCE), desc="credit", unit="wave", mininterval=5):
+            credited += await asyncio.gather(*(self.one(case, rows) for case in cases[start : start + _AT_ONCE]))
+        return [case for case in credited if case is not None]
 
     async def one(self, case: CaseRecord, rows: Mapping[tuple[str, str], EvaluationRow]) -> CreditedCase | None:
-        """The credit of a case; None where a replayed workup is another one than the evaluated."""
+        """The credit of a case; None where a replay differs from the evaluated workup."""
         workups = {}
         for decoding in self.settings.evaluation.decodings:
             row = rows[public_text(self.settings, case, case.note_id), decoding]
@@ -188,11 +183,11 @@ class Crediting:
         )
 
     async def _workup(self, case: CaseRecord, row: EvaluationRow) -> Trajectory:
-        """The evaluated workup. Rows of credentialed cases hold no replies: those are worked up anew, as evaluation did
-        with the same seed."""
+        """The evaluated workup. Rows of credentialed cases have no replies: a new episode with the seed of the
+        evaluation replaces them."""
         if row.replies is not None:
             return await replay(self.environment, case, row.replies, row.forced)
-        agent = self.opened(0.0 if row.decoding == "greedy" else self.settings.training.temperature)
+        agent = self.open_policy(0.0 if row.decoding == "greedy" else self.settings.training.temperature)
         return await run_episode(self.environment, agent, case, case_seed(self.settings.evaluation.seed, case))
 
     def _endings(self, credit: GroupCredit, key: tuple, node: Node, value: CandidateValue) -> Iterator[Ending]:
@@ -217,15 +212,15 @@ class Crediting:
 def _sources(
     credit: GroupCredit, key: tuple, action: ActionKey, child: State
 ) -> Iterator[tuple[Literal["suffix", "cached", "fresh"], Continuation, tuple[ActionKey, ...] | None]]:
-    """The continuations of an action, each with its source and its actions (None: unknown)."""
+    """The continuations of an action: source, ending, and actions (None: unknown)."""
     pool, horizon = credit.pools.of(key, action, child), credit.credit.horizon
     for visit, end in zip(pool.suffixes, pool.own, strict=False):
         yield "suffix", end, _suffix(credit, *visit)
     for end in pool.known:
         yield "cached", end, None
     draws = credit.pools.rollouts(key)
-    drawn = [path for k in pool.numbers if (path := _followed(draws, pool.child, k, horizon)) is not None]
-    for path, end in zip(drawn, pool.fresh, strict=False):
+    known_paths = [path for k in pool.numbers if (path := _path(draws, pool.child, k, horizon)) is not None]
+    for path, end in zip(known_paths, pool.fresh, strict=False):
         yield "fresh", end, path
 
 
@@ -248,10 +243,10 @@ def selected_by_rule(group: Sequence[Trajectory], credit: GroupCredit, rule: Cre
 def _suffix(credit: GroupCredit, i: int, start: int) -> tuple[ActionKey, ...]:
     """The actions of workup i from a decision on, as far as a continuation goes."""
     whole = credit.credit.cache.long_suffixes == "keep" or credit.pools.ends_within(i, start)
-    return tuple(map(_displayed, credit.group[i].steps[start : None if whole else start + credit.credit.horizon]))
+    return tuple(map(_display, credit.group[i].steps[start : None if whole else start + credit.credit.horizon]))
 
 
-def _followed(draws: Draws, state: State, number: int, horizon: float) -> tuple[ActionKey, ...] | None:
+def _path(draws: Draws, state: State, number: int, horizon: float) -> tuple[ActionKey, ...] | None:
     """The actions of continuation ``number`` of a state, read from the draws; None where a reply failed."""
     environment = draws.environment
     forced = horizon <= 0 or environment.must_diagnose(state, draws.policy)
@@ -259,12 +254,12 @@ def _followed(draws: Draws, state: State, number: int, horizon: float) -> tuple[
     if not isinstance(step, Step):
         return None
     if forced or isinstance(step.action, FinalDiagnosis):
-        return (_displayed(environment.conclude(state, step)[0]),)
-    rest = _followed(draws, state.after(step), number, horizon - 1)
-    return None if rest is None else (_displayed(step), *rest)
+        return (_display(environment.conclude(state, step)[0]),)
+    rest = _path(draws, state.after(step), number, horizon - 1)
+    return None if rest is None else (_display(step), *rest)
 
 
-def _displayed(step: Step) -> ActionKey:
+def _display(step: Step) -> ActionKey:
     """An action for display: a diagnosis by its own words."""
     return ("end", step.action.text) if isinstance(step.action, FinalDiagnosis) else step.evidence
 

@@ -1,5 +1,5 @@
-"""Groups of workups, the true advantage of their decisions by brute force, and its estimates by the code that training
-runs, under one setting after the other."""
+"""Groups of workups, the true advantage of their decisions by brute force, and its estimates by the code of training
+under many settings."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ async def true_advantages(draws: Draws, group: Group, count: int, worth: Worth) 
     """A(s, a) and its standard error for each decision of each trajectory, from ``count`` continuations a state.
 
     V(s) is the mean over continuations of s, Q(s, a) that over continuations of the next state after the step's own
-    effort; a diagnosis is judged. States count as one only if the very words that led there agree. Continuation k of a
-    state and of the next are dependent, different k are not: so the error is that of the mean of their differences.
+    effort; a diagnosis is judged. States are the same only if all words before them agree. Continuations k of a state
+    and of the next are dependent, different k are not: so the error is that of the mean of their differences.
     """
     states = {state.words: state for trajectory in group for state in trajectory.states}
     drawn = await asyncio.gather(*(whole_returns(draws, state, range(count), worth) for state in states.values()))
@@ -116,7 +116,7 @@ Replicate = dict[Credit | int, Estimate]
 
 
 def every_state(credit: Credit) -> Credit:
-    """The settings with an estimate for every decision and nothing kept between batches."""
+    """The settings with an estimate for every decision and no cache between batches."""
     cache = credit.cache.model_copy(update={"scope": "batch"})
     return credit.model_copy(update={"select_all": True, "max_states": None, "cache": cache})
 
@@ -125,23 +125,23 @@ def sweeps(credit: Credit) -> dict[tuple[str, int | str], Credit]:
     """Settings by (key, value): one key at a time differs from ``credit``, whose own value is among those swept."""
     base = every_state(credit)
     return {
-        (key, value): _changed(base, key, value)
+        (key, value): _with_value(base, key, value)
         for key, values in SWEEPS.items()
         for value in sorted({*values, attrgetter(key)(base)})
     }
 
 
-def _changed(credit: Credit, key: str, value: int | str) -> Credit:
-    """With another value of a key, which may lie in a section."""
+def _with_value(credit: Credit, key: str, value: int | str) -> Credit:
     section, _, last = key.rpartition(".")
-    if not section:
-        return credit.model_copy(update={key: value})
-    return credit.model_copy(update={section: getattr(credit, section).model_copy(update={last: value})})
+    update: dict[str, object] = {last: value}
+    if section:
+        update = {section: getattr(credit, section).model_copy(update=update)}
+    return credit.model_copy(update=update)
 
 
 class Remembering(Policy):
-    """A policy that gives each reply from memory after the first time. Reply k of a seed is always the same, so
-    settings that draw the same replies need not generate them twice."""
+    """A policy that generates each reply once. Reply k of a seed is always the same, so settings that draw the same
+    replies share them."""
 
     def __init__(self, policy: Policy):
         self.policy = policy

@@ -1,4 +1,4 @@
-"""Which price every examination got, and which names wait for one."""
+"""The price of every examination of the cases, and the names without a code."""
 
 import functools
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _RESEMBLES = 75  # of 100, below which a name has no nearest known one
 
 @dataclass(frozen=True)
 class Coverage:
-    """What one examination key was priced by, and in how many cases it occurs.
+    """The source of the price of one examination key, and the number of its cases.
 
     ``price_usd`` is its own price, before the rule of its billing group; ``catalogue_usd`` and ``paper_usd`` are the
-    corrected price and the paper's, side by side, where there is one. ``names`` is 1 but in a pooled row.
+    corrected price and the paper's, where there is one. ``names`` is 1 except in a pooled row.
     """
 
     exam_key: str
@@ -51,16 +51,16 @@ def coverage(
 ) -> list[Coverage]:
     """One row per examination key from the number of cases that have it, sorted by key.
 
-    With ``pool_unknown``, names with words that neither the vocabulary nor the catalogue has are pooled, one row for
-    each way of pricing: a heading of a note may be a patient's words.
+    With ``pool_unknown``, names with words outside the vocabulary and the catalogue are pooled, one row for each way of
+    pricing: a heading of a note may be a patient's words.
     """
-    shown: list[Coverage] = []
+    rows: list[Coverage] = []
     pools: dict[str, list[Coverage]] = {}
     for key in sorted(counts):
         row = _row(key, counts[key], settings, catalogue)
         pooled = pool_unknown and not catalogue.knows(key)
-        (pools.setdefault(row.how, []) if pooled else shown).append(row)
-    return shown + [_pool(pools[how]) for how in sorted(pools)]
+        (pools.setdefault(row.how, []) if pooled else rows).append(row)
+    return rows + [_pool(pools[how]) for how in sorted(pools)]
 
 
 def _row(key: str, cases: int, settings: Costs, catalogue: Catalogue) -> Coverage:
@@ -81,8 +81,8 @@ def _pool(rows: list[Coverage]) -> Coverage:
 
 
 def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> list[dict[str, str | int | float]]:
-    """Examinations that no code stands for, at the price of their class or at the fallback price, most frequent first,
-    each with the nearest known name where one is alike.
+    """Examinations without a code, at the price of their class or at the fallback price, most frequent first, each with
+    the most similar known name, if any.
 
     With ``price_usd`` filled in, the table is one of overrides.
     """
@@ -97,7 +97,7 @@ def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> 
 
 
 def nearest(name: str, catalogue: Catalogue) -> tuple[str, float] | None:
-    """The priced examination with the most alike spelling and how alike (to 100); None when none resembles the name."""
+    """The priced examination with the most similar spelling, and the similarity (to 100); None if none is similar."""
     if not set(normalise(name).split()) - _SPECIMENS:
         return None  # every examination of that specimen begins so
     known = _known(catalogue)

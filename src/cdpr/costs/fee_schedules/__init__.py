@@ -3,9 +3,8 @@
 Only codes and rates are read: the descriptors of these files belong to the American Medical Association.
 """
 
-from .clfs import read_clfs
 from .locality import read_gpci, read_opps_cap
-from .opps import read_opps
+from .national import read_clfs, read_opps
 from .pfs import CAPPED, read_pfs
 from .schedule import NATIONAL, FeeScheduleError, Schedule, split_codes
 

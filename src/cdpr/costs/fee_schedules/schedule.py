@@ -1,7 +1,7 @@
-"""What every reader of a fee schedule gives back, and how rows and amounts are read.
+"""Rates of a fee schedule, and the reading of rows and amounts.
 
-A file that is not laid out as expected is an error. A single bad row is rejected: listed with its line and field,
-and counted. When most rows are bad the file itself is, which is an error again.
+A file with another layout is an error. A single bad row is rejected: listed with its line and field, and counted. When
+most rows are bad, the file is an error too.
 """
 
 import csv
@@ -46,7 +46,7 @@ class Schedule:
     """Rates in US dollars by (code, modifier); a blank modifier is the whole service.
 
     ``left_out`` counts rows without a price by reason, ``rejected`` lists rows that cannot be read, ``notes`` are
-    further counts worth telling.
+    further counts for the report.
     """
 
     kind: str
@@ -71,7 +71,7 @@ class Schedule:
         return None if None in parts else round(sum(parts), 2)
 
     def add(self, code: str, modifier: str, usd: Decimal) -> None:
-        """Add a rate. Raises BadRow for what is no modifier or no rate, and for a code that has another rate."""
+        """Add a rate. Raises BadRow for a bad modifier or rate, and for a code that has another rate."""
         if not _MODIFIER.fullmatch(modifier):
             raise BadRow(f"field 'MOD': {modifier[:20]!r} is not a modifier")
         if usd > _DEAREST:
@@ -80,16 +80,15 @@ class Schedule:
         if not amount:
             self.left_out["rate below half a cent"] += 1
             return
-        known = self.rates.get((code, modifier))
-        if known is not None and known != amount:
-            raise BadRow(f"{code} {modifier}".strip() + " stands twice, with two rates")
-        if known is not None:
+        if (code, modifier) in self.rates:
+            if self.rates[code, modifier] != amount:
+                raise BadRow(f"{code} {modifier}".strip() + " stands twice, with two rates")
             self.left_out["repeated"] += 1
         self.rates[code, modifier] = amount
 
     @contextmanager
     def row(self, line: int) -> Iterator[None]:
-        """Within it a row that cannot be read is listed, with its line."""
+        """A context in which a bad row is listed, with its line, instead of raised."""
         try:
             yield
         except BadRow as why:
@@ -109,7 +108,7 @@ class Schedule:
         return self
 
     def _oddity(self) -> str | None:
-        """What shows that other columns were read than those of codes, modifiers and rates."""
+        """Evidence that these are not the columns of codes, modifiers and rates; None without any."""
         if all(modifier for _, modifier in self.rates):
             return "every row has a modifier"
         usd, times = Counter(self.rates.values()).most_common(1)[0]
@@ -129,7 +128,7 @@ def split_codes(codes: str) -> list[tuple[str, str]]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows of a CSV file with the lines they begin on, cells stripped; UTF-8, else Windows-1252.
+    """All rows of a CSV file with their first lines, cells stripped; UTF-8, otherwise Windows-1252.
 
     Raises FeeScheduleError for a file that is missing, is no text, or breaks off inside a quoted field.
     """
@@ -166,23 +165,18 @@ class Table:
     """
 
     def __init__(self, path: Path, rows: Sequence[Row], *header: str, kind: str):
-        wanted = {plain(name) for name in header}
-        start = next((i for i, (_, row) in enumerate(rows) if wanted <= {plain(cell) for cell in row}), None)
+        names = {plain(name) for name in header}
+        start = next((i for i, (_, row) in enumerate(rows) if names <= {plain(cell) for cell in row}), None)
         if start is None:
             raise FeeScheduleError(f"{path}: no header row with {' and '.join(header)}; is this {kind}?")
-        self.kind, self.path, self.above, (self.line, self.header), self.below = (
-            kind,
-            path,
-            rows[:start],
-            rows[start],
-            rows[start + 1 :],
-        )
+        self.kind, self.path, (self.line, self.header) = kind, path, rows[start]
+        self.above, self.below = rows[:start], rows[start + 1 :]
         self.names = [plain(cell) for cell in self.header]
         place = self.names.index("HCPCS") if "HCPCS" in self.names else len(self.names)
         early = [line for line, row in self.above if place < len(row) and _CODE.fullmatch(row[place].upper())]
         if early:
-            told = f"{len(early)} rows of codes stand above the header (line {self.line})"
-            raise FeeScheduleError(f"{path}:{early[0]}: {told}; use the file as published")
+            problem = f"{len(early)} rows of codes stand above the header (line {self.line})"
+            raise FeeScheduleError(f"{path}:{early[0]}: {problem}; use the file as published")
 
     def find(self, name: str) -> int:
         """Place of a column. Raises FeeScheduleError when it is not there, or twice."""
@@ -196,9 +190,9 @@ class Table:
             raise FeeScheduleError(f"{self.path}:{self.line}: column {name!r} stands {times} times")
         return self.names.index(name)
 
-    def reader(self, *wanted: str) -> Callable[[Sequence[str]], dict[str, str]]:
-        """A function from a row to its cells by these names, which raises BadRow for one that breaks off before."""
-        places = {name: self.find(name) for name in wanted}
+    def reader(self, *names: str) -> Callable[[Sequence[str]], dict[str, str]]:
+        """A function from a row to its cells by these names; it raises BadRow for a row that is too short."""
+        places = {name: self.find(name) for name in names}
         width = max(places.values()) + 1
 
         def read(row: Sequence[str]) -> dict[str, str]:
@@ -232,20 +226,20 @@ def amount(text: str, name: str) -> Decimal:
 
 
 def prevailing(values: Iterable[str], path: Path, what: str, advice: str) -> str:
-    """What nearly all rows share, empty for none; rows that differ are bad (:func:`same`). Raises FeeScheduleError
-    where more than a few differ."""
+    """The value of nearly all rows, empty without rows; other rows are bad (:func:`same`). Raises FeeScheduleError when
+    more than a few differ."""
     counts = Counter(value for value in values if value)
     if not counts:
         return ""
     (first, times), *others = counts.most_common()
     if counts.total() - times > _FEW * counts.total():
-        told = ", ".join(sorted(value[:20] for value in (first, *(value for value, _ in others[:3]))))
-        raise FeeScheduleError(f"{path}: rows of more than one {what} ({told}); {advice}")
+        examples = ", ".join(sorted(value[:20] for value in (first, *(value for value, _ in others[:3]))))
+        raise FeeScheduleError(f"{path}: rows of more than one {what} ({examples}); {advice}")
     return first
 
 
 def same(value: str, expected: str, name: str) -> None:
-    """Raises BadRow for a cell that differs from what the rows of the file share."""
+    """Raises BadRow for a cell that differs from the prevailing value of the file."""
     if value != expected:
         raise BadRow(f"field {name!r}: {value[:20]!r} where the other rows have {expected[:20]!r}")
 
