@@ -15,7 +15,7 @@ from typing import Any
 
 # Only modules that load in milliseconds: every job starts here.
 from .settings import Settings, SettingsError, generate, load_settings
-from .settings.datasets import IN_DOMAIN
+from .settings.datasets import DATASETS, IN_DOMAIN
 from .tracking import mlflow_index, traces
 from .workflow import housekeeping, recordings
 from .workflow.plan import Plan, trainings
@@ -275,22 +275,24 @@ def _evaluate_served(args: argparse.Namespace) -> None:
 
 
 @_command(
-    _argument("--inspect", action="store_true", help="a log of Inspect (.eval), case by case: open cases only"),
-    _argument("--every-eval-ever", action="store_true", help="a record of Every Eval Ever (.json): means only"),
+    _argument("--inspect", action="store_true", required=True,
+              help="a log of Inspect (.eval), case by case: open cases only"),
     _argument("run", metavar="RUN", help="an evaluated run, such as cdpr-seed0 or an agent"),
     _argument("file", metavar="FILE", help="the file to write"),
     _argument("--dataset", metavar="NAME", help="the data set (default: the in-domain one)"),
-    _argument("--organization", default="unknown", metavar="NAME",
-              help="who is responsible for a record of Every Eval Ever"),
 )  # fmt: skip
 def _export(args: argparse.Namespace) -> None:
     """Write an evaluation in the format of another tool."""
-    from .workflow.export import export
+    from .inspect_log import Exported, write_inspect_log
 
-    if args.inspect == args.every_eval_ever:
-        raise SettingsError("in which format? name one: --inspect or --every-eval-ever")
-    to = "inspect" if args.inspect else "every-eval-ever"
-    print(export(_plan(args), to, args.run, args.dataset or IN_DOMAIN, args.file, args.organization))
+    plan, dataset = _plan(args), args.dataset or IN_DOMAIN
+    if dataset not in DATASETS:
+        raise SettingsError(f"{dataset!r}: no such data set; there are {', '.join(DATASETS)}")
+    options = {"run": args.run, "dataset": dataset}
+    evaluation = Path(plan.resolved(plan.output("evaluate_agent", "evaluation", **options)))
+    cases = Path(plan.resolved(plan.place(plan.source("evaluate_agent", "cases", options)) or ""))
+    exported = Exported.open(plan.settings, args.run, dataset, evaluation, cases)
+    print(f"{args.file}: {write_inspect_log(exported, Path(args.file)):,} samples")
 
 
 @_command(

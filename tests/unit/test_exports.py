@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from pathlib import Path
 from statistics import fmean
 
@@ -16,13 +15,11 @@ from cdpr.cases import write_records
 from cdpr.environment import DiagnosticEnvironment, run_episode
 from cdpr.evaluation.evaluate_agent import evaluation_row
 from cdpr.evaluation.row import EvaluationRow
-from cdpr.exports.every_eval_ever import build_record
-from cdpr.exports.inspect_log import write_inspect_log
-from cdpr.exports.workups import Exported, ExportError, workups
 from cdpr.files import file_digest
+from cdpr.inspect_log import Exported, ExportError, workups, write_inspect_log
 from cdpr.llm.wrappers import Meter
 from cdpr.records import RunRecord
-from cdpr.settings import Settings, parse_settings
+from cdpr.settings import parse_settings
 
 SCRIPTS = {"T-0": (CBC, CBC, CT, RIGHT), "T-1": (MRI, "No idea.", WRONG), "T-2": (CBC, MRI, CT, "Hm.", "Hm.")}
 
@@ -96,7 +93,6 @@ def test_no_log_is_written_of_credentialed_cases(case, tmp_path, capsys):
     asked = ["export", "--inspect", "grpo-seed0", str(tmp_path / "run.eval"), "--settings", str(settings)]
     assert cli.main(asked) == 2 and "credentialed" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.eval"))
-    assert "append" not in json.dumps(build_record(found, "us"))
 
 
 def test_a_log_of_inspect_holds_every_workup(case, tmp_path):
@@ -120,39 +116,3 @@ def test_a_log_of_inspect_holds_every_workup(case, tmp_path):
     assert greedy.metrics["accuracy"].value == pytest.approx(1 / 3)
     assert greedy.metrics["aec"].value == pytest.approx(fmean(r["cost_usd"] for r in rows[:3]))
     assert log.stats.model_usage["cdpr/grpo-seed0"].output_tokens == 42
-
-
-def test_a_record_of_every_eval_ever_tells_means_and_that_cases_are_made_up(case, tmp_path):
-    found = exported(tmp_path, case)
-    record = build_record(found, "us")
-    assert record == build_record(found, "us")
-    results = {result["evaluation_result_id"]: result for result in record["evaluation_results"]}
-    assert len(results) == 12
-    accuracy = results["mimic_iv/greedy/accuracy"]
-    assert accuracy["score_details"]["score"] == pytest.approx(1 / 3)
-    interval = accuracy["score_details"]["uncertainty"]["confidence_interval"]
-    assert interval["lower"] < 1 / 3 < interval["upper"]
-    assert accuracy["source_data"]["source_type"] == "other"
-    assert accuracy["source_data"]["additional_details"]["synthetic"] == "true"
-    assert record["model_info"]["additional_details"]["tier"] == "demo"
-    assert record["source_metadata"]["evaluator_relationship"] == "first_party"
-    assert record["evaluation_timestamp"] == "1767323105"
-    assert "append" not in json.dumps(record) and "T-0" not in json.dumps(record)
-
-
-def test_a_record_of_every_eval_ever_keeps_to_the_published_schema(case, tmp_path):
-    """The schema is another project's: name your copy of every_eval_ever/schemas/eval.schema.json."""
-    schema = os.environ.get("EVERY_EVAL_EVER_SCHEMA")
-    if schema is None:
-        pytest.skip("EVERY_EVAL_EVER_SCHEMA names no eval.schema.json")
-    jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(build_record(exported(tmp_path, case), "us"), json.loads(Path(schema).read_text()))
-    real = {"data": {"mimic_iv": {"path": "/nowhere", "credentialed": False}}}
-    record = build_record(exported(tmp_path / "real", case, **real), "us")
-    assert record["evaluation_results"][0]["source_data"]["source_type"] == "url"
-    jsonschema.validate(record, json.loads(Path(schema).read_text()))
-
-
-def test_a_format_is_named(capsys):
-    assert Settings() and cli.main(["export", "grpo-seed0", "x.json"]) == 2
-    assert "--inspect or --every-eval-ever" in capsys.readouterr().err

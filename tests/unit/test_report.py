@@ -156,11 +156,12 @@ def test_paper_figures_stand_apart(made):
 
 
 def test_paper_facts_are_whole():
-    facts = read_paper()
-    assert len(facts.rows()) == 18
-    for row, name in itertools.product(facts.rows(), ("acc", "aen", "aec")):
-        mean = np.mean([float(facts[f"main:{row}:{dataset}.{name}"]) for dataset in CASES])
-        assert float(facts[f"main:{row}:average.{name}"]) == pytest.approx(mean, abs=0.0051)
+    numbers = read_paper()
+    rows = {address.split(":")[1] for address in numbers if address.startswith("main:")}
+    assert len(rows) == 18
+    for row, name in itertools.product(rows, ("acc", "aen", "aec")):
+        mean = np.mean([numbers[f"main:{row}:{dataset}.{name}"] for dataset in CASES])
+        assert numbers[f"main:{row}:average.{name}"] == pytest.approx(mean, abs=0.0051)
 
 
 def test_marks_are_among_learned_rows(made):

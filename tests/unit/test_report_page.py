@@ -128,11 +128,7 @@ def pristine(tmp_path_factory) -> Path:
         {"id": "t1", "place": "Table 1", "says": "a figure", "verdict": "not run", "why": "synthetic cases",
          "printed": ["53.07"]},
     ]  # fmt: skip
-    audit = [
-        {"id": "mean", "place": "Table 1", "says": HOSTILE, "printed": "1.0", "recomputed": "2.0", "agrees": False},
-        {"id": "ok", "place": "Table 1", "says": "fine", "printed": "1", "recomputed": "1", "agrees": True},
-    ]
-    (folder / "claims.json").write_text(json.dumps({"tier": "demo", "claims": claims, "audit": audit}))
+    (folder / "claims.json").write_text(json.dumps({"tier": "demo", "claims": claims}))
     return folder
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import krippendorff
 import numpy as np
 import pytest
-import yaml
 from browser import CHROMIUM, Browser
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -284,8 +283,6 @@ def test_text_of_a_case_stays_text(study):
     assert OPENING not in form and "http" not in re.sub(r"http-equiv", "", form)
     data = json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', form, re.DOTALL)[1])
     assert sum(OPENING in page["patient"] for page in data["pages"]) >= 1
-    potato = (study.folder / "forms/potato/R1.jsonl").read_text("utf-8")
-    assert "<script>" not in potato and "&lt;script&gt;" in potato
 
 
 def test_the_files_of_other_tools_are_as_these_want_them(study):
@@ -303,9 +300,6 @@ def test_the_files_of_other_tools_are_as_these_want_them(study):
 
     config = ElementTree.parse(folder / "label_studio" / "config.xml")
     assert [tag.get("name") for tag in config.iter("Rating")] == list(dimensions())
-    potato = yaml.safe_load((folder / "potato" / "R2.yaml").read_text("utf-8"))
-    assert [s["name"] for s in potato["annotation_schemes"]] == [*dimensions(), "comment"]
-    assert (folder / "potato" / potato["data_files"][0]).exists()
 
 
 def test_the_protocol_tells_bias_load_and_power(study):
@@ -380,17 +374,6 @@ def as_label_studio(study, folder: Path) -> Path:
     return folder / "studio.json"
 
 
-def as_potato(study, folder: Path) -> Path:
-    """As `python -m potato.export --format jsonl` of Potato 2.12 writes them."""
-    lines = []
-    for code, scores in filled(study).items():
-        labels = {name: {str(score): str(score)} for name, score in scores.items()}
-        lines.append({"instance_id": code, "user_id": "R1", "labels": labels | {"comment": {"text_box": "late"}},
-                      "spans": {}, "links": {}})  # fmt: skip
-    (folder / "potato.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder / "potato.jsonl"
-
-
 def by_a_spreadsheet_program(study, folder: Path) -> Path:
     """Our CSV, opened and saved where the comma is the decimal point: semicolons, another encoding, an empty line."""
     path = as_csv(study, folder)
@@ -407,7 +390,7 @@ def beside_what_programs_leave(study, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("form", [as_json, as_csv, as_xlsx, as_redcap, as_label_studio, as_potato,
+@pytest.mark.parametrize("form", [as_json, as_csv, as_xlsx, as_redcap, as_label_studio,
                                   by_a_spreadsheet_program, beside_what_programs_leave])  # fmt: skip
 def test_every_form_comes_back_the_same(study, tmp_path, form):
     only = study.items.model_copy(update={"forms": {"R1": study.items.forms["R1"]}})
@@ -475,7 +458,6 @@ WRONG = {
     "a picture": (lambda s, f: (f / "scan.jpg").write_bytes(b"x"), "scan.jpg: cannot be read: expected a file that"),
     "cut off": (lambda s, f: cut(as_json(s, f)), "cut off or was edited: line [0-9]+ is no JSON"),
     "empty": (lambda s, f: (f / "R1.json").write_text(""), "cut off or was edited"),
-    "two at one server": (lambda s, f: two_users(as_potato(s, f)), "two raters under one name: 2 people"),
     "without a code": (lambda s, f: averaged(as_csv(s, f)), "edited key: a row without a code"),
     "one form, two files": (lambda s, f: [as_json(s, f), as_csv(s, f)], "R1: duplicate: the same ratings in"),
     "wrong export": (lambda s, f: (f / "min.json").write_text('[{"code": "c1", "diagnostic_gain": 3}]'),

@@ -193,4 +193,4 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 @cache
 def stated_cases(on: str) -> int:
     """How many test cases the paper states."""
-    return int(read_paper().numbers[f"text:cases.{on}"])
+    return int(read_paper()[f"text:cases.{on}"])

@@ -16,7 +16,6 @@ from ..results.methods import tier_mark
 from ..results.sources import notices
 from ..results.table import Column, Row, Table, interval, markdown_page, number, to_csv, to_markdown
 from ..settings import Settings
-from .audit import audit_paper
 from .claims import Claim, read_claims
 from .evidence import Evidence
 from .judge import judge
@@ -49,10 +48,10 @@ def write_claims(settings: Settings, job: Job) -> None:
 
 
 def make_ledger(settings: Settings, results: str | Path, claims: Sequence[Claim]) -> dict[str, Any]:
-    """Tier, counts, every claim with its verdict, and the audit of the paper against itself."""
+    """Tier, counts, and every claim with its verdict."""
     evidence = Evidence(settings, results)
     judged = tuple(_judged(claim, evidence) for claim in claims)
-    return asdict(Ledger(settings.tier, tier_mark(settings), evidence.decoding, judged, tuple(audit_paper())))
+    return asdict(Ledger(settings.tier, tier_mark(settings), evidence.decoding, judged))
 
 
 def _judged(claim: Claim, evidence: Evidence) -> Judged:
@@ -76,12 +75,6 @@ def _page(settings: Settings, ledger: Mapping[str, Any]) -> str:
     places = list(dict.fromkeys(entry["place"] for entry in entries))
     by_place = groupby(sorted(entries, key=lambda entry: places.index(entry["place"])), lambda entry: entry["place"])
     parts += [(place, to_markdown(_table(list(group)))) for place, group in by_place]
-    audit = sorted(ledger["audit"], key=lambda finding: finding["agrees"])
-    disagree = sum(not finding["agrees"] for finding in audit)
-    heads = {name: name.capitalize() for name in ("place", "check", "printed", "recomputed", "agrees", "note")}
-    shown = [finding | {"check": finding["says"], "agrees": "yes" if finding["agrees"] else "no"} for finding in audit]
-    title = f"The paper against itself: {disagree} of {len(audit)} checks do not agree"
-    parts.append((title, to_markdown(_texts(heads, shown))))
     return markdown_page(f"The paper's claims ({ledger['marks']})", parts)
 
 

@@ -1,4 +1,4 @@
-"""``claims.json``, typed: every claim with the verdict on it, and the audit of the paper."""
+"""``claims.json``, typed: every claim with its verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pydantic import ConfigDict, TypeAdapter
 from ..results.provenance import ProvenanceError, check_tier
 from ..results.table import interval
 from ..settings import Settings
-from .audit import AuditFinding
 from .verdict import COUNTED, MEASURED, UNDECIDABLE, Verdict
 
 
@@ -51,7 +50,7 @@ class Judged(Verdict, _Said):
 
 @dataclass(frozen=True)
 class Ledger:
-    """All claims and findings; ``counts`` are the claims by what they count as, in the order of telling, ``headline``
+    """All claims; ``counts`` are the claims by what they count as, in the order of telling, ``headline``
     how many of them were measured."""
 
     __pydantic_config__ = ConfigDict(hide_input_in_errors=True)
@@ -62,7 +61,6 @@ class Ledger:
     headline: str = field(init=False)
     counts: dict[str, int] = field(init=False)
     claims: tuple[Judged, ...] = ()
-    audit: tuple[AuditFinding, ...] = ()
 
     def __post_init__(self) -> None:
         counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in self.claims)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..job import Job
 from ..results.methods import DATASETS, agent, tier_mark, trained
-from ..results.paper import PaperFacts, read_paper
+from ..results.paper import read_paper
 from ..results.table import Cell, Column, Heading, Row, Sheet, Table, interval, marks
 from ..settings import Settings, variants
 from ..study.analysis import Analysis, Comparison
@@ -132,7 +132,7 @@ def _sheet(settings: Settings, found: Analysis) -> Sheet:
     return Sheet(f"Expert study: {raters} ({tier_mark(settings)})", parts, _long(settings, found))
 
 
-def _scores(settings: Settings, found: Analysis, facts: PaperFacts) -> Table:
+def _scores(settings: Settings, found: Analysis, printed: Mapping[str, float]) -> Table:
     rows: list[Row | Heading] = [Heading(f"Here: {who(found)}, {found.states} states")]
     best = {d.name: marks({run: at.value for run, at in found.scores.get(d.name, {}).items()}, 2,
                           higher_is_better=True) for d in rubric()}  # fmt: skip
@@ -150,9 +150,9 @@ def _scores(settings: Settings, found: Analysis, facts: PaperFacts) -> Table:
     rows += [Row({"method": name}, hole=why) for name, why in found.left_out.items()]
     rows.append(Heading("The paper: three physicians, 300 states of its own (as far as it prints figures)"))
     for name in _PRINTED:
-        shown = {d.name: facts.numbers.get(f"expert:{name}:{d.name}") for d in rubric()}
+        shown = {d.name: printed.get(f"expert:{name}:{d.name}") for d in rubric()}
         rows.append(Row({"method": f"{name} (paper)",
-                         **{n: Cell(float(v), text=v.text) for n, v in shown.items() if v is not None}}))  # fmt: skip
+                         **{n: Cell(v, text=f"{v:.1f}") for n, v in shown.items() if v is not None}}))  # fmt: skip
     text = f"Mean scores from 1 to 5, {who(found)} ({tier_mark(settings)})."
     return Table(_SCORES, rows, text, _notes(settings, found), "tab:expert_study")
 

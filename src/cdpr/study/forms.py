@@ -8,7 +8,7 @@ from pathlib import Path
 from ..files import write_text
 from ..job import Job
 from ..settings import Settings
-from . import html_form, label_studio, potato, redcap, spreadsheet
+from . import html_form, label_studio, redcap, spreadsheet
 from .blinding import Items, Page, blind
 from .methods import all_synthetic, left_out
 from .protocol import protocol
@@ -46,4 +46,3 @@ def write_forms(items: Items, shown: Shown, folder: Path, mark: str) -> None:
         spreadsheet.write(folder / f"{rater}.xlsx", items.study, rater, pages, shown, mark)
     redcap.write(folder / "redcap", items.study, forms, shown)
     label_studio.write(folder / "label_studio", items.study, forms, shown)
-    potato.write(folder / "potato", items.study, forms, shown)

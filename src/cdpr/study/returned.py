@@ -6,7 +6,6 @@ import codecs
 import csv
 import io
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,30 +108,6 @@ def _label_studio(path: Path, tasks: Sequence[Mapping[str, Any]]) -> Returned:
     return Returned(path, rows, studies, raters, next(iter(people), ""))
 
 
-def _jsonl(path: Path) -> Returned:
-    """Potato's export: of a likert scale the label is the score, or its value is."""
-    rows, people = [], set()
-    for line in filter(None, _text(path).splitlines()):
-        told = json.loads(line)
-        labels = told["labels"]
-        rows.append(
-            (str(told["instance_id"]), {name: _potato(labels[name]) for name in dimensions() if name in labels})
-        )
-        people.add(str(told["user_id"]))
-    if len(people) > 1:
-        raise Unreadable(f"two raters under one name: {len(people)} people worked on these items; one server each")
-    return Returned(path, rows, filled_by=next(iter(people), ""))
-
-
-def _potato(chosen: Mapping[str, Any]) -> Any:
-    for label, value in chosen.items():
-        if re.fullmatch(r"\d+(\.\d+)?", str(value)):
-            return value
-        if value and (number := re.search(r"(\d+)$", str(label))):
-            return number[1]
-    return None
-
-
 def _csv(path: Path) -> Returned:
     """Our own CSV, or REDCap's export; where commas are decimal points, programs write semicolons."""
     text = _text(path)
@@ -170,4 +145,4 @@ def _table(path: Path, head: Sequence[Any], lines: Iterable[Sequence[Any]]) -> R
     return Returned(path, told, studies, raters, next(iter(people), ""))
 
 
-_READERS: dict[str, Callable[[Path], Returned]] = {".json": _json, ".jsonl": _jsonl, ".csv": _csv, ".xlsx": _xlsx}
+_READERS: dict[str, Callable[[Path], Returned]] = {".json": _json, ".csv": _csv, ".xlsx": _xlsx}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from ..cases import iterate_records
 from ..environment.prompt import opening_messages
 from ..llm.recording import Recordings
 from ..llm.spending import Spent, spent, unpriced
-from ..results.paper import PaperFacts, read_paper
+from ..results.paper import read_paper
 from ..settings import AgentEntry, ModelEntry, Settings, SettingsError, model_of
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from .plan import Plan
@@ -49,15 +49,15 @@ class Forecast:
 def plan_spending(plan: Plan, target: str) -> list[Forecast]:
     """A forecast for every system behind a target's evaluations, whether or not it can be run yet. Raises
     SettingsError for a target that is no table or figure."""
-    settings, facts, everything = plan.settings, read_paper(), _with_all_models(plan.settings)
+    settings, printed, everything = plan.settings, read_paper(), _with_all_models(plan.settings)
     pairs = dict.fromkeys(pair for stage in _stages(plan, target) for pair in everything.evidence(stage).evaluations)
     recorded, forecasts = _recorded(plan.state), []
     for run in dict.fromkeys(run for run, _ in pairs):
         entry = settings.agents.get(run)
         if entry is None or (model := model_of(settings, entry)) is None:
             continue
-        cases = {dataset: _cases(plan, dataset, facts) for name, dataset in pairs if name == run}
-        extent = sum(count * _workup(settings, entry, model, _turns(facts, entry, d)) for d, count in cases.items())
+        cases = {dataset: _cases(plan, dataset, printed) for name, dataset in pairs if name == run}
+        extent = sum(count * _workup(settings, entry, model, _turns(printed, entry, d)) for d, count in cases.items())
         calls, prompt, completion = len(settings.evaluation.decodings) * np.asarray(extent)
         left = max(0.0, 1 - recorded.get(run, 0) / max(calls[1], 1))
         prompt, completion, prices = prompt * left, completion * left, model.prices
@@ -140,13 +140,13 @@ def _workup(settings: Settings, entry: AgentEntry, model: ModelEntry, turns: flo
     return np.array([count, count * opening + history, count * reply])
 
 
-def _turns(facts: PaperFacts, entry: AgentEntry, dataset: str) -> float:
+def _turns(paper: Mapping[str, float], entry: AgentEntry, dataset: str) -> float:
     """Turns of a workup: the paper's examinations of that row, and the diagnosis."""
-    printed = facts.numbers.get(f"main:{entry.paper}:{benchmark_of(dataset)}.aen")
+    printed = paper.get(f"main:{entry.paper}:{benchmark_of(dataset)}.aen")
     return _TURNS if printed is None else float(printed) + 1
 
 
-def _cases(plan: Plan, dataset: str, facts: PaperFacts) -> int:
+def _cases(plan: Plan, dataset: str, printed: Mapping[str, float]) -> int:
     """Test cases of a data set: those of its file; without a file, as many as the settings or the paper say."""
     settings, name = plan.settings, benchmark_of(dataset)
     limit = settings.evaluation.open_cases.cases if name in FURTHER else None
@@ -160,7 +160,7 @@ def _cases(plan: Plan, dataset: str, facts: PaperFacts) -> int:
         return limit or 0
     if settings.data.source(name).path is None and DATASETS[name].size:
         return getattr(settings.hospital, DATASETS[name].size)
-    return facts.cases(name) if f"text:cases.{name}" in facts.numbers else 0
+    return int(printed.get(f"text:cases.{name}", 0))
 
 
 def _recorded(state: str) -> dict[str, int]:

@@ -127,7 +127,7 @@ STAGES = (
         about={"states": "states of `sample_states`"},
         outputs={
             "cards": Output(f"{_FOLDER}/cards.json", "what is rated by whom, and not who proposed it"),
-            "forms": Output(f"{_FOLDER}/forms", "HTML and XLSX per rater; REDCap, Label Studio, Potato", folder=True),
+            "forms": Output(f"{_FOLDER}/forms", "HTML and XLSX per rater; REDCap, Label Studio", folder=True),
             "sealed": Output(f"{_FOLDER}/sealed/key.json", "who proposed what; the analysis alone opens it"),
             "protocol": Output(f"{_FOLDER}/protocol.md", "sample, load and power; not for raters"),
         },

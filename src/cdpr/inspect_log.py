@@ -1,0 +1,295 @@
+"""An evaluation as a log of Inspect (``.eval``), for ``inspect view`` and other tools that read its logs.
+
+The log is written by Inspect's own ``write_eval_log`` (https://inspect.aisi.org.uk/eval-logs.html), the optional extra
+``cdpr[inspect]``. Its conversations are rebuilt from the rows of the evaluation and the cases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from . import __version__
+from .agents.build import agent_class, agent_entry
+from .cases import CaseRecord, iterate_records
+from .environment import PromptBuilder
+from .environment.opening import open_environment
+from .environment.prompt import Conversation
+from .environment.utility import utility_formula
+from .evaluation.metrics import METRICS
+from .evaluation.replay import deviations, replay
+from .evaluation.row import EvaluationRow, read_rows
+from .files import file_digest
+from .records import RunRecord
+from .results.methods import synthetic
+from .results.provenance import check_provenance, find_record, read_record
+from .results.sources import source_of
+from .settings import AgentEntry, Settings, model_of
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalLog, EvalSample, EvalScore
+    from inspect_ai.model import ModelUsage
+
+# A decoding is an epoch: Inspect tells samples of the same case apart by it.
+EPOCHS = {"greedy": 1, "sampled": 2}
+SCORER = "cdpr"
+# Scores of a sample, by field of its row.
+_SCORES = {"utility": "utility", "cost_usd": "cost_usd", "examinations": "n_issued", "infeasible": "n_na"}
+
+
+class ExportError(ValueError):
+    """A result that cannot be exported; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An evaluation that is exported: whose, on what, its files and its ``run.json``."""
+
+    settings: Settings
+    run: str
+    dataset: str
+    evaluation: Path
+    cases: Path
+    record: RunRecord
+
+    @classmethod
+    def open(cls, settings: Settings, run: str, dataset: str, evaluation: Path, cases: Path) -> Exported:
+        """Raises ExportError where a file is missing or the cases are others than those evaluated, ProvenanceError
+        where the settings are."""
+        place = find_record(evaluation)
+        if not evaluation.exists() or place is None:
+            raise ExportError(f"{evaluation}: missing, or without its run.json; evaluate first: snakemake {evaluation}")
+        check_provenance(settings, [evaluation])
+        record = read_record(place)
+        if not cases.exists() or record.digest_of("cases") not in (None, file_digest(cases)):
+            raise ExportError(
+                f"{cases}: not the cases of {evaluation} (missing, or their digests differ); evaluate again"
+            )
+        return cls(settings, run, dataset, evaluation, cases, record)
+
+    @property
+    def entry(self) -> AgentEntry:
+        """What the registry says of the run."""
+        return agent_entry(self.settings, self.run)
+
+    @property
+    def model_name(self) -> str:
+        """The acting model as ``PROVIDER/ID``; what was trained here, or acts without one, is ``cdpr/RUN``."""
+        model = model_of(self.settings, self.entry)
+        if model is None:
+            return f"cdpr/{self.run}"
+        name = model.id or Path(str(model.folder)).name
+        return name if "/" in name else f"{model.provider}/{name}"
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Tier, prices, utility, and whether the cases are synthetic: what a reader of its figures needs."""
+        source = source_of(self.settings, self.dataset)
+        return {
+            "tier": self.record.tier or self.settings.tier,
+            "run": self.run,
+            "run_key": self.record.run_key,
+            "acts": self.entry.acts,
+            "cases": source.label,
+            "cases_are": source.what,
+            "synthetic": str(synthetic(self.settings, self.dataset)).lower(),
+            "licence": source.licence,
+            "price_map": self.settings.costs.price_map,
+            "utility": utility_formula(self.settings.utility),
+            "aen": "examinations requested per case, physical examination left out",
+            "aec": "US dollars of examinations per case, each billing group charged once",
+        }  # fmt: skip
+
+    @property
+    def ended(self) -> datetime:
+        """End of the evaluation: the export has this time, so the same run gives the same log."""
+        try:
+            return datetime.fromisoformat(self.record.started) + timedelta(seconds=self.record.wall_seconds)
+        except ValueError:
+            raise ExportError(f"{self.evaluation}: its run.json does not say when it began; evaluate again") from None
+
+    def test_cases(self) -> dict[str, CaseRecord]:
+        """The cases by ``note_id``. Raises ExportError where one of them is credentialed."""
+        cases = {case.note_id: case for case in iterate_records(self.cases, "test")}
+        if any(case.credentialed for case in cases.values()):
+            raise ExportError(
+                f"{self.dataset}: its cases are credentialed, so their workups are not exported: a log holds the text "
+                "of every case. Tables and figures hold none, and may be shown"
+            )
+        return cases
+
+
+@dataclass(frozen=True)
+class Workup:
+    """A workup as a conversation. The first ``opening`` of its ``messages`` come before the first reply."""
+
+    case: CaseRecord
+    row: EvaluationRow
+    messages: Conversation
+    opening: int
+
+
+def workups(exported: Exported) -> Iterator[Workup]:
+    """The workups of an evaluation, in the order of its rows.
+
+    The environment computes its answers again, and they are compared with the counts of the row, so that no log shows a
+    workup that did not happen. Notes that an agent writes for itself and conversations among several models are left
+    out. Raises ExportError for credentialed cases, rows without replies and answers that differ.
+    """
+    settings, entry, cases = exported.settings, exported.entry, exported.test_cases()
+    environment, whole = open_environment(settings, credentialed=False), agent_class(entry).whole_record
+    # Policies read the prompt that they were trained with, other language models the paper's.
+    prompt = settings.environment.prompt.model_copy(update={} if entry.own_policy else {"style": "full"})
+    prompts = PromptBuilder(prompt, None, settings.policy.max_prompt_tokens)
+    for row in read_rows(exported.evaluation):
+        place = f"{exported.evaluation}: case {row.note_id}"
+        if row.replies is None or row.note_id not in cases:
+            raise ExportError(f"{place}: its row holds no replies, or is of no test case; evaluate again")
+        case = cases[row.note_id]
+        workup = asyncio.run(replay(environment, case, row.replies, row.forced))
+        if not whole:
+            _compare_counts(deviations(row, workup.effort()), place)
+        before = workup.states[-1]
+        # The compact prompt has no words for it.
+        forced = row.forced and prompt.style == "full"
+        prompt_messages = prompts.static_messages(case) if whole else prompts.messages(before, forced)
+        reply = {"role": "assistant", "content": row.replies[-1]}
+        yield Workup(case, row, [*prompt_messages, reply], len(prompt_messages) - 2 * len(before.history))
+
+
+def _compare_counts(differences: list[str], place: str) -> None:
+    if differences:
+        raise ExportError(
+            f"{place}: its requests are not answered as in its evaluation ({', '.join(differences)}); export it "
+            "under the settings of its run.json, or evaluate again"
+        )
+
+
+def write_inspect_log(exported: Exported, file: Path) -> int:
+    """Write the log; returns how many samples it holds, one per case and decoding.
+
+    Raises ExportError without the extra, for credentialed cases, and as :func:`~.workups.workups`.
+    """
+    exported.test_cases()  # refuses credentialed cases, also where the package is missing
+    try:
+        from inspect_ai.log import write_eval_log
+    except ImportError:
+        raise ExportError("writing logs of Inspect needs the extra `inspect`: pip install 'cdpr[inspect]'") from None
+    if file.suffix != ".eval":
+        raise ExportError(f"{file}: a log of Inspect ends in .eval")
+    log = build_log(exported)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_eval_log(log, str(file), format="eval")
+    return len(log.samples or [])
+
+
+def build_log(exported: Exported) -> EvalLog:
+    """The log in memory."""
+    from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalPlan, EvalResults, EvalSpec, EvalStats
+    from inspect_ai.model import GenerateConfig
+
+    all_workups, key = list(workups(exported)), exported.record.run_key
+    samples = [_sample(exported, workup) for workup in all_workups]
+    decodings = sorted({workup.row.decoding for workup in all_workups}, key=EPOCHS.__getitem__)
+    ids = list(dict.fromkeys(workup.row.note_id for workup in all_workups))
+    settings, usage = exported.settings, [s.model_usage[exported.model_name] for s in samples if s.model_usage]
+    return EvalLog(
+        status="success",
+        eval=EvalSpec(
+            eval_id=key, run_id=key, task_id=f"{exported.dataset}-{key}", created=_time(exported, 0.0),
+            task=f"cdpr/{exported.dataset}", task_version=__version__, solver=exported.entry.acts,
+            task_display_name=exported.metadata["cases"],
+            dataset=EvalDataset(name=exported.dataset, samples=len(ids), sample_ids=ids, shuffled=False),
+            model=exported.model_name, model_generate_config=GenerateConfig(),
+            config=EvalConfig(epochs=len(decodings)), packages={"cdpr": __version__},
+            tags=[exported.metadata["tier"], *(["synthetic"] if exported.metadata["synthetic"] == "true" else [])],
+            metadata={
+                **exported.metadata,
+                "messages": "rebuilt from the replies; notes and conversations with other models are left out",
+                "environment": settings.environment.model_dump(mode="json"),
+                "epochs": {str(EPOCHS[decoding]): decoding for decoding in decodings},
+            },
+        ),
+        plan=EvalPlan(name="cdpr"),
+        results=EvalResults(
+            total_samples=len(samples), completed_samples=len(samples),
+            scores=[_score(all_workups, decoding) for decoding in decodings],
+        ),
+        stats=EvalStats(
+            started_at=_time(exported, exported.record.wall_seconds), completed_at=_time(exported, 0.0),
+            model_usage={exported.model_name: _sum(usage)} if usage else {},
+        ),
+        samples=samples,
+    )  # fmt: skip
+
+
+def _sample(exported: Exported, workup: Workup) -> EvalSample:
+    from inspect_ai.log import EvalSample
+    from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput
+    from inspect_ai.scorer import Score
+
+    row, case, name = workup.row, workup.case, exported.model_name
+    epoch = EPOCHS[row.decoding]
+    messages = [_message(message, f"{row.note_id}-{epoch}-{i}", name) for i, message in enumerate(workup.messages)]
+    last = messages[-1]
+    assert isinstance(last, ChatMessageAssistant)
+    usage = _usage(row.prompt_tokens, row.completion_tokens) if row.calls else None
+    scores = {"correct": Score(value="C" if row.correct else "I", answer=row.diagnosis)}
+    scores |= {score: Score(value=float(getattr(row, field))) for score, field in _SCORES.items()}
+    return EvalSample(
+        id=row.note_id, epoch=epoch, uuid=f"{exported.record.run_key}-{row.note_id}-{epoch}",
+        input=messages[: workup.opening], target=row.gold, messages=messages,
+        output=ModelOutput(model=name, choices=[ChatCompletionChoice(message=last)], usage=usage),
+        scores=scores, model_usage={name: usage} if usage else {},
+        metadata={
+            **row.model_dump(exclude={"note_id", "replies", "gold", "diagnosis"}),
+            "exam_cost_usd": case.exam_cost_map, "exam_billing_group": case.exam_billing_group,
+        },
+    )  # fmt: skip
+
+
+def _message(message: Mapping[str, str], identity: str, model: str) -> Any:
+    from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser
+
+    match message["role"]:
+        case "assistant":
+            return ChatMessageAssistant(id=identity, content=message["content"], model=model, source="generate")
+        case "system":
+            return ChatMessageSystem(id=identity, content=message["content"])
+        case _:
+            return ChatMessageUser(id=identity, content=message["content"])
+
+
+def _score(all_workups: list[Workup], decoding: str) -> EvalScore:
+    """Means over the cases of a decoding, by the names that tables use."""
+    from inspect_ai.log import EvalMetric, EvalScore
+
+    rows = [workup.row for workup in all_workups if workup.row.decoding == decoding]
+    metrics = {name: fmean(getattr(row, field) for row in rows) for name, field in METRICS.items()}
+    return EvalScore(
+        name=decoding, scorer=SCORER, scored_samples=len(rows), params={"decoding": decoding},
+        metrics={name: EvalMetric(name=name, value=value) for name, value in metrics.items()},
+    )  # fmt: skip
+
+
+def _usage(prompt_tokens: int | None, completion_tokens: int | None) -> ModelUsage | None:
+    from inspect_ai.model import ModelUsage
+
+    if prompt_tokens is None or completion_tokens is None:
+        return None
+    return ModelUsage(
+        input_tokens=prompt_tokens, output_tokens=completion_tokens, total_tokens=prompt_tokens + completion_tokens
+    )
+
+
+def _sum(usages: list[ModelUsage]) -> ModelUsage | None:
+    return _usage(sum(u.input_tokens for u in usages), sum(u.output_tokens for u in usages))
+
+
+def _time(exported: Exported, before: float) -> str:
+    return (exported.ended - timedelta(seconds=before)).astimezone(UTC).isoformat(timespec="seconds")
