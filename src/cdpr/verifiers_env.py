@@ -22,7 +22,7 @@ from .costs.price import price_case
 from .environment import Effort, FinalDiagnosis, PromptBuilder, State, Trajectory, Turn
 from .environment.opening import open_environment
 from .environment.utility import count_tests, utility
-from .hospital.write import write_hospital
+from .hospital.raw_files import write_hospital
 from .ingest.run import ingest
 from .llm.guard import GovernanceError
 from .settings import Settings, load_settings, parse_settings

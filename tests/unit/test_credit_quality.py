@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from toy import ToyPolicy, exact_value, problem
 
-from cdpr.analysis.credit_quality import assess, measures
-from cdpr.analysis.estimators import (
+from cdpr.analysis.credit_quality import (
     SWEEPS,
     VINE_CONTINUATIONS,
     Estimators,
     Remembering,
     Workups,
+    assess,
     every_state,
+    measures,
     sample_groups,
     sweeps,
     with_truth,

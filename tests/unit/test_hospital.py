@@ -17,6 +17,7 @@ from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, diagnoses, examinations, for
 from cdpr.environment import State, parse_action
 from cdpr.hospital.model import build_hospital, distribution, load_hospital
 from cdpr.hospital.posterior import Diagnostician, Interpreter, nearest_interval
+from cdpr.hospital.raw_files import WRITTEN, write_hospital
 from cdpr.hospital.sample import (
     physical_text,
     sample_patient,
@@ -24,7 +25,6 @@ from cdpr.hospital.sample import (
     write_presentation,
     write_report,
 )
-from cdpr.hospital.write import WRITTEN, write_hospital
 from cdpr.hospital.write_clinicalbench import print_analyte
 from cdpr.settings import parse_settings
 from cdpr.settings.schema import HospitalSettings

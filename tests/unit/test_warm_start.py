@@ -15,7 +15,7 @@ from cdpr.costs import load_catalogue, price_case
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, parse_action, run_episode
 from cdpr.environment.prompt import compact_result
 from cdpr.hospital.posterior import Diagnostician
-from cdpr.hospital.write import write_hospital
+from cdpr.hospital.raw_files import write_hospital
 from cdpr.ingest.run import ingest
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import load_settings, parse_settings

@@ -1,4 +1,7 @@
-"""How well process rewards estimate the true advantage, by the settings of the estimator and its price in tokens."""
+"""How well process rewards estimate the true advantage, by the settings of the estimator and its price in tokens.
+
+The true advantage of each decision comes from brute force, its estimates from the code of training under many settings.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,40 @@ import asyncio
 import gc
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 from tqdm import tqdm
 
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord, iterate_records
-from ..environment import Policy
+from ..credit.continuations import Draws, group_advantages, state_values, step_advantages, whole_returns
+from ..credit.process_reward import ProcessReward
+from ..environment import Agent, DiagnosticEnvironment, Policy, State, Trajectory, Turn, run_episode
 from ..environment.opening import open_environment
+from ..environment.utility import Worth, utility
 from ..files import write_text
 from ..job import Job
 from ..llm import ModelSpec
 from ..seeding import derive_seed
 from ..settings import Settings
-from .estimators import SEED, VINE_CONTINUATIONS, Estimators, Replicate, Workups, sample_groups, sweeps, with_truth
+from ..settings.credit import Credit
+
+SEED = 0  # of workups, truth and replicates
+SWEEPS = {
+    "samples": (2, 4, 8, 16),
+    "continuations": (1, 2, 4, 8, 16),
+    "horizon": (1, 2, 3, 5, 8),
+    "candidates": (2, 3, 4, 6),
+    "baseline": ("uniform", "policy_weighted", "leave_one_out"),
+    "cache.reuse_group": (False, True),
+}
+VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)
+Group = Sequence[Trajectory]
 
 
 def measure_credit_quality(settings: Settings, job: Job) -> None:
@@ -121,6 +140,8 @@ def measures(estimates: np.ndarray, workups: Workups) -> dict[str, float]:
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
     """Spearman's correlation; 0 where one side is constant."""
+    from scipy.stats import rankdata
+
     ranks = rankdata(x), rankdata(y)
     if any(np.ptp(rank) == 0 for rank in ranks):
         return 0.0
@@ -137,3 +158,174 @@ def clustered_error(values: np.ndarray, clusters: Sequence[int]) -> float:
 def _mean(values: np.ndarray) -> float:
     """The mean; 0 of nothing."""
     return float(values.mean()) if values.size else 0.0
+
+
+# Workups and their true advantages
+
+
+@dataclass(frozen=True)
+class Workups:
+    """Groups of workups, one group a case. ``decisions`` (group, trajectory, decision) lists their decisions that
+    were a choice; of each, ``advantage`` is A(s, a) = Q(s, a) - V(s) under the policy in units of utility, ``error``
+    its standard error, and ``ends`` whether it is a diagnosis."""
+
+    groups: Sequence[Group]
+    decisions: Sequence[tuple[int, int, int]]
+    advantage: np.ndarray
+    error: np.ndarray
+    ends: np.ndarray
+
+    def of(self, values: Sequence[Sequence[Sequence[float | None]]]) -> np.ndarray:
+        """One number per decision from lists by group, trajectory and decision; None counts as 0, as in training."""
+        return np.array([values[g][i][t] or 0.0 for g, i, t in self.decisions])
+
+
+def worth_of(settings: Settings) -> Worth:
+    """U, equation "utility"."""
+    return partial(utility, weights=settings.utility, tests=settings.environment.tests)
+
+
+async def sample_groups(
+    settings: Settings, environment: DiagnosticEnvironment, agent: Agent, cases: Sequence[CaseRecord]
+) -> list[Group]:
+    """``training.group_size`` workups of each case."""
+
+    def episode(case: CaseRecord, i: int):
+        return run_episode(environment, agent, case, derive_seed(SEED, "workup", case.note_id, i))
+
+    size = range(settings.training.group_size)
+    return [await asyncio.gather(*(episode(case, i) for i in size)) for case in cases]
+
+
+async def with_truth(
+    settings: Settings, environment: DiagnosticEnvironment, policy: Policy, groups: Sequence[Group]
+) -> Workups:
+    """Groups with true advantages from ``analysis.truth`` whole continuations of every state."""
+    rows = []
+    for g, group in enumerate(tqdm(groups, desc="true advantages", unit="case", mininterval=5)):
+        draws = Draws(environment, policy, derive_seed(SEED, "truth"), ("truth",))
+        advantages = await true_advantages(draws, group, settings.analysis.truth, worth_of(settings))
+        for i, (trajectory, (means, errors)) in enumerate(zip(group, advantages, strict=True)):
+            for t in range(len(trajectory.steps) - trajectory.forced):
+                ends = trajectory.steps[t].observation.kind == "end"
+                rows.append(((g, i, t), means[t], errors[t], ends))
+    decisions, *columns = zip(*rows, strict=True)
+    return Workups(groups, decisions, *map(np.array, columns))
+
+
+async def true_advantages(draws: Draws, group: Group, count: int, worth: Worth) -> list[tuple[np.ndarray, np.ndarray]]:
+    """A(s, a) and its standard error for each decision of each trajectory, from ``count`` continuations a state.
+
+    V(s) is the mean over continuations of s, Q(s, a) that over continuations of the next state after the step's own
+    effort; a diagnosis is judged. States are the same only if all words before them agree. Continuations k of a state
+    and of the next are dependent, different k are not: so the error is that of the mean of their differences.
+    """
+    states = {state.words: state for trajectory in group for state in trajectory.states}
+    drawn = await asyncio.gather(*(whole_returns(draws, state, range(count), worth) for state in states.values()))
+    returns = dict(zip(states, drawn, strict=True))
+    advantages = []
+    for trajectory in group:
+        by_state = [returns[state.words] for state in trajectory.states]
+        shared = sorted(set.intersection(*map(set, by_state)))
+        each = np.array([step_advantages(trajectory, [values[k] for values in by_state], worth) for k in shared])
+        advantages.append((each.mean(axis=0), each.std(axis=0, ddof=1) / len(shared) ** 0.5))
+    return advantages
+
+
+# Estimates
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One number per decision, and the tokens generated for all of them."""
+
+    values: np.ndarray
+    tokens: int
+
+
+Replicate = dict[Credit | int, Estimate]
+"""Estimates of CDPR by its settings and of VinePPO by its number of continuations."""
+
+
+def every_state(credit: Credit) -> Credit:
+    """The settings with an estimate for every decision and no cache between batches."""
+    cache = credit.cache.model_copy(update={"scope": "batch"})
+    return credit.model_copy(update={"select_all": True, "max_states": None, "cache": cache})
+
+
+def sweeps(credit: Credit) -> dict[tuple[str, int | str], Credit]:
+    """Settings by (key, value): one key at a time differs from ``credit``, whose own value is among those swept."""
+    base = every_state(credit)
+    return {
+        (key, value): _with_value(base, key, value)
+        for key, values in SWEEPS.items()
+        for value in sorted({*values, attrgetter(key)(base)})
+    }
+
+
+def _with_value(credit: Credit, key: str, value: int | str) -> Credit:
+    section, _, last = key.rpartition(".")
+    update: dict[str, object] = {last: value}
+    if section:
+        update = {section: getattr(credit, section).model_copy(update=update)}
+    return credit.model_copy(update=update)
+
+
+class Remembering(Policy):
+    """A policy that generates each reply once. Reply k of a seed is always the same, so settings that draw the same
+    replies share them."""
+
+    def __init__(self, policy: Policy):
+        self.policy = policy
+        self.known: dict[tuple, dict[int, Turn]] = {}
+
+    def must_diagnose(self, state: State) -> bool:
+        return self.policy.must_diagnose(state)
+
+    async def act(self, state: State, forced: bool, seed: int) -> Turn:
+        return (await self.sample(state, (0,), forced, seed))[0]
+
+    async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
+        """Replies by number."""
+        known = self.known.setdefault((state.words, forced, seed), {})
+        missing = [k for k in numbers if k not in known]
+        if missing:
+            known.update(zip(missing, await self.policy.sample(state, missing, forced, seed), strict=True))
+        return [known[k] for k in numbers]
+
+
+@dataclass(frozen=True)
+class Estimators:
+    """Estimates for the decisions of ``workups``, all with the random numbers of ``seed``."""
+
+    settings: Settings
+    environment: DiagnosticEnvironment
+    policy: Policy
+    workups: Workups
+    seed: int
+
+    async def replicate(self) -> Replicate:
+        """Every estimate once, from a policy that remembers."""
+        remembering = replace(self, policy=Remembering(self.policy))
+        estimates: Replicate = {}
+        for credit in dict.fromkeys(sweeps(self.settings.credit).values()):
+            estimates[credit] = await remembering.cdpr(credit)
+        for count in VINE_CONTINUATIONS:
+            estimates[count] = await remembering.vineppo(count)
+        return estimates
+
+    async def cdpr(self, credit: Credit) -> Estimate:
+        """R_proc, the policy both acting and continuing."""
+        process = ProcessReward(self.environment, self.policy, self.policy, credit, self.settings.utility, self.seed)
+        reports = await process.score(self.workups.groups, 0)
+        tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
+        return Estimate(self.workups.of([report.process for report in reports]), tokens)
+
+    async def vineppo(self, count: int) -> Estimate:
+        """r + V(s') - V(s) with ``count`` whole continuations a state."""
+        worth, groups = worth_of(self.settings), self.workups.groups
+        draws = [Draws(self.environment, self.policy, self.seed, ("actor", 0)) for _ in groups]
+        pairs = zip(draws, groups, strict=True)
+        values = await asyncio.gather(*(state_values(d, group, range(count), worth) for d, group in pairs))
+        advantages = [group_advantages(*pair, worth) for pair in zip(groups, values, strict=True)]
+        return Estimate(self.workups.of(advantages), sum(d.tokens for d in draws))

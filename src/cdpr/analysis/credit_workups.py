@@ -44,7 +44,7 @@ from ..llm.guard import disclosed
 from ..seeding import derive_seed, stratified_sample
 from ..settings import Settings
 from ..settings.credit import Credit
-from .estimators import every_state
+from .credit_quality import every_state
 
 _AT_ONCE = 16  # cases: enough to fill batches
 

@@ -108,7 +108,7 @@ _CARD_FIGURE = ("Data", {"data set": "{dataset}", "form": "figure"})
 _ALL = (
     Stage(
         "make_hospital", "Write the synthetic hospital's raw files, each data set in its own native format.",
-        "cdpr.hospital.write:make_hospital",
+        "cdpr.hospital.raw_files:make_hospital",
         reads=("hospital",),
         outputs={name: Output(f"<results>/raw/{name}", f"{entry.label} format", folder=True)
                  for name, entry in DATASETS.items() if entry.writer},
