@@ -104,7 +104,7 @@ class DataSet:
     the in-domain cases; ``further`` cases are for testing alone where a path is given: they have a table of their own
     (`open_cases`), and never stand in the main table. ``averaged`` data sets make up Table 1's average, which no
     other entry changes. ``importer`` reads the data (a :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those
-    of the synthetic hospital for a data set without a path (a :data:`cdpr.hospital.raw_files.Writer`), as many as the key
+    of the synthetic hospital for a data set without a path (:data:`cdpr.hospital.raw_files.Writer`), as many as the key
     ``size`` of ``hospital`` says; both are ``module:function``. ``what``, ``licence``, ``conditions`` and ``links``
     are for cards; ``open`` tells whether anyone may see the cases: of others, a card names nothing that few patients
     have. ``short`` is the label in tables, where it differs.
