@@ -2,8 +2,7 @@
 and evaluate on our cases with our rewards.
 
 The optional extra ``cdpr[verifiers]``: the classic interface (``MultiTurnEnv``, ``Rubric``) of verifiers 0.2 and 0.3,
-https://docs.primeintellect.ai/verifiers/v0/environments. ``environments/cdpr_diagnosis``
-packages it as environments are.
+https://docs.primeintellect.ai/verifiers/v0/environments. ``environments/cdpr_diagnosis`` is its package.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ def load_environment(
     overrides: Mapping[str, Any] | None = None,
 ) -> DiagnosisEnv:
     """The environment over the priced cases of a file (``results/cases/DATASET.jsonl``), or without one over a small
-    synthetic hospital that is made on the spot, in memory.
+    synthetic hospital, generated in memory.
 
     ``settings`` are configuration files of the project, later ones over earlier ones, and ``overrides`` keys over them;
-    they decide prices of decisions (``utility``), turns and budget (``environment``). The reward of a workup is U, the
-    ``utility`` by which tables judge it, or its ``outcome``, 1 where the diagnosis is right.
+    they set prices of decisions (``utility``), turns and budget (``environment``). The reward of a workup is its
+    ``utility`` U or its ``outcome``, 1 where the diagnosis is right.
 
-    Raises GovernanceError for credentialed cases: whoever drives this environment decides where their text would go.
-    Raises SettingsError for settings, RecordError for cases, ValueError for a reward or a split that there is not.
+    Raises GovernanceError for credentialed cases: the trainer would decide where their text goes.
+    Raises SettingsError for settings, RecordError for cases, ValueError for an unknown reward or split.
     """
     if reward not in ("utility", "outcome"):
         raise ValueError(f"reward: {reward!r} is neither utility nor outcome")
@@ -56,13 +55,13 @@ def load_environment(
     chosen = load_settings(*files) if files else Settings()
     if overrides:
         chosen = parse_settings(merge(chosen.model_dump(), overrides))
-    found = list(iterate_records(cases)) if cases else synthetic_cases(chosen)
-    if any(case.credentialed for case in found):
+    records = list(iterate_records(cases)) if cases else synthetic_cases(chosen)
+    if any(case.credentialed for case in records):
         raise GovernanceError(
-            f"{cases}: these cases are credentialed. verifiers sends their text to any client that it is given, so "
+            f"{cases}: these cases are credentialed. verifiers sends their text to any client, so "
             "this environment takes open cases alone; train on them with this project's own engines"
         )
-    return DiagnosisEnv(chosen, found, reward, train_split, eval_split)
+    return DiagnosisEnv(chosen, records, reward, train_split, eval_split)
 
 
 def synthetic_cases(settings: Settings) -> list[CaseRecord]:
@@ -91,7 +90,7 @@ class DiagnosisEnv(vf.MultiTurnEnv):
 
     def __init__(self, settings: Settings, cases: Sequence[CaseRecord], reward: str, train_split: str, eval_split: str):
         self.decisions = open_environment(settings, credentialed=False)
-        # The models that verifiers drives read messages: the paper's prompt, as models of the registry are shown.
+        # Models of verifiers read messages: the paper's full prompt, like models of the registry.
         prompt = settings.environment.prompt.model_copy(update={"style": "full"})
         self.prompts = PromptBuilder(prompt, None, settings.policy.max_prompt_tokens)
         self.cases = {case.note_id: case for case in cases}
@@ -109,11 +108,11 @@ class DiagnosisEnv(vf.MultiTurnEnv):
         return state
 
     async def add_trajectory_step(self, state: vf.State, trajectory_step: vf.TrajectoryStep) -> None:
-        """Answer the reply; a diagnosis, or what comes where one is forced, ends the workup."""
+        """Answer the reply; a diagnosis or a forced turn ends the workup."""
         await super().add_trajectory_step(state, trajectory_step)
         workup: State = state["workup"]
         forced = self.decisions.must_diagnose(workup)
-        step = await self.decisions.respond(workup, Turn(_said(trajectory_step["completion"])))
+        step = await self.decisions.respond(workup, Turn(_text(trajectory_step["completion"])))
         if forced or isinstance(step.action, FinalDiagnosis):
             state["finished"] = self.decisions.finish(workup, step, forced)
         else:
@@ -125,7 +124,7 @@ class DiagnosisEnv(vf.MultiTurnEnv):
         return state["finished"] is not None
 
     async def env_response(self, messages: vf.Messages, state: vf.State, **kwargs: Any) -> vf.Messages:
-        """What the last request brought, and whether a diagnosis must follow."""
+        """The answer to the last request, and whether a diagnosis must follow."""
         workup: State = state["workup"]
         *_, last = self.prompts.messages(workup, self.decisions.must_diagnose(workup))
         return [vf.UserMessage(content=last["content"])]
@@ -147,7 +146,7 @@ class DiagnosisEnv(vf.MultiTurnEnv):
 
 
 class DiagnosisRubric(vf.Rubric):
-    """U or the outcome as the reward; both, and what the workup cost, as metrics.
+    """U or the outcome as the reward; both, and the effort of the workup, as metrics.
 
     A rollout that was cut off before its diagnosis (the prompt grew too long, a time limit) is wrong, and its requests
     are charged.
@@ -189,7 +188,7 @@ def _worth(state: vf.State) -> tuple[bool, Effort]:
     return False, Effort.of(state["workup"].history)
 
 
-def _said(completion: vf.Messages) -> str:
+def _text(completion: vf.Messages) -> str:
     """The text of the last message of a reply, without its reasoning."""
     content = completion[-1].content if completion else ""
     if isinstance(content, str) or content is None:

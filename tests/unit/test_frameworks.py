@@ -93,7 +93,7 @@ def agent_of(name, rule, temperature=0.7, jitter=None, **own):
     """The agent, and the model behind it; the rule is a function of the call, or answers by kind."""
     by = rule if callable(rule) else lambda call: rule.get(call.kind, "Nothing to add.")
     model = Scripted(name, by, jitter)
-    return AGENTS[name](model, parse_settings({"frameworks": {name: own}}), temperature), model
+    return AGENTS[name](model, parse_settings({"frameworks": {name: own} if own else {}}), temperature), model
 
 
 def act(agent, state, forced=False, seed=1):

@@ -25,11 +25,11 @@ from cdpr.llm.recording import (
     AnswerMissing,
     ArchiveError,
     Recordings,
-    asked_for,
     canonical,
     export_recordings,
     identity,
     import_recordings,
+    question_fields,
     question_of,
 )
 from cdpr.pseudonym import pseudonym
@@ -60,7 +60,7 @@ def ask(spec: ModelSpec, messages=ASK, samples=(0,), sampling=GREEDY, seed=0) ->
 
 
 def question(spec: ModelSpec, messages=ASK, sample=0, sampling=WARM, seed=0) -> str:
-    return question_of(canonical(asked_for(identity(spec), messages, sample, sampling, seed)))
+    return question_of(canonical(question_fields(identity(spec), messages, sample, sampling, seed)))
 
 
 # What a question is
@@ -145,7 +145,7 @@ def test_errors_are_not_kept(server, tmp_path, kind):
     assert Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers") == [(0,)]
 
 
-def test_an_answer_that_stays_empty_is_given_and_asked_for_again(server, tmp_path):
+def test_an_answer_that_stays_empty_is_given_and_question_fields_again(server, tmp_path):
     before = server.seen("empty")
     assert ask(spec := spec_of(tmp_path, server.url, "empty")) == [" "]
     assert server.seen("empty") == before + spec.retries + 1

@@ -136,7 +136,7 @@ def test_one_that_ends_is_told_and_not_waited_for(tmp_path):
             os.kill(pids[0], signal.SIGKILL)
             assert gone(*pids), "its child too"
             time.sleep(0.5)
-            with pytest.raises(ModelUnavailable, match="ended by SIGKILL while it was asked; its log is") as caught:
+            with pytest.raises(ModelUnavailable, match="ended by SIGKILL during a request; its log is") as caught:
                 own.ready()
             assert ("stub:" in str(caught.value)) != private
 
@@ -271,7 +271,7 @@ def test_one_job_evaluates_all_that_a_model_acts_for(project, tmp_path):
 
 def test_a_server_that_dies_ends_the_job_and_what_was_answered_is_kept(project, tmp_path):
     began = time.monotonic()
-    with pytest.raises(ModelUnavailable, match=r"ended with exit status 1 while it was asked(?s:.*)out of memory"):
+    with pytest.raises(ModelUnavailable, match=r"ended with exit status 1 during a request(?s:.*)out of memory"):
         evaluate_served(Plan(project("--dies-after 14")), "doctor")
     assert time.monotonic() - began < 30, "nobody tries a dead server for minutes"
     [(kept,)] = Recordings(tmp_path / "state", False).journal.read("SELECT COUNT(*) FROM answers")

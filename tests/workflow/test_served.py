@@ -54,7 +54,7 @@ def test_one_job_makes_them_all_and_survives_a_kill_of_either_side(project, tmp_
     count, pids = tmp_path / "asked", tmp_path / "pids"
     serve(project, f"--asked {count}", "--dies-after 20")
     result = project.run(*EVALUATIONS, overlay="served")
-    assert result.returncode and "ended with exit status 1 while it was asked" in result.stdout, result.stdout[-3000:]
+    assert result.returncode and "ended with exit status 1 during a request" in result.stdout, result.stdout[-3000:]
     assert "out of memory" in result.stdout and 0 < request_count(count) <= 20
 
     serve(project, f"--asked {count}", f"--child {pids}", "--slow 0.5")

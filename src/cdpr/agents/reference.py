@@ -1,7 +1,7 @@
 """Reference policies that know the synthetic hospital's model: the best that can be done, and how badly habits do.
 
 All are ordinary agents: they see the presentation and the results, and read both through the hospital's
-:class:`~cdpr.hospital.posterior.Diagnostician`. On cases that nobody here wrote they can read little and
+:class:`~cdpr.hospital.posterior.Diagnostician`. On other cases they can read little and
 fall back to the most frequent disease.
 """
 

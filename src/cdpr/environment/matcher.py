@@ -152,8 +152,8 @@ def _in_a_whole(requested: str, request: Meaning, keys: tuple[str, ...]) -> tupl
 @functools.lru_cache(maxsize=1 << 14)
 def _examination(key: str) -> Term | None:
     """The one examination that a key names; None for a quantity of it."""
-    named = meaning(key)
-    return named.term if not is_physical(key) and named.how != "analyte" else None
+    name = meaning(key)
+    return name.term if not is_physical(key) and name.how != "analyte" else None
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -44,14 +44,14 @@ class Place(NamedTuple):
 
     node: Node
     slots: np.ndarray  # int32 [tokens], of the whole path
-    known: int  # tokens that the tree held before
-    level: int  # placements of this batch that must be filled before: 0 when all it builds on was filled earlier
+    known: int  # tokens that were in the tree before
+    level: int  # 0 if all its ancestors were filled in earlier batches, else one more than the last of them
 
 
 class PrefixCache:
-    """``capacity`` tokens' keys and values; the least recently used leaves make room.
+    """Keys and values of ``capacity`` tokens; the least recently used leaves make room.
 
-    A slot holds one token's keys and values of all layers. Slot 0 is no token's: what padding reads and writes.
+    A slot holds one token's keys and values of all layers. Slot 0 belongs to no token: padding reads and writes it.
     """
 
     def __init__(self, transformer: Transformer, capacity: int) -> None:
@@ -60,7 +60,7 @@ class PrefixCache:
         self.resize(capacity)
 
     def resize(self, capacity: int) -> None:
-        """Forget everything and hold ``capacity`` tokens from now on."""
+        """Clear the cache and change its size to ``capacity`` tokens."""
         layers, weight = self._transformer.architecture.layers, self._transformer.embedding
         # Not zeroed: the system gives memory to the pool only as slots are written.
         pools = [weight.new_empty(capacity + 1, self._heads * self._width) for _ in range(2 * layers)]
@@ -71,7 +71,7 @@ class PrefixCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything (the weights changed)."""
+        """Forget all prefixes (the weights changed)."""
         self._free = np.arange(self.capacity, 0, -1, dtype=np.int32)  # a stack: low slots are used again first
         self._n_free = self.capacity
         self._clock = 0
@@ -85,25 +85,25 @@ class PrefixCache:
         return self.capacity - self._n_free
 
     def tick(self) -> None:
-        """Begin a batch: what is touched from here on is not evicted before the next tick."""
+        """Begin a batch: nodes used from here on are not evicted before the next tick."""
         self._clock += 1
         self._filled = self._created
 
     def place(self, path: bytes) -> Place | None:
         """Slots for the whole of ``path``; the caller fills those behind ``known``. None when the pool is full."""
-        node, at, level, found = self._descend(self._root, path)
+        node, at, level, slots_so_far = self._descend(self._root, path)
         known = at // _BYTES
         if at < len(path):
             slots = self._allocate(len(path) // _BYTES - known)
             if slots is None:
                 return None
             node = self._attach(node, path[at:], slots, level + 1)
-            found.append(slots)
-        return Place(node, np.concatenate(found), known, level)
+            slots_so_far.append(slots)
+        return Place(node, np.concatenate(slots_so_far), known, level)
 
     def grow(self, node: Node, path: bytes) -> tuple[int, np.ndarray]:
-        """Continue ``node`` by ``path``: the token of it from which it was not known, and the slots to fill from
-        there on: fewer than tokens, or none, when the pool is full."""
+        """Continue ``node`` by ``path``: its first token that is not in the tree, and the slots to fill from there on;
+        fewer slots than tokens, or none, when the pool is full."""
         node, at, level, _ = self._descend(node, path)
         missing = (len(path) - at) // _BYTES
         slots = self._allocate(missing)
@@ -132,7 +132,7 @@ class PrefixCache:
     def _descend(self, node: Node, path: bytes) -> tuple[Node, int, int, list[np.ndarray]]:
         """Follow ``path`` below ``node``, splitting where it leaves an edge: the last node of it, the bytes followed,
         the greatest level on the way, and the slots."""
-        at, level, found, clock, filled = 0, 0, [], self._clock, self._filled
+        at, level, slots, clock, filled = 0, 0, [], self._clock, self._filled
         while (child := node.children.get(path[at : at + _BYTES])) is not None:
             edge = child.edge
             if path.startswith(edge, at):
@@ -144,9 +144,9 @@ class PrefixCache:
             child.used = clock
             if child.number > filled and child.level > level:
                 level = child.level
-            found.append(child.slots)
+            slots.append(child.slots)
             node = child
-        return node, at, level, found
+        return node, at, level, slots
 
     def _attach(self, parent: Node, edge: bytes, slots: np.ndarray, level: int) -> Node:
         self._created += 1
@@ -171,8 +171,8 @@ class PrefixCache:
         self._n_free -= count
         return self._free[self._n_free : self._n_free + count][::-1].copy()
 
-    def _evict(self, wanted: int) -> None:
-        """Free leaves not used in this batch, least recently used first, until ``wanted`` slots are free."""
+    def _evict(self, count: int) -> None:
+        """Free leaves not used in this batch, least recently used first, until ``count`` slots are free."""
         leaves, stack, order = [], list(self._root.children.values()), 0
         while stack:
             node = stack.pop()
@@ -181,7 +181,7 @@ class PrefixCache:
                 leaves.append((node.used, node.number, order, node))
                 order += 1
         heapq.heapify(leaves)
-        while leaves and self._n_free < wanted:
+        while leaves and self._n_free < count:
             *_, node = heapq.heappop(leaves)
             self._free[self._n_free : self._n_free + len(node.slots)] = node.slots
             self._n_free += len(node.slots)
@@ -236,14 +236,14 @@ class Prompts:
         return Prompts(keys, values, self.bias[start:stop])
 
     def select(self, rows: Tensor) -> Prompts:
-        """The given prompts, ascending, moved to the front of the same memory."""
+        """The prompts ``rows`` (ascending), moved to the front of the same memory."""
         for tensor in (*self.keys, *self.values):
             for start in range(0, len(rows), _MOVED):
                 some = rows[start : start + _MOVED]
                 tensor[start : start + len(some)] = tensor.index_select(0, some)
-        kept = self.span(0, len(rows))
-        kept.bias = self.bias.index_select(0, rows)
-        return kept
+        selection = self.span(0, len(rows))
+        selection.bias = self.bias.index_select(0, rows)
+        return selection
 
 
 class Prefill:
@@ -251,8 +251,8 @@ class Prefill:
     and lets every new token see what stands before it.
 
     ``slots`` int ``[P, T]`` are those of the prompts (0 behind their end), ``write`` int64 ``[tokens]`` those of the
-    packed new tokens (0: not to be kept); prompt p has ``known[p]`` tokens that are not packed, then ``fresh[p]`` that
-    are. The last layer is asked for one query a prompt. The queries may be padded.
+    packed new tokens (0: not stored); prompt p has ``known[p]`` tokens that are not packed, then ``fresh[p]`` that
+    are. The last layer gets one query a prompt. The queries may be padded.
     """
 
     def __init__(
@@ -274,12 +274,12 @@ class Prefill:
         begins, back, offset = np.cumsum(fresh) - fresh, np.zeros(len(write), dtype=np.int64), 0
         for a, b in _runs(fresh, arch.heads * slots.shape[1]):
             column = np.arange(int(fresh[a:b].max()))
-            taken = column < fresh[a:b, None]
-            query = np.where(taken, begins[a:b, None] + column, 0)
-            seen = np.arange(slots.shape[1]) <= (known[a:b, None] + column)[:, :, None]
-            self.runs.append((a, b, torch.from_numpy(query.reshape(-1)).to(device), _bias(seen, transformer)))
-            back[begins[a] : begins[b - 1] + fresh[b - 1]] = offset + np.flatnonzero(taken)
-            offset += taken.size
+            is_query = column < fresh[a:b, None]
+            query = np.where(is_query, begins[a:b, None] + column, 0)
+            visible = np.arange(slots.shape[1]) <= (known[a:b, None] + column)[:, :, None]
+            self.runs.append((a, b, torch.from_numpy(query.reshape(-1)).to(device), _bias(visible, transformer)))
+            back[begins[a] : begins[b - 1] + fresh[b - 1]] = offset + np.flatnonzero(is_query)
+            offset += is_query.size
         self.back = torch.from_numpy(back).to(device)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -301,7 +301,7 @@ class Branches:
     """Branches of completions: ``B`` different continuations of the prompts, all of ``length`` tokens.
 
     Their own keys and values stand in a grid, ``width`` places a prompt, so that the queries of one prompt meet its
-    keys in one product. A place without a branch computes with whatever is there, and nobody reads the outcome.
+    keys in one product. A place without a branch computes with arbitrary values; its outcome is not used.
     Branches are numbered prompt by prompt; at first every prompt is one, of no token.
     """
 
@@ -406,8 +406,8 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, own: list
     return out.reshape(prompts, count, -1)
 
 
-def _bias(seen: np.ndarray, transformer: Transformer) -> Tensor:
-    mask = torch.from_numpy(seen).to(transformer.device)
+def _bias(visible: np.ndarray, transformer: Transformer) -> Tensor:
+    mask = torch.from_numpy(visible).to(transformer.device)
     return torch.zeros(mask.shape, dtype=transformer.dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
 
 

@@ -156,7 +156,7 @@ class Drawn:
 
 @dataclass
 class Work:
-    """What the sampler did since it was made: tokens that passed through the model, and that did not have to.
+    """Work of a sampler since its start: tokens that passed through the model, and tokens from the cache.
 
     ``generated_tokens`` are those of the completions; ``decoded_tokens`` the rows of the decoding steps, in which
     completions share branches and the first token, which the prefill gives, does not count.
@@ -193,7 +193,7 @@ class Decoder:
                 stop, places = self._admit(wave, start, longest)
                 _Chunk(self, wave, start, stop, places).run(drawn)
                 start = stop
-        except BaseException:  # the prefix cache may promise keys that were never computed
+        except BaseException:  # the prefix cache may hold slots that were never filled
             self.prefixes.clear()
             raise
         self.work.generated_tokens += int(drawn.count.sum())
@@ -215,7 +215,7 @@ class Decoder:
             if places and not fits:
                 break
             place = self.prefixes.place(path)
-            if place is None and not places:  # even alone: what is decoded must lie in the prefix cache
+            if place is None and not places:  # the prefix cache must have room for one prompt
                 self.prefixes.resize(len(path) // 4)
                 place = self.prefixes.place(path)
             if place is None:
@@ -240,12 +240,12 @@ class _Chunk:
         lengths = np.array([len(place.slots) for place in places])
         known = np.array([place.known for place in places])
         level = np.array([place.level for place in places])
-        # What others build on comes first; then prompts with as many new tokens stand together.
+        # Prefixes of other prompts come first; then prompts with as many new tokens stand together.
         order = np.lexsort((lengths - known, level))
         self.places = [places[i] for i in order]
         self.paths = [wave.paths[first + i] for i in order]
         self.lengths, self.known = lengths[order], known[order]
-        # The last token gives the logits: where it is known, it is computed again, but not kept again.
+        # The last token gives the logits: where it is known, it is computed again, but not stored again.
         self.begin = np.minimum(self.known, self.lengths - 1)
         self.prompt = np.argsort(order)[prompt - first]  # of each row, in the new order
         limits = np.array([s.max_tokens for s in wave.samplings])

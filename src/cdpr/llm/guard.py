@@ -1,4 +1,4 @@
-"""What may leave the machine: text of credentialed cases goes to no other one, unless an agreement is named for it."""
+"""Text of credentialed cases goes to no other machine, unless the settings name an agreement that allows it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ if TYPE_CHECKING:
     from ..settings.data import Governance
 
 NO_TELEMETRY = {
-    "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1", "RAY_USAGE_STATS_ENABLED": "0", "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
-}  # fmt: skip
-"""Environment variables under which vLLM, Ray, Hugging Face's hub and MLflow report nothing to their makers."""
+}
+"""Environment variables that switch off telemetry of vLLM, Ray, Hugging Face's hub and MLflow."""
 _UNIX = "unix:"
 
 
 class GovernanceError(RuntimeError):
-    """Text of credentialed cases was about to leave the machine without an agreement; nothing was sent."""
+    """Text of credentialed cases would have left the machine without an agreement; nothing was sent."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +35,15 @@ class Disclosure:
     host: str
 
     def tags(self) -> dict[str, str]:
-        """What ``run.json`` says of it."""
+        """Its entries in ``run.json``."""
         return {"remote_agreement": self.agreement, "remote_host": self.host}
 
 
 def disclosed(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
-    """What ``run.json`` says of several models together; nothing where no credentialed text leaves the machine."""
-    told = [disclosure for disclosure in disclosures if disclosure]
-    if not told:
-        return {}
-    return Disclosure(told[0].agreement, ", ".join(dict.fromkeys(each.host for each in told))).tags()
+    """Entries in ``run.json`` for several models together; none where no credentialed text leaves the machine."""
+    remote = [disclosure for disclosure in disclosures if disclosure]
+    hosts = ", ".join(dict.fromkeys(disclosure.host for disclosure in remote))
+    return Disclosure(remote[0].agreement, hosts).tags() if remote else {}
 
 
 def unix_socket(endpoint: str) -> str | None:
@@ -51,13 +53,13 @@ def unix_socket(endpoint: str) -> str | None:
 
 
 def host_of(endpoint: str) -> str:
-    """Host, and port if one is given, that a request to ``endpoint`` goes to, read by the parser that sends it;
-    user names, keys and paths are left out. Raises GovernanceError for what is no usable address."""
+    """Host, and port if given, of requests to ``endpoint``, read by the parser that sends them, without user names,
+    keys and paths. Raises GovernanceError for what is no usable address."""
     if unix_socket(endpoint) is not None:
         return "unix socket"
     try:
         url = httpx2.URL(endpoint)
-    except httpx2.InvalidURL:  # its message would quote the address, and keys that stand in it
+    except httpx2.InvalidURL:  # its message would quote the address with its keys
         raise GovernanceError("a model's address is no URL; give it as http://HOST:PORT/v1 or unix:/PATH") from None
     if url.scheme not in ("http", "https") or not url.host or url.userinfo:
         raise GovernanceError(
@@ -69,7 +71,7 @@ def host_of(endpoint: str) -> str:
 
 def is_local(endpoint: str) -> bool:
     """Whether a request stays on this machine: a Unix socket, the name ``localhost``, or a loopback address written in
-    full. Anything else is another machine: the local network too, and every other spelling of a loopback address,
+    full. Anything else counts as another machine: the local network, and other spellings of a loopback address,
     because resolvers do not agree about those. Raises GovernanceError as :func:`host_of`.
 
     It holds only for a client that uses no proxy and follows no redirect.
@@ -87,11 +89,10 @@ def is_local(endpoint: str) -> bool:
 
 
 def allow(endpoint: str, credentialed: bool, governance: Governance, dataset: str = "") -> Disclosure | None:
-    """Ask before text leaves for ``endpoint``: every client calls this for every request.
+    """Check before text leaves for ``endpoint``: every client calls this for every request.
 
-    None where there is nothing to record: the cases are open, or the endpoint is local. A :class:`Disclosure` where
-    credentialed text goes to another machine under the agreement that ``governance`` names. Raises
-    :class:`GovernanceError` where it must not go.
+    None for open cases and local endpoints; a :class:`Disclosure` where credentialed text goes to another machine under
+    the agreement of ``governance``. Raises :class:`GovernanceError` where it must not go.
     """
     if is_local(endpoint) or not credentialed:
         return None

@@ -51,7 +51,7 @@ def _convert(source: Path, folder: Path) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     place, name = str(source.parent), source.name
-    # Newer releases keep weights quantised, which cannot be saved, unless told; older ones always dequantise.
+    # Newer releases keep weights quantised, which cannot be saved; older ones always dequantise.
     plain = (
         {"quantization_config": transformers.GgufConfig(dequantize=True)} if hasattr(transformers, "GgufConfig") else {}
     )

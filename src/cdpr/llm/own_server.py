@@ -105,7 +105,7 @@ class OwnServer:
                     self._start()
                     self._is_ready = True
                 elif self._process and (code := self._process.poll()) is not None:
-                    raise ModelUnavailable(self._error(f"ended {_how(code)} while it was asked", not self._private))
+                    raise ModelUnavailable(self._error(f"ended {_how(code)} during a request", not self._private))
                 return
             except ModelUnavailable as error:
                 self._failure = str(error)

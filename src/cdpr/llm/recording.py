@@ -1,13 +1,12 @@
-"""Every answer is paid for once: it is on the disk before it is used, and found there when its question comes again.
+"""Recordings: every answer is paid for once. It is on the disk before it is used, and read there when its question
+comes again; an archive takes the recordings of open cases to other projects.
 
-A question is what decides the answer: the model, its digest where its weights lie here, the messages, how they are
-sampled, and which sample is meant. The seed belongs to it at temperatures above 0, so that another
-``evaluation.seed`` draws anew, also from servers that take no seeds; greedy answers do not depend on it. Address and
-key of a server are no part: a recording serves whoever has the same question.
+A question is everything that decides the answer: the model, the digest of its weights where they are local, the
+messages, how they are sampled, and the number of the sample. The seed belongs to it at temperatures above 0, so that
+another ``evaluation.seed`` draws anew, also from servers without seeds. Address and key of a server are no part of it.
 
-That a question had no answer, whether nothing was said after all tries or the conversation was too long for the model
-(:attr:`~.types.Completion.answered`), is kept as well, but not as an answer: a replay comes to the same, and whoever
-may ask asks again.
+The absence of an answer (no word after all tries, or a conversation too long for the model: not
+:attr:`~.types.Completion.is_answer`) is recorded too: a replay repeats it, other modes ask again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import json
 import sqlite3
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,57 +34,90 @@ CREATE TABLE IF NOT EXISTS answers (
     question TEXT PRIMARY KEY, model TEXT NOT NULL, asked TEXT NOT NULL, answer TEXT NOT NULL, date TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS uses (system TEXT, question TEXT, PRIMARY KEY (system, question)) WITHOUT ROWID;
 """
+_MEMBER = "answers.jsonl"  # of an archive
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same recordings make the same bytes
+_BATCH = 1000  # answers of one transaction
 
 
 class AnswerMissing(ModelUnavailable):
-    """A replay came to a question that was not recorded."""
+    """A replay reached a question without a recorded answer."""
+
+
+class ArchiveError(ValueError):
+    """An archive that cannot be written or read; the message says why and what to do."""
 
 
 class Recordings:
-    """The answers below ``<state>/recordings``; those to questions about credentialed cases lie apart, in a folder that
-    its owner alone may enter."""
+    """The answers below ``<state>/recordings``; those about credentialed cases are in a folder of their own, which only
+    its owner may enter."""
 
     def __init__(self, state: str | Path, credentialed: bool) -> None:
-        self.folder = Path(state) / "recordings" / ("credentialed" if credentialed else "open")
+        self.folder = _folder(state, credentialed)
         self.journal: Journal = open_journal(
             self.folder / "answers.sqlite", _SCHEMA, mode=0o700 if credentialed else 0o777
         )
 
     @staticmethod
     def exist(state: str | Path, credentialed: bool) -> bool:
-        """Whether any answer was ever kept there."""
-        return (Path(state) / "recordings" / ("credentialed" if credentialed else "open") / "answers.sqlite").exists()
+        """Whether any answer was recorded there."""
+        return (_folder(state, credentialed) / "answers.sqlite").exists()
 
     def find(self, question: str, system: str) -> tuple[Completion, bool] | None:
-        """The answer to a question, and whether it is known that ``system`` asks it."""
+        """The answer to a question, and whether its use by ``system`` is recorded."""
         rows = self.journal.read(
             "SELECT answer, EXISTS (SELECT 1 FROM uses WHERE system = ? AND uses.question = answers.question) "
-            "FROM answers WHERE question = ?", system, question,
-        )  # fmt: skip
+            "FROM answers WHERE question = ?",
+            system,
+            question,
+        )
         return (read_answer(rows[0][0]), bool(rows[0][1])) if rows else None
 
-    async def keep(self, model: str, asked: str, answer: Completion, system: str) -> Completion:
-        """Keep an answer, or that there is none; returns the kept one, which is another process's answer where that was
-        faster."""
-        row = (question_of(asked), model, asked, write_answer(answer), _now())
-        kept = await self.journal.write(lambda database: _keep(database, row, system))
-        return read_answer(kept)
+    async def keep(self, model: str, text: str, answer: Completion, system: str) -> Completion:
+        """Record an answer, or its absence; returns the recorded one, which may be the earlier answer of another
+        process."""
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        row = (question_of(text), model, text, write_answer(answer), date)
+
+        def insert(database: sqlite3.Connection) -> str:
+            earlier = _insert_answer(database, row)
+            _insert_uses(database, [system], row[0])
+            return earlier or row[3]
+
+        return read_answer(await self.journal.write(insert))
 
     async def note_use(self, question: str, system: str) -> None:
-        """Keep that ``system`` asks a question."""
-        await self.journal.write(lambda database: _note(database, system, question))
+        """Record that ``system`` asks a question."""
+        await self.journal.write(lambda database: _insert_uses(database, [system], question))
+
+
+def _folder(state: str | Path, credentialed: bool) -> Path:
+    return Path(state) / "recordings" / ("credentialed" if credentialed else "open")
+
+
+def _insert_answer(database: sqlite3.Connection, row: tuple[str, ...]) -> str | None:
+    """Insert a row of answers, unless its question has an answer; returns the earlier answer, if any."""
+    earlier = database.execute("SELECT answer FROM answers WHERE question = ?", row[:1]).fetchone()
+    if earlier and read_answer(earlier[0]).is_answer:
+        return earlier[0]
+    database.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", row)
+    return None
+
+
+def _insert_uses(database: sqlite3.Connection, systems: Sequence[str], question: str) -> None:
+    rows = [(system, question) for system in systems]
+    database.executemany("INSERT INTO uses VALUES (?, ?) ON CONFLICT DO NOTHING", rows)
 
 
 class RecordedModel(Model):
-    """``inner``, asked what no recording answers; None: nobody is asked. It takes messages: answers to prompts of
-    tokens are those of models in this process, which cost nothing and repeat themselves."""
+    """``inner`` with recordings: it gets only questions without a recorded answer; None: replay only. It takes
+    messages: models that take tokens are in this process, cost nothing and repeat themselves."""
 
     def __init__(self, spec: ModelSpec, inner: Model | None) -> None:
         self.inner = inner
         self.recordings = Recordings(spec.state, spec.credentialed)
         self._spec = spec
-        self._called, self._identity = spec.name or Path(spec.where).name, identity(spec)
-        self._under_way: dict[str, asyncio.Task[Completion]] = {}
+        self._name, self._identity = spec.name or Path(spec.where).name, identity(spec)
+        self._tasks: dict[str, asyncio.Task[Completion]] = {}
 
     def __repr__(self) -> str:
         return f"<recorded {self.inner!r}>"
@@ -99,12 +130,12 @@ class RecordedModel(Model):
             self.inner.refresh()
 
     async def _one(self, messages: Messages, sample: int, sampling: Sampling, seed: int) -> Completion:
-        asked = canonical(asked_for(self._identity, messages, sample, sampling, seed))
-        question, system = question_of(asked), SYSTEM.get()
-        found = self.recordings.find(question, system)
-        if found and (found[0].answered or self.inner is None):
-            answer, noted = found
-            if self.inner and not noted:
+        text = canonical(question_fields(self._identity, messages, sample, sampling, seed))
+        question, system = question_of(text), SYSTEM.get()
+        record = self.recordings.find(question, system)
+        if record and (record[0].is_answer or self.inner is None):
+            answer, use_is_known = record
+            if self.inner and not use_is_known:
                 await self.recordings.note_use(question, system)
             return answer
         if self.inner is None:
@@ -112,126 +143,93 @@ class RecordedModel(Model):
             if self._spec.credentialed:
                 case = pseudonym(self._spec.state, case)
             raise AnswerMissing(
-                f"{system or 'a model'}: no recorded answer of {self._called} for case {case} "
+                f"{system or 'a model'}: no recorded answer of {self._name} for case {case} "
                 f"(question {question[:16]}) in {self.recordings.folder}; import an archive that holds it (`cdpr "
                 "recordings import FILE`; it must have been recorded under these settings and prompts), or set "
                 "calls.mode to record, which asks the model"
             )
-        if question not in self._under_way:  # one that is asked twice at the same time is paid for once
-            task = asyncio.ensure_future(self._ask(asked, messages, sample, sampling, seed, system))
-            self._under_way[question] = task
-            task.add_done_callback(lambda _: self._under_way.pop(question))
-        return await asyncio.shield(self._under_way[question])
+        if question not in self._tasks:  # equal questions at the same time are paid for once
+            task = asyncio.ensure_future(self._ask(self.inner, text, messages, sample, sampling, seed, system))
+            self._tasks[question] = task
+            task.add_done_callback(lambda _: self._tasks.pop(question))
+        return await asyncio.shield(self._tasks[question])
 
     async def _ask(
-        self, asked: str, messages: Messages, sample: int, sampling: Sampling, seed: int, system: str
+        self, inner: Model, text: str, messages: Messages, sample: int, sampling: Sampling, seed: int, system: str
     ) -> Completion:
-        assert self.inner is not None
-        [answer] = await self.inner.chat(messages, (sample,), sampling, seed)
-        return await self.recordings.keep(self._called, asked, answer, system)
+        [answer] = await inner.chat(messages, (sample,), sampling, seed)
+        return await self.recordings.keep(self._name, text, answer, system)
 
 
-def recorded(spec: ModelSpec, open_inner: Callable[[], Model]) -> RecordedModel:
-    """The model of ``spec`` with its recordings; in a replay it is not opened, so that neither its package nor its key,
-    its server or its memory is needed."""
-    return RecordedModel(spec, None if spec.replayed else open_inner())
+def recorded_model(spec: ModelSpec, open_inner: Callable[[], Model]) -> RecordedModel:
+    """The model of ``spec`` with its recordings; a replay does not open it, so it needs no package, key or server."""
+    return RecordedModel(spec, None if spec.is_replay else open_inner())
 
 
-# What a question is
+# Questions and answers
 
 
 def identity(spec: ModelSpec) -> dict[str, Any]:
-    """What tells a model and the terms of its requests apart, whoever serves it. (How its entry draws and folds shows
-    in the question itself; how an answer is cut out of a reply is done with what was recorded.)"""
-    told: dict[str, Any] = {"kind": spec.kind}
-    if spec.kind == "folder":
-        told["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(spec.where)
-    else:
-        told["model"] = spec.name
-        if spec.server and (weights := spec.server.local_weights):
-            told["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(weights)
-    return told | ({"extra": spec.entry.extra} if spec.entry and spec.entry.extra else {})
+    """What identifies a model and the terms of its requests, whatever its server. (How its entry samples and folds is
+    in the question itself; cutting the answer out of a reply happens after recording.)"""
+    fields: dict[str, Any] = {"kind": spec.kind}
+    weights: str | None = spec.where
+    if spec.kind != "folder":
+        fields["model"] = spec.name
+        weights = spec.server.local_weights if spec.server else None
+    if weights:
+        fields["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(weights)
+    return fields | ({"extra": spec.entry.extra} if spec.entry and spec.entry.extra else {})
 
 
-def asked_for(
+def question_fields(
     model: Mapping[str, Any], messages: Messages, sample: int, sampling: Sampling, seed: int
 ) -> dict[str, Any]:
-    """A question: all that decides the answer."""
-    told = {**model, "messages": [dict(message) for message in messages], "sample": sample}
-    told["sampling"] = {  # only what is set: a field that comes later leaves old recordings as they are
+    """A question: everything that decides the answer."""
+    question = {**model, "messages": [dict(message) for message in messages], "sample": sample}
+    question["sampling"] = {  # without defaults, so that a new field leaves old recordings valid
         field.name: value
         for field in dataclasses.fields(sampling)
         if (value := getattr(sampling, field.name)) != field.default or field.name == "temperature"
     }
-    return told if sampling.temperature == 0 else told | {"seed": seed}
+    return question if sampling.temperature == 0 else question | {"seed": seed}
 
 
-def canonical(asked: Mapping[str, Any]) -> str:
-    """A question as one text, the same however it came about."""
-    return json.dumps(asked, sort_keys=True, separators=(",", ":"))
+def canonical(fields: Mapping[str, Any]) -> str:
+    """A question as one text that does not depend on the order of its fields."""
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
-def question_of(asked: str) -> str:
+def question_of(text: str) -> str:
     """The key of a question: the SHA-256 of its text."""
-    return hashlib.sha256(asked.encode()).hexdigest()
-
-
-# What an answer is
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_answer(answer: Completion) -> str:
-    """An answer as it is kept."""
-    told = {"text": answer.text, "finish_reason": answer.finish_reason, "model": answer.model,
-            "usage": dataclasses.asdict(answer.usage) if answer.usage else None}  # fmt: skip
-    return canonical(told)
+    """An answer as JSON."""
+    usage = dataclasses.asdict(answer.usage) if answer.usage else None
+    return canonical(
+        {"text": answer.text, "finish_reason": answer.finish_reason, "model": answer.model, "usage": usage}
+    )
 
 
 def read_answer(text: str) -> Completion:
-    """A kept answer. Raises ValueError, TypeError or LookupError for what is none."""
-    told = json.loads(text)
-    if not isinstance(told["text"], str) or told["finish_reason"] not in ("stop", "length", "refusal", "too_long"):
+    """An answer from JSON. Raises ValueError, TypeError or LookupError for any other text."""
+    fields = json.loads(text)
+    if not isinstance(fields["text"], str) or fields["finish_reason"] not in ("stop", "length", "refusal", "too_long"):
         raise ValueError("no answer")
-    usage = Usage(**told["usage"]) if told["usage"] else None
-    return Completion(told["text"], (), (), told["finish_reason"], usage, told["model"])
+    usage = Usage(**fields["usage"]) if fields["usage"] else None
+    return Completion(fields["text"], (), (), fields["finish_reason"], usage, fields["model"])
 
 
-def keep_answer(database: sqlite3.Connection, row: tuple[str, ...]) -> str | None:
-    """Insert a row of answers, unless its question is answered; returns the answer that was there before, if any."""
-    there = database.execute("SELECT answer FROM answers WHERE question = ?", row[:1]).fetchone()
-    if there and read_answer(there[0]).answered:
-        return there[0]
-    database.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", row)
-    return None
+# Archives
 
 
-def _keep(database: sqlite3.Connection, row: tuple[str, ...], system: str) -> str:
-    before = keep_answer(database, row)
-    _note(database, system, row[0])
-    return before or row[3]
-
-
-def _note(database: sqlite3.Connection, system: str, question: str) -> None:
-    database.execute("INSERT INTO uses VALUES (?, ?) ON CONFLICT DO NOTHING", (system, question))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-_MEMBER = "answers.jsonl"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same recordings make the same bytes
-_AT_ONCE = 1000  # answers of one transaction
-
-
-class ArchiveError(ValueError):
-    """An archive that cannot be written or read; the message says why and what to do."""
-
-
-@dataclass
+@dataclasses.dataclass
 class Imported:
-    """What became of an archive's answers: ``new`` ones are kept, ``known`` ones were there, and of ``conflicting``
-    ones (another answer to the same question) the one that was there stays. ``systems`` ask them, those ``of_weights``
-    a model whose weights lay there: their digest is part of the question."""
+    """Counts of an archive's answers: ``new`` ones were added, ``known`` ones existed; of ``conflicting`` ones (another
+    answer to the same question) the existing answer stays. ``systems`` ask them, those ``of_weights`` with a digest of
+    local weights in the question."""
 
     new: int = 0
     known: int = 0
@@ -241,16 +239,16 @@ class Imported:
 
 
 def export_recordings(state: str | Path, file: str | Path, systems: Sequence[str] = ()) -> int:
-    """Write all recordings of open cases, or those that ``systems`` ask, and return how many they are.
+    """Write all recordings of open cases, or those of ``systems``; returns their number.
 
     The archive is a zip file with one line of JSON per answer, sorted by question; the same recordings make the same
     bytes. Raises ArchiveError where a recording is of a credentialed case, and where there is nothing to write.
     """
-    asked = _private(state, systems)
+    private = _private_questions(state, systems)
     if not Recordings.exist(state, credentialed=False):
         raise ArchiveError(
             f"nothing to export: {state}/recordings holds no answers about open cases"
-            + (" (those about credentialed cases never leave it)" if asked else "")
+            + (" (those about credentialed cases never leave it)" if private else "")
         )
     recordings, count = Recordings(state, credentialed=False), 0
     with replacing(file) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
@@ -258,7 +256,7 @@ def export_recordings(state: str | Path, file: str | Path, systems: Sequence[str
         member.compress_type = zipfile.ZIP_DEFLATED
         with archive.open(member, "w", force_zip64=True) as out:
             for line in _lines(recordings, systems):
-                if line["question"] in asked:
+                if line["question"] in private:
                     raise ArchiveError(
                         f"question {line['question'][:16]} was also asked about a credentialed case (its data set was "
                         f"marked otherwise once): its answer must not leave {state}. Export other systems (--system), "
@@ -268,35 +266,44 @@ def export_recordings(state: str | Path, file: str | Path, systems: Sequence[str
                 count += 1
         if not count:
             raise ArchiveError(
-                f"nothing to export: {', '.join(systems) or 'nobody'} asked anything about open cases that is kept in "
-                f"{state}/recordings" + ("; answers about credentialed cases never leave it" if asked else "")
+                f"nothing to export: {', '.join(systems) or 'no system'} asked anything about open cases that is in "
+                f"{state}/recordings" + ("; answers about credentialed cases never leave it" if private else "")
             )
     return count
 
 
 def import_recordings(state: str | Path, file: str | Path) -> Imported:
-    """Keep the answers of an archive beside those that are there. Raises ArchiveError for what is no archive, or one
-    whose answers do not belong to their questions; what stands before the first such line is kept."""
-    recordings, told = Recordings(state, credentialed=False), Imported()
+    """Add the answers of an archive. Raises ArchiveError for any other file, and for a line whose answer does not
+    belong to its question; earlier lines stay imported."""
+    recordings, imported = Recordings(state, credentialed=False), Imported()
     systems: set[str] = set()
     of_weights: set[str] = set()
     batch: list[dict[str, Any]] = []
+
+    def add_batch() -> None:
+        for new, known in recordings.journal.write_now(lambda database: [_import(database, line) for line in batch]):
+            imported.new += new
+            imported.known += known
+            imported.conflicting += not (new or known)
+        batch.clear()
+
     try:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
-            for number, line in enumerate(io.TextIOWrapper(lines, encoding="utf-8"), 1):
-                batch.append(found := _checked(line, f"{file}, line {number}"))
-                systems |= {*found["systems"]}
-                of_weights |= {*found["systems"]} if "weights" in found["asked"] else set()
-                if len(batch) == _AT_ONCE:
-                    _keep_all(recordings, batch, told)
+            for number, text in enumerate(io.TextIOWrapper(lines, encoding="utf-8"), 1):
+                line = _read_line(text, f"{file}, line {number}")
+                batch.append(line)
+                systems.update(line["systems"])
+                if "weights" in line["asked"]:
+                    of_weights.update(line["systems"])
+                if len(batch) == _BATCH:
+                    add_batch()
     except (zipfile.BadZipFile, KeyError, EOFError, UnicodeDecodeError) as error:
         raise ArchiveError(f"{file}: no archive of recordings ({type(error).__name__}); fetch it again") from error
-    _keep_all(recordings, batch, told)
-    told.systems, told.of_weights = tuple(sorted(systems)), tuple(sorted(of_weights))
-    return told
+    add_batch()
+    return dataclasses.replace(imported, systems=tuple(sorted(systems)), of_weights=tuple(sorted(of_weights)))
 
 
-def _private(state: str | Path, systems: Sequence[str]) -> set[str]:
+def _private_questions(state: str | Path, systems: Sequence[str]) -> set[str]:
     """Questions about credentialed cases."""
     if not Recordings.exist(state, credentialed=True):
         return set()
@@ -305,51 +312,42 @@ def _private(state: str | Path, systems: Sequence[str]) -> set[str]:
 
 
 def _lines(recordings: Recordings, systems: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The lines of an archive, read in batches: recordings may not fit into memory."""
     last = ""
-    while rows := recordings.journal.read(
-        "SELECT question, model, asked, answer, date FROM answers WHERE question > ? ORDER BY question LIMIT ?",
-        last, _AT_ONCE,
-    ):  # fmt: skip
-        for question, model, asked, answer, date in rows:
-            uses = recordings.journal.read("SELECT system FROM uses WHERE question = ? ORDER BY system", question)
-            users = [system for (system,) in uses if not systems or system in systems]
+    query = (
+        "SELECT question, model, asked, answer, date, (SELECT json_group_array(system) FROM uses "
+        "WHERE uses.question = answers.question) FROM answers WHERE question > ? ORDER BY question LIMIT ?"
+    )
+    while rows := recordings.journal.read(query, last, _BATCH):
+        for last, model, question, answer, date, uses in rows:
+            users = sorted(system for system in json.loads(uses) if not systems or system in systems)
             if users or not systems:
-                yield {"question": question, "model": model, "asked": json.loads(asked), "answer": json.loads(answer),
-                       "date": date, "systems": users}  # fmt: skip
-        last = rows[-1][0]
+                fields = {"question": last, "model": model, "date": date, "systems": users}
+                yield fields | {"asked": json.loads(question), "answer": json.loads(answer)}
 
 
-def _checked(line: str, place: str) -> dict[str, Any]:
-    """A line of an archive, its answer an answer and its question the digest of what was asked."""
+def _read_line(text: str, place: str) -> dict[str, Any]:
+    """A line of an archive. Raises ArchiveError where the answer is none or the question another one."""
     try:
-        found = json.loads(line)
-        read_answer(canonical(found["answer"]))
-        right = found["question"] == question_of(canonical(found["asked"]))
-        texts = [found["model"], found["date"], *found["systems"]]
+        line = json.loads(text)
+        read_answer(canonical(line["answer"]))
+        valid = line["question"] == question_of(canonical(line["asked"]))
+        valid &= all(isinstance(name, str) for name in (line["model"], line["date"], *line["systems"]))
     except (ValueError, TypeError, LookupError, RecursionError):
-        right, texts = False, []
-    if not right or not all(isinstance(text, str) for text in texts):
+        valid = False
+    if not valid:
         raise ArchiveError(
             f"{place}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
         )
-    return found
+    return line
 
 
-def _keep_all(recordings: Recordings, batch: list[dict[str, Any]], told: Imported) -> None:
-    for new, known in recordings.journal.write_now(lambda database: [_import_answer(database, line) for line in batch]):
-        told.new += new
-        told.known += known
-        told.conflicting += not (new or known)
-    batch.clear()
-
-
-def _import_answer(database: sqlite3.Connection, line: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether the answer is new, and whether the very same was there."""
+def _import(database: sqlite3.Connection, line: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether the answer is new, and whether the same answer existed."""
     question, answer = line["question"], write_answer(read_answer(canonical(line["answer"])))
-    there = database.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()
-    known = there is not None and there[0] == answer
+    existing = database.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()
+    known = existing is not None and existing[0] == answer
     row = (question, line["model"], canonical(line["asked"]), answer, line["date"])
-    new = not known and keep_answer(database, row) is None
-    uses = [(system, question) for system in line["systems"]]
-    database.executemany("INSERT INTO uses VALUES (?, ?) ON CONFLICT DO NOTHING", uses)
+    new = not known and _insert_answer(database, row) is None
+    _insert_uses(database, line["systems"], question)
     return new, known

@@ -1,4 +1,4 @@
-"""verl's rollout servers as a model. verl itself is not needed: its client is handed over."""
+"""verl's rollout servers as a model. verl itself is not imported: the caller passes its client."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .tokenizer import ChatTokenizer
 from .types import Completion, Model, ModelFailure, Sampling, Usage
 
 CONVERSATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("conversation", default=None)
-"""Requests of one name go to one server, whose prefix cache then serves them all."""
+"""Requests with the same name go to the same server, so that its prefix cache serves all of them."""
 
 
 class RolloutServer(Model):
-    """A model over ``client.generate``, verl's call to whichever server is free.
+    """A model over ``client.generate``, verl's call to a free server.
 
-    Every call ends within ``timeout`` seconds. What goes wrong in a server is a failure of the request, told by the
-    kind of error alone: its message may quote the prompt. ``versions`` are those of the weights that answered.
+    Every call ends within ``timeout`` seconds. Errors of a server name only their type, since the message may quote the
+    prompt. ``versions`` are those of the weights that answered.
     """
 
     def __init__(self, spec: ModelSpec, client: Any, tokenizer: ChatTokenizer) -> None:
@@ -32,27 +32,30 @@ class RolloutServer(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        asked = {
-            "max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p,
-            "top_k": sampling.top_k or -1, "logprobs": True,
-        }  # fmt: skip
-        return list(await asyncio.gather(*(self._one(prompt_ids, asked | self._seeded(seed, k)) for k in samples)))
+        fields = {
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k or -1,
+            "logprobs": True,
+        }
+        return list(await asyncio.gather(*(self._one(prompt_ids, fields | self._seeds(seed, k)) for k in samples)))
 
-    def _seeded(self, seed: int, k: int) -> dict[str, int]:
-        """How a server is told the seed of completion k of a request. SGLang takes none unless it runs in its
-        deterministic mode, so there a run cannot be repeated draw by draw."""
+    def _seeds(self, seed: int, k: int) -> dict[str, int]:
+        """The seed of completion k, in the server's fields. SGLang takes none outside of its deterministic mode, so a
+        run with it cannot be repeated draw by draw."""
         if self.rollout == "sglang":
             return {}
         return {"seed": derive_seed(seed, k)} if self.rollout == "vllm" else {"seed": seed, "sample": k}
 
-    async def _one(self, prompt_ids: Sequence[int], asked: dict[str, Any]) -> Completion:
+    async def _one(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Completion:
         name = CONVERSATION.get() or uuid4().hex
         try:
             async with asyncio.timeout(self.timeout):
-                output = await self.client.generate(name, prompt_ids=list(prompt_ids), sampling_params=asked)
+                output = await self.client.generate(name, prompt_ids=list(prompt_ids), sampling_params=fields)
         except TimeoutError:
             raise ModelFailure(f"a rollout server gave no answer within {self.timeout:g} seconds") from None
-        except Exception as error:  # another process failed, in a way of its own
+        except Exception as error:  # of another process, of any type
             raise ModelFailure(f"a rollout server failed ({type(error).__name__})") from None
         ids = tuple(output.token_ids)
         if not ids or output.stop_reason == "aborted":
@@ -60,8 +63,6 @@ class RolloutServer(Model):
         version = output.extra_fields.get("global_steps")
         if version is not None:
             self.versions.add(version)
-        stopped = ids[-1] in self.tokenizer.eos_ids
-        return Completion(
-            self.tokenizer.decode(ids), ids, tuple(output.log_probs or ()), "stop" if stopped else "length",
-            Usage(len(prompt_ids), len(ids)),
-        )  # fmt: skip
+        finish = "stop" if ids[-1] in self.tokenizer.eos_ids else "length"
+        usage = Usage(len(prompt_ids), len(ids))
+        return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs or ()), finish, usage)

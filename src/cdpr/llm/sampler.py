@@ -1,7 +1,7 @@
 """The in-process model: concurrent requests of coroutines are answered together, in batched waves.
 
 A wave starts when the event loop has nothing else to run. Its rows are sorted before they are batched, so that the
-order in which coroutines asked does not matter, and every draw uses uniforms of its own
+order of the coroutines does not matter, and every draw uses uniforms of its own
 (:func:`cdpr.llm.decoding.uniforms`).
 """
 
@@ -32,7 +32,7 @@ class InProcessSampler(Model):
 
     ``chunk_rows`` completions are decoded at a time, fewer when their keys and values would exceed ``cache_bytes``;
     prefixes are held in at most ``prefix_bytes`` (more if a single prompt needs more), until :meth:`refresh` or, with
-    ``keep_prefixes`` off, until the wave ends. Where these are not given, both together take 1.5 GiB on a CPU, and on a
+    ``keep_prefixes`` off, until the wave ends. By default both together take 1.5 GiB on a CPU, and on a
     GPU the share ``memory_share`` of what is free. The number of torch threads is left as it is.
     """
 
@@ -61,7 +61,7 @@ class InProcessSampler(Model):
         self._decoder = Decoder(transformer, self._prefixes, ends, chunk_rows, cache_bytes // token_bytes)
         self.counters = self._decoder.work
         self._pending: list[tuple[Request, asyncio.Future[list[Completion]]]] = []
-        self._loop: asyncio.AbstractEventLoop | None = None  # the event loop in which a wave is being gathered
+        self._loop: asyncio.AbstractEventLoop | None = None  # the event loop of the waiting wave
 
     @classmethod
     def from_folder(
@@ -82,7 +82,7 @@ class InProcessSampler(Model):
         return cls(Transformer.from_model(model), tokenizer, **options)
 
     def refresh(self) -> None:
-        """Forget all prefixes: the weights changed, or later results shall not depend on earlier work."""
+        """Forget all prefixes, so that results do not depend on earlier weights or work."""
         self._prefixes.clear()
 
     async def sample(
@@ -93,7 +93,7 @@ class InProcessSampler(Model):
         request = self._checked(Request(tuple(prompt_ids), tuple(samples), sampling, seed))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
-        if self._loop is not loop:  # nothing is gathered, or what was asked died with an earlier loop
+        if self._loop is not loop:  # no wave is waiting, or it belonged to an earlier loop
             self._loop, self._pending = loop, []
             loop.call_soon(self._wait_for_quiet, loop, 0, 0)
         self._pending.append((request, future))
@@ -106,7 +106,7 @@ class InProcessSampler(Model):
         return await self.sample(prompt_ids, samples, sampling, seed)
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """The synchronous core: completions of every request, in their order. Raises ValueError as :meth:`sample`."""
+        """Completions of every request, in their order, without an event loop. Raises ValueError as :meth:`sample`."""
         return self._answer([self._checked(request) for request in requests])
 
     def _answer(self, requests: Sequence[Request]) -> list[list[Completion]]:
@@ -125,7 +125,7 @@ class InProcessSampler(Model):
         return results
 
     def _completions(self, drawn: Drawn, prompts: Sequence[int]) -> list[Completion]:
-        """What was drawn, behind prompts of so many tokens."""
+        """The rows as completions; ``prompts`` are the prompts' lengths in tokens."""
         tokens, logprobs = drawn.tokens.tolist(), drawn.logprobs.tolist()
         ids = [tuple(row[:n]) for row, n in zip(tokens, drawn.count.tolist(), strict=True)]
         distinct = list(dict.fromkeys(ids))
@@ -143,8 +143,8 @@ class InProcessSampler(Model):
         ]
 
     def _wait_for_quiet(self, loop: asyncio.AbstractEventLoop, known: int, quiet: int) -> None:
-        """Start the wave when no request came for a few turns: a finished turn wakes its episode only over
-        several callbacks, and all that are ready shall go together."""
+        """Start the wave after a few turns of the loop without a new request: between two requests an episode needs
+        several callbacks, and all ready episodes shall go together."""
         if len(self._pending) == known and quiet >= _QUIET_TURNS:
             self._loop = None
             self._flush()
@@ -157,7 +157,7 @@ class InProcessSampler(Model):
         self._pending = []
         try:
             results = self._answer([request for request, _ in pending]) if pending else []
-        except Exception as error:  # every waiting coroutine learns why
+        except Exception as error:  # for every waiting coroutine
             for _, future in pending:
                 future.set_exception(error)
             return
@@ -195,7 +195,7 @@ def open_folder(spec: ModelSpec) -> InProcessSampler:
     extra = spec.entry.extra if spec.entry else {}
     if further := sorted(k for k, value in extra.items() if value is not None and k != "chat_template_kwargs"):
         raise SettingsError(
-            f"{spec.where}: a model in this process cannot be told {', '.join(further)} (`extra` of its entry in "
+            f"{spec.where}: a model in this process does not understand {', '.join(further)} (`extra` of its entry in "
             "workflow/models.yaml); set them to null, or name a server in `at`"
         )
     return InProcessSampler.from_folder(spec.where, device=spec.device, template=spec.template)
@@ -204,7 +204,7 @@ def open_folder(spec: ModelSpec) -> InProcessSampler:
 def _wave(requests: Sequence[Request]) -> tuple[Wave, np.ndarray]:
     """All rows of the requests in a canonical order, and the request of each row.
 
-    Short prompts come first (little padding), equal prompts side by side; nothing depends on who asked first.
+    Short prompts come first (little padding), equal prompts side by side; nothing depends on the order of the requests.
     Requests that are equal in all of it give equal completions, so their own order does not matter either.
     """
     paths = [as_path(request.prompt) for request in requests]

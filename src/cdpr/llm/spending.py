@@ -1,8 +1,7 @@
-"""What calls cost, in dollars, and the cap that no call may exceed.
+"""The cost of calls in US dollars, and a cap that no call may exceed.
 
-The worst case of a call is put aside before it is sent, and replaced by what it cost when the answer tells. So the cap
-holds whatever runs at the same time and whatever is killed. Money whose fate nobody knows counts as spent: a call that
-timed out, or whose process died, may have been billed.
+Before a call its worst case is reserved; the answer replaces it by the real cost. So the cap holds with any number of
+processes, and after kills. A call that timed out, or whose process died, may have been billed: it counts as spent.
 """
 
 from __future__ import annotations
@@ -31,17 +30,15 @@ CREATE TABLE IF NOT EXISTS reserved (
     id INTEGER PRIMARY KEY AUTOINCREMENT, system TEXT, model TEXT, usd REAL, until REAL);
 """
 Outcome = Usage | Literal["free", "unknown"]
-_TEMPLATE = 64  # tokens that a provider's template may add to a prompt
-_ROLE = 16  # and to every message
-_GRACE = 60.0  # seconds after its time-out until a reservation is taken for that of a dead process
+_TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # that a provider's template may add to a prompt, and to every message
+_GRACE = 60.0  # seconds after its time-out until a reservation counts as that of a dead process
 _POLL = 0.25  # seconds
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What a system paid for a model: ``usd`` in all, of which ``unknown_usd`` (the worst case of ``unknown_calls``)
-    may have been billed or not, and ``reserved_usd``, beside it, for calls under way. Tokens are those of answered
-    calls."""
+    """Costs of a system for a model: ``usd`` in all, with ``unknown_usd``, the worst case of ``unknown_calls`` that may
+    not have been billed; beside it ``reserved_usd`` for calls in progress. Tokens are those of answered calls."""
 
     system: str
     model: str
@@ -55,84 +52,98 @@ class Spent:
 
 
 class Spending:
-    """The bill of one model under one folder of state; ``called`` is how errors name the model."""
+    """The bill of one model under one folder of state; ``label`` names the model in errors."""
 
-    def __init__(self, spec: ModelSpec, called: str) -> None:
+    def __init__(self, spec: ModelSpec, label: str) -> None:
         assert spec.entry is not None and spec.entry.prices is not None
-        self.called, self.model, self.prices = called, spec.name, spec.entry.prices
+        self.label, self.model, self.prices = label, spec.name, spec.entry.prices
         self.budget = spec.calls.budget_usd if spec.calls else None
-        self._until = spec.timeout + _GRACE
+        self._lifetime = spec.timeout + _GRACE
         self._journal = _journal(Path(spec.state))
 
     @classmethod
-    def of(cls, spec: ModelSpec, called: str) -> Spending | None:
-        """The bill of a model; None for one that has no prices. Raises SettingsError where there is a budget to keep,
-        unless it is a server on this machine, which is taken to be free."""
+    def of(cls, spec: ModelSpec, label: str) -> Spending | None:
+        """The bill of a model; None for one without prices. Raises SettingsError where a budget needs its prices."""
         if spec.entry and spec.entry.prices:
-            return cls(spec, called)
+            return cls(spec, label)
         if spec.calls and spec.calls.budget_usd is not None and unpriced(spec.entry, spec.address):
             raise SettingsError(
-                f"{called}: calls.budget_usd is set, but not what a call of this model costs; name `prices` in its "
+                f"{label}: calls.budget_usd is set, but not what a call of this model costs; name `prices` in its "
                 "entry of workflow/models.yaml ({input: 0, output: 0} where calls are free), or set calls.budget_usd "
                 "to null"
             )
         return None
 
     async def reserve(self, prompt_tokens: int, max_tokens: int) -> int:
-        """Put the worst case of a call aside and return its number. Waits while calls under way hold what is missing;
-        raises ModelUnavailable where the budget has no room for it."""
+        """Reserve the worst case of a call; returns the number of the reservation. Waits while calls in progress hold
+        the missing money; raises ModelUnavailable where the budget has no room."""
         needed, system = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get()
         while True:
-            found = self._journal.write_now(lambda database: self._reserve(database, system, needed))
-            if isinstance(found, int):
-                return found
-            spent, reserved = found
+            number, spent, reserved = self._journal.write_now(lambda database: self._reserve(database, system, needed))
+            if number is not None:
+                return number
             if self.budget is not None and spent + needed > self.budget:
                 raise ModelUnavailable(
-                    f"{self.called}: the budget is used up: {spent:.4f} USD are spent, {reserved:.4f} reserved for "
+                    f"{self.label}: the budget is used up: {spent:.4f} USD are spent, {reserved:.4f} reserved for "
                     f"calls under way, this call may cost {needed:.4f}, and calls.budget_usd is {self.budget:g}; raise "
-                    "it to go on (what was answered is kept and not asked again), and see `cdpr spend`"
+                    "it to go on (answers so far are kept and not asked for again), and see `cdpr spend`"
                 )
             await asyncio.sleep(_POLL)
 
-    def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> int | tuple[float, float]:
-        """The reservation's number, or what is spent and what is reserved where there is no room for it."""
+    def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> tuple[int | None, float, float]:
+        """The reservation's number (None: no room), and the sums spent and reserved before it."""
         now = time.time()
         ((spent,),) = database.execute("SELECT COALESCE(SUM(usd), 0) FROM spent")
         ((lost, reserved),) = database.execute(
             "SELECT COALESCE(SUM(usd) FILTER (WHERE until < ?), 0), COALESCE(SUM(usd) FILTER (WHERE until >= ?), 0) "
-            "FROM reserved", (now, now),
-        )  # fmt: skip
+            "FROM reserved",
+            (now, now),
+        )
         if self.budget is not None and spent + lost + reserved + needed > self.budget:
-            return spent + lost, reserved
-        row = (system, self.model, needed, now + self._until)
+            return None, spent + lost, reserved
+        row = (system, self.model, needed, now + self._lifetime)
         number = database.execute("INSERT INTO reserved (system, model, usd, until) VALUES (?, ?, ?, ?)", row).lastrowid
-        assert number is not None
-        return number
+        return number, spent + lost, reserved
 
     def book(self, number: int, outcome: Outcome) -> None:
-        """What became of a call: its usage, or that it was not billed (``free``), or that nobody knows (``unknown``)
-        and its worst case counts as spent."""
-        usd = None if isinstance(outcome, str) else self.prices.usd(outcome.prompt_tokens, outcome.completion_tokens)
-        self._journal.write_now(lambda database: _book(database, number, outcome, usd))
+        """Replace a reservation by the cost of its call: of its usage, nothing (``free``), or the worst case
+        (``unknown``)."""
+
+        def move(database: sqlite3.Connection) -> None:
+            query = "DELETE FROM reserved WHERE id = ? RETURNING system, model, usd"
+            system, model, usd = database.execute(query, (number,)).fetchone()
+            if outcome == "free":
+                return
+            prompt_tokens = completion_tokens = 0
+            if isinstance(outcome, Usage):
+                prompt_tokens, completion_tokens = outcome.prompt_tokens, outcome.completion_tokens
+                usd = self.prices.usd(prompt_tokens, completion_tokens)
+            database.execute(
+                "INSERT INTO spent VALUES (?, ?, ?, 1, ?, ?, ?) ON CONFLICT DO UPDATE SET calls = calls + 1, "
+                "prompt_tokens = prompt_tokens + excluded.prompt_tokens, "
+                "completion_tokens = completion_tokens + excluded.completion_tokens, usd = usd + excluded.usd",
+                (system, model, isinstance(outcome, Usage), prompt_tokens, completion_tokens, usd),
+            )
+
+        self._journal.write_now(move)
 
 
 def unpriced(entry: ModelEntry | None, address: str | None) -> bool:
-    """Whether nobody knows what a call costs: no prices are named, and who answers is neither this process (no
-    address) nor a server on this machine that is no gateway to a provider, which are taken to be free."""
+    """Whether the cost of a call is unknown: no prices, and neither this process (no address) nor a server on this
+    machine answers, which count as free unless they are a gateway to a paid provider."""
     if address is None or (entry and entry.prices):
         return False
     return (entry is not None and entry.paid) or not is_local(address)
 
 
 def worst_case(messages: Messages) -> int:
-    """Tokens of a prompt, from above: no tokeniser makes more tokens than there are bytes."""
-    return _TEMPLATE + sum(_ROLE + len(message["content"].encode()) for message in messages)
+    """Upper bound of a prompt's tokens: no tokenizer makes more tokens than there are bytes."""
+    return _TEMPLATE_TOKENS + sum(_MESSAGE_TOKENS + len(message["content"].encode()) for message in messages)
 
 
 def spent(state: str | Path) -> list[Spent]:
-    """What was paid under a folder of state, by system and model; empty where nothing was."""
-    if not _place(Path(state)).exists():
+    """Costs under a folder of state, by system and model."""
+    if not _path(Path(state)).exists():
         return []
     journal = _journal(Path(state))
     rows: dict[tuple[str, str], dict[str, float]] = {}
@@ -146,35 +157,15 @@ def spent(state: str | Path) -> list[Spent]:
     now = time.time()
     for system, model, usd, until in journal.read("SELECT system, model, usd, until FROM reserved ORDER BY id"):
         row = rows.setdefault((system, model), {})
-        if until >= now:
-            row["reserved_usd"] = row.get("reserved_usd", 0.0) + usd
-        else:  # of a process that was killed
-            for name, more in (("usd", usd), ("unknown_usd", usd), ("unknown_calls", 1)):
-                row[name] = row.get(name, 0) + more
+        dead = {"usd": usd, "unknown_usd": usd, "unknown_calls": 1}  # the process was killed
+        for name, more in dead.items() if until < now else [("reserved_usd", usd)]:
+            row[name] = row.get(name, 0) + more
     return [Spent(*names, **row) for names, row in sorted(rows.items())]  # type: ignore[arg-type]
 
 
-def _book(database: sqlite3.Connection, number: int, outcome: Outcome, usd: float | None) -> None:
-    """Move a reservation to what is spent; ``usd`` None: all of it."""
-    taken = database.execute("DELETE FROM reserved WHERE id = ? RETURNING system, model, usd", (number,)).fetchone()
-    assert taken is not None, "a reservation is booked once"
-    if outcome == "free":
-        return
-    system, model, reserved = taken
-    known, tokens = False, (0, 0)
-    if isinstance(outcome, Usage):
-        known, tokens = True, (outcome.prompt_tokens, outcome.completion_tokens)
-    database.execute(
-        "INSERT INTO spent VALUES (?, ?, ?, 1, ?, ?, ?) ON CONFLICT DO UPDATE SET calls = calls + 1, "
-        "prompt_tokens = prompt_tokens + excluded.prompt_tokens, "
-        "completion_tokens = completion_tokens + excluded.completion_tokens, usd = usd + excluded.usd",
-        (system, model, known, *tokens, reserved if usd is None else usd),
-    )
-
-
 def _journal(state: Path) -> Journal:
-    return open_journal(_place(state), _SCHEMA)
+    return open_journal(_path(state), _SCHEMA)
 
 
-def _place(state: Path) -> Path:
+def _path(state: Path) -> Path:
     return state / "recordings" / "spending.sqlite"

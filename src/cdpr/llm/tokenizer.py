@@ -24,7 +24,7 @@ _MARKER = "QZJXKVW"  # rendered as an assistant turn; the template is cut behind
 
 class ChatTokenizer:
     """Tokenizer and chat template of ``folder``; ``template`` holds further arguments of the template, such as
-    ``enable_thinking``. Templates that tell today's date are told :data:`TODAY`: the same conversation is the same
+    ``enable_thinking``. Templates with today's date get :data:`TODAY`, so that a conversation is the same
     prompt on every day.
 
     Raises :class:`FileNotFoundError` when ``tokenizer.json`` is absent and :class:`ValueError` when the folder
@@ -74,9 +74,10 @@ class ChatTokenizer:
         """The conversation (``role``: system, user, assistant; ``content``) and the start of an assistant turn as text.
         Raises ValueError when the template refuses it."""
         try:
-            told = [dict(message) for message in messages]
-            arguments = self._specials | self._arguments
-            return self._template.render(messages=told, add_generation_prompt=True, **arguments)
+            turns = [dict(message) for message in messages]
+            return self._template.render(
+                messages=turns, add_generation_prompt=True, **(self._specials | self._arguments)
+            )
         except TemplateError as error:
             raise ValueError(f"{self.folder}: the chat template refuses the conversation: {error}") from error
 
@@ -95,9 +96,9 @@ class ChatTokenizer:
         """The rendering of ``user_text`` from the end of the assistant turn before it."""
         turns = (("user", "hello"), ("assistant", _MARKER), ("user", user_text))
         rendered = self.render([{"role": role, "content": content} for role, content in turns])
-        _, found, behind = rendered.partition(_MARKER)
-        if not found:
-            raise ValueError(f"{self.folder}: the chat template does not show what an assistant turn says")
+        _, marker, behind = rendered.partition(_MARKER)
+        if not marker:
+            raise ValueError(f"{self.folder}: the chat template does not show the text of an assistant turn")
         return behind
 
     def _find_template(self) -> str:

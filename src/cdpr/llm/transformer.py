@@ -1,8 +1,8 @@
 """Forward pass of Qwen3- and Llama-family decoders over Hugging Face weights.
 
 Only what sampling needs: RMSNorm, rotary positions (default and llama3 scaling), grouped-query attention, optional
-query/key norms and biases, tied embeddings. Functional over a dictionary of tensors, so that the weights of a model
-that is being trained can be read in place. Keys and values are the business of an :class:`Attention`.
+query/key norms and biases, tied embeddings. It reads a dictionary of tensors, so that it can share the weights of a
+model in training. An :class:`Attention` stores keys and values.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class DecoderConfig:
 
 
 class Attention(Protocol):
-    """Remembers keys and values and answers queries: the part of a forward pass that knows who sees what."""
+    """Stores keys and values, and attends: the part of a forward pass that knows the sequences."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """``query`` ``[N, heads * head_dim]``, scaled, of the tokens whose outcome is wanted; ``key`` and ``value``
+        """``query`` ``[N, heads * head_dim]``, scaled, of the tokens whose output is needed; ``key`` and ``value``
         ``[T, kv_heads * head_dim]`` of all new tokens. Returns ``[N, heads * head_dim]``."""
         ...
 
@@ -134,8 +134,8 @@ class Transformer:
     def forward(self, tokens: Tensor, positions: Tensor, attention: Attention, last: Tensor | None = None) -> Tensor:
         """Logits, float32 ``[N, vocab_size]``, behind the new tokens ``last`` (int64 ``[N]``, None: behind all).
 
-        ``tokens`` and ``positions`` are int64 ``[T]``. In the last layer only the wanted tokens are computed beyond
-        their keys and values.
+        ``tokens`` and ``positions`` are int64 ``[T]``. The last layer computes only keys and values of the
+        other tokens.
         """
         arch = self.architecture
         cos, sin = self._cos[positions, None], self._sin[positions, None]  # [T, 1, head_dim]
@@ -179,7 +179,7 @@ class Transformer:
         return weight * (wide * scale).to(x.dtype)
 
     def reserve(self, length: int) -> None:
-        """Make ready for positions below ``length``: the rotary table grows by doubling."""
+        """Prepare positions below ``length``: the rotary table grows by doubling."""
         if length > len(self._cos):
             self._cos, self._sin = self._rope_table(2 ** math.ceil(math.log2(length)))
 
@@ -191,10 +191,10 @@ class Transformer:
 
 def _layer(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
     prefix = f"model.layers.{index}."
-    found = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-    if not found:
+    layer = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    if not layer:
         raise ValueError(f"the weights hold no layer {index} ({prefix}*), although config.json counts it")
-    return found
+    return layer
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

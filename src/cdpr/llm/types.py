@@ -1,4 +1,4 @@
-"""What every language model speaks: token ids or messages in, completions out."""
+"""The interface of all language models: token ids or messages in, completions out."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ if TYPE_CHECKING:
 Messages = Sequence[Mapping[str, str]]
 """A conversation: ``role`` (system, user, assistant) and ``content`` of each message."""
 
+# Context variables for errors, recordings and bills; never sent to the model.
+SYSTEM: ContextVar[str] = ContextVar("system", default="")
+"""The calling system: the evaluated agent, or another payer of the call."""
+CASE: ContextVar[str] = ContextVar("case", default="")
+"""The number of its case. Errors about credentialed cases use a pseudonym instead."""
+
 
 class ModelFailure(Exception):
-    """A model gave no answer (server gone, time-out): a failure of this request, not of the program."""
+    """A model gave no answer to this request; the next request may succeed."""
 
 
 class ModelUnavailable(ModelFailure):
-    """The model answers nobody: server gone, overloaded or refusing. The next request will fare no better."""
+    """The model answers no request: server gone, overloaded or refusing."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one call, as who answered it counts (and charges) them."""
+    """Tokens of one call, as the model's server counts and charges them."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -60,12 +66,11 @@ class Usage:
 class Completion:
     """One assistant turn.
 
-    ``token_ids`` ends with the end-of-turn token when ``finish_reason`` is ``stop``, and is empty where a model tells
-    only text; ``text`` leaves special tokens out. ``logprobs`` (one per token id, nats; empty where they are not told)
-    are taken under the temperature-scaled softmax before top-p and top-k, and at temperature 1 when decoding is greedy.
-    ``refusal`` is the end of an answer that the model, or a filter before it, would not give; ``too_long`` says that a
-    conversation and the room for its answer exceed what the model reads, so that it was not asked. ``usage`` and
-    ``model``, what a server calls the model that answered, are None where nobody told it.
+    ``token_ids`` ends with the end-of-turn token when ``finish_reason`` is ``stop``, and is empty for models that
+    return only text; ``text`` leaves special tokens out. ``logprobs`` (one per token id, nats; empty where unknown) are
+    taken under the temperature-scaled softmax before top-p and top-k, and at temperature 1 when decoding is greedy.
+    ``refusal``: the model, or a filter before it, declined; ``too_long``: conversation and answer exceed what the model
+    reads, so the request was not sent. ``usage`` and ``model`` (the server's name of the model) are None where unknown.
     """
 
     text: str
@@ -76,21 +81,21 @@ class Completion:
     model: str | None = None
 
     @property
-    def answered(self) -> bool:
-        """Whether this is an answer: words, or a reason for their lack that lies in the question. An end without a word
-        may have been a hiccup, and what is too long for a server may fit the next one."""
+    def is_answer(self) -> bool:
+        """False for a result that may change when the request is sent again: an end without a word, or a conversation
+        too long for this server."""
         return self.finish_reason != "too_long" and (self.finish_reason != "stop" or bool(self.text.strip()))
 
 
 UNREAD = Completion("", (), (), "too_long", Usage(0, 0))
-"""What a model gives for a conversation that is too long for it."""
+"""The result for a conversation that is too long for the model."""
 
 
 @dataclass(frozen=True)
 class Request:
     """The completions of one prompt with the indices ``samples``.
 
-    Completion k is a function of (prompt, sampling, seed, k) alone, whatever it is asked or batched with.
+    Completion k is a function of (prompt, sampling, seed, k) alone, whatever else is in the batch.
     """
 
     prompt: tuple[int, ...]
@@ -100,13 +105,12 @@ class Request:
 
 
 class Model(Protocol):
-    """A language model. Each kind overrides what it can do; asking for the rest raises SettingsError.
+    """A language model. Each kind overrides what it supports; other calls raise SettingsError.
 
-    ``tokenizer`` is None where the model takes messages only. The completions asked for by their indices ``samples``
-    come in that order, and concurrent calls may be answered together. As far as the model is of this process or
-    takes seeds, completion k is a function of (prompt, sampling, seed, k) alone. Both methods raise
-    :class:`ModelFailure` where there is no answer to this request and :class:`ModelUnavailable` where there is none
-    to any; messages of errors never quote question or answer.
+    ``tokenizer`` is None for models that take messages only. Completions come in the order of their indices
+    ``samples``; concurrent calls may be answered together. For models in this process and servers with seeds,
+    completion k is a function of (prompt, sampling, seed, k) alone. Both methods raise :class:`ModelFailure` or
+    :class:`ModelUnavailable`; error messages never quote question or answer.
     """
 
     tokenizer: ChatTokenizer | None = None
@@ -126,11 +130,5 @@ class Model(Protocol):
         return await self.sample(self.tokenizer.opening(messages), samples, sampling, seed)
 
     def refresh(self) -> None:
-        """Forget what was kept to be quick: what comes after shall not depend on it, to the last bit."""
+        """Clear caches so that later results are bit-identical."""
         return None
-
-
-SYSTEM: ContextVar[str] = ContextVar("system", default="")
-"""The agent that is evaluated, or what else pays for the call."""
-CASE: ContextVar[str] = ContextVar("case", default="")
-"""The number of the case that it works up. Errors about credentialed cases name a pseudonym in its place."""

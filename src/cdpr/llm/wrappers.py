@@ -13,23 +13,11 @@ from ..settings import ModelEntry
 from .types import Completion, Messages, Model, Sampling
 
 
-def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
-    """The answer in ``text``, and whether it was marked as :attr:`~cdpr.settings.ModelEntry.answer` says: it is what
-    stands behind the last match of the first expression that is found, or the group of that match. Where nothing is
-    marked (a thought was cut off, a server had taken it out already) it is the whole text."""
-    for expression in expressions:
-        *_, last = [None, *re.finditer(expression, text)]
-        if last is not None:
-            answer = last[1] if last.re.groups else text[last.end() :]
-            return answer.strip(), True
-    return text, not expressions
-
-
 @dataclass
 class Meter:
-    """Calls (of several answers to one question each is one) and their tokens, None as soon as somebody did not tell
-    them. ``silent`` of the calls brought no word, ``too_long`` among them those whose conversation exceeded what the
-    model reads; ``unmarked`` counts answers without their mark (:func:`cut_answer`)."""
+    """Calls (several answers to one question are several) and their tokens; tokens are None once a server left them
+    out. ``silent`` calls brought no word; ``too_long`` ones among them exceeded what the model reads; ``unmarked``
+    counts answers without their mark (:func:`cut_answer`)."""
 
     calls: int = 0
     prompt_tokens: int | None = 0
@@ -39,7 +27,7 @@ class Meter:
     too_long: int = 0
 
     def count(self, completions: Iterable[Completion]) -> None:
-        """Add what was answered."""
+        """Add these answers."""
         for completion in completions:
             self.calls += 1
             self.silent += not completion.text.strip()
@@ -56,8 +44,8 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 @contextlib.contextmanager
 def metering() -> Iterator[Meter]:
-    """A meter for everything that is asked inside, in tasks started there too. An inner one hides it: who judges by a
-    model opens one of its own, so that the agent is not charged for being judged."""
+    """A meter for all calls inside, also those of tasks started there. An inner meter hides it, so that calls of a
+    judging model are not counted for the agent."""
     meter = Meter()
     token = _METER.set(meter)
     try:
@@ -67,13 +55,13 @@ def metering() -> Iterator[Meter]:
 
 
 def running() -> Meter:
-    """The meter that runs; one that nobody reads where none does."""
+    """The current meter; a new one outside of :func:`metering`."""
     return _METER.get() or Meter()
 
 
 class MeteredModel(Model):
-    """``model``, its answers counted by the meter that runs. It stands outside whatever answers in a model's place, so
-    that a recorded answer counts as it did when it was paid for."""
+    """``model``, its answers counted by the current meter. It wraps the recordings too, so that a recorded answer
+    counts like a paid one."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.tokenizer = model, model.tokenizer
@@ -84,23 +72,22 @@ class MeteredModel(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        return _counted(await self.model.sample(prompt_ids, samples, sampling, seed))
+        completions = await self.model.sample(prompt_ids, samples, sampling, seed)
+        running().count(completions)
+        return completions
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        return _counted(await self.model.chat(messages, samples, sampling, seed))
+        completions = await self.model.chat(messages, samples, sampling, seed)
+        running().count(completions)
+        return completions
 
     def refresh(self) -> None:
         self.model.refresh()
 
 
-def _counted(completions: list[Completion]) -> list[Completion]:
-    running().count(completions)
-    return completions
-
-
 class RegisteredModel(Model):
     """``model`` behind messages alone, in this process as on a server, so that both read the same words: the system
-    message folded where the template has none, answers drawn as the entry says and cut out of what is said."""
+    message folded for templates without that role, answers drawn as the entry says and cut out of the reply."""
 
     def __init__(self, model: Model, entry: ModelEntry) -> None:
         self.model, self.entry = model, entry
@@ -109,23 +96,20 @@ class RegisteredModel(Model):
         return repr(self.model)
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Answers without what was thought before them."""
-        asked = fold_system(messages) if self.entry.system == "fold" else messages
-        said = await self.model.chat(asked, samples, self._drawn(sampling), seed)
-        return [self._answer(completion) for completion in said]
+        """Answers without the thoughts before them."""
+        if self.entry.system == "fold":
+            messages = _fold_system(messages)
+        own = self.entry.sampling
+        sampling = Sampling(
+            max(sampling.max_tokens, own.max_tokens or 0),  # no less room than the model needs for its thoughts
+            sampling.temperature if own.temperature is None else own.temperature,
+            sampling.top_p if own.top_p is None else own.top_p,
+            sampling.top_k if own.top_k is None else own.top_k,
+        )
+        return [self._answer(completion) for completion in await self.model.chat(messages, samples, sampling, seed)]
 
     def refresh(self) -> None:
         self.model.refresh()
-
-    def _drawn(self, asked: Sampling) -> Sampling:
-        """What is asked, changed where the entry says so; an answer gets no less room than it needs for thinking."""
-        own = self.entry.sampling
-        return Sampling(
-            max(asked.max_tokens, own.max_tokens or 0),
-            asked.temperature if own.temperature is None else own.temperature,
-            asked.top_p if own.top_p is None else own.top_p,
-            asked.top_k if own.top_k is None else own.top_k,
-        )
 
     def _answer(self, completion: Completion) -> Completion:
         text, marked = cut_answer(completion.text, self.entry.answer)
@@ -133,8 +117,20 @@ class RegisteredModel(Model):
         return replace(completion, text=text)
 
 
-def fold_system(messages: Messages) -> Messages:
+def cut_answer(text: str, expressions: Sequence[str]) -> tuple[str, bool]:
+    """The answer in ``text``, and whether it was marked (:attr:`~cdpr.settings.ModelEntry.answer`): the text behind the
+    last match of the first expression that matches, or the group of that match. Without a mark (a thought was cut off,
+    a server had removed it) the answer is the whole text."""
+    for expression in expressions:
+        *_, last = [None, *re.finditer(expression, text)]
+        if last is not None:
+            answer = last[1] if last.re.groups else text[last.end() :]
+            return answer.strip(), True
+    return text, not expressions
+
+
+def _fold_system(messages: Messages) -> Messages:
     """The conversation with its system messages as the beginning of the first turn of the user."""
-    told = [message["content"] for message in messages if message["role"] == "system"]
+    system = [message["content"] for message in messages if message["role"] == "system"]
     first, *others = [message for message in messages if message["role"] != "system"]
-    return [{**first, "content": "\n\n".join([*told, first["content"]])}, *others]
+    return [{**first, "content": "\n\n".join([*system, first["content"]])}, *others]
