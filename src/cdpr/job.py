@@ -1,8 +1,7 @@
-"""The job that a stage's function works on: its files, its options, and where it reports metrics."""
+"""The job that a stage's function works on: its files, its options and its metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ class Job:
     ``inputs`` are paths by name. ``out`` has the path to write for each output: a temporary place on the same file
     system, renamed when the stage succeeds. ``state`` is the job's own folder for work that survives a kill.
     ``options`` select one of the stage's jobs. ``metrics`` (name -> number) and ``tags`` go into ``run.json``.
-    ``listener`` gets every row of metrics of a long job at once (live tracking). ``on_page`` names the stages whose
-    tables and figures the report page shows. ``server`` is the job's own ``cdpr.llm.own_server.OwnServer``.
+    ``on_page`` names the stages whose tables and figures the report page shows. ``server`` is the job's own server of
+    models, if it has one.
     """
 
     name: str
@@ -28,6 +27,5 @@ class Job:
     options: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    listener: Callable[[Mapping[str, Any]], None] | None = None
     on_page: tuple[str, ...] = ()
     server: Any = None

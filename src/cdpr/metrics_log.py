@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,11 @@ class MetricsLog:
     """Rows ``{"step": int, ...}`` in a file, ascending by step; call it with a row to append one.
 
     A stage that resumes from a checkpoint just continues: its first row removes the rows from that step on, which a
-    killed attempt wrote after its last checkpoint. ``listener`` gets every new row (live tracking).
+    killed attempt wrote after its last checkpoint.
     """
 
-    def __init__(self, path: str | Path, listener: Callable[[Mapping[str, Any]], None] | None = None):
+    def __init__(self, path: str | Path):
         self.path = Path(path)
-        self._listener = listener
         self._next = -1
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
@@ -33,8 +32,6 @@ class MetricsLog:
         self._next = step + 1
         with self.path.open("a", encoding="utf-8") as out:
             out.write(json.dumps(dict(row)) + "\n")
-        if self._listener is not None:
-            self._listener(row)
 
     def truncate(self, step: int) -> None:
         """Remove the rows from ``step`` on."""

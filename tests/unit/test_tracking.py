@@ -1,13 +1,17 @@
 """Stage records, metrics that survive kills, and the index over them."""
 
+import contextlib
 import functools
 import json
+import time
 
 import pytest
 
+from cdpr.job import Job
 from cdpr.metrics_log import read_metrics
 from cdpr.settings import Settings, merge, parse_settings
 from cdpr.tracking import MetricsLog, StageError, stage
+from cdpr.tracking.mlflow_index import live_run
 
 
 def run_stage(folder, key="0" * 16, work=None, name="train", parameters=None, **more):
@@ -76,12 +80,10 @@ def test_metrics_continue_after_a_kill(tmp_path):
         first({"step": step, "x": step})
     with path.open("a") as out:
         out.write('{"step": 5, "x"')  # cut short by the kill
-    heard = []
-    resumed = MetricsLog(path, heard.append)
+    resumed = MetricsLog(path)
     resumed({"step": 3, "x": 30})
     resumed({"step": 4, "x": 40})
     assert read_metrics(path) == [*({"step": s, "x": s} for s in range(3)), {"step": 3, "x": 30}, {"step": 4, "x": 40}]
-    assert [row["step"] for row in heard] == [3, 4]
     with pytest.raises(ValueError, match="at least 5"):
         resumed({"step": 4})
 
@@ -92,19 +94,28 @@ def test_a_broken_line_is_named(tmp_path):
         read_metrics(tmp_path / "m.jsonl")
 
 
+@contextlib.contextmanager
+def follow(settings, state):
+    """Live tracking of a training that ends after the thread has started."""
+    job = Job("train", "a" * 16, {}, {}, state=state, options={"run": "cdpr-seed0"}, tags={"variant": "cdpr"})
+    with live_run(settings, job, "cdpr/training", patience=0, every=0.1):
+        yield
+        time.sleep(0.5)
+
+
 def test_mlflow_can_be_rebuilt_without_doubles(tmp_path, monkeypatch):
     """One test for the whole index: importing MLflow and creating its database takes seconds."""
-    from cdpr.tracking.mlflow_index import LiveRun, MlflowIndex, rebuild_tracking, tracking_uri
+    from cdpr.tracking.mlflow_index import MlflowIndex, rebuild_tracking, tracking_uri
 
     paths = {"paths": {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}}
     settings = parse_settings(merge(Settings().model_dump(), paths))
     run_stage(tmp_path / "results" / "training" / "cdpr-seed0", key="a" * 16)
     run_stage(tmp_path / "results" / "training" / "grpo-seed0", key="b" * 16, options={"run": "grpo-seed0"},
               tags={"variant": "grpo"})  # fmt: skip
-    live = LiveRun(tracking_uri(settings), "cdpr/training", "cdpr-seed0", "a" * 16, {"variant": "cdpr"}, patience=0)
-    live({"step": 0, "train/accuracy": 0.0})
-    live({"step": 1, "train/accuracy": 0.1})
-    live.close()
+    rows = [{"step": 0, "train/accuracy": 0.0}, {"step": 1, "train/accuracy": 0.1}]
+    with follow(settings, tmp_path / "state" / "job"):
+        for row in rows:
+            MetricsLog(tmp_path / "state" / "job" / "metrics.jsonl")(row)
     assert rebuild_tracking(settings) == {"records": 2, "new": 2, "superseded": 0}
     assert rebuild_tracking(settings) == {"records": 2, "new": 0, "superseded": 0}
     registry = {"agents": {"doctor": {"label": "Doctor", "group": "open"}, "other": {"label": "λ"}}}
@@ -135,13 +146,10 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path, monkeypatch):
 
 
 def test_a_tracking_problem_is_a_warning(tmp_path):
-    from cdpr.tracking.mlflow_index import LiveRun
-
     (tmp_path / "file").write_text("no folder")
-    with pytest.warns(UserWarning, match="live tracking stopped"):
-        live = LiveRun(f"sqlite:///{tmp_path}/file/mlflow.db", "cdpr/training", "x", "d" * 16, {}, patience=0)
-        live({"step": 0, "x": 1.0})
-        live.close()
+    settings = parse_settings({"tracking": {"uri": f"sqlite:///{tmp_path}/file/mlflow.db"}})
+    with pytest.warns(UserWarning, match="live tracking stopped"), follow(settings, tmp_path):
+        pass
 
 
 def test_a_job_waits_for_one_that_a_killed_workflow_left_behind(tmp_path):

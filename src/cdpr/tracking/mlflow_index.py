@@ -6,10 +6,10 @@ MLflow is imported inside functions only.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import os
-import queue
 import threading
 import time
 import warnings
@@ -28,8 +28,6 @@ EXPERIMENTS = ("cdpr/training", "cdpr/evaluation", PIPELINE)
 _LONGEST = 6000  # characters of a parameter that MLflow takes
 # Each entry of these settings is one parameter: a figure reads them all, and a page of a thousand helps no one.
 _REGISTRIES = ("agents", "models", "experiments.variants", "experiments.sweeps")
-_FLUSH_SECONDS = 60.0
-_PATIENCE = 120.0
 
 
 def tracking_uri(settings: Settings) -> str:
@@ -55,23 +53,19 @@ class MlflowIndex:
         if self.folder:
             self.folder.mkdir(parents=True, exist_ok=True)
         self.client = MlflowClient(tracking_uri=uri)
-        self._experiments: dict[str, str] = {}
+        self.experiment = functools.cache(self._experiment)
 
     def create(self) -> None:
         """Create the database and all experiments; parallel jobs that create them would collide."""
         for name in EXPERIMENTS:
             self.experiment(name)
 
-    def experiment(self, name: str) -> str:
+    def _experiment(self, name: str) -> str:
         """Id of an experiment, which is created when it is missing."""
-        if name not in self._experiments:
-            if (experiment := self.client.get_experiment_by_name(name)) is not None:
-                self._experiments[name] = experiment.experiment_id
-            else:
-                folder = self.folder and self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]
-                place = folder.as_uri() if folder else None
-                self._experiments[name] = self.client.create_experiment(name, artifact_location=place)
-        return self._experiments[name]
+        if experiment := self.client.get_experiment_by_name(name):
+            return experiment.experiment_id
+        folder = self.folder and self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]
+        return self.client.create_experiment(name, artifact_location=folder.as_uri() if folder else None)
 
     def run_id(self, experiment: str, key: str) -> str | None:
         """Id of the run of a key, None when there is none."""
@@ -99,49 +93,38 @@ class MlflowIndex:
         names = self.client.get_run(run_id).data.metrics
         return max((m.step for name in names for m in self.client.get_metric_history(run_id, name)[-1:]), default=-1)
 
-    def log(
-        self, run_id: str, rows: Iterable[tuple[int, Mapping[str, Any]]], parameters: Mapping[str, str] | None = None
-    ) -> None:
-        """Append the numbers in metrics of several steps, and parameters that the run lacks."""
-        from mlflow.entities import Metric, Param
+    def log(self, run_id: str, rows: Iterable[tuple[int, Mapping[str, Any]]], **more: Any) -> None:
+        """Append the numbers in rows of metrics by step, and ``more`` as for MLflow's ``log_batch``."""
+        from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
         metrics = [Metric(name, float(value), now, step) for step, row in rows for name, value in row.items()
                    if name != "step" and isinstance(value, (int, float))]  # fmt: skip
-        params = [Param(name, value[:_LONGEST]) for name, value in (parameters or {}).items()]
-        self.client.log_batch(run_id, metrics=metrics, params=params)
+        self.client.log_batch(run_id, metrics=metrics, **more)
 
     def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]], run: Any = None) -> bool:
         """Index one ``run.json`` with its metric history; False when it was indexed already. ``run``: MLflow's run of
         this key, if there is one."""
-        from mlflow.entities import RunTag
+        from mlflow.entities import Param, RunTag
 
         if run and run.info.status == "FINISHED":
             if run.data.tags.get(CURRENT_TAG) != "true":
                 self.client.set_tag(run.info.run_id, CURRENT_TAG, "true")
             return False
         started = int(datetime.fromisoformat(record.started).timestamp() * 1000)
-        parameters, last = record_parameters(record), -1
-        if run:  # live tracking has written some tags and part of the metrics
+        if run:  # live tracking has written part of the metrics
             run_id, last = run.info.run_id, self.last_step(run.info.run_id)
-            parameters = {name: value for name, value in parameters.items() if name not in run.data.params}
-            self.client.log_batch(run_id, tags=[RunTag(name, value) for name, value in record_tags(record).items()])
         else:
-            run_id = self.create_run(record.experiment, record.name, record.run_key, record_tags(record), started)
+            run_id, last = self.create_run(record.experiment, record.name, record.run_key, {}, started), -1
         final = {**record.metrics, "wall_seconds": record.wall_seconds, "peak_memory_mb": record.peak_memory_mb}
         rows = [(row["step"], row) for row in history if row["step"] > last]
         final_step = history[-1]["step"] if history else 0
         final_row = {f"final/{name}" if history else name: value for name, value in final.items()}
-        self.log(run_id, [*rows, (final_step, final_row)], parameters)
+        tags = [RunTag(name, value) for name, value in record_tags(record).items()]
+        params = [Param(name, value[:_LONGEST]) for name, value in record_parameters(record).items()]
+        self.log(run_id, [*rows, (final_step, final_row)], tags=tags, params=params)
         self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
         return True
-
-    def retire_others(self, keys: set[str]) -> int:
-        """Mark runs whose key is not in ``keys`` as superseded; returns their number."""
-        others = [r for r in self.runs(f"tags.`{CURRENT_TAG}` = 'true'") if r.data.tags.get(KEY_TAG) not in keys]
-        for run in others:
-            self.client.set_tag(run.info.run_id, CURRENT_TAG, "false")
-        return len(others)
 
 
 def record_tags(record: RunRecord) -> dict[str, str]:
@@ -205,69 +188,48 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
         metrics = record.outputs.get("metrics")
         keys.add(record.run_key)
         new += index.upsert(record, read_metrics(metrics.path) if metrics else [], runs.get(record.run_key))
-    return {"records": len(paths), "new": new, "superseded": index.retire_others(keys)}
-
-
-class LiveRun:
-    """Sends metrics of a running job to MLflow from a thread of its own; its errors never reach the job.
-
-    The thread also imports MLflow (seconds), so training starts at once. It does nothing for a job that ends within
-    ``patience`` seconds: the index takes such a job from its files. A resumed job continues the same MLflow run.
-    """
-
-    def __init__(
-        self, uri: str, experiment: str, name: str, key: str, tags: Mapping[str, str], patience: float = _PATIENCE
-    ):
-        self._target = (uri, experiment, name, key, dict(tags))
-        self._patience = patience
-        self._rows: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
-        self._thread.start()
-
-    def __call__(self, row: Mapping[str, Any]) -> None:
-        """Send a row soon; returns at once."""
-        self._rows.put(dict(row))
-
-    def close(self) -> None:
-        """Send the remaining rows, waiting a minute at most."""
-        self._ended.set()
-        self._rows.put(None)
-        self._thread.join(_FLUSH_SECONDS)
-
-    def _work(self) -> None:
-        if self._patience and self._ended.wait(self._patience):
-            return
-        try:
-            self._send()
-        except Exception as error:  # tracking is an index: results must not depend on it
-            warnings.warn(f"live tracking stopped ({error}); `rebuild_tracking` will index this run", stacklevel=2)
-
-    def _send(self) -> None:
-        uri, experiment, name, key, tags = self._target
-        index = MlflowIndex(uri)
-        if run_id := index.run_id(experiment, key):
-            index.client.update_run(run_id, status="RUNNING")
-        else:
-            run_id = index.create_run(experiment, name, key, tags)
-        last, rows = index.last_step(run_id), []
-        while (row := self._rows.get()) is not None:
-            if row["step"] > last:
-                rows.append((row["step"], row))
-            if self._rows.empty():
-                index.log(run_id, rows)
-                rows = []
-        index.log(run_id, rows)
+    superseded = [run for run in index.runs(f"tags.`{CURRENT_TAG}` = 'true'") if run.data.tags.get(KEY_TAG) not in keys]
+    for run in superseded:
+        index.client.set_tag(run.info.run_id, CURRENT_TAG, "false")
+    return {"records": len(paths), "new": new, "superseded": len(superseded)}
 
 
 @contextlib.contextmanager
-def live_run(settings: Settings, job: Job, experiment: str) -> Iterator[None]:
-    """Show the metrics of a running job in MLflow when tracking is on."""
-    if not settings.tracking.mlflow:
+def live_run(settings: Settings, job: Job, experiment: str, patience: float = 120.0, every: float = 15.0) -> Iterator:
+    """Show the metrics of a running job in MLflow when tracking is on; a resumed job continues its MLflow run.
+
+    A thread copies new rows of the job's ``metrics.jsonl`` every ``every`` seconds; its errors never reach the job. It
+    imports MLflow (seconds) itself, and does nothing for a job that ends within ``patience`` seconds.
+    """
+    ended = threading.Event()
+    thread = threading.Thread(target=_follow, args=(settings, job, experiment, ended, patience, every), daemon=True)
+    if settings.tracking.mlflow:
+        thread.start()
+    try:
         yield
+    finally:
+        ended.set()
+        if settings.tracking.mlflow:
+            thread.join(60)
+
+
+def _follow(
+    settings: Settings, job: Job, experiment: str, ended: threading.Event, patience: float, every: float
+) -> None:
+    if ended.wait(patience):
         return
-    tags = {"stage": job.name, "tier": settings.tier, **job.options, **job.tags}
-    run = LiveRun(tracking_uri(settings), experiment, run_name(job.name, job.options), job.key, tags)
-    job.listener = run
-    yield
-    run.close()
+    try:
+        index = MlflowIndex(tracking_uri(settings))
+        if run_id := index.run_id(experiment, job.key):
+            index.client.update_run(run_id, status="RUNNING")
+        else:
+            tags = {"stage": job.name, "tier": settings.tier, **job.options, **job.tags}
+            run_id = index.create_run(experiment, run_name(job.name, job.options), job.key, tags)
+        last, is_last = index.last_step(run_id), False
+        while not is_last:
+            is_last = ended.wait(every)
+            rows = [(row["step"], row) for row in read_metrics(job.state / "metrics.jsonl") if row["step"] > last]
+            index.log(run_id, rows)
+            last = rows[-1][0] if rows else last
+    except Exception as error:  # tracking is an index: results must not depend on it
+        warnings.warn(f"live tracking stopped ({error}); `rebuild_tracking` will index this run", stacklevel=2)

@@ -120,9 +120,9 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
 
 @contextmanager
 def following(job: Job) -> Iterator[Log]:
-    """A log that appends rows of metrics to the job's state and gives them to its listener and the terminal. When the
-    block ends well, the metrics and the records of credit (``credit.jsonl`` of the same folder) become outputs."""
-    log = MetricsLog(job.state / METRICS, job.listener)
+    """A log that appends rows of metrics to the job's state and prints them. When the block succeeds, the metrics and the
+    records of credit (``credit.jsonl`` of the same folder) become outputs."""
+    log = MetricsLog(job.state / METRICS)
 
     def append(row: Mapping[str, Any]) -> None:
         log(row)
