@@ -120,8 +120,8 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
 
 @contextmanager
 def following(job: Job) -> Iterator[Log]:
-    """A log that appends rows of metrics to the job's state and prints them. When the block succeeds, the metrics and the
-    records of credit (``credit.jsonl`` of the same folder) become outputs."""
+    """A log that appends rows of metrics to the job's state and prints them. When the block succeeds, the metrics and
+    the records of credit (``credit.jsonl`` of the same folder) become outputs."""
     log = MetricsLog(job.state / METRICS)
 
     def append(row: Mapping[str, Any]) -> None:
