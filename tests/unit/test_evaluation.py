@@ -16,10 +16,10 @@ from cdpr.evaluation import evaluate_agent as evaluation
 from cdpr.evaluation.evaluate_agent import evaluate, evaluate_agent, read_test_cases
 from cdpr.evaluation.row import EvaluationRow, read_rows
 from cdpr.job import Job
+from cdpr.llm.agent_model import metering, running
 from cdpr.llm.guard import GovernanceError
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Completion, Usage
-from cdpr.llm.wrappers import metering, running
 from cdpr.pseudonym import pseudonym
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.schema import TinyModel

@@ -17,7 +17,7 @@ from cdpr.evaluation.evaluate_agent import evaluation_row
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.files import file_digest
 from cdpr.inspect_log import Exported, ExportError, workups, write_inspect_log
-from cdpr.llm.wrappers import Meter
+from cdpr.llm.agent_model import Meter
 from cdpr.records import RunRecord
 from cdpr.settings import parse_settings
 

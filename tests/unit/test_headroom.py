@@ -34,7 +34,7 @@ from cdpr.evaluation.significance import smallest_difference, standard_error
 from cdpr.hospital.model import load_hospital
 from cdpr.hospital.sample import physical_text, sample_patient, write_analytes, write_presentation, write_report
 from cdpr.job import Job
-from cdpr.llm.wrappers import Meter
+from cdpr.llm.agent_model import Meter
 from cdpr.report.headroom import plot_headroom, write_headroom
 from cdpr.settings import parse_settings
 from cdpr.settings.datasets import BENCHMARKS

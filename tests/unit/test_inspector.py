@@ -28,7 +28,7 @@ from cdpr.inspector.data import read_data, write_data
 from cdpr.inspector.oracle import Oracle
 from cdpr.inspector.write import credit_file, write_inspector
 from cdpr.job import Job
-from cdpr.llm.wrappers import Meter
+from cdpr.llm.agent_model import Meter
 from cdpr.records import RunRecord
 from cdpr.report.report_page import write_report
 from cdpr.results.methods import DATASETS

@@ -20,9 +20,9 @@ from cdpr.evaluation.row import Judging, read_rows
 from cdpr.evaluation.significance import agreement, cohens_kappa
 from cdpr.job import Job
 from cdpr.llm import Completion, Model, ModelFailure
+from cdpr.llm.agent_model import metering
 from cdpr.llm.guard import GovernanceError
 from cdpr.llm.types import SYSTEM
-from cdpr.llm.wrappers import metering
 from cdpr.report.judge_agreement import write_judge_agreement
 from cdpr.results.provenance import ProvenanceError, check_provenance
 from cdpr.settings import Settings, SettingsError, merge, parse_settings

@@ -95,7 +95,7 @@ def test_settings_name_models(folder):
 
 
 def test_every_runnable_agent_of_the_registry_resolves_to_its_own_code(folder):
-    settings, policy = load_settings(), ("cdpr.agents.policy", "cdpr.llm.sampler", "cdpr.llm.wrappers")
+    settings, policy = load_settings(), ("cdpr.agents.policy", "cdpr.llm.sampler", "cdpr.llm.agent_model")
     for name, entry in settings.agents.items():
         if why_not_run(settings, name):
             continue
@@ -104,7 +104,7 @@ def test_every_runnable_agent_of_the_registry_resolves_to_its_own_code(folder):
         assert agent_code(settings, entry) == (("cdpr.agents.reference",) if spec is None else policy)
     assert agent_code(settings, agent_entry(settings, "cdpr-seed0")) == policy
     served = AgentEntry(label="x", model=SERVER, served_as="m", look=None)
-    asked = ("cdpr.llm.wrappers", "cdpr.llm.recording")
+    asked = ("cdpr.llm.agent_model", "cdpr.llm.recording")
     assert agent_code(settings, served) == ("cdpr.agents.policy", "cdpr.llm.server", *asked)
     claude = agent_code(settings, settings.agents["claude_sonnet_4_6"])
     assert claude == ("cdpr.agents.policy", "cdpr.llm.server", *asked)

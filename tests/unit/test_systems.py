@@ -12,8 +12,8 @@ from toy import ASKED
 
 from cdpr.cli import main
 from cdpr.llm import Completion, Model, ModelSpec, Sampling, open_model
+from cdpr.llm.agent_model import AgentModel, cut_answer, metering
 from cdpr.llm.tokenizer import ChatTokenizer
-from cdpr.llm.wrappers import RegisteredModel, cut_answer, metering
 from cdpr.report.effort import write_effort
 from cdpr.settings import ModelEntry, SettingsError, load_settings, merge, parse_settings, why_not_run
 from cdpr.settings.models import PROVIDERS, shipped_models
@@ -160,17 +160,17 @@ def test_an_entry_changes_what_it_names_and_nothing_else():
     parrot, conversation = Parrot("thought</think>word"), [
         {"role": "system", "content": "Rules"}, {"role": "user", "content": "Case"},
         {"role": "assistant", "content": "Test"}, {"role": "user", "content": "Result"}]  # fmt: skip
-    plain = RegisteredModel(parrot, ModelEntry(answer=["nowhere"]))
+    plain = AgentModel(parrot, ModelEntry(answer=["nowhere"]))
     with metering() as meter:
         [said, _] = asyncio.run(plain.chat(conversation, (0, 1), Sampling(50, 0.0), 0))
     assert parrot.asked == (conversation, Sampling(50, 0.0)) and said.text == parrot.line and meter.unmarked == 2
     drawn = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "max_tokens": 400}
     entry = ModelEntry.model_validate({"answer": ["</think>"], "system": "fold", "sampling": drawn})
-    [said] = asyncio.run(RegisteredModel(parrot, entry).chat(conversation, (0,), Sampling(50, 0.0), 0))
+    [said] = asyncio.run(AgentModel(parrot, entry).chat(conversation, (0,), Sampling(50, 0.0), 0))
     messages, sampling = parrot.asked
     assert messages == [{"role": "user", "content": "Rules\n\nCase"}, *conversation[2:]] and said.text == "word"
     assert sampling == Sampling(400, 0.6, 0.95, 20)
-    asyncio.run(RegisteredModel(parrot, entry).chat(conversation, (0,), Sampling(2500, 1.0), 0))
+    asyncio.run(AgentModel(parrot, entry).chat(conversation, (0,), Sampling(2500, 1.0), 0))
     assert parrot.asked[1].max_tokens == 2500, "room is never taken away"
 
 
@@ -197,7 +197,7 @@ def test_a_template_is_told_its_arguments_and_never_the_date(folder):
     assert meter.prompt_tokens == len(ChatTokenizer(folder, {"enable_thinking": False}).opening(ask))
     assert model.tokenizer is None, "a model of the registry reads messages, wherever it is"
     unheard = entry.model_copy(update={"extra": {"skip_special_tokens": False}})
-    with pytest.raises(SettingsError, match="cannot be told skip_special_tokens"):
+    with pytest.raises(SettingsError, match="does not understand skip_special_tokens"):
         open_model(ModelSpec.of_entry(unheard, settings, credentialed=True))
 
 

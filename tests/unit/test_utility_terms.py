@@ -11,6 +11,7 @@ from cdpr.agents.reference import ValueOfInformation
 from cdpr.environment import Effort, State
 from cdpr.environment import utility as utility_module
 from cdpr.environment.utility import TERMS, Term, utility, utility_caption, utility_formula
+from cdpr.inspector.oracle import Oracle
 from cdpr.report.main_table import main_caption
 from cdpr.settings import parse_settings
 
@@ -58,3 +59,6 @@ def test_an_added_term_reaches_every_formula_and_every_planner(case, monkeypatch
     assert charge.shape == agent.physical.shape and np.any(agent.physical)
     assert miss == -utility(0.0, Effort(issued=1, unavailable=1), weights, counting)
     assert agent.loss(Effort(invalid=1)) == -utility(0.0, Effort(invalid=1), weights, counting)
+    invalid, unavailable = ("invalid", ""), ("unavailable", "no such examination")
+    values = Oracle(settings, "mimic_iv").opinion(State(case), ("end", ""), [invalid, unavailable]).values
+    assert values[invalid] - values[unavailable] == pytest.approx(miss - agent.loss(Effort(invalid=1)))

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from ..cases import normalise
 from ..llm import Model, Sampling
+from ..llm.agent_model import metering
 from ..llm.types import SYSTEM
-from ..llm.wrappers import metering
 from .judge import Judge, TableJudge, Verdict, named_first
 from .matcher import How, Matcher, spellings
 from .prompt import text_file

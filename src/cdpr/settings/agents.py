@@ -1,4 +1,4 @@
-"""Who is compared: ``workflow/agents.yaml``, typed."""
+"""The compared agents: ``workflow/agents.yaml``, typed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLICY = "policy"
 
 
 class Look(Section):
-    """How a row looks in figures: two of the three suffice to tell it apart."""
+    """Look of a row in figures; two of the three must differ from other rows."""
 
     colour: str = key("#000000", "Colour, as matplotlib reads it.")
     marker: str = key("o", "Marker, as matplotlib reads it.")
@@ -24,15 +24,15 @@ class Look(Section):
 class AgentEntry(Section):
     """A row of the main table that is not trained here."""
 
-    label: str = key("", "What tables and figures call it; empty: as its model is called.")
+    label: str = key("", "Its name in tables and figures; empty: that of its model.")
     group: Literal["closed", "open", "medical", "trained", "reference"] = key("open", "Section of the main table.")
-    paper: str = key("", "Row of the paper's Table 1 that it stands for.")
+    paper: str = key("", "The row of the paper's Table 1 that it reproduces.")
     acts: str = key("cdpr.agents.policy:PolicyAgent", "The agent, `module:Class`.")
     model: str | None = key(None)
     """The acting model: `policy` (the one that training starts from), an entry of `workflow/models.yaml`, a Hugging
     Face folder, or the address of a server."""
     served_as: str | None = key(None, "Name of the model on a server whose address stands here.")
-    why: str = key("", "Why a row cannot be run, whatever the settings; what its model lacks is found out.")
+    why: str = key("", "Why a row cannot run with any settings; a missing model is detected without it.")
     look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
 
     @model_validator(mode="after")

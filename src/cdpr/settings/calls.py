@@ -1,4 +1,4 @@
-"""Calls of language models that are not trained here: what is recorded, and what they may cost."""
+"""Calls of language models that are not trained here: recordings and costs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .section import Section, key
 
 class Calls(Section):
     mode: Literal["record", "replay", "live"] = key("record")
-    """`record`: an answer is kept under `state`, and the same question is not asked twice; `replay`: no model is asked,
-    all answers are kept ones; `live`: every question is asked, nothing is kept."""
+    """`record`: answers are recorded under `state`, and no question is sent twice; `replay`: no question is sent, all
+    answers are recorded ones; `live`: every question is sent, nothing is recorded."""
     budget_usd: float | None = key(None, ge=0)
-    """US dollars that all calls together may cost, those of earlier runs with the same `paths.state` included (`cdpr
-    spend` tells how much that is); empty: no limit. No call is sent that might exceed it."""
+    """Most US dollars that all calls together may cost, with those of earlier runs of the same `paths.state` (`cdpr
+    spend` shows the sum); empty: no limit. No call is sent that might exceed it."""

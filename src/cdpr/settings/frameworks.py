@@ -1,5 +1,5 @@
-"""Published diagnostic agents that ask a language model many times, or in words of their own: open decisions of the
-paper. Numbers that their descriptions fix are constants in ``cdpr/agents``."""
+"""Open decisions of the paper about published diagnostic agents. Numbers that their descriptions fix are constants in
+``cdpr/agents``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class MDAgents(Section):
 
 class DiagAgent(Section):
     instruction: str | None = key(None, decision="D34")
-    """File with the instruction that the model was trained with; empty: one in our own words with the same labels."""
+    """File with the instruction of the model's training; empty: one in our own words with the same labels."""
 
 
 class Frameworks(Section):
     temperature: NonNegativeFloat | None = key(None, decision="D30")
-    """Temperature of what is not a decision, of MDAgents and ToR; empty: that of the decoding that is evaluated."""
+    """Temperature of MDAgents and ToR for all replies but decisions; empty: that of the evaluated decoding."""
     md_agents: MDAgents = Field(default_factory=MDAgents, description="MDAgents, row `mdagent`.")
     diag_agent: DiagAgent = Field(
         default_factory=DiagAgent, description="DiagAgent, rows `diagagent_8b` and `diagagent_14b`."

@@ -1,4 +1,4 @@
-"""The models that judge diagnoses and match requests where tables of names give no answer."""
+"""Models that judge diagnoses and match requests for which the tables of names have no answer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ ASKERS = {"judge": "judge.model", "second_judge": "judge.second", "matcher": "ma
 
 class Judge(Section):
     model: str | None = key(None, paper="Diagnosis correctness is judged by an LLM-as-a-Judge", decision="D18")
-    """The language model that judges diagnoses which tables of names do not find right, in training as in evaluations:
-    an entry of `workflow/models.yaml`, or a Hugging Face folder; empty: the tables alone judge."""
+    """Language model that judges diagnoses which the tables of names do not find right, in training and evaluations: an
+    entry of `workflow/models.yaml`, or a Hugging Face folder; empty: only the tables judge."""
     second: str | None = key(None, decision="D18")
-    """Another judge of every evaluated diagnosis, for `snakemake judge_agreement`: a model, which is asked about all of
-    them, or `tables`. Its verdicts count nowhere else."""
+    """Second judge of every evaluated diagnosis, for `snakemake judge_agreement` only: a model, or `tables`."""
 
 
 class Matcher(Section):
     model: str | None = key(None, paper="regex matching and LLM-based semantic matching", decision="D17")
-    """The language model that is asked which examination a request names where tables of names find none; named as
+    """Language model that matches requests for which the tables of names have no examination; named as in
     `judge.model`."""

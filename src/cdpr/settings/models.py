@@ -15,17 +15,17 @@ from .serving import Machine
 from .shipped import read_shipped
 
 MODELS_FILE = "workflow/models.yaml"
-# Fields of a request that are set elsewhere: a second value would go past recordings, or past what a call may cost.
+# Fields of a request that are set elsewhere: a second value would bypass recordings, or the cap on costs.
 _OURS = frozenset({"messages", "prompt", "model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n",
                    "best_of", "stream", "seed", "temperature", "top_p", "top_k"})  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Provider:
-    """A service: its address, the environment variables that may hold its key, and the form of its requests.
+    """A provider: its address, the environment variables of its key, and the form of its requests.
 
-    ``limit`` is its name for the limit of an answer's tokens; ``seeds``: whether requests may name a seed. A ``paid``
-    provider is called only where an entry enables it and a key is present.
+    ``limit`` is its field for the limit of an answer's tokens; ``seeds``: whether requests may hold a seed. A ``paid``
+    provider is called only with an enabled entry and a key.
     """
 
     label: str
@@ -36,8 +36,8 @@ class Provider:
     seeds: bool = False
 
 
-# A key is sent to its own provider alone. Newer models of OpenAI refuse `max_tokens`; Google refuses every field that
-# it does not know, seeds among them.
+# A key is sent to its own provider alone. Newer models of OpenAI refuse `max_tokens`; Google refuses unknown fields,
+# such as seeds.
 PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider("OpenAI", "https://api.openai.com/v1", ("OPENAI_API_KEY",), limit="max_completion_tokens"),
     "anthropic": Provider("Anthropic", "anthropic", ("ANTHROPIC_API_KEY",)),
@@ -48,7 +48,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 class Prices(Section):
-    """US dollars per million tokens, without discounts (batches, input that the provider remembers): an upper bound."""
+    """US dollars per million tokens, without discounts (batches, cached input): an upper bound."""
 
     input: NonNegativeFloat = Field(description="Of a question.")
     output: NonNegativeFloat = Field(description="Of an answer, its thinking included.")
@@ -56,45 +56,47 @@ class Prices(Section):
     source: str = key("", "Where.")
 
     def usd(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """US dollars of so many tokens."""
+        """US dollars of a call or a sum of calls."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
 
 
 class ModelSampling(Section):
-    """How answers are drawn; empty: as the evaluation draws (temperature 0 where it is greedy)."""
+    """How answers are drawn; empty: as the evaluation does (temperature 0 where it is greedy)."""
 
     temperature: NonNegativeFloat | None = key(None, "For models that must not decode greedily.")
     top_p: float | None = key(None, "Share of probability that is drawn from.", gt=0, le=1)
     top_k: PositiveInt | None = key(None, "Tokens that are drawn from.")
-    max_tokens: PositiveInt | None = key(None, "Least room for an answer, thinking included; empty: as is asked.")
+    max_tokens: PositiveInt | None = key(
+        None, "Least limit of an answer, with its thinking; empty: that of the request."
+    )
 
 
 class ModelEntry(Section):
     """A language model and the settings of its requests."""
 
-    label: str = key("", "What tables call it.")
-    id: str = key("", "What the server calls it; on the hub, who released it.")
+    label: str = key("", "Its name in tables.")
+    id: str = key("", "Its name on the server; on the hub, with its publisher.")
     provider: Literal["openai", "anthropic", "gemini", "deepseek", "own"] = key("own")
-    """Who answers; `own`: a server of one's own that speaks the OpenAI protocol (vLLM, SGLang, llama.cpp), or weights
-    in a folder."""
+    """The service; `own`: a server of yours with the OpenAI protocol (vLLM, SGLang, llama.cpp), or weights in a
+    folder."""
     at: str | None = key(None)
     """Address (`http://HOST:PORT/v1`) or Hugging Face folder; empty: the provider's own address."""
-    keys: list[str] | None = key(None, "Environment variables that may hold its key; empty: those of the provider.")
-    enabled: bool = key(False, "Whether a provider may be asked. It costs money: a key alone is no permission.")
+    keys: list[str] | None = key(None, "Environment variables of its key; empty: those of the provider.")
+    enabled: bool = key(False, "Whether a provider may be called. It costs money: a key alone is no permission.")
     sampling: ModelSampling = Field(default_factory=ModelSampling, description="How answers are drawn.")
     extra: dict[str, Any] = key({}, "Further fields of a request; a folder understands `chat_template_kwargs`.")
     system: Literal["keep", "fold"] = key("keep")
     """`fold`: the system message becomes the beginning of the first user turn, for templates without such a role."""
     answer: list[str] = key([])
-    """Regular expressions, the first that is found counts: the answer is what stands behind its last match, or its
-    group. Empty, or none is found: the whole text."""
-    prices: Prices | None = Field(default=None, description="What a provider charges.")
+    """Regular expressions; the first that matches counts: the answer is the text behind its last match, or its group.
+    Without a match: the whole text."""
+    prices: Prices | None = Field(default=None, description="Prices of a provider.")
     licence: str = key("", "Licence of the weights, or terms of the service.")
-    needs: str = key("", "What it takes to run, in words.")
-    weights: str = key("", "What a server that a job starts loads: folder, file or id on the hub; empty: `id`.")
+    needs: str = key("", "Hardware that it needs, in words.")
+    weights: str = key("", "Weights for the server of a job: folder, file or id on the hub; empty: `id`.")
     serve: list[str] = key([], "Flags with which vLLM serves it.")
     machine: Machine | None = Field(default=None)
-    """What the job of its server asks for; empty: `serving.gpus` GPUs, 4 cores, 64 GB, 12 hours."""
+    """Resources of the job of its server; empty: `serving.gpus` GPUs, 4 cores, 64 GB, 12 hours."""
 
     @field_validator("answer")
     @classmethod
@@ -110,7 +112,7 @@ class ModelEntry(Section):
     @classmethod
     def _are_further_fields(cls, extra: dict[str, Any]) -> dict[str, Any]:
         if known := sorted(_OURS & extra.keys()):
-            raise ValueError(f"{', '.join(known)}: set elsewhere; the limit of an answer and how it is drawn stand in "
+            raise ValueError(f"{', '.join(known)}: set elsewhere; the limit of an answer and its sampling are in "
                              "`sampling`")  # fmt: skip
         return extra
 
@@ -135,7 +137,7 @@ class ModelEntry(Section):
         return PROVIDERS[self.provider].paid
 
     def request_settings(self) -> dict[str, Any]:
-        """The fields that decide the answers and so enter the key of an evaluation; address and prices do not."""
+        """The fields that decide the answers and so enter the key of an evaluation, without address and prices."""
         return self.model_dump(include={"id", "provider", "sampling", "extra", "system", "answer"})
 
 

@@ -1,4 +1,4 @@
-"""Servers that a job starts for itself, for as long as it evaluates their model."""
+"""Model servers that a job starts and ends itself."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from .section import Section, key
 
 
 class Machine(Section):
-    """What a job with a server asks of a machine."""
+    """Resources of a job with a server."""
 
     gpus: NonNegativeInt = key(1)
-    """GPUs over which the weights of a model are spread, or which hold a copy of a policy each; 0: it computes on the
-    CPU."""
+    """GPUs over which the weights of a model are spread, or each of which holds a copy of a policy; 0: the server
+    computes on the CPU."""
     cpus: PositiveInt = key(4, "Cores.")
     memory_gb: PositiveInt = key(64, "Main memory.")
-    hours: PositiveInt = key(12, "Longest time that it may take.")
+    hours: PositiveInt = key(12, "Longest duration.")
 
 
 class Serving(Section):
     program: Literal["none", "vllm", "sglang", "llama_cpp"] = key("none")
-    """Server that jobs start; it has to be installed, in an environment of its own if need be (`command`)."""
+    """Server that jobs start; it must be installed, possibly in another environment (`command`)."""
     models: list[str] = key([])
-    """Entries of `workflow/models.yaml` that are served so; one that says where it stands (`at`) is asked there."""
+    """Entries of `workflow/models.yaml` that jobs serve; an entry with an address (`at`) keeps that server."""
     policies: bool = key(False)
-    """Whether policies, trained ones and the one that training starts from, are evaluated behind such a server too, and
-    not in the process of the evaluation; `vllm` or `sglang`, which take tokens."""
+    """Whether policies (trained ones and the initial one) are evaluated behind such a server, not in the process of the
+    evaluation; `vllm` or `sglang`, which take tokens."""
     command: str | None = key(None)
-    """How it is started; empty: as the program usually is. `{weights}`, `{name}`, `{host}`, `{port}`, `{gpus}` (of one
-    copy of the weights) and `{serve}` (flags: those of the model's entry; for a policy its longest sequence and the
-    number of copies) stand for what they say."""
+    """Command of the server; empty: the usual one of the program. Placeholders: `{weights}`, `{name}`, `{host}`,
+    `{port}`, `{gpus}` (of one copy of the weights) and `{serve}` (flags: those of the model's entry; for a policy its
+    longest sequence and the number of copies)."""
     gpus: NonNegativeInt = key(1)
-    """GPUs of its job, over which weights are spread, or each of which holds a copy of a policy; 0: it computes on the
-    CPU. The entry of a model may ask for another `machine`."""
+    """GPUs of the job, over which weights are spread, or each of which holds a copy of a policy; 0: the server computes
+    on the CPU. The entry of a model may set another `machine`."""
 
     @field_validator("command")
     @classmethod
@@ -50,5 +50,5 @@ class Serving(Section):
             raise ValueError(f"only {{weights}}, {{name}}, {{host}}, {{port}}, {{gpus}} and {{serve}} are filled in "
                              f"({type(error).__name__}: {error})") from None  # fmt: skip
         if not parts or "{port}" not in command:
-            raise ValueError("name {port}, where the job will look for the server")
+            raise ValueError("name {port}, at which the job expects the server")
         return command

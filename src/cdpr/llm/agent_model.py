@@ -1,5 +1,4 @@
-"""Wrappers around a model: one counts its calls and tokens, one applies the request and answer format of its registry
-entry."""
+"""A model as agents use it: its calls and tokens are counted, and requests and answers follow its registry entry."""
 
 from __future__ import annotations
 
@@ -59,12 +58,17 @@ def running() -> Meter:
     return _METER.get() or Meter()
 
 
-class MeteredModel(Model):
-    """``model``, its answers counted by the current meter. It wraps the recordings too, so that a recorded answer
-    counts like a paid one."""
+class AgentModel(Model):
+    """``model`` as agents use it: the current meter counts its answers, recorded ones like paid ones.
 
-    def __init__(self, model: Model) -> None:
-        self.model, self.tokenizer = model, model.tokenizer
+    With the ``entry`` of a model of the registry it takes messages alone, in this process as on a server, so that both
+    read the same words: the system message is folded for templates without that role, answers are drawn as the entry
+    says and cut out of the reply.
+    """
+
+    def __init__(self, model: Model, entry: ModelEntry | None = None) -> None:
+        self.model, self.entry = model, entry
+        self.tokenizer = None if entry else model.tokenizer
 
     def __repr__(self) -> str:
         return repr(self.model)
@@ -72,47 +76,32 @@ class MeteredModel(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
+        if self.entry:
+            return await super().sample(prompt_ids, samples, sampling, seed)
         completions = await self.model.sample(prompt_ids, samples, sampling, seed)
         running().count(completions)
         return completions
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
+        """Answers, without the thoughts before them."""
+        if self.entry:
+            own = self.entry.sampling
+            messages = _fold_system(messages) if self.entry.system == "fold" else messages
+            sampling = Sampling(
+                max(sampling.max_tokens, own.max_tokens or 0),  # no less room than the model needs for its thoughts
+                sampling.temperature if own.temperature is None else own.temperature,
+                sampling.top_p if own.top_p is None else own.top_p,
+                sampling.top_k if own.top_k is None else own.top_k,
+            )
         completions = await self.model.chat(messages, samples, sampling, seed)
         running().count(completions)
-        return completions
+        return [self._answer(completion, self.entry) for completion in completions] if self.entry else completions
 
     def refresh(self) -> None:
         self.model.refresh()
 
-
-class RegisteredModel(Model):
-    """``model`` behind messages alone, in this process as on a server, so that both read the same words: the system
-    message folded for templates without that role, answers drawn as the entry says and cut out of the reply."""
-
-    def __init__(self, model: Model, entry: ModelEntry) -> None:
-        self.model, self.entry = model, entry
-
-    def __repr__(self) -> str:
-        return repr(self.model)
-
-    async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
-        """Answers without the thoughts before them."""
-        if self.entry.system == "fold":
-            messages = _fold_system(messages)
-        own = self.entry.sampling
-        sampling = Sampling(
-            max(sampling.max_tokens, own.max_tokens or 0),  # no less room than the model needs for its thoughts
-            sampling.temperature if own.temperature is None else own.temperature,
-            sampling.top_p if own.top_p is None else own.top_p,
-            sampling.top_k if own.top_k is None else own.top_k,
-        )
-        return [self._answer(completion) for completion in await self.model.chat(messages, samples, sampling, seed)]
-
-    def refresh(self) -> None:
-        self.model.refresh()
-
-    def _answer(self, completion: Completion) -> Completion:
-        text, marked = cut_answer(completion.text, self.entry.answer)
+    def _answer(self, completion: Completion, entry: ModelEntry) -> Completion:
+        text, marked = cut_answer(completion.text, entry.answer)
         running().unmarked += not marked and completion.finish_reason != "too_long"
         return replace(completion, text=text)
 
