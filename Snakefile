@@ -16,9 +16,6 @@ configfile: "workflow/models.yaml"
 configfile: "config.yaml"
 
 
-report: "workflow/report/workflow.rst"
-
-
 include: "rules/common.smk"
 include: "rules/jobs.smk"  #     raw files -> cases -> policies -> evaluations -> tables, figures, claims, page
 include: "rules/tracking.smk"  # the MLflow index

@@ -29,7 +29,7 @@ except ImportError as error:
 
 try:
     plan = Plan(config)
-    # Jobs that start a server of their model (rules/evaluate.smk), by their rule.
+    # Jobs that start a server of their model (rules/jobs.smk), by their rule.
     SERVED = {job.rule: job for job in served.served_jobs(plan)}
 except SettingsError as error:
     raise WorkflowError(str(error))
@@ -51,14 +51,8 @@ def inputs(stage):
 
 def outputs(stage):
     """Output files by name, and the job's run.json."""
-    made = {}
-    for name, output in STAGES[stage].outputs.items():
-        made[name] = directory(output.path) if output.folder else output.path
-        if output.report:
-            category, labels = output.report
-            caption = f"../workflow/report/{caption_of(stage)}.rst"
-            made[name] = report(made[name], caption=caption, category=category, labels=labels)
-    return made | {"record": plan.output(stage, "record")}
+    files = {name: directory(out.path) if out.folder else out.path for name, out in STAGES[stage].outputs.items()}
+    return files | {"record": plan.output(stage, "record")}
 
 
 def params(stage):
@@ -85,11 +79,6 @@ def log_file(stage):
     """The log of a job: a folder per stage, a file per job."""
     wildcards = (f"{{{option}}}" for option in STAGES[stage].options)
     return f"<logs>/{'/'.join([stage, *wildcards])}.log"
-
-
-def caption_of(stage):
-    """File name of a caption: the stage's name without its verb."""
-    return stage.partition("_")[2]
 
 
 # The command of every stage: the subcommand of the rule's name. Its output goes to its log; on another machine also to

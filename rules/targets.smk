@@ -14,7 +14,7 @@ TARGETS = {
     "data_cards": cards(),
     "comparators": of("write_comparators"),
     "credit_quality": of("measure_credit_quality", "plot_credit_quality"),
-    "inspector": [*of("write_inspector"), *rules.log_traces.output],
+    "inspector": [*of("write_inspector"), "<results>/tracking.traced"],
     "judge_agreement": of("write_judge_agreement"),
     "leak_control": of("write_leak_control"),
     "expert_study": of("write_expert_study", "plot_expert_study"),

@@ -5,53 +5,33 @@
 or after the files named as input.
 """
 
+# Name: command, input, output.
+COMMANDS = {
+    "rebuild_tracking": ("rebuild_tracking", [], []),
+    "index_runs": ("rebuild_tracking", of("check_headroom", "write_report"), touch("<results>/tracking.indexed")),
+    "log_traces": ("log_traces", of("write_inspector"), touch("<results>/tracking.traced")),
+    "write_timings": ("write_timings", [], []),
+    "clean_state": ("clean_state", [], []),
+}
 
-rule rebuild_tracking:
-    log:
-        "<logs>/rebuild_tracking.log",
-    localrule: True
-    conda:
-        "../envs/cdpr.yaml"
-    resources:
-        **LIGHT,
-    params:
-        command="rebuild_tracking",
-    shell:
-        f"cdpr {{params.command}} {LOG}"
+for name, (command, files, marker) in COMMANDS.items():
 
-
-use rule rebuild_tracking as index_runs with:
-    input:
-        of("check_headroom", "write_report"),
-    output:
-        touch("<results>/tracking.indexed"),
-    log:
-        "<logs>/index_runs.log",
-    params:
-        command="rebuild_tracking",
-
-
-use rule rebuild_tracking as log_traces with:
-    input:
-        of("write_inspector"),
-        tracking=ancient(plan.output("init_tracking", "ready")),
-    output:
-        touch("<results>/tracking.traced"),
-    log:
-        "<logs>/log_traces.log",
-    params:
-        command="log_traces",
-
-
-use rule rebuild_tracking as write_timings with:
-    log:
-        "<logs>/write_timings.log",
-    params:
-        command="write_timings",
-
-
-use rule rebuild_tracking as clean_state with:
-    log:
-        "<logs>/clean_state.log",
-    params:
-        command="clean_state",
+    rule:
+        name:
+            name
+        input:
+            files,
+            tracking=ancient(plan.output("init_tracking", "ready")) if name == "log_traces" else [],
+        output:
+            marker,
+        log:
+            f"<logs>/{name}.log",
+        localrule: True
+        conda:
+            "../envs/cdpr.yaml"
+        resources:
+            **LIGHT,
+        params:
+            command=command,
+        shell:
+            f"cdpr {{params.command}} {LOG}"

@@ -7,6 +7,19 @@ from pathlib import Path
 from typing import Any
 
 
+@dataclass(frozen=True)
+class PageEntry:
+    """A table or figure on the results page: its ``file`` below the results, the title of its ``chapter``, and a
+    ``text``. A table names the ``module`` whose ``sheet(settings, results)`` makes it, and how many of its parts are
+    ``opened``, that is not folded."""
+
+    file: str
+    chapter: str
+    text: str
+    module: str = ""
+    opened: int = 1
+
+
 @dataclass
 class Job:
     """A stage in progress; a stage is a function of ``(settings, job)``.
@@ -14,8 +27,8 @@ class Job:
     ``inputs`` are paths by name. ``out`` has the path to write for each output: a temporary place on the same file
     system, renamed when the stage succeeds. ``state`` is the job's own folder for work that survives a kill.
     ``options`` select one of the stage's jobs. ``metrics`` (name -> number) and ``tags`` go into ``run.json``.
-    ``on_page`` names the stages whose tables and figures the report page shows. ``server`` is the job's own server of
-    models, if it has one.
+    ``page`` lists the tables and figures of the results page. ``server`` is the job's own server of models, if it has
+    one.
     """
 
     name: str
@@ -27,5 +40,5 @@ class Job:
     options: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    on_page: tuple[str, ...] = ()
+    page: tuple[PageEntry, ...] = ()
     server: Any = None

@@ -8,9 +8,8 @@ import pytest
 from toy import ASKED
 
 from cdpr.job import Job
-from cdpr.report.main_table import main_sheet
+from cdpr.report.main_table import sheet
 from cdpr.report.open_cases import write_open_cases
-from cdpr.report.report_page import chapters
 from cdpr.results.methods import open_methods
 from cdpr.settings import Settings, SettingsError, load_settings, merge, parse_settings
 from cdpr.settings.restrict import restrict
@@ -56,8 +55,8 @@ def test_only_where_there_are_open_cases_the_report_waits_for_them(tmp_path):
         pair in given.evidence("write_report").evaluations
         and pair not in given.evidence("write_main_table").evaluations
     )
-    shown = [[chapter.name for chapter in chapters(plan.settings)] for plan in (without, given)]
-    assert ["open_cases" in names for names in shown] == [False, True]
+    files = [[entry.file for entry in plan.page] for plan in (without, given)]
+    assert ["tables/open_cases.md" in names for names in files] == [False, True]
     assert given.datasets[-1] == "agentclinic" and "agentclinic" not in without.datasets
 
 
@@ -115,7 +114,7 @@ def test_the_table(tmp_path):
     lines = list(csv.DictReader(made["csv"].splitlines()))
     assert {line["dataset"] for line in lines} == {"agentclinic", "agentclinic_nejm"}
     assert [line["k"] for line in lines if line["method"] == "mine" and line["decoding"] == "greedy"] == ["5", "2"]
-    main = main_sheet(shown, tmp_path / "results")
+    main = sheet(shown, tmp_path / "results")
     assert not any("agentclinic" in column.key for _, table in main.parts for column in table.columns)
     assert [m.name for m in open_methods(shown)].count("mine") == 1
 

@@ -22,7 +22,7 @@ from cdpr.report import learning_curves, learning_path, style
 from cdpr.report.accuracy_cost import frontier, plot_accuracy_cost
 from cdpr.report.comparators import write_comparators
 from cdpr.report.learning_curves import plot_learning_curves
-from cdpr.report.main_table import main_sheet, write_main_table
+from cdpr.report.main_table import sheet, write_main_table
 from cdpr.report.training_efficiency import plot_training_efficiency
 from cdpr.results import methods
 from cdpr.results.curves import CurveError, diverged_at, read_curves
@@ -468,7 +468,7 @@ def test_a_fourth_benchmark_is_no_part_of_the_average(results, tmp_path, monkeyp
 
 
 def test_every_measured_cell_names_its_runs(pristine):
-    parts = main_sheet(SETTINGS, pristine).parts
+    parts = sheet(SETTINGS, pristine).parts
     for title, table in parts:
         for line in (line for line in table.rows if isinstance(line, Row) and not line.hole):
             runs = {column.key: table.cell(line, column).runs for column in table.columns}

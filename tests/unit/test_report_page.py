@@ -9,6 +9,7 @@ import re
 import shutil
 import struct
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from toy import ASKED
 
 from cdpr.cases import CaseRecord, write_records
 from cdpr.ingest.attrition import AttritionReport
-from cdpr.job import Job
+from cdpr.job import Job, PageEntry
 from cdpr.llm import ModelSpec, Usage
 from cdpr.llm.spending import Spending
 from cdpr.llm.types import SYSTEM
@@ -26,13 +27,15 @@ from cdpr.report import report_page
 from cdpr.report.card_counts import count_cases, data_card
 from cdpr.report.effort import spent_table
 from cdpr.report.headline import headline
-from cdpr.report.report_page import all_methods, banner, chapters, shared_runs, write_report
+from cdpr.report.report_page import all_methods, banner, shared_runs, write_report
 from cdpr.results.methods import DATASETS, main_methods
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
 from cdpr.results.table import Heading, Row
-from cdpr.settings import ModelEntry, load_settings, parse_settings
+from cdpr.settings import ModelEntry, SettingsError, load_settings, parse_settings
 from cdpr.settings.experiments import shipped_experiments
+from cdpr.workflow.plan import Plan
+from cdpr.workflow.stages import STAGES
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.
@@ -45,6 +48,7 @@ EXPERIMENTS["variants"]["without_lambda_na"]["label"] = HOSTILE
 BASE = {"seeds": [0, 1], "evaluation": {"bootstrap": 200, "decodings": ["greedy"]}, "utility": {"cost_unit_usd": 10},
         "experiments": EXPERIMENTS}  # fmt: skip
 SETTINGS = parse_settings(BASE)
+PAGE = Plan(SETTINGS).page
 
 
 def write_run(folder: Path, run: str, dataset: str, right: int, cost: float, cases: int = 30) -> None:
@@ -144,7 +148,7 @@ def page(pristine, tmp_path_factory) -> Page:
 
 def write(folder: Path, out: Path, settings=SETTINGS) -> str:
     page = out / "report.html"
-    write_report(settings, Job("report_page", "0" * 16, {"results": folder}, {"html": page}))
+    write_report(settings, Job("report_page", "0" * 16, {"results": folder}, {"html": page}, page=PAGE))
     return page.read_text(encoding="utf-8")
 
 
@@ -226,8 +230,8 @@ def test_marks_stand_and_what_the_paper_prints_leads_to_no_run(page):
 
 def test_the_answer_comes_first_and_the_tier_before_it(page):
     places = [page.source.index(text) for text in ("Synthetic hospital, tiny policy", "Yes: more accurate and cheaper",
-                                                   "CDPR (ours) − GRPO", 'id="accuracy_cost"', 'id="main_table"',
-                                                   'id="claims"', 'id="provenance"')]  # fmt: skip
+                                                   "CDPR (ours) − GRPO", 'id="accuracy_against_cost"',
+                                                   'id="main_table"', 'id="claims"', 'id="provenance"')]  # fmt: skip
     assert places == sorted(places)
     assert "not the paper's numbers" in page.text and "+30.00 [" in page.text
     real = {name: {"path": "mine"} for name in DATASETS}
@@ -290,22 +294,36 @@ def test_the_answer_says_what_the_intervals_show(results, right, cost, said, ver
 def test_what_is_missing_is_a_labelled_hole(tmp_path):
     text = write(tmp_path / "nothing", tmp_path)
     holes = re.findall(r'<p class="hole">(.*?)</p>', text)
-    shown = [f"figures/{name}.png" for s in chapters(SETTINGS) for name in s.figures]
-    shown += [f"tables/{s.table}.md" for s in chapters(SETTINGS) if s.table] + ["claims.json", "cards/private.json"]
-    for path in shown:
+    for path in [*(entry.file for entry in PAGE), "claims.json", "cards/private.json"]:
         assert any(hole.startswith(f"missing: {path}") and f"cores all results/{path}" in hole for hole in holes), path
     assert text.count("Not known") == 4 and "missing: evaluations/cdpr-seed0/mimic_iv.jsonl" in text
 
 
-def test_a_figure_without_a_chapter_appears_by_itself(results, tmp_path):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"chapter": ""}, "needs a chapter and a text"),
+        ({"text": ""}, "needs a chapter and a text"),
+        ({"file": "tables/other.md"}, "tables/other.md, which is none of its outputs"),
+        ({"module": "cdpr.report.timings"}, "needs a function sheet"),
+        ({"module": "cdpr.report.nowhere"}, "needs a function sheet"),
+    ],
+)
+def test_what_the_page_cannot_show_is_an_error_of_the_plan(monkeypatch, change, message):
+    stage = STAGES["write_ablations"]
+    monkeypatch.setitem(STAGES, stage.name, replace(stage, page=replace(stage.page, **change)))
+    with pytest.raises(SettingsError, match=f"write_ablations: .*{message}"):
+        Plan(SETTINGS)
+
+
+def test_a_new_chapter_appears_by_itself(results, tmp_path):
     png(results / "figures/engines.png")
-    job = Job("report_page", "0" * 16, {"results": results}, {"html": tmp_path / "report.html"},
-              on_page=("plot_engines", "plot_sensitivity", "write_ablations"))  # fmt: skip
+    entry = PageEntry("figures/engines.png", "Engines", "Learning curves of the same variants under both engines.")
+    job = Job("report_page", "0" * 16, {"results": results}, {"html": tmp_path / "report.html"}, page=(*PAGE, entry))
     write_report(SETTINGS, job)
     text = job.out["html"].read_text()
     assert text.count('<section id="engines">') == text.count("<h2>Engines</h2>") == 1
-    assert 'href="#engines"' in text and "<figcaption>Learning curves of the same variants under both engines:" in text
-    assert text.count('<section id="sensitivity">') == 1
+    assert 'href="#engines"' in text and "<figcaption>Learning curves of the same variants under both engines." in text
 
 
 def test_what_was_spent_stands_on_the_page(results, tmp_path):

@@ -23,10 +23,10 @@ _FILE, _PRINTED = "ablation.csv", ("acc", "aen", "aec")
 
 def write_ablations(settings: Settings, job: Job) -> None:
     """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
-    ablations_sheet(settings, results_folder(settings, job)).write(job.out)
+    sheet(settings, results_folder(settings, job)).write(job.out)
 
 
-def ablations_sheet(settings: Settings, folder: Path) -> Sheet:
+def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding: the figures, the changes against CDPR, tests and power; then the paper's Table 2."""
     results = Results(settings, folder, ablation_methods(settings))
     base, *others = results.methods

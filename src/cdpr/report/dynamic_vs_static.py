@@ -27,10 +27,10 @@ _COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
 
 def write_dynamic_vs_static(settings: Settings, job: Job) -> None:
     """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
-    dynamic_sheet(settings, results_folder(settings, job)).write(job.out)
+    sheet(settings, results_folder(settings, job)).write(job.out)
 
 
-def dynamic_sheet(settings: Settings, folder: Path) -> Sheet:
+def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding: both with how much cheaper CDPR is, and the change; then the paper's Table 3."""
     results = Results(settings, folder, dynamic_methods(settings))
     static, dynamic = results.methods

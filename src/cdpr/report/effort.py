@@ -44,10 +44,10 @@ _DOLLARS = (("usd", "USD", 4), ("usd_in_all", "USD in all", 2))
 
 def write_effort(settings: Settings, job: Job) -> None:
     """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
-    effort_sheet(settings, results_folder(settings, job)).write(job.out)
+    sheet(settings, results_folder(settings, job)).write(job.out)
 
 
-def effort_sheet(settings: Settings, folder: Path) -> Sheet:
+def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding what each system took. Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     mark = tier_mark(settings)

@@ -39,15 +39,15 @@ def write_expert_study(settings: Settings, job: Job) -> None:
     _sheet(settings, _read(job.inputs["study"])).write(job.out)
 
 
-def expert_study_sheet(settings: Settings, folder: Path) -> Sheet:
+def sheet(settings: Settings, folder: Path) -> Sheet:
     """The table of the results in a folder, and for the page every state that was rated."""
     found = _read(folder / "study" / "analysis.json")
-    sheet = _sheet(settings, found)
+    tables = _sheet(settings, found)
     means = folder / "study" / "means.jsonl"
     if not found.scores or not means.exists():
-        return sheet
+        return tables
     states = states_table(settings, read_lines(means, StateMeans), {run: label(settings, run) for run in found.runs})
-    return replace(sheet, parts=[*sheet.parts, (f"States: {who(found)}", states)])
+    return replace(tables, parts=[*tables.parts, (f"States: {who(found)}", states)])
 
 
 def who(found: Analysis) -> str:

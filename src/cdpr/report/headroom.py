@@ -68,7 +68,7 @@ def write_headroom(settings: Settings, job: Job) -> None:
     _sheet(settings, _read(job.inputs["preflight"])).write(job.out)
 
 
-def headroom_sheet(settings: Settings, folder: Path) -> Sheet:
+def sheet(settings: Settings, folder: Path) -> Sheet:
     """The table of the results in a folder."""
     return _sheet(settings, _read(folder / "preflight.json"))
 

@@ -29,10 +29,10 @@ _FILE, _PRINTED = "main_results.csv", {"acc": "accuracy", "aen": "aen", "aec": "
 
 def write_main_table(settings: Settings, job: Job) -> None:
     """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
-    main_sheet(settings, results_folder(settings, job)).write(job.out)
+    sheet(settings, results_folder(settings, job)).write(job.out)
 
 
-def main_sheet(settings: Settings, folder: Path) -> Sheet:
+def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding: the paper's layout and ours against its rivals; then what stands behind, and the paper's table."""
     results = Results(settings, folder, main_methods(settings))
     parts = []

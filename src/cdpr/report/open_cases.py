@@ -19,11 +19,11 @@ _LABEL = "open_cases"
 
 
 def write_open_cases(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes. Raises as :func:`open_sheet`."""
-    open_sheet(settings, results_folder(settings, job)).write(job.out)
+    """Write the table; missing evaluations become labelled holes. Raises as :func:`sheet`."""
+    sheet(settings, results_folder(settings, job)).write(job.out)
 
 
-def open_sheet(settings: Settings, folder: Path) -> Sheet:
+def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding the agents in Table 1's layout; then counts and intervals, and what was asked of models. Raises
     SettingsError where the settings name no such cases, and as :class:`Results` does."""
     datasets = open_datasets(settings)

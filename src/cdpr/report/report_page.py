@@ -7,37 +7,30 @@ What is not there is a labelled hole. The same results give the same bytes.
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..files import write_text
-from ..job import Job
+from ..job import Job, PageEntry
 from ..ledger.record import read_ledger
 from ..ledger.verdict import COUNTED, NOT_RUN
 from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, open_datasets, synthetic, tier_mark, trained
 from ..results.results import Results, results_folder
 from ..results.sources import notices
-from ..results.table import Block, Column, Sheet, Table
-from ..settings import Settings, project_folder, variants
+from ..results.table import Block, Column, Table
+from ..settings import Settings, variants
 from . import templates
-from .ablations import ablations_sheet
 from .card_page import card_parts
-from .dynamic_vs_static import dynamic_sheet
-from .effort import effort_sheet, spent_table
-from .expert_study import expert_study_sheet
+from .effort import spent_table
 from .headline import headline
-from .headroom import headroom_sheet
-from .main_table import main_sheet
-from .open_cases import open_sheet
 from .page_runs import Links, Made, Records
-from .sample_case import CREDENTIALED, sample_sheet
+from .sample_case import CREDENTIALED
 
 # Bytes of all images together; base64 makes them a third larger, and the page stays below 5 MB.
 IMAGE_BUDGET = 3_500_000
@@ -56,37 +49,17 @@ class Picture:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A chapter of the page, or a card: its figures with what each shows, and a table (its file) of
-    which the first ``opened`` parts are not folded; then its contents. ``made`` tells how its table was made,
-    ``hole`` why there is none."""
+    """A chapter of the page, or a data card: ``says`` is about its table, of which the first ``opened`` parts are not
+    folded. ``made`` is how the table was made, ``hole`` why there is none."""
 
     name: str
     title: str
-    figures: Mapping[str, str] = field(default_factory=dict)
-    table: str = ""
     says: str = ""
     opened: int = 1
     pictures: Sequence[Picture] = ()
     made: Made | None = None
     parts: Sequence[tuple[str, Table | Sequence[Block]]] = ()
     hole: str = ""
-
-
-CHAPTERS = [
-    Chapter(**chapter)
-    for chapter in yaml.safe_load((Path(templates.__file__).parent / "chapters.yaml").read_text(encoding="utf-8"))
-]
-# What makes the table of a chapter anew.
-_SHEETS: dict[str, Callable[[Settings, Path], Sheet]] = {
-    "headroom": headroom_sheet,
-    "main_results": main_sheet,
-    "open_cases": open_sheet,
-    "effort": effort_sheet,
-    "ablations": ablations_sheet,
-    "dynamic_vs_static": dynamic_sheet,
-    "expert_study": expert_study_sheet,
-    "sample_case": lambda settings, folder: sample_sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl"),
-}
 
 
 def write_report(settings: Settings, job: Job) -> None:
@@ -112,32 +85,13 @@ def write_report(settings: Settings, job: Job) -> None:
         "head": head,
         "links": Links(behind),
         "notices": notices(settings),
-        "chapters": [_filled(settings, chapter, images) for chapter in (*chapters(settings), *further(job.on_page))],
+        "chapters": chapters(settings, job.page, images),
         "claims": (read_ledger(settings, folder / "claims.json"), records.made("claims.json")),
         "cards": [_card(name, label, images) for name, label in (DATASETS | open_datasets(settings)).items()],
         "behind": behind,
         "shared": shared_runs(methods),
     }
     write_text(job.out["html"], _environment().get_template("report.html").render(page))
-
-
-def chapters(settings: Settings) -> list[Chapter]:
-    """The chapters of the page; that of open cases where there are some."""
-    return [chapter for chapter in CHAPTERS if chapter.name != "open_cases" or open_datasets(settings)]
-
-
-def further(on_page: Iterable[str]) -> list[Chapter]:
-    """Chapters of the figures (stages ``plot_<name>``) that no chapter has: their name and their caption."""
-    named = [stage.removeprefix("plot_") for stage in on_page if stage.startswith("plot_")]
-    known = {name for chapter in CHAPTERS for name in chapter.figures}
-    return [Chapter(name, name.replace("_", " ").capitalize(), {name: caption(name)}) for name in named
-            if name not in known]  # fmt: skip
-
-
-def caption(name: str) -> str:
-    """The caption of a figure, ``workflow/report/<name>.rst``, as plain text."""
-    text = (project_folder() / "workflow" / "report" / f"{name}.rst").read_text(encoding="utf-8")
-    return " ".join(text.replace("``", "").split())
 
 
 def all_methods(settings: Settings) -> list[Method]:
@@ -187,21 +141,30 @@ class Images:
         return replace(picture, data=f"data:image/png;base64,{base64.b64encode(content).decode()}")
 
 
-def _filled(settings: Settings, chapter: Chapter, images: Images) -> Chapter:
-    pictures = [images.picture(f"figures/{name}.png", alt) for name, alt in chapter.figures.items()]
-    chapter = replace(chapter, pictures=pictures)
-    if not chapter.table:
-        return chapter
-    if chapter.name == "sample_case" and settings.data.source(IN_DOMAIN).credentialed:
-        return replace(chapter, hole=CREDENTIALED.reason)
-    path, results = f"tables/{chapter.table}.md", images.records.results
-    made = images.records.made(path)
-    if not (results / path).exists():
-        return replace(chapter, made=made, hole=f"missing: {path}")
-    parts = list(_SHEETS[chapter.table](settings, results).parts)
-    if chapter.name == "effort" and (bill := spent_table(settings.paths.state)):
+def chapters(settings: Settings, entries: Sequence[PageEntry], images: Images) -> list[Chapter]:
+    """The chapters of the page in the order of their first entry: figures, then the table."""
+    filled: dict[str, Chapter] = {}
+    for entry in entries:
+        name = re.sub(r"\W+", "_", entry.chapter.lower()).strip("_")
+        chapter = filled.get(name, Chapter(name, entry.chapter))
+        if entry.module:
+            filled[name] = _with_table(settings, chapter, entry, images.records)
+        else:
+            filled[name] = replace(chapter, pictures=[*chapter.pictures, images.picture(entry.file, entry.text)])
+    return list(filled.values())
+
+
+def _with_table(settings: Settings, chapter: Chapter, entry: PageEntry, records: Records) -> Chapter:
+    made = records.made(entry.file)
+    chapter = replace(chapter, says=entry.text, opened=entry.opened, made=made)
+    if entry.file == "tables/sample_case.md" and settings.data.source(IN_DOMAIN).credentialed:
+        return replace(chapter, made=None, hole=CREDENTIALED.reason)
+    if not (records.results / entry.file).exists():
+        return replace(chapter, hole=f"missing: {entry.file}")
+    parts = list(importlib.import_module(entry.module).sheet(settings, records.results).parts)
+    if entry.file == "tables/effort.md" and (bill := spent_table(settings.paths.state)):
         parts.insert(0, ("What was spent", bill))
-    return replace(chapter, made=made, parts=parts)
+    return replace(chapter, parts=parts)
 
 
 def _card(name: str, label: str, images: Images) -> Chapter:

@@ -53,10 +53,15 @@ class Workup:
 def write_sample_case(settings: Settings, job: Job) -> None:
     """Write the tables; missing evaluations become labelled holes. Raises ValueError when the file holds no test case,
     RecordError for a broken one, and as :class:`Results` does."""
-    sample_sheet(settings, results_folder(settings, job), job.inputs["cases"]).write(job.out)
+    _sheet(settings, results_folder(settings, job), job.inputs["cases"]).write(job.out)
 
 
-def sample_sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
+def sheet(settings: Settings, folder: Path) -> Sheet:
+    """The sample case of the results in ``folder``."""
+    return _sheet(settings, folder, folder / "cases" / f"{IN_DOMAIN}.jsonl")
+
+
+def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     """The case, its examinations, and what each agent did; one line where nobody may see it."""
     chosen = choose_case(settings, cases)
     title = f"Sample case ({tier_mark(settings)})"

@@ -12,13 +12,14 @@ from typing import Any
 
 from cachetools import cachedmethod
 
+from ..job import PageEntry
 from ..run_key import code_digest, run_key
 from ..settings import Settings, SettingsError, digest, missing_paths, resolve_variant, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
 from .experiment import Experiment, Options, Product, Source, is_trained, parse_run
 from .machines import acting_machine, acting_threads, training_machine, training_threads
 from .stage import Evidence, Stage
-from .stages import STAGES, stages_on_page
+from .stages import STAGES, check_page, page_entries, stages_on_page
 from .systems import refuse_what_lacks
 
 # Training allocates tensors of megabytes in every step. With these thresholds glibc keeps the memory instead of
@@ -31,6 +32,7 @@ class Plan(Experiment):
 
     def __init__(self, config: Mapping[str, Any] | Settings):
         super().__init__(config)
+        check_page(STAGES)
         self._keys: dict[tuple, str] = {}
         self._codes: dict[tuple, str] = {}
         self._evidence: dict[tuple, Evidence] = {}
@@ -45,8 +47,13 @@ class Plan(Experiment):
 
     @property
     def on_page(self) -> list[str]:
-        """Tables and figures that the report page shows."""
+        """Stages of the tables and figures that the results page shows."""
         return stages_on_page(self)
+
+    @property
+    def page(self) -> tuple[PageEntry, ...]:
+        """These tables and figures, with their chapters and texts."""
+        return page_entries(self)
 
     def smoke(self) -> list[str]:
         """In-domain evaluations of a few agents that together use every stage: untrained, reference, trained."""

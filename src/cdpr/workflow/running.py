@@ -58,7 +58,7 @@ def run_stage(
         stage.name, parameters, existing, outputs, key, record=record, state=plan.state, options=options, **details
     ) as job:
         job.inputs["results"] = Path(paths.get("results") or plan.results)
-        job.on_page, job.server = tuple(plan.on_page), server
+        job.page, job.server = plan.page, server
         module, _, function = stage.target(settings).partition(":")
         following = live_run(settings, job, stage.experiment) if stage.live else contextlib.nullcontext()
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from ..job import PageEntry
 from ..records import PIPELINE
 from ..settings import Settings
 from ..settings.restrict import restrict, without
@@ -27,12 +28,11 @@ Need = str | Callable[[Experiment, Options], Source]
 
 @dataclass(frozen=True)
 class Output:
-    """A file (or ``folder``) that a stage writes. ``report``: category and labels in Snakemake's own report."""
+    """A file (or ``folder``) that a stage writes."""
 
     path: str
     about: str
     folder: bool = False
-    report: tuple[str, Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Stage:
 
     What else decides its outputs: ``also`` (values), ``outside`` (digests of things that are no inputs) and
     ``more_code`` (modules that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works
-    in it; ``live``: MLflow follows its metrics as they come; ``on_page``: the report page shows it, and the ledger
-    judges from its evidence; ``preload``: what takes long to import, or as ``module:function`` to prepare
-    (:mod:`.forkserver`).
+    in it; ``live``: MLflow follows its metrics as they come; ``page``: its place on the results page (the
+    ledger judges from the evidence of these stages); ``preload``: what takes long to import, or as
+    ``module:function`` to prepare (:mod:`.forkserver`).
     """
 
     name: str
@@ -86,7 +86,7 @@ class Stage:
     experiment: str = PIPELINE
     tensors: bool = False
     live: bool = False
-    on_page: bool = False
+    page: PageEntry | None = None
     preload: tuple[str, ...] = ()
 
     def target(self, settings: Settings) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
 
 from ..environment.opening import judging_code
+from ..job import PageEntry
 from ..llm.spec import module_of
 from ..results.methods import open_datasets
+from ..settings import Settings, SettingsError
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
 from . import evidence as behind
 from . import sources, study_stages
@@ -31,59 +37,89 @@ _DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such
 # Tables and figures
 
 
+@dataclass(frozen=True)
+class Page:
+    """Place of a table or figure on the results page: title of the chapter, text, and how many parts are not folded."""
+
+    chapter: str
+    text: str
+    opened: int = 1
+
+
 def _result(
     name: str, summary: str, call: str, evidence: Callable[[Experiment], Evidence], outputs: Mapping[str, Output],
-    outside: Callable[[Experiment, Options], Mapping[str, str]] = lambda experiment, options: {}, on_page: bool = False,
-    reads: tuple[str, ...] = (), follows: Callable[[Experiment], list[Product]] = lambda experiment: [], **needs: Need,
+    outside: Callable[[Experiment, Options], Mapping[str, str]] = lambda experiment, options: {},
+    page: PageEntry | None = None, reads: tuple[str, ...] = (),
+    follows: Callable[[Experiment], list[Product]] = lambda experiment: [],
+    also: Callable[[Experiment, Options], Mapping[str, Any]] = sources.data_sets,
+    more_code: Callable[[Experiment, Settings, Options], list[str]] = lambda experiment, settings, options: [],
+    **needs: Need,
 ) -> Stage:  # fmt: skip
     """A stage that shows results of other runs, which it reads below the results folder."""
     return Stage(
         name, summary, call,
         reads=(*_REPORTED, *reads), runtime=("training.save_every",), evidence=evidence, needs=needs, follows=follows,
-        outputs=outputs, also=sources.data_sets, outside=outside, on_page=on_page,
+        outputs=outputs, also=also, outside=outside, more_code=more_code, page=page,
         preload=(*_SHOWING, call.partition(":")[0]),
     )  # fmt: skip
 
 
-def _table(
-    name: str,
-    summary: str,
-    evidence: Callable[[Experiment], Evidence],
-    of_the_paper: bool = True,
-    file: str = "",
-    **needs: Need,
-) -> Stage:
-    """``write_<name>``: a table of ``cdpr.report.<name>`` as CSV, Markdown and LaTeX. Those ``of_the_paper`` stand on
-    the page."""
-    stem = f"<results>/tables/{file or name}"
-    labels = ("Tables", {"table": (file or name).replace("_", " ")})
+def _table(name: str, summary: str, evidence: Callable[[Experiment], Evidence], page: Page | None, file: str = "",
+           **needs: Need) -> Stage:  # fmt: skip
+    """``write_<name>``: a table of ``cdpr.report.<name>`` as CSV, Markdown and LaTeX. On the ``page`` (None: not there)
+    its module's ``sheet(settings, results)`` shows it."""
+    stem, module = f"tables/{file or name}", f"cdpr.report.{name}"
     outputs = {
-        "csv": Output(f"{stem}.csv", "the numbers"),
-        "md": Output(f"{stem}.md", "the table to read", report=labels),
-        "tex": Output(f"{stem}.tex", "the table to print"),
+        "csv": Output(f"<results>/{stem}.csv", "the numbers"),
+        "md": Output(f"<results>/{stem}.md", "the table to read"),
+        "tex": Output(f"<results>/{stem}.tex", "the table to print"),
     }
-    outside = behind.paper_facts if of_the_paper else lambda experiment, options: {}
-    call = f"cdpr.report.{name}:write_{name}"
-    return _result(f"write_{name}", summary, call, evidence, outputs, outside, of_the_paper, **needs)
+    entry = page and PageEntry(f"{stem}.md", page.chapter, page.text, module, page.opened)
+    outside = behind.paper_facts if page else lambda experiment, options: {}
+    return _result(f"write_{name}", summary, f"{module}:write_{name}", evidence, outputs, outside, entry, **needs)
 
 
 def _plot(name: str, csv: str = "") -> dict[str, Output]:
-    stem, labels = f"<results>/figures/{name}", ("Figures", {"figure": name.replace("_", " ")})
-    outputs = {"png": Output(f"{stem}.png", "the figure", report=labels), "pdf": Output(f"{stem}.pdf", "for print")}
+    stem = f"<results>/figures/{name}"
+    outputs = {"png": Output(f"{stem}.png", "the figure"), "pdf": Output(f"{stem}.pdf", "for print")}
     return outputs | ({"csv": Output(f"{stem}.csv", csv)} if csv else {})
 
 
-def _figure(name: str, summary: str, evidence: Callable[[Experiment], Evidence], module: str = "", csv: str = "",
-            on_page: bool = True, **needs: Need) -> Stage:  # fmt: skip
+def _figure(name: str, summary: str, evidence: Callable[[Experiment], Evidence], page: Page | None, module: str = "",
+            csv: str = "", **needs: Need) -> Stage:  # fmt: skip
     """``plot_<name>``: a figure of ``cdpr.report.<module>`` as PNG and PDF."""
     call = f"cdpr.report.{module or name}:plot_{name}"
-    return _result(f"plot_{name}", summary, call, evidence, _plot(name, csv), on_page=on_page, **needs)
+    entry = page and PageEntry(f"figures/{name}.png", page.chapter, page.text)
+    return _result(f"plot_{name}", summary, call, evidence, _plot(name, csv), page=entry, **needs)
 
 
 def stages_on_page(experiment: Experiment) -> list[str]:
-    """Tables and figures that the report page shows; the table of open cases only where there are such cases."""
+    """Stages of the results page in its order; the table of open cases only where there are such cases."""
     open_cases = bool(open_datasets(experiment.settings))
-    return [name for name, stage in STAGES.items() if stage.on_page and (open_cases or name != "write_open_cases")]
+    return [name for name, stage in STAGES.items() if stage.page and (open_cases or name != "write_open_cases")]
+
+
+def page_entries(experiment: Experiment) -> tuple[PageEntry, ...]:
+    """Tables and figures of the results page, in its order."""
+    return tuple(entry for name in stages_on_page(experiment) if (entry := STAGES[name].page))
+
+
+def check_page(stages: Mapping[str, Stage]) -> None:
+    """Raise SettingsError for a stage that the results page cannot show: without chapter or text, with a file that it
+    does not write, or with a table whose module has no function ``sheet``."""
+    for name, stage in stages.items():
+        if (entry := stage.page) is None:
+            continue
+        where = f"src/cdpr/workflow/stages.py: {name}"
+        if not entry.chapter or not entry.text:
+            raise SettingsError(f"{where}: the results page needs a chapter and a text: page=Page(CHAPTER, TEXT)")
+        if f"<results>/{entry.file}" not in [output.path for output in stage.outputs.values()]:
+            raise SettingsError(f"{where}: the results page shows {entry.file}, which is none of its outputs")
+        spec = importlib.util.find_spec(entry.module) if entry.module else None
+        if entry.module and (spec is None or "\ndef sheet(" not in Path(str(spec.origin)).read_text(encoding="utf-8")):
+            raise SettingsError(
+                f"{where}: the results page needs a function sheet(settings, results) in {entry.module}"
+            )
 
 
 def _page_evidence(experiment: Experiment) -> Evidence:
@@ -102,8 +138,14 @@ def _page_parts(experiment: Experiment) -> list[Product]:
     return [Product(name, output, options) for name, options in jobs for output in (*STAGES[name].outputs, "record")]
 
 
-_CARD = ("Data", {"data set": "{dataset}", "form": "card"})
-_CARD_FIGURE = ("Data", {"data set": "{dataset}", "form": "figure"})
+def _page_texts(experiment: Experiment, options: Options) -> Mapping[str, Any]:
+    """Chapters and texts of the page, beside the data sets that it describes."""
+    return {**sources.data_sets(experiment, options), "page": [list(astuple(e)) for e in page_entries(experiment)]}
+
+
+def _page_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
+    return sorted({entry.module for entry in page_entries(experiment) if entry.module})
+
 
 _ALL = (
     Stage(
@@ -171,9 +213,9 @@ _ALL = (
                "coverage": "what `map_costs` reports",
                "ingested": "run.json of `ingest_dataset`, which knows the digest of the raw data"},
         outputs={
-            "md": Output("<results>/cards/{dataset}.md", "the card to read", report=_CARD),
+            "md": Output("<results>/cards/{dataset}.md", "the card to read"),
             "json": Output("<results>/cards/{dataset}.json", "its numbers"),
-            "png": Output("<results>/cards/{dataset}.png", "the figure", report=_CARD_FIGURE),
+            "png": Output("<results>/cards/{dataset}.png", "the figure"),
             "pdf": Output("<results>/cards/{dataset}.pdf", "the figure for print"),
         },
         also=sources.data_sets, preload=_DRAWING,
@@ -245,58 +287,109 @@ _ALL = (
         | {f"cases_{dataset}": sources.hospital_cases(dataset) for dataset in BENCHMARKS},
         outputs={"preflight": Output("<results>/preflight.json", "headrooms, obstacles, and what can be shown")},
     ),
-    _table("headroom", "Write the table of headrooms and of the smallest differences that can be shown.",
-           behind.nothing, preflight="check_headroom.preflight"),
-    _figure("headroom", "Draw accuracy split into evidence, reading errors and choice of examinations.",
-            behind.nothing, preflight="check_headroom.preflight"),
-    _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", behind.main_runs,
+    # What the results page shows, in its order.
+    _figure("accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
+            behind.pictured, Page(
+                "Accuracy against cost",
+                "Accuracy against average cost per case for every agent, one panel per data set; the line is the best "
+                "accuracy that a reference policy reaches for at most that cost, which is no bound.")),
+    _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", behind.main_runs, Page(
+               "Main table", "Every agent on every benchmark. Each number leads to the runs that made it.", 3),
            file="main_results"),
     _table("open_cases", "Write the table of open cases: every agent on AgentClinic's, and on your own in FHIR.",
-           behind.open_cases),
+           behind.open_cases, Page(
+               "Open cases",
+               "Every agent on real cases that anyone may have, in the main table's layout; no part of it.")),
     _table("effort", "Write the table of calls, tokens and dollars of every agent, and of its bad replies.",
-           behind.main_runs),
-    _table("ablations", "Write Table 2: CDPR without one of its parts.", behind.ablations),
+           behind.main_runs, Page(
+               "What the systems took",
+               "Calls, tokens and dollars of every system, and what went wrong with its replies: a row whose replies "
+               "often fail shows how a model keeps to the format rather than how it diagnoses.")),
+    _table("ablations", "Write Table 2: CDPR without one of its parts.", behind.ablations, Page(
+               "Ablations", "CDPR without one of its parts, in-domain.", 2)),
     _table("dynamic_vs_static", "Write Table 3: CDPR against a diagnosis from the whole record at once.",
-           behind.dynamic_vs_static),
-    _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
-           behind.sample_case, cases=sources.IN_DOMAIN_CASES),
-    _table("comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
-           behind.comparators, of_the_paper=False),
-    _table("judge_agreement", "Write the table of how far two judges agree, and of the figures that hang on the judge.",
-           behind.judged_twice, of_the_paper=False),
-    _table("leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant.",
-           behind.leak_control, of_the_paper=False),
+           behind.dynamic_vs_static, Page(
+               "Dynamic against static diagnosis",
+               "CDPR, which asks for one examination at a time, against a diagnosis from the whole record.", 2)),
+    _figure("expert_study", "Draw the radar of the expert study, with marks of significance.", behind.nothing, Page(
+                "Expert study",
+                "Means of the five dimensions per method, as a radar and with intervals; a star marks where ours is "
+                "significantly above the next-best baseline. Who rated stands below it."),
+            study="analyse_study.analysis"),
+    _table("expert_study", "Write the table of the expert study.", behind.nothing, Page(
+               "Expert study",
+               "Decisions of several methods at the same states, rated blindly. In the demo the raters are simulated, "
+               "and no physician has seen anything."),
+           study="analyse_study.analysis"),
     _figure("training_efficiency", "Draw accuracy against wall-clock time and generated tokens.",
-            behind.curves("training_efficiency")),
-    _figure("learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration.",
-            behind.curves("learning_curves")),
-    _figure("learning_path", "Draw the way of each method through accuracy and cost, by iteration.",
-            behind.curves("learning_path")),
-    _figure("accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
-            behind.pictured),
-    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", behind.main_runs),
+            behind.curves("training_efficiency"), Page(
+                "Training efficiency",
+                "Validation accuracy, utility and cost during training, against wall-clock time and against generated "
+                "tokens; one line per method, a band over its seeds.")),
     _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
-            behind.swept("sensitivity"), csv="the numbers"),
+            behind.swept("sensitivity"), Page(
+                "Sensitivity",
+                "In-domain results for each value of the paper's six settings M, K, H, β, η and n, one panel each, the "
+                "default marked."),
+            csv="the numbers"),
+    _figure("learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration.",
+            behind.curves("learning_curves"), Page(
+                "Learning curves",
+                "Validation accuracy, examinations, cost, unavailable requests and utility by training step; one line "
+                "per method, a band over its seeds.")),
+    _figure("learning_path", "Draw the way of each method through accuracy and cost, by iteration.",
+            behind.curves("learning_path"), Page(
+                "Learning curves",
+                "The way of each method through accuracy and cost on the validation cases, a marker per validation: "
+                "which method passes where another ends, and after how many iterations.")),
+    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", behind.main_runs, Page(
+                "Distribution of costs",
+                "How the cost of a work-up is distributed over cases, per data set and agent.")),
+    _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
+           behind.sample_case, Page(
+               "A sample case",
+               "One test case, chosen by a digest and not by hand: its examinations, and what each agent did."),
+           cases=sources.IN_DOMAIN_CASES),
+    _figure("headroom", "Draw accuracy split into evidence, reading errors and choice of examinations.",
+            behind.nothing, Page(
+                "Can this experiment answer its question?",
+                "What the policy gets right before training, when it must diagnose at once and on the evidence that it "
+                "gathers; what it loses by reading that evidence wrongly; and what value of information reaches for no "
+                "more money. The bracket is the smallest difference that the planned cases and seeds can show."),
+            preflight="check_headroom.preflight"),
+    _table("headroom", "Write the table of headrooms and of the smallest differences that can be shown.",
+           behind.nothing, Page(
+               "Can this experiment answer its question?",
+               "Measured on the policy before training: what there is to learn, and whether it could be seen. Where "
+               "the largest gain is smaller than the smallest difference that can be shown, no result of this "
+               "experiment means anything.", 2),
+           preflight="check_headroom.preflight"),
+    # Tables and figures beside the page, each with a target of its own.
+    _table("comparators", "Write the table of ways to assign credit: GRPO, VinePPO, GiGPO, CDPR, all actions.",
+           behind.comparators, None),
+    _table("judge_agreement", "Write the table of how far two judges agree, and of the figures that hang on the judge.",
+           behind.judged_twice, None),
+    _table("leak_control", "Write the table of agents on each benchmark and on its leak-controlled variant.",
+           behind.leak_control, None),
     _figure("sensitivity_all", "Draw the same six panels with every point that the experiments list.",
-            behind.swept("sensitivity", every=True), "sensitivity", csv="the numbers", on_page=False),
+            behind.swept("sensitivity", every=True), None, "sensitivity", csv="the numbers"),
     _figure("further_sensitivity", "Draw sweeps of what the paper leaves open: n_s, lambdas, cost unit, ...",
-            behind.swept("further_sensitivity", every=True), "sensitivity", csv="the numbers", on_page=False),
-    _figure("engines", "Draw the learning curves of verl beside the torch trainer's.", behind.curves("engines"),
-            csv="how they agree", on_page=False),
+            behind.swept("further_sensitivity", every=True), None, "sensitivity", csv="the numbers"),
+    _figure("engines", "Draw the learning curves of verl beside the torch trainer's.", behind.curves("engines"), None,
+            csv="how they agree"),
     _result(
-        "write_claims", "Hold every claim of the paper against what was measured, and the paper against itself.",
+        "write_claims", "Judge every claim of the paper by what was measured.",
         "cdpr.ledger.page:write_claims", _page_evidence,
         {"json": Output("<results>/claims.json", "the ledger"),
-         "md": Output("<results>/claims.md", "the ledger to read",
-                      report=("Claims", {"table": "claims of the paper"})),
+         "md": Output("<results>/claims.md", "the ledger to read"),
          "csv": Output("<results>/claims.csv", "one row per claim")},
         behind.paper_facts, study="analyse_study.analysis",
     ),
     _result(
         "write_report", "Write one HTML page with all results, each linked to the run that made it.",
         "cdpr.report.report_page:write_report", _page_evidence,
-        {"html": Output("<results>/report.html", "the page", report=("Report", {"page": "all results"}))},
-        follows=_page_parts, reads=("inspector.runs",),
+        {"html": Output("<results>/report.html", "the page")},
+        follows=_page_parts, reads=("inspector.runs",), also=_page_texts, more_code=_page_code,
     ),
     Stage(
         "write_timings", "Sum up what the computing costs: time and memory per stage, by every run.json.",
@@ -323,9 +416,6 @@ _ALL = (
         also=sources.data_sets,
     ),
     *study_stages.STAGES,
-    _table("expert_study", "Write the table of the expert study.", behind.nothing, study="analyse_study.analysis"),
-    _figure("expert_study", "Draw the radar of the expert study, with marks of significance.", behind.nothing,
-            study="analyse_study.analysis"),
     Stage(
         "credit_workups", "Credit the decisions of a policy on test cases, as CDPR's training would have done.",
         "cdpr.analysis.credit_workups:credit_workups",
