@@ -33,8 +33,8 @@ class Workup:
 
 def work_up(doctor: Diagnostician, patient: Patient, choose: Callable, turns: int = 8) -> Workup:
     """Play a policy ``choose(p, asked) -> examination index or None`` on a patient."""
-    told = {f.name: s for f, s in zip(doctor.hospital.presentation, patient.symptoms, strict=True) if s >= 0}
-    p = doctor.posterior(patient.age, patient.female, told)
+    symptoms = {f.name: s for f, s in zip(doctor.hospital.presentation, patient.symptoms, strict=True) if s >= 0}
+    p = doctor.posterior(patient.age, patient.female, symptoms)
     asked: set[int] = set()
     done = Workup(0.0)
     while len(asked) < turns - 1:

@@ -230,7 +230,7 @@ def _write_radiology(
 ) -> dict[str, int]:
     events = _events(counts["note/radiology"], REPORTS, 1)
     heads = _rows(tables, f"SELECT subject_id, hadm_id, charttime, i FROM ({events}) ORDER BY i")
-    reports = told = 0
+    reports = detail_rows = 0
     with _writer(folder, "note/radiology") as notes, _writer(folder, "note/radiology_detail") as details:
         for subject, hadm, time, number in heads:
             note, study = f"{subject}-RR-{number}", STUDIES[text.below(len(STUDIES))]
@@ -238,8 +238,8 @@ def _write_radiology(
             fields = [("exam_code", "X1"), ("exam_name", study), ("cpt_code", "70000")][: 2 + (number % 5 < 3)]
             details.writerows((note, subject, field, value, 1) for field, value in fields)
             reports += 1
-            told += len(fields)
-    return {"note/radiology": reports, "note/radiology_detail": told}
+            detail_rows += len(fields)
+    return {"note/radiology": reports, "note/radiology_detail": detail_rows}
 
 
 def _rows(tables: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
@@ -290,8 +290,8 @@ class Text:
     def discharge(self) -> str:
         """A discharge summary."""
         longer = float(self.random.lognormal(-0.1, 0.45))
-        disease, told = DISEASES[self.below(len(DISEASES))], self.random.random()
-        history = self.lines(self.prose, 450 * longer) + (f"\n{disease}" if told < 0.4 else "")
+        disease, draw = DISEASES[self.below(len(DISEASES))], self.random.random()
+        history = self.lines(self.prose, 450 * longer) + (f"\n{disease}" if draw < 0.4 else "")
         sections = [
             " \nName:  ___                     Unit No:   ___",
             "Admission Date:  ___              Discharge Date:   ___",
@@ -316,7 +316,7 @@ class Text:
             f"Discharge Instructions:\nDear ___,\n{self.lines(self.prose, 700)}",
             "Followup Instructions:\n___",
         ]
-        absent = "Physical Exam:" if told > 0.92 else "Discharge Diagnosis:" if told > 0.89 else None
+        absent = "Physical Exam:" if draw > 0.92 else "Discharge Diagnosis:" if draw > 0.89 else None
         return "\n \n".join(s for s in sections if absent is None or not s.startswith(absent)) + "\n"
 
     def _examination(self) -> str:

@@ -54,9 +54,9 @@ def a_case(index: int) -> CaseRecord:
     disease = hospital.diseases[patient.disease].name
     results |= {exam.name + PHYSICAL_SUFFIX: physical_text(exam, site, patient)
                 for exam in offered if exam.kind == "physical"}  # fmt: skip
-    told = [f"- {line}: {text}" for line, text in write_presentation(hospital, site, patient).items()]
+    lines = [f"- {line}: {text}" for line, text in write_presentation(hospital, site, patient).items()]
     return CaseRecord(
-        note_id=f"T-{index}", case_summary="\n".join(told), final_diagnosis=disease,
+        note_id=f"T-{index}", case_summary="\n".join(lines), final_diagnosis=disease,
         key_pertinent_results_dict=results, diagnosis_results=disease, exam_cost_map=dict.fromkeys(results, 9.0),
         exam_billing_group={}, dataset="mimic_iv", split="test", subject_key=f"p{index}", credentialed=False,
     )  # fmt: skip
@@ -202,15 +202,15 @@ def resolution(dataset: str = "mimic_iv", **changes) -> Resolution:
     ],
 )
 def test_why_an_experiment_cannot_answer(change, said):
-    told = obstacles(headroom(**change), resolution())
-    assert len(told) == len(said) and all(part in text for part, text in zip(said, told, strict=True))
+    reasons = obstacles(headroom(**change), resolution())
+    assert len(reasons) == len(said) and all(part in text for part, text in zip(said, reasons, strict=True))
 
 
 def test_missed_aims_are_told_once_with_their_places():
     assert weaknesses([headroom(), headroom(decoding="sampled")]) == []
     bad = {"exact": 0.65, "best_choice": 0.69, "cost_to_test": 0.5}
-    told = weaknesses([headroom(**bad), headroom(**bad, dataset="private", decoding="sampled")])
-    assert [text.partition(": ")[2] for text in told] == [
+    sentences = weaknesses([headroom(**bad), headroom(**bad, dataset="private", decoding="sampled")])
+    assert [text.partition(": ")[2] for text in sentences] == [
         "MIMIC-IV greedy 5.0, Private sampled 5.0", "MIMIC-IV greedy 9.0, Private sampled 9.0",
         "MIMIC-IV greedy 0.50, Private sampled 0.50",
     ]  # fmt: skip

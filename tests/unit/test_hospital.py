@@ -57,8 +57,8 @@ def result_text(exam, site, patient) -> str:
 
 def summary(hospital, site, patient) -> str:
     person = f"- Patient Information: {patient.age} year old {'female' if patient.female else 'male'}"
-    told = write_presentation(hospital, site, patient)
-    return "\n".join([person, *(f"- {line}: {text}" for line, text in told.items())])
+    history = write_presentation(hospital, site, patient)
+    return "\n".join([person, *(f"- {line}: {text}" for line, text in history.items())])
 
 
 def record(hospital, site, patient) -> CaseRecord:
@@ -168,10 +168,10 @@ def test_reading_inverts_writing(dataset):
     reader = Interpreter(hospital, site)
     for index in range(40):
         patient = sample_patient(hospital, site, 3, index)
-        age, female, told = reader.presentation(summary(hospital, site, patient))
+        age, female, symptoms = reader.presentation(summary(hospital, site, patient))
         states = dict(zip((f.name for f in hospital.presentation), patient.symptoms, strict=True))
         assert (age, female) == (patient.age, patient.female)
-        assert told == {name: state for name, state in states.items() if state >= 0}
+        assert symptoms == {name: state for name, state in states.items() if state >= 0}
         for name, exam in hospital.examinations.items():
             text = result_text(exam, site, patient)
             truth = dict(zip((f.name for f in exam.findings), patient.results[name], strict=True))
@@ -213,11 +213,11 @@ def test_posterior_is_calibrated():
     said, right = [], []
     for index in range(1500):
         patient = sample_patient(hospital, doctor.site, 5, index)
-        told = {f.name: s for f, s in zip(hospital.presentation, patient.symptoms, strict=True) if s >= 0}
+        symptoms = {f.name: s for f, s in zip(hospital.presentation, patient.symptoms, strict=True) if s >= 0}
         seen = []
         done = work_up(doctor, patient, lambda p, asked, seen=seen: (seen.append(p), choose(p, asked))[1], turns)
-        said += [doctor.posterior(patient.age, patient.female, told).max(), seen[-1].max()]
-        first = doctor.posterior(patient.age, patient.female, told).argmax() == patient.disease
+        said += [doctor.posterior(patient.age, patient.female, symptoms).max(), seen[-1].max()]
+        first = doctor.posterior(patient.age, patient.female, symptoms).argmax() == patient.disease
         right += [float(first), done.correct]
     said, right = np.array(said), np.array(right)
     bins = np.digitize(said, np.linspace(0.2, 1, 9)[1:-1])

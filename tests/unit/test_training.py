@@ -209,10 +209,10 @@ def test_an_interrupted_run_ends_where_an_undisturbed_one_ends(case, tmp_path, c
             trainer.fit(tmp_path / state, lambda row: None, records.append, steps=stop)
         return trainer.model.state_dict(), [row["step"] for row in records]
 
-    whole, told = trained("whole", 4)
-    parts, told_in_parts = trained("parts", 1, 3, 4)
+    whole, steps = trained("whole", 4)
+    parts, steps_in_parts = trained("parts", 1, 3, 4)
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    assert told == told_in_parts == ([1, 2, 3, 4] if settings.training.algorithm == "cdpr" else [])
+    assert steps == steps_in_parts == ([1, 2, 3, 4] if settings.training.algorithm == "cdpr" else [])
 
 
 def test_a_run_that_diverges_ends_with_its_last_weights_and_says_so(case, tmp_path):

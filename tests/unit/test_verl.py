@@ -124,9 +124,9 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
 
     session = session_of(taught, tmp_path, **merge({"training": {"steps": 8}}, VARIANTS[name]))
     trainer, worker = Trainer(session.run), local_worker(session)
-    plan, told = session.settings.training, 0
+    plan, with_advantage = session.settings.training, 0
     for iteration in range(8):
-        if told and iteration >= 2:
+        if with_advantage and iteration >= 2:
             break
         groups = asyncio.run(trainer.roll_out(iteration))
         scored = asyncio.run(score_groups(trainer.algorithm, groups, iteration))
@@ -164,14 +164,14 @@ def test_the_worker_of_verl_gives_what_the_torch_trainer_gives(taught, tmp_path,
         total = sum((r.double() * m).sum() for r, m in zip(rewards, masks, strict=True)) / len(rows)
         terms = weighted.prod(dim=1).double()  # single precision each; hundreds of them may cancel out
         assert total == pytest.approx(float(terms.sum()) / len(samples), abs=1e-7 * float(terms.abs().sum()))
-        told += int(flat.any())
+        with_advantage += int(flat.any())
         if name == "grpo":  # verl's own estimator says the same
             n = plan.group_size
             outcomes = torch.tensor([[float(t.correct)] for t in trajectories])
             uids = [str(k // n) for k in range(len(trajectories))]
             stock, _ = core_algos.compute_grpo_outcome_advantage(outcomes, torch.ones_like(outcomes), uids)
             assert torch.allclose(stock[:, 0], torch.tensor([s.advantages[0] for s in samples]), atol=1e-5)
-    assert told, "no group had an advantage: the comparison would show nothing"
+    assert with_advantage, "no group had an advantage: the comparison would show nothing"
     assert any(output.alternatives for output in outputs) == trainer.algorithm.extra_samples
     keys = {frozenset(output.extra_fields["reward_extra_info"]) for output in outputs}
     assert len(keys) == 1 and {"accuracy", "aec", "failed", "fatal"} <= next(iter(keys))
@@ -188,8 +188,8 @@ def test_validation_is_greedy_and_the_same(taught, tmp_path):
     session = session_of(taught, tmp_path)
     expected = Trainer(session.run).validate()
     [output], finished = local_worker(session)(0, "validation")
-    told = output.extra_fields["reward_extra_info"]
-    assert {f"validation/{k}": v for k, v in told.items() if f"validation/{k}" in expected}.items() <= expected.items()
+    extra = output.extra_fields["reward_extra_info"]
+    assert {f"validation/{k}": v for k, v in extra.items() if f"validation/{k}" in expected}.items() <= expected.items()
     assert not finished.advantages and output.reward_score == expected["validation/accuracy"]
 
 
@@ -331,19 +331,19 @@ def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path, 
         algorithm = algorithm_of(session, client)
         return algorithm.finish(asyncio.run(score_groups(algorithm, groups, 0)))
 
-    told = credit_of(session)
-    assert told["credit/fresh"] and not told["credit/failed"]
+    credit = credit_of(session)
+    assert credit["credit/fresh"] and not credit["credit/failed"]
     monkeypatch.setattr("cdpr.llm.spec._FROZEN_RETRIES", 0)
     dead = {"url": "http://127.0.0.1:9/v1", "name": "policy"}
     session = session_of(taught, tmp_path / "dead", training={"verl": {"frozen": dead}})
-    told = credit_of(session)
-    assert told["credit/failed"] and not told["credit/fresh"]
-    row = training_row([{"failed": 0.0, "fatal": 0.0}], told, {}, {})
+    credit = credit_of(session)
+    assert credit["credit/failed"] and not credit["credit/fresh"]
+    row = training_row([{"failed": 0.0, "fatal": 0.0}], credit, {}, {})
     assert "frozen server" in problem(row, 0.1)
 
 
 def test_credentialed_cases_and_a_frozen_server_elsewhere(taught, tmp_path):
-    """Refused before anything starts, or told in the run's record."""
+    """Refused before anything starts, or in the tags of the run's record."""
     from cdpr.cases import iterate_records
     from cdpr.training.verl.launch import disclosures
 
@@ -355,8 +355,8 @@ def test_credentialed_cases_and_a_frozen_server_elsewhere(taught, tmp_path):
     with pytest.raises(GovernanceError, match="another machine"):
         disclosures(settings, tmp_path / "cases.jsonl")
     agreed = parse_settings(merge(SMALL, change | {"governance": {"remote_agreement": "DUA 17"}}))
-    [told] = disclosures(agreed, tmp_path / "cases.jsonl")
-    assert told.tags() == {"remote_agreement": "DUA 17", "remote_host": "models.example.org"}
+    [disclosure] = disclosures(agreed, tmp_path / "cases.jsonl")
+    assert disclosure.tags() == {"remote_agreement": "DUA 17", "remote_host": "models.example.org"}
 
 
 def test_what_exceeds_the_response_is_cut_and_counted(taught, tmp_path):
@@ -376,7 +376,7 @@ def paper(tmp_path, **change) -> Settings:
 
 
 def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
-    told = resolve(paper(tmp_path), tmp_path / "s.json", tmp_path, tmp_path)
+    plan = resolve(paper(tmp_path), tmp_path / "s.json", tmp_path, tmp_path)
     a, r = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     assert {
         "data.train_batch_size": 16, "data.max_prompt_length": 2048, f"{r}.n": 4, f"{a}.optim.clip_grad": 1.0,
@@ -385,7 +385,7 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
         f"{a}.ppo_micro_batch_size_per_gpu": 8, f"{a}.ppo_epochs": 1, f"{a}.optim.lr": 5e-6, f"{a}.strategy": "fsdp",
         f"{a}.use_kl_loss": False, "algorithm.use_kl_in_reward": False, "algorithm.gamma": 1.0,
         "trainer.save_freq": 50, "trainer.test_freq": 200, "trainer.n_gpus_per_node": 2,
-    }.items() <= told.items()  # fmt: skip
+    }.items() <= plan.items()  # fmt: skip
     assert memory_plan(paper(tmp_path)).model.parameters == pytest.approx(4.02e9, rel=0.01)
 
 
@@ -436,8 +436,8 @@ def test_a_batch_is_in_the_order_of_the_schedule(tmp_path, monkeypatch):
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
     from verl.utils.import_utils import load_extern_type
 
-    told = resolve(paper(tmp_path), tmp_path / "s.json", tmp_path, tmp_path)
-    buffer = load_extern_type(*(told[f"trainer.v1.sampler.custom_sampler.{part}"] for part in ("path", "name")))
+    plan = resolve(paper(tmp_path), tmp_path / "s.json", tmp_path, tmp_path)
+    buffer = load_extern_type(*(plan[f"trainer.v1.sampler.custom_sampler.{part}"] for part in ("path", "name")))
     ended = ["b_10_0", "a_2_0", "b_2_0", "c_0_0", "a_0_0"]
     places = {"c": 7, "a": 8, "b": 12}
 
@@ -461,9 +461,9 @@ def test_a_batch_is_in_the_order_of_the_schedule(tmp_path, monkeypatch):
 def test_verl_gets_parts_of_one_size(tmp_path, gpus, group, expected):
     """It stops at the first step where a batch is no multiple of the micro-batch."""
     change = {"group_size": group, "verl": {"gpus_per_node": gpus, "tensor_parallel": 1}}
-    told = resolve(paper(tmp_path, training=change), tmp_path / "s.json", tmp_path, tmp_path)
-    size = told["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"]
-    assert size == told["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"] == expected
+    plan = resolve(paper(tmp_path, training=change), tmp_path / "s.json", tmp_path, tmp_path)
+    size = plan["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"]
+    assert size == plan["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"] == expected
     assert (16 * group // gpus) % size == 0
     held = memory_plan(paper(tmp_path, training=change)).phases["update"]["activations"]
     of_eight = memory_plan(paper(tmp_path)).phases["update"]["activations"]

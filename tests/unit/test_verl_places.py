@@ -31,22 +31,22 @@ from starlette.routing import Route
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.types import Request, Sampling
 assert sys.argv[1] == "serve"
-told = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+options = dict(zip(sys.argv[3::2], sys.argv[4::2]))
 sampler = InProcessSampler.from_folder(sys.argv[2])
 
 async def complete(request):
     body = await request.json()
-    assert body["model"] == told["--served-model-name"]
+    assert body["model"] == options["--served-model-name"]
     asked = Request(tuple(body["prompt"]), (0,), Sampling(body["max_tokens"], body["temperature"]), body["seed"])
     [drawn] = sampler.sample_batch([asked])[0]
     choice = {"text": drawn.text, "finish_reason": drawn.finish_reason, "token_ids": drawn.token_ids}
     return JSONResponse({"choices": [choice]})
 
 async def models(request):
-    return JSONResponse({"data": [{"id": told["--served-model-name"]}]})
+    return JSONResponse({"data": [{"id": options["--served-model-name"]}]})
 
 app = Starlette(routes=[Route("/v1/completions", complete, methods=["POST"]), Route("/v1/models", models)])
-uvicorn.run(app, host=told["--host"], port=int(told["--port"]), log_level="error")
+uvicorn.run(app, host=options["--host"], port=int(options["--port"]), log_level="error")
 """
 
 
@@ -101,9 +101,9 @@ def test_a_frozen_server_that_cannot_be_used_stops_the_run(tmp_path, command, sa
 def test_vllm_is_told_what_the_plan_was_made_with(tmp_path):
     settings = settings_with("/opt/vllm/bin/vllm", at_once=64)
     with frozen_server(settings, tmp_path, tmp_path) as server:
-        told = server.command
-    assert told[:3] == ["/opt/vllm/bin/vllm", "serve", str(tmp_path)]
-    pairs = dict(zip(told[3::2], told[4::2], strict=True))
+        command = server.command
+    assert command[:3] == ["/opt/vllm/bin/vllm", "serve", str(tmp_path)]
+    pairs = dict(zip(command[3::2], command[4::2], strict=True))
     assert pairs["--host"] == "127.0.0.1" and pairs["--gpu-memory-utilization"] == "0.1"
     assert pairs["--max-num-seqs"] == "64" and int(pairs["--max-model-len"]) > settings.policy.max_prompt_tokens
     both = merge(settings.model_dump(), {"training": {"verl": {"frozen": {"url": "http://127.0.0.1:1/v1"}}}})
@@ -158,8 +158,8 @@ with ray_cluster(2, pathlib.Path(sys.argv[1]), patience=120):
     ray.init(log_to_driver=False)
     print(sum(node["Alive"] for node in ray.nodes()), "alive")
     known = {node["NodeManagerAddress"] for node in ray.nodes()}
-    told = os.environ["RAY_ADDRESS"].split(":")[0]
-    print("found by", "its own address" if told in known else told)
+    host = os.environ["RAY_ADDRESS"].split(":")[0]
+    print("found by", "its own address" if host in known else host)
     head = ray.get_runtime_context().get_node_id()
     [other] = {node["NodeID"] for node in ray.nodes()} - {head}
     class Asking:
