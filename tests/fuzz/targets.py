@@ -17,7 +17,7 @@ from mimic_tables import write_mimic
 from mutations import OF_KIND, archive
 
 from cdpr.costs import CatalogueError, load_catalogue, with_overrides
-from cdpr.costs.fee_schedules import FeeScheduleError, read_clfs, read_gpci, read_opps, read_opps_cap, read_pfs
+from cdpr.costs.fee_schedules import FeeScheduleError, read_clfs, read_gpci, read_opps, read_pfs
 from cdpr.ingest import IngestError, ingest
 from cdpr.settings import SettingsError, load_settings, parse_settings
 
@@ -145,26 +145,12 @@ _GPCI = fees.as_csv([
     "2026 PW GPCI (with 1.0 Floor)", "2026 PE GPCI", "2026 MP GPCI"],
     *([f"{n:05}", "AK", f"{k:02}", "NORTH, COLD", "1.1", "0.9", "0.8"] for n in (2102, 3102) for k in range(1, 12)),
 ])  # fmt: skip
-_CAP = fees.as_csv([
-    ["HCPCS", "MOD", "PROCSTAT", "CARRIER", "LOCALITY", "FACILITY PRICE", "NON-FACILTY PRICE"],
-    *([f"9{k:03}3", "", "A", "02102", "01", "99.00", f"{50 + k}.00"] for k in range(20)),
-    *([f"9{k:03}3", "", "A", "02102", "02", "99.00", "55.00"] for k in range(20)),
-])  # fmt: skip
-_CARRIER = fees.as_csv([
-    ["2026", "02102", place, f"9{k:03}3", "  ", f"{100 + k:07}.81", "0000001.00", " ", "1", "A", "0", "0000000.00",
-     "0000000.00", "9", "0000000.00", "0000000.00"] for place in ("01", "02") for k in range(20)
-])  # fmt: skip
 _OVERRIDES = b"examination,price_usd,billing_group\n" + b"".join(f"Odd Test {k},{k}.50,\n".encode() for k in range(20))
 
 
 def _gpci(folder: Path) -> Outcome:
     value = read_gpci(folder / "gpci.csv", LOCALITY)
     return Outcome((), str(value))
-
-
-def _caps(folder: Path) -> Outcome:
-    caps = read_opps_cap(folder / "opps_cap.csv", LOCALITY)
-    return Outcome((len(caps),), f"{caps.rows} {caps.localities} {caps.rejected}")
 
 
 def _overrides(folder: Path) -> Outcome:
@@ -205,9 +191,7 @@ TARGETS = {target.name: target for target in (
            _importer("fhir"), "json"),
     _schedule("clfs.csv", fees.clfs_bytes(rows=_many(fees.CLFS_ROWS, 1)), read_clfs),
     _schedule("pprrvu.csv", fees.pfs_bytes(rows=_many(fees.PFS_ROWS, 0)), read_pfs),
-    _schedule("carrier.csv", _CARRIER, lambda path: read_pfs(path, locality=LOCALITY)),
     Target("gpci", _file("gpci.csv", _GPCI), _gpci),
-    Target("opps_cap", _file("opps_cap.csv", _CAP), _caps),
     _schedule("addendum_b.xlsx", fees.workbook(fees.OPPS_ROWS), read_opps),
     Target("overrides", _file("overrides.csv", _OVERRIDES), _overrides),
     Target("settings", _file("config.yaml", _YAML), _settings),

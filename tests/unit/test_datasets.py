@@ -48,7 +48,7 @@ def test_every_mistyped_path_is_found(tmp_path):
     (tmp_path / "here").mkdir()
     here, gone = str(tmp_path / "here"), str(tmp_path / "gone")
     every = {
-        "fee_schedules": dict.fromkeys(("clfs", "pfs", "opps_cap", "gpci", "opps"), gone), "price_overrides": gone,
+        "fee_schedules": dict.fromkeys(("clfs", "pfs", "gpci", "opps"), gone), "price_overrides": gone,
         "mimic_iv": {"path": gone, "structurer": {"model": gone}}, "clinicalbench": {"path": gone},
         "private": {"path": gone}, "agentclinic": {"path": gone},
     }  # fmt: skip

@@ -2,18 +2,19 @@
 
 Tables of a catalogue's folder: ``catalogue.csv`` prices the examinations of the vocabulary (``+`` in a code adds the
 rates of several, ``-26`` names a modifier); ``paper_prices.csv`` holds the prices printed in the paper's sample record
-(appendix, "Unified data format"). What a name means is the vocabulary's business (:mod:`cdpr.cases.naming`).
+(appendix, "Unified data format"). The vocabulary (:mod:`cdpr.cases.naming`) gives the meaning of names.
 """
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
+from .. import files
 from ..cases import (
     PHYSICAL,
     PHYSICAL_SUFFIX,
@@ -28,29 +29,32 @@ from ..cases import (
     whole_kind,
 )
 from ..settings.schema import Costs
-from .tables import CatalogueError, amount, read_table
 
 Match = Literal[Found, "class", "override", "fallback", "physical", "none"]
 CONFIDENCES = ("exact", "representative", "proxy")
 TABLES = ("catalogue.csv", "paper_prices.csv")
-COLUMNS = (
-    "examination", "hcpcs", "rate_usd", "source", "year", "locality", "billing_group", "confidence",
-)  # fmt: skip
-_ASIDE = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
+COLUMNS = ("examination", "hcpcs", "rate_usd", "source", "year", "locality", "billing_group", "confidence")
+NO_GROUP = "none"  # in overrides: the examination leaves its billing group
+_AMOUNT = re.compile(r"\d{1,6}(\.\d+)?")
+_REMARK = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*$")
 _SIDE = re.compile(r"\b(left|right|bilateral)\b", re.IGNORECASE)
 # A remark that names the specimen makes it another examination: glucose in urine is not blood glucose.
-# Kinds of the vocabulary as classes, where they bear another name.
-_KINDS = {"laboratory": "laboratory test"}
 _SPECIMENS = ("urine", "stool", "csf", "cerebrospinal", "ascites", "pleural", "joint", "fluid", "marrow", "saliva")
+# Kinds of the vocabulary whose class has another name.
+_KINDS = {"laboratory": "laboratory test"}
+
+
+class CatalogueError(ValueError):
+    """A price table that cannot be used; the message names file, line and field."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """What one examination is priced by: US dollars before the rule of its billing group, and where they come from.
+    """The price of one examination: US dollars before the rule of its billing group, and their source.
 
-    ``how`` tells how the name was found: under its own name, another spelling, as an analyte of a panel, by its class,
-    in the user's overrides, not at all, or as ``none`` where it names no examination. ``confidence`` is that of the
-    code: ``exact``, ``representative`` or ``proxy``.
+    ``how`` the name was matched: under its own name, another spelling, as an analyte of a panel, by its class, in the
+    user's overrides, not at all (``fallback``), or as ``none`` where it names no examination. ``confidence`` is that of
+    the code: ``exact``, ``representative`` or ``proxy``.
     """
 
     examination: str
@@ -68,7 +72,7 @@ class Price:
 class Catalogue:
     """Lookup from any spelling of an examination to its :class:`Price`.
 
-    ``prices`` and ``paper`` by name of the vocabulary, ``overrides`` by normalised name (see :mod:`.overrides`).
+    ``prices`` and ``paper`` by name of the vocabulary, ``overrides`` by normalised name (see :func:`with_overrides`).
     """
 
     prices: Mapping[str, Price]
@@ -76,34 +80,37 @@ class Catalogue:
     overrides: Mapping[str, Price] = field(default_factory=dict)
 
     @functools.cached_property
-    def _remembered(self) -> Callable[[str], Price | None]:
+    def _cached(self) -> Callable[[str], Price | None]:
         return functools.lru_cache(maxsize=1 << 16)(self._find)
 
     def find(self, exam_key: str) -> Price | None:
-        """The price of an examination by what its name means; None when no code stands for it.
+        """The price of an examination by the meaning of its name; None without a code.
 
-        A name that joins several examinations costs what they cost. The user's overrides come first: that of the name,
-        else that of what the name is priced by.
+        A name that joins several examinations costs their sum. The user's overrides come first: that of the name,
+        then that of the priced examination.
         """
-        return self._remembered(exam_key)
+        return self._cached(exam_key)
 
     def _find(self, exam_key: str) -> Price | None:
-        said = meaning(exam_key)
-        found = None if said.kind else self.total(said)
-        own = next((self.overrides[name] for name in _plainer(exam_key) if name in self.overrides), None)
-        return own or (found and self._with_own_price(found))
+        sense = meaning(exam_key)
+        price = None if sense.kind else self.total(sense)
+        override = next((self.overrides[name] for name in _plainer(exam_key) if name in self.overrides), None)
+        return override or (price and self._overridden(price))
 
-    def total(self, said: Meaning) -> Price | None:
-        """What the examinations of a meaning cost together; None without any, or where one has no price."""
-        prices = [replace(self.prices[term.name], how=said.how) for term in said.terms if term.name in self.prices]
-        if len(prices) <= 1 or len(prices) < len(said.terms):
-            return prices[0] if len(prices) == len(said.terms) == 1 else None
-        one = prices[0]
+    def total(self, sense: Meaning) -> Price | None:
+        """The sum of the examinations of a meaning; None without any, or when one has no price."""
+        prices = [replace(self.prices[term.name], how=sense.how) for term in sense.terms if term.name in self.prices]
+        if len(prices) <= 1 or len(prices) < len(sense.terms):
+            return prices[0] if len(prices) == len(sense.terms) == 1 else None
         return replace(
-            one, examination=" + ".join(p.examination for p in prices), hcpcs="+".join(p.hcpcs for p in prices),
-            usd=round(sum(p.usd for p in prices), 2), source=" + ".join(dict.fromkeys(p.source for p in prices)),
-            group=None, confidence=max((p.confidence for p in prices), key=CONFIDENCES.index),
-        )  # fmt: skip
+            prices[0],
+            examination=" + ".join(p.examination for p in prices),
+            hcpcs="+".join(p.hcpcs for p in prices),
+            usd=round(sum(p.usd for p in prices), 2),
+            source=" + ".join(dict.fromkeys(p.source for p in prices)),
+            group=None,
+            confidence=max((p.confidence for p in prices), key=CONFIDENCES.index),
+        )
 
     def class_rate(self, kind: str) -> Price | None:
         """The rate of a class: the median of its members; None for a class without any."""
@@ -122,63 +129,59 @@ class Catalogue:
             for kind, usd in rates.items()
         }
 
-    def _with_own_price(self, found: Price) -> Price:
-        """The override of what a name is priced by; a panel that was taken out of its group leaves its analytes in."""
-        own = self.overrides.get(normalise(found.examination))
-        if own is None:
-            return found
-        return replace(own, group=own.group or (found.group if found.how == "analyte" else None))
+    def _overridden(self, price: Price) -> Price:
+        """The user's price of the examination, if any; analytes of a panel outside its group stay one group."""
+        override = self.overrides.get(normalise(price.examination))
+        if override is None:
+            return price
+        return replace(override, group=override.group or (price.group if price.how == "analyte" else None))
 
     def knows(self, exam_key: str) -> bool:
-        """Whether every word of a name is one of the vocabulary's: it holds no remark of its own."""
+        """Whether every word of a name is in the vocabulary, so that it cannot be a patient's words."""
         if is_physical(exam_key):
             term = examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
             return term is not None and term.kind == "physical"
-        said = meaning(exam_key)
-        return bool(said.terms) and said.whole
+        sense = meaning(exam_key)
+        return bool(sense.terms) and sense.whole
 
 
 def _plainer(name: str) -> Iterator[str]:
-    """A name as overrides have it: as it is, without a side, without a trailing remark (but that of a specimen)."""
-    aside = _ASIDE.search(name)
+    """The spellings of a name in overrides: as it is, without a side, without a final remark (except a specimen)."""
+    remark = _REMARK.search(name)
     names = [name]
-    if aside is not None and not _names_specimen(aside[1].casefold()):
-        names.append(name[: aside.start()])
+    if remark is not None and not any(specimen in remark[1].casefold() for specimen in _SPECIMENS):
+        names.append(name[: remark.start()])
     for spelling in names:
         for plain in (spelling, _SIDE.sub(" ", spelling)):
             yield normalise(general_name(plain))
 
 
 def general_name(name: str) -> str:
-    """The vocabulary's name for a spelling, or the spelling itself where it has none."""
+    """The vocabulary's name for a spelling, or the spelling itself if the vocabulary has none."""
     term = examinations().find(name)
     return name if term is None else term.name
-
-
-def _names_specimen(remark: str) -> bool:
-    return any(specimen in remark for specimen in _SPECIMENS)
 
 
 def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
     """The price of one examination, US dollars.
 
-    Free for the physical examination; else the user's override, the paper's own price (when ``price_map`` asks for
-    them), the catalogue's, the median of its class (unless ``class_rates`` is off), the fallback, whichever comes
-    first. What is no examination costs nothing.
+    Free for the physical examination; otherwise the first of: the user's override, the paper's own price (if
+    ``price_map`` says so), the catalogue's, the median of its class (unless ``class_rates`` is off), the fallback. A
+    name of no examination costs nothing.
     """
     if is_physical(exam_key):
         return Price("", "", 0.0, "free of charge", "", None, "physical")
-    found = catalogue.find(exam_key)
-    if found is None:
+    price = catalogue.find(exam_key)
+    if price is None:
         return _uncoded(exam_key, settings, catalogue)
-    own = settings.price_map == "paper_prices" and found.how != "override"
-    if own and found.examination in catalogue.paper:
-        return replace(found, hcpcs="", usd=catalogue.paper[found.examination], source="paper", year="", locality="")
-    return found
+    paper = catalogue.paper.get(price.examination) if settings.price_map == "paper_prices" else None
+    if paper is not None and price.how != "override":
+        return replace(price, hcpcs="", usd=paper, source="paper", year="", locality="")
+    return price
 
 
 def _uncoded(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
-    """The price of a name that no code stands for."""
+    """The price of a name without a code."""
     if no_examination(exam_key):
         return Price("", "", 0.0, "no examination", "", None, "none")
     kind = meaning(exam_key).kind
@@ -192,7 +195,7 @@ def _uncoded(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
 
 
 def load_catalogue(folder: str | Path | None = None) -> Catalogue:
-    """The tables of a folder (default: those that are shipped). Raises CatalogueError."""
+    """The tables of a folder (default: the shipped ones). Raises CatalogueError."""
     return _shipped() if folder is None else _read(Path(folder))
 
 
@@ -202,29 +205,68 @@ def _shipped() -> Catalogue:
 
 
 def shipped_folder() -> Path:
-    """Where the shipped tables lie."""
+    """The folder of the shipped tables."""
     return Path(str(resources.files(__package__)))
 
 
 def _read(folder: Path) -> Catalogue:
     prices: dict[str, Price] = {}
     for where, row in read_table(folder / "catalogue.csv", COLUMNS):
-        name, usd = row["examination"], amount(where, "rate_usd", row["rate_usd"])
-        if name in prices:
-            raise CatalogueError(f"{where}: field 'examination': {name!r} stands twice")
-        if row["confidence"] not in CONFIDENCES:
-            raise CatalogueError(f"{where}: field 'confidence': expected one of {', '.join(CONFIDENCES)}")
-        prices[name] = Price(
-            name, row["hcpcs"], usd, row["source"], row["year"], row["billing_group"] or None, "name", row["locality"],
-            row["confidence"],
-        )  # fmt: skip
-    paper = _naming(folder / "paper_prices.csv", "examination", prices, "price_usd")
+        name, usd, group = row["examination"], amount(where, "rate_usd", row["rate_usd"]), row["billing_group"] or None
+        origin = row["source"], row["year"], group, "name", row["locality"], row["confidence"]
+        prices[name] = Price(name, row["hcpcs"], usd, *origin)
+    paper = read_table(folder / "paper_prices.csv", ("examination", "price_usd"))
     return Catalogue(prices, {row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper})
 
 
-def _naming(path: Path, column: str, prices: Mapping[str, Price], *others: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Rows of a table whose ``column`` names an examination of the catalogue."""
-    for where, row in read_table(path, (*others, column)):
-        if row[column] not in prices:
-            raise CatalogueError(f"{where}: field {column!r}: {row[column]!r} is not in catalogue.csv")
-        yield where, row
+def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
+    """The catalogue with the user's prices (``examination,price_usd,billing_group``, US dollars), before every other.
+
+    An examination of the vocabulary is overridden under all its spellings, any other name under this one; either also
+    with a side or a trailing remark. The price of a panel holds for the analytes that are billed within it. Rows
+    without a price are skipped, so that a review table can be filled in step by step.
+
+    An empty ``billing_group`` keeps the group that the examination is in, ``none`` takes it out. Messages never
+    repeat a name: names that come from notes may be a patient's words. Raises CatalogueError.
+    """
+    overrides: dict[str, Price] = {}
+    lines: dict[str, str] = {}
+    for where, row in read_table(Path(path), ("examination", "price_usd"), optional=("billing_group",)):
+        if not row["price_usd"]:
+            continue
+        if not normalise(row["examination"]):
+            raise CatalogueError(f"{where}: field 'examination': empty")
+        if is_physical(row["examination"]):
+            raise CatalogueError(f"{where}: field 'examination': the physical examination is free of charge")
+        usd = amount(where, "price_usd", row["price_usd"])
+        name = general_name(row["examination"])
+        key = normalise(name)
+        if key in lines:
+            raise CatalogueError(f"{where}: field 'examination': stands in line {lines[key]} already")
+        lines[key] = where.rpartition(":")[2]
+        price = catalogue.find(name)
+        group = row["billing_group"] or (price.group if price is not None else None)
+        overrides[key] = Price(name, "", usd, "override", "", None if group == NO_GROUP else group, "override")
+    return replace(catalogue, overrides=overrides)
+
+
+# Price tables: CSV in UTF-8.
+
+
+def read_table(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> list[tuple[str, dict[str, str]]]:
+    """Rows with their place (``file:line``), cells stripped; further columns are ignored.
+
+    ``optional`` columns are empty where the file does not have them. Raises CatalogueError for a file that cannot be
+    read, a column that is missing, or a row of another length than the header.
+    """
+    return [
+        (where, {name: row.get(name, "").strip() for name in (*columns, *optional)})
+        for where, row in files.read_table(path, columns, CatalogueError)
+    ]
+
+
+def amount(where: str, field: str, text: str) -> float:
+    """An amount in US dollars, 0 to 999,999.99. Raises CatalogueError, without the text: it may be a patient's."""
+    if not _AMOUNT.fullmatch(text):
+        raise CatalogueError(f"{where}: field {field!r}: not an amount in US dollars, such as 12.50")
+    return float(text)

@@ -1,7 +1,8 @@
-"""Attaching the cost map to case records (paper, appendix "Unified examination cost")."""
+"""Prices of the examinations in case records, and the charge of an order (paper, appendix "Unified examination
+cost")."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 
 from ..cases import CaseRecord, iterate_records, write_records
@@ -9,17 +10,16 @@ from ..files import write_csv
 from ..job import Job
 from ..settings import Settings
 from ..settings.schema import Costs
-from .catalogue import Catalogue, Price, load_catalogue, price_of
+from .catalogue import Catalogue, Price, load_catalogue, price_of, with_overrides
 from .coverage import COVERAGE_COLUMNS, REVIEW_COLUMNS, coverage, review
-from .overrides import with_overrides
 
 
 def map_costs(settings: Settings, job: Job) -> None:
-    """Price the records one by one; write what every examination was priced by, and a table of those that nothing
-    priced, to be filled in as overrides.
+    """Stage ``map_costs``: price the records one by one; write the source of every price, and a table of examinations
+    without a code, to be filled in as overrides.
 
-    The review table holds every name and stands beside the cases. In the coverage table, which goes into reports,
-    names that only the source of credentialed cases uses are pooled.
+    The review table has every name and is beside the cases. In the coverage table, which goes into reports, names
+    outside the vocabulary are pooled if the cases are credentialed.
     """
     catalogue = load_catalogue(job.inputs.get("catalogue"))
     if "overrides" in job.inputs:
@@ -47,8 +47,8 @@ def map_costs(settings: Settings, job: Job) -> None:
 def price_case(record: CaseRecord, settings: Costs, catalogue: Catalogue) -> CaseRecord:
     """The record with ``exam_cost_map`` and ``exam_billing_group`` filled.
 
-    Every member of a billing group carries the price of the whole group, so that whichever is ordered first
-    is charged the same; :func:`cdpr.costs.billing.charge` charges it once.
+    Every member of a billing group has the price of the whole group, so that the first order of any member costs the
+    same; :func:`charge` charges it once.
     """
     prices = {key: price_of(key, settings, catalogue) for key in record.key_pertinent_results_dict}
     costs, groups = group_prices(prices, settings.group_price)
@@ -68,7 +68,7 @@ def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, floa
 def _group_price(members: list[Price], rule: str) -> float:
     """Price of a billing group from its members in a case, in the record's order.
 
-    Members that are priced by the same examination (analytes of one panel) are one item, at its highest price.
+    Members priced as the same examination (analytes of one panel) are one item, at its highest price.
     """
     items: dict[str, float] = {}
     for price in members:
@@ -77,3 +77,14 @@ def _group_price(members: list[Price], rule: str) -> float:
     if rule == "sum":
         return round(sum(amounts), 2)
     return max(amounts) if rule == "max" else amounts[0]
+
+
+def charge(case: CaseRecord, ordered: Collection[str], exam_key: str) -> float:
+    """US dollars charged for ``exam_key`` when the results of ``ordered`` are known already.
+
+    A member of a billing group charges its parent, once per case; so does any examination for itself.
+    Raises KeyError for an examination without a price.
+    """
+    group = case.exam_billing_group.get(exam_key)
+    paid = exam_key in ordered or (group is not None and any(case.exam_billing_group.get(k) == group for k in ordered))
+    return 0.0 if paid else case.exam_cost_map[exam_key]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 from ..cases import CaseRecord
-from ..costs.billing import charge
+from ..costs.price import charge
 from ..llm.types import CASE
 from ..seeding import derive_seed
 from ..settings.schema import Environment as EnvironmentSettings

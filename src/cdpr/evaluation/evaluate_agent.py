@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
-from ..costs.billing import charge
+from ..costs.price import charge
 from ..environment import (
     WAVE,
     Agent,

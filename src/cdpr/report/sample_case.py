@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cases import CaseRecord, iterate_records
-from ..costs.billing import charge
+from ..costs.price import charge
 from ..evaluation.metrics import EvaluationError
 from ..job import Job
 from ..results.methods import IN_DOMAIN, Method, main_methods, tier_mark

@@ -33,7 +33,6 @@ class FeeSchedules(Section):
     clfs: str | None = key(None, "Clinical Laboratory Fee Schedule, CSV.", paper="Laboratory tests are priced using")
     pfs: str | None = key(None, paper="imaging, electrocardiography, ")
     """Relative value file of the Physician Fee Schedule (PPRRVU), CSV."""
-    opps_cap: str | None = key(None, "Imaging caps of the Physician Fee Schedule (OPPSCAP), CSV.")
     gpci: str | None = key(None, "Geographic practice cost indices (GPCI), CSV; needed for a locality.")
     opps: str | None = key(None, "Addendum B of the Outpatient Prospective Payment System, xlsx.",
                            paper="facility-heavy outpatient procedures")  # fmt: skip
@@ -45,7 +44,7 @@ class FeeSchedules(Section):
     @property
     def files(self) -> dict[str, str]:
         """The files that are given, by their key."""
-        named = {name: getattr(self, name) for name in ("clfs", "pfs", "opps_cap", "gpci", "opps")}
+        named = {name: getattr(self, name) for name in ("clfs", "pfs", "gpci", "opps")}
         return {name: path for name, path in named.items() if path}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..agents.build import agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs import load_catalogue, price_of
-from ..costs.billing import charge
+from ..costs.price import charge
 from ..environment import (
     WAVE,
     Agent,

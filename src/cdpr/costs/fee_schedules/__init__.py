@@ -3,10 +3,8 @@
 Only codes and rates are read: the descriptors of these files belong to the American Medical Association.
 """
 
-from .locality import read_gpci, read_opps_cap
 from .national import read_clfs, read_opps
-from .pfs import CAPPED, read_pfs
+from .pfs import read_gpci, read_pfs
 from .schedule import NATIONAL, FeeScheduleError, Schedule, split_codes
 
-__all__ = ["CAPPED", "NATIONAL", "FeeScheduleError", "Schedule", "read_clfs", "read_gpci", "read_opps", "read_opps_cap"]
-__all__ += ["read_pfs", "split_codes"]
+__all__ = ["NATIONAL", "FeeScheduleError", "Schedule", "read_clfs", "read_gpci", "read_opps", "read_pfs", "split_codes"]

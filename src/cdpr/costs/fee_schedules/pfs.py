@@ -1,27 +1,27 @@
 """Physician Fee Schedule: relative value units, conversion factor, locality and imaging cap.
 
 price = (work x PW + practice expense x PE + malpractice x MP) x conversion factor, with the locality's indices PW, PE,
-MP (1 for national prices), and for imaging not more than the same with the units of the hospital outpatient payment.
-Carriers receive finished prices by locality (PFALL, PFREV), without a header.
+MP (1 for national prices), and for imaging not more than the same with the units of the hospital outpatient payment:
+so computed, the price is the published imaging cap (OPPSCAP) to the cent.
 """
 
-from collections import Counter
+from __future__ import annotations
+
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import NamedTuple
 
-from .locality import Caps, Indices, check_locality, place_key, read_gpci, read_opps_cap
 from .schedule import (
     NATIONAL,
     BadRow,
     FeeScheduleError,
-    Row,
     Schedule,
     Table,
     amount,
     code_of,
     is_remark,
-    is_year,
     plain,
     prevailing,
     read_rows,
@@ -31,8 +31,6 @@ from .schedule import (
 _QUARTERS = {"JANUARY": "A", "APRIL": "B", "JULY": "C", "OCTOBER": "D"}
 _PRICED = frozenset("ART")  # status codes under which Medicare pays the published amounts
 _FACTORS = 10, 200  # US dollars per unit; 32 to 40 since 1998
-CAPPED = "rows with a published imaging cap"
-_WIDTH = 16  # fields of a carrier file
 # Columns of work, practice expense and malpractice units, of their total, and of the two that imaging is capped by;
 # names as stacked from the header rows.
 _UNITS = (
@@ -47,62 +45,43 @@ def read_pfs(
     conversion_factor: float | None = None,
     locality: str = NATIONAL,
     gpci: str | Path | None = None,
-    opps_cap: str | Path | None = None,
 ) -> Schedule:
-    """Non-facility prices, US dollars, from the relative value file (PPRRVU) or a carrier file (PFALL, PFREV).
+    """Non-facility prices, US dollars, from the relative value file (PPRRVU).
 
     Codes that Medicare does not pay by these units (all laboratory tests among them) are left out. A locality needs
-    ``gpci``, except with a carrier file. With ``opps_cap`` the published caps of the locality hold, and are compared
-    with those computed from the units. Raises FeeScheduleError.
+    ``gpci``. Raises FeeScheduleError.
     """
-    rows = read_rows(Path(path))
-    if _is_carrier_file(rows):
-        _refuse("with a carrier file, whose prices are finished", gpci=gpci, opps_cap=opps_cap)
-        return _read_carrier(Path(path), rows, locality)
-    table = Table(Path(path), rows, "HCPCS", kind="the PPRRVU file")
-    if locality == NATIONAL:
-        _refuse("for national prices; set data.fee_schedules.locality", gpci=gpci, opps_cap=opps_cap)
+    table = Table(Path(path), read_rows(Path(path)), "HCPCS", kind="the PPRRVU file")
+    if locality == NATIONAL and gpci is not None:
+        raise FeeScheduleError(
+            f"{gpci}: sets nothing for national prices; set data.fee_schedules.locality, or leave "
+            "data.fee_schedules.gpci empty"
+        )
     if locality != NATIONAL and gpci is None:
         raise FeeScheduleError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
     place = Indices() if locality == NATIONAL else read_gpci(gpci, locality)
-    caps = read_opps_cap(opps_cap, locality) if opps_cap else Caps()
     schedule = Schedule("PFS", table.path, *_release(table), locality=locality)
     # The last header row alone repeats names (two PE RVU, two TOTAL). Titles fill a single cell and are no part of it.
     header = [row for _, row in table.above if not is_remark(row)] + [table.header]
     table.names = [plain(" ".join(row[i] for row in header if i < len(row))) for i in range(len(table.header))]
-    _price_rows(schedule, table, place, caps, conversion_factor)
-    if caps and not schedule.notes[CAPPED]:
-        raise FeeScheduleError(f"{opps_cap}: none of its codes is priced by {table.path.name}; are both of one year?")
-    schedule.check().rejected += caps.rejected
-    if caps:
-        schedule.notes["rows of imaging caps"], schedule.notes["localities with imaging caps"] = (
-            caps.rows,
-            caps.localities,
-        )
-    return schedule
+    _price_rows(schedule, table, place, conversion_factor)
+    return schedule.check()
 
 
-def _refuse(where: str, **files: str | Path | None) -> None:
-    """Raises FeeScheduleError for a file that would set nothing."""
-    for name, path in files.items():
-        if path is not None:
-            raise FeeScheduleError(f"{path}: sets nothing {where}, or leave data.fee_schedules.{name} empty")
-
-
-def _price_rows(schedule: Schedule, table: Table, place: Indices, caps: Caps, conversion_factor: float | None) -> None:
+def _price_rows(schedule: Schedule, table: Table, place: Indices, conversion_factor: float | None) -> None:
     code, read = table.find("HCPCS"), table.reader("HCPCS", "MOD", "STATUS CODE", "CONV FACTOR", *_UNITS)
-    found: list[tuple[int, dict[str, str]]] = []
+    readable: list[tuple[int, dict[str, str]]] = []
     for line, row in table.below:
         if is_remark(row) or row[code : code + 1] == ["HCPCS"]:
             continue
         schedule.rows += 1
         with schedule.row(line):
-            found.append((line, read(row)))
+            readable.append((line, read(row)))
     if conversion_factor is None:
-        printed, factor = _factor(schedule, [cells["CONV FACTOR"] for _, cells in found])
+        printed, factor = _factor(schedule, [cells["CONV FACTOR"] for _, cells in readable])
     else:
         printed, factor = None, Decimal(str(conversion_factor))
-    for line, cells in found:
+    for line, cells in readable:
         with schedule.row(line):
             if printed is not None:
                 same(cells["CONV FACTOR"], printed, "CONV FACTOR")
@@ -115,26 +94,18 @@ def _price_rows(schedule: Schedule, table: Table, place: Indices, caps: Caps, co
             elif not units[3]:
                 schedule.left_out["no units"] += 1
             else:
-                if key in caps:
-                    schedule.notes[CAPPED] += 1
-                schedule.add(*key, _price(schedule, units, place, caps.get(key), factor))
+                schedule.add(*key, _price(schedule, units, place, factor))
 
 
-def _price(
-    schedule: Schedule, units: Sequence[Decimal], place: Indices, cap: Decimal | None, factor: Decimal
-) -> Decimal:
-    """Price of a row; ``cap`` is the published one. Imaging that is capped has practice expense units for it."""
+def _price(schedule: Schedule, units: Sequence[Decimal], place: Indices, factor: Decimal) -> Decimal:
+    """Price of a row. Imaging that is capped has practice expense units for the cap."""
     work, expense, malpractice, _, capped_expense, capped_malpractice = units
-    full = computed = _units_at(place, work, expense, malpractice) * factor
+    full = capped = _units_at(place, work, expense, malpractice) * factor
     if capped_expense:
-        computed = min(full, _units_at(place, work, capped_expense, capped_malpractice) * factor)
-    if computed < full:
+        capped = min(full, _units_at(place, work, capped_expense, capped_malpractice) * factor)
+    if capped < full:
         schedule.notes["rows at the imaging cap"] += 1
-    if cap is None:
-        return computed
-    if abs(cap - computed) > Decimal("0.01"):
-        schedule.notes["published imaging caps that differ from the units"] += 1
-    return min(full, cap)
+    return capped
 
 
 def _units_at(place: Indices, work: Decimal, expense: Decimal, malpractice: Decimal) -> Decimal:
@@ -142,7 +113,7 @@ def _units_at(place: Indices, work: Decimal, expense: Decimal, malpractice: Deci
 
 
 def _factor(schedule: Schedule, cells: Sequence[str]) -> tuple[str, Decimal]:
-    """The conversion factor as it is printed, and as a number."""
+    """The conversion factor as printed, and as a number."""
     advice = "set data.fee_schedules.conversion_factor"
     text = prevailing(cells, schedule.path, "conversion factor", advice)
     try:
@@ -166,52 +137,72 @@ def _release(table: Table) -> tuple[str, str]:
     return "", ""
 
 
-def _is_carrier_file(rows: list[Row]) -> bool:
-    """Whether the first row is one of prices (year, carrier, ...) rather than a title or header."""
-    return any(len(row) == _WIDTH and is_year(row[0]) and row[1].isdigit() for _, row in rows[:5])
+_INDICES = {  # plausible ranges; in 2025: 0.99 to 1.5, 0.87 to 1.42 and 0.2 to 2.7
+    "PW GPCI": (Decimal("0.8"), Decimal("1.6")),
+    "PE GPCI": (Decimal("0.6"), Decimal("2")),
+    "MP GPCI": (Decimal("0.1"), Decimal("4")),
+}
 
 
-def _read_carrier(path: Path, rows: list[Row], locality: str) -> Schedule:
-    """Non-facility prices, US dollars, at a locality; imaging is capped in the file already.
+class Indices(NamedTuple):
+    """Multipliers of work, practice expense and malpractice units; all 1 for national prices."""
 
-    Raises FeeScheduleError, also for ``national``: the file has no national price.
+    work: Decimal = Decimal(1)
+    expense: Decimal = Decimal(1)
+    malpractice: Decimal = Decimal(1)
+    name: str = "national"
+
+
+def read_gpci(path: str | Path, locality: str) -> Indices:
+    """Geographic practice cost indices of one locality (``10112-00``).
+
+    Of a work index with and without its legal floor of 1, the one with the floor counts. Leading zeros of contractor
+    and locality numbers, which spreadsheets drop, are restored. Raises FeeScheduleError, also for implausible indices.
     """
-    if locality == NATIONAL:
+    if not re.fullmatch(r"\d{5}-\d{2}", locality):
         raise FeeScheduleError(
-            f"{path}: a carrier file has prices by locality only; set data.fee_schedules.locality (such as '10112-00')"
+            f"data.fee_schedules.locality: {locality!r} is neither 'national' nor contractor and locality such as "
+            "'10112-00'"
         )
-    check_locality(locality)
-    schedule, found, places = Schedule("PFS", path, locality=locality), [], Counter()
-    for line, row in rows:
-        if row and row[0].startswith("TRL"):
-            schedule.left_out["trailer"] += 1
-        elif not is_remark(row):
-            schedule.rows += 1
-            with schedule.row(line):
-                if len(row) < _WIDTH:
-                    raise BadRow(f"{len(row)} fields, expected {_WIDTH}; is the file whole?")
-                found.append((line, row))
-    schedule.year = prevailing((row[0] for _, row in found), path, "year", "give the file of one year")
-    for line, row in found:
-        with schedule.row(line):
-            same(row[0], schedule.year, "year")
-            places[place_key(row[1], row[2])] += 1
-            _add(schedule, row)
-    if not places[locality]:
-        there = ", ".join(place for place, _ in places.most_common(8))
-        raise FeeScheduleError(f"{path}: no rows of locality {locality!r}, but of {there or 'none'}")
-    return schedule.check()
+    table = Table(Path(path), read_rows(Path(path)), "Locality Number", kind="the GPCI file")
+    contractor = _place(table, "CONTRACTOR")
+    number, name = table.find("LOCALITY NUMBER"), table.find("LOCALITY NAME")
+    places = {part: _place(table, part) for part in ("PW GPCI", "PE GPCI", "MP GPCI")}
+    known: dict[str, tuple[int, list[str]]] = {}
+    for line, row in table.below:
+        if len(row) <= max(contractor, number, name, *places.values()) or not row[contractor].isdigit():
+            continue
+        known.setdefault(f"{row[contractor].zfill(5)}-{row[number].zfill(2)}", (line, row))
+    for part, place in places.items():
+        _check_indices(table, part, place, [row[place] for _, row in known.values()])
+    if locality in known:
+        line, row = known[locality]
+        try:
+            work, expense, malpractice = (amount(row[place], part) for part, place in places.items())
+        except BadRow as why:
+            raise FeeScheduleError(f"{path}:{line}: {why}") from why
+        return Indices(work, expense, malpractice, row[name].rstrip("*").strip())
+    near = [key for key in known if key[:5] == locality[:5] or key[-2:] == locality[-2:]] or [*known]
+    raise FeeScheduleError(f"{path}: no locality {locality!r}; near it: {', '.join(near[:8]) or 'none'}")
 
 
-def _add(schedule: Schedule, row: list[str]) -> None:
-    _, carrier, number, code, modifier, price, _, _, _, status = row[:10]
-    if place_key(carrier, number) != schedule.locality:
-        schedule.left_out["another locality"] += 1
-        return
-    code, usd = code_of(code), amount(price, "non-facility amount")
-    if status not in _PRICED:
-        schedule.left_out[f"status {status or 'blank'}"] += 1
-    elif not usd:
-        schedule.left_out["rate of 0"] += 1
-    else:
-        schedule.add(code, modifier, usd)
+def _check_indices(table: Table, part: str, place: int, cells: Sequence[str]) -> None:
+    """Raises FeeScheduleError for a column with many cells outside the plausible range."""
+    low, high = _INDICES[part]
+    if "FLOOR" in table.names[place] and "WITHOUT" not in table.names[place]:
+        low = Decimal(1)
+    odd = [cell for cell in cells if not re.fullmatch(r"\d*\.?\d+", cell) or not low <= Decimal(cell) <= high]
+    if len(odd) * 10 > len(cells):
+        raise FeeScheduleError(
+            f"{table.path}:{table.line}: {len(odd)} of {len(cells)} cells under {table.names[place]!r} are no indices "
+            f"from {low} to {high} (the first: {odd[0][:20]!r}); do the columns stand under their names?"
+        )
+
+
+def _place(table: Table, part: str) -> int:
+    """The column of an index, the one with the legal floor if there are two."""
+    columns = [i for i, name in enumerate(table.names) if part in name]
+    columns = [i for i in columns if "WITHOUT" not in table.names[i]] or columns
+    if len(columns) != 1:
+        raise FeeScheduleError(f"{table.path}:{table.line}: {len(columns)} columns with {part!r}; expected one")
+    return columns[0]
