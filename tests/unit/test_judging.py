@@ -12,9 +12,9 @@ from served import Server
 
 from cdpr.cases import write_records
 from cdpr.environment import TableMatcher
-from cdpr.environment.judge import named_first
 from cdpr.environment.model_judging import ModelJudge, ModelMatcher
 from cdpr.environment.opening import open_environment, open_second
+from cdpr.environment.table_judging import named_first
 from cdpr.evaluation.evaluate_agent import evaluate, read_test_cases
 from cdpr.evaluation.row import Judging, read_rows
 from cdpr.evaluation.significance import agreement, cohens_kappa

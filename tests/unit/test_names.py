@@ -7,7 +7,7 @@ import pytest
 
 from cdpr.cases import Meaning, examinations, meaning, no_examination, whole_kind
 from cdpr.costs import load_catalogue, price_of
-from cdpr.environment.matcher import TableMatcher
+from cdpr.environment.table_judging import TableMatcher
 from cdpr.settings.schema import Costs
 
 FALLBACK = Costs().fallback_usd

@@ -31,7 +31,7 @@ _REMEMBERED = 4096
 
 
 def catalogue_price(costs: Costs) -> Price:
-    """What the price catalogue charges, nothing for a billing group that was charged before."""
+    """Prices of the catalogue; 0 for a billing group that was charged before."""
     catalogue = load_catalogue()
     listed = functools.cache(lambda key: price_of(key, costs, catalogue))
 
@@ -180,7 +180,7 @@ class DiscountedInformation(ValueOfInformation):
         return self.part * charge, self.part * miss
 
 
-_EFFORT = 0.01  # utility lost to any order of a clinician who does not look at prices
+_EFFORT = 0.01  # utility lost to any request when prices are ignored
 
 
 @dataclass(frozen=True)
@@ -246,5 +246,5 @@ class Clinician(ValueOfInformation):
         return int(gain.argmax()) if np.isfinite(gain.max()) else None
 
     def efforts(self, state: State) -> tuple[np.ndarray, float]:
-        """As :meth:`charges` to one who does not look at prices."""
+        """As :meth:`charges`, but the same for every examination with a price."""
         return np.where(self.physical, 0.0, _EFFORT), _EFFORT

@@ -1,10 +1,8 @@
-"""The decision process: states, actions, transitions, prompts, episodes. Knows nothing of who acts."""
+"""The decision process: states, actions, transitions, prompts, episodes. It does not depend on agents."""
 
 # ruff: noqa: F401
 
 from .episode import WAVE, Agent, DiagnosticEnvironment, Policy, case_seed, run_episode, run_episodes
-from .judge import Judge, TableJudge
-from .matcher import Matcher, TableMatcher
 from .prompt import FORCED_PREFIX, PromptBuilder
 from .state import (
     Action,
@@ -20,3 +18,4 @@ from .state import (
     parse_action,
     render_action,
 )
+from .table_judging import Judge, Matcher, TableJudge, TableMatcher

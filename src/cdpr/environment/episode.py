@@ -15,8 +15,6 @@ from ..costs.price import charge
 from ..llm.types import CASE
 from ..seeding import derive_seed
 from ..settings.schema import Environment as EnvironmentSettings
-from .judge import Judge, TableJudge
-from .matcher import Matcher, TableMatcher
 from .state import (
     Action,
     FinalDiagnosis,
@@ -29,6 +27,7 @@ from .state import (
     Turn,
     parse_action,
 )
+from .table_judging import Judge, Matcher, TableJudge, TableMatcher
 
 # Cases worked up at the same time: enough to fill batches, few enough to show progress.
 WAVE = 256

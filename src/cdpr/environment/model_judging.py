@@ -13,9 +13,8 @@ from ..cases import normalise
 from ..llm import Model, Sampling
 from ..llm.agent_model import metering
 from ..llm.types import SYSTEM
-from .judge import Judge, TableJudge, Verdict, named_first
-from .matcher import How, Matcher, spellings
 from .prompt import text_file
+from .table_judging import How, Judge, Matcher, TableJudge, Verdict, named_first, spellings
 
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 16, 96  # most tokens of an answer; names of examinations may be long

@@ -15,8 +15,7 @@ from ..llm.spec import modules_of
 from ..settings import Settings, SettingsError, judging_models
 from ..settings.judging import DECIDING, SECOND, TABLES
 from .episode import DiagnosticEnvironment
-from .judge import Judge, TableJudge
-from .matcher import TableMatcher
+from .table_judging import Judge, TableJudge, TableMatcher
 
 if TYPE_CHECKING:
     from ..llm.guard import Disclosure

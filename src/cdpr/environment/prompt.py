@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Conversation = list[dict[str, str]]
 
-# Opening words of the diagnosis that a forced turn is made to continue, so that it always names one.
+# A forced turn continues these first words of a diagnosis, so that it always names one.
 FORCED_PREFIX = {"full": "ACTION: FINAL_DIAGNOSIS\nDiagnosis:", "compact": "FINAL_DIAGNOSIS:"}
 _FORCED_NOTE = "No further examination is possible. Give your final diagnosis now."
 _EMPTY = {"", "none", "non contributory", "noncontributory", "unremarkable", "unknown", "not available"}
@@ -63,8 +63,8 @@ def compact_presentation(summary: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 15)
 def compact_result(text: str) -> str:
-    """What is out of range in a laboratory result, and how far (:attr:`~cdpr.cases.Analyte.grade`); a report as it
-    stands."""
+    """The values of a laboratory result out of range, and how far (:attr:`~cdpr.cases.Analyte.grade`); reports
+    unchanged."""
     analytes = parse_analytes(text)
     if not analytes:
         return text

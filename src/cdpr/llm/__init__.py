@@ -1,4 +1,4 @@
-"""Language models behind one door: :func:`open_model` gives a :class:`Model`, whatever stands behind it."""
+"""Language models: :func:`open_model` opens a :class:`Model` of any kind, in this process or on a server."""
 
 # ruff: noqa: F401
 

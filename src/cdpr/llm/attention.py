@@ -28,8 +28,8 @@ def as_path(tokens: Sequence[int]) -> bytes:
 
 
 class Node:
-    """The tokens between two branchings of the tree. A node stands for the path that ends with it, and keeps doing so
-    when it is split."""
+    """The tokens between two branchings of the tree. A node represents the path that ends with it, also
+    after a split."""
 
     __slots__ = ("children", "edge", "level", "number", "parent", "slots", "used")
 
@@ -248,7 +248,7 @@ class Prompts:
 
 class Prefill:
     """The new tokens of some prompts: fills their slots of the pool, reads the whole prompts from it into ``prompts``,
-    and lets every new token see what stands before it.
+    and lets every new token attend to all tokens before it.
 
     ``slots`` int ``[P, T]`` are those of the prompts (0 behind their end), ``write`` int64 ``[tokens]`` those of the
     packed new tokens (0: not stored); prompt p has ``known[p]`` tokens that are not packed, then ``fresh[p]`` that
@@ -268,8 +268,8 @@ class Prefill:
         arch, device = transformer.architecture, transformer.device
         self.pool, self.prompts, self.last_layer = pool, prompts, arch.layers - 1
         self.write, self.index = torch.from_numpy(write).to(device), pool.index(slots)
-        # Runs of prompts with about as many new tokens, each padded to its longest: where the padded queries come
-        # from, and where in all runs the packed ones are.
+        # Runs of prompts with about as many new tokens, each padded to its longest: the source of every padded query,
+        # and the place of every packed query in all runs.
         self.runs: list[tuple[int, int, Tensor, Tensor]] = []
         begins, back, offset = np.cumsum(fresh) - fresh, np.zeros(len(write), dtype=np.int64), 0
         for a, b in _runs(fresh, arch.heads * slots.shape[1]):
@@ -300,7 +300,7 @@ class Prefill:
 class Branches:
     """Branches of completions: ``B`` different continuations of the prompts, all of ``length`` tokens.
 
-    Their own keys and values stand in a grid, ``width`` places a prompt, so that the queries of one prompt meet its
+    Their own keys and values are in a grid, ``width`` places a prompt, so that the queries of one prompt meet its
     keys in one product. A place without a branch computes with arbitrary values; its outcome is not used.
     Branches are numbered prompt by prompt; at first every prompt is one, of no token.
     """

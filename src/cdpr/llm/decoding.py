@@ -1,7 +1,7 @@
 """Waves of completions: prefill what is not cached, then decode branches.
 
-Completions of one prompt that drew the same tokens so far are one *branch*: one row of the model, from whose
-distribution each draws with uniforms of its own.
+Completions of one prompt with the same tokens so far are one *branch*: one row of the model. Each completion draws from
+its distribution with its own uniforms.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _invert(mass: Tensor, uniform: Tensor, source: Tensor) -> Tensor:
 
 
 def _cut(mass: Tensor, rules: Rules) -> Tensor:
-    """Zero what top-k, then top-p leave out."""
+    """Set the mass of tokens outside top-k, then top-p, to zero."""
     ordered, index = mass.sort(dim=-1, descending=True, stable=True)
     if rules.top_k is not None:
         rank = torch.arange(mass.shape[1], device=mass.device)
@@ -131,9 +131,9 @@ _PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefille
 
 @dataclass(frozen=True)
 class Wave:
-    """Completions to draw. Rows of one prompt stand side by side.
+    """Completions to draw. Rows of one prompt are adjacent.
 
-    ``paths`` are the prompts as :func:`~cdpr.llm.attention.as_path` writes them; ``prompt``, ``sampling`` (index
+    ``paths`` are the prompts in the form of :func:`~cdpr.llm.attention.as_path`; ``prompt``, ``sampling`` (index
     into ``samplings``), ``seed`` and ``sample`` have one entry a row.
     """
 
@@ -147,7 +147,7 @@ class Wave:
 
 @dataclass
 class Drawn:
-    """What was drawn: ``tokens`` and ``logprobs`` ``[rows, longest]``, of which the first ``count`` ``[rows]`` hold."""
+    """Draws of a wave: ``tokens`` and ``logprobs`` ``[rows, longest]``, valid up to ``count`` ``[rows]``."""
 
     tokens: np.ndarray
     logprobs: np.ndarray
@@ -240,7 +240,7 @@ class _Chunk:
         lengths = np.array([len(place.slots) for place in places])
         known = np.array([place.known for place in places])
         level = np.array([place.level for place in places])
-        # Prefixes of other prompts come first; then prompts with as many new tokens stand together.
+        # Prefixes of other prompts come first; then prompts with the same number of new tokens are adjacent.
         order = np.lexsort((lengths - known, level))
         self.places = [places[i] for i in order]
         self.paths = [wave.paths[first + i] for i in order]
@@ -284,7 +284,7 @@ class _Chunk:
         """A token and its log-probability for every live row."""
         device = logits.device
         samplings, source = self.wave.samplings, torch.from_numpy(branch).to(device)
-        if len(samplings) > 1:  # rows of one branch may cut its distribution differently
+        if len(samplings) > 1:  # rows of one branch may have different top-k and top-p
             logits, source = logits.index_select(0, source), None
             samplings = [samplings[i] for i in self.sampling[live]]
         rules = Rules.of(samplings, logits.shape[1], device)

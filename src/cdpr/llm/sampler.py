@@ -1,7 +1,7 @@
 """The in-process model: concurrent requests of coroutines are answered together, in batched waves.
 
 A wave starts when the event loop has nothing else to run. Its rows are sorted before they are batched, so that the
-order of the coroutines does not matter, and every draw uses uniforms of its own
+order of the coroutines does not matter, and every draw uses its own uniforms
 (:func:`cdpr.llm.decoding.uniforms`).
 """
 
@@ -33,7 +33,7 @@ class InProcessSampler(Model):
     ``chunk_rows`` completions are decoded at a time, fewer when their keys and values would exceed ``cache_bytes``;
     prefixes are held in at most ``prefix_bytes`` (more if a single prompt needs more), until :meth:`refresh` or, with
     ``keep_prefixes`` off, until the wave ends. By default both together take 1.5 GiB on a CPU, and on a
-    GPU the share ``memory_share`` of what is free. The number of torch threads is left as it is.
+    GPU the share ``memory_share`` of the free memory. The number of torch threads does not change.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class InProcessSampler(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        """Answered together with all that is ready. Raises ValueError on an empty prompt, a token id outside the
+        """Answered together with all waiting requests. Raises ValueError on an empty prompt, a token id outside the
         vocabulary, no sample index or a negative one, or a prompt that leaves no room for ``sampling.max_tokens``."""
         request = self._checked(Request(tuple(prompt_ids), tuple(samples), sampling, seed))
         loop = asyncio.get_running_loop()
@@ -182,7 +182,7 @@ class InProcessSampler(Model):
 
 
 def cache_memory(device: torch.device, share: float) -> int:
-    """Bytes for a sampler's keys and values: on a GPU a share of what is free there, with the weights loaded."""
+    """Bytes for a sampler's keys and values: on a GPU a share of the memory that is free after loading the weights."""
     if device.type != "cuda":
         return _CPU_CACHES
     free, _ = torch.cuda.mem_get_info(device)
@@ -190,8 +190,8 @@ def cache_memory(device: torch.device, share: float) -> int:
 
 
 def open_folder(spec: ModelSpec) -> InProcessSampler:
-    """The model of a Hugging Face folder, in the number format that is stored. Raises SettingsError where its entry
-    asks for more than a chat template understands."""
+    """The model of a Hugging Face folder, in its stored number format. Raises SettingsError where its entry has
+    request fields beside arguments of the chat template."""
     extra = spec.entry.extra if spec.entry else {}
     if further := sorted(k for k, value in extra.items() if value is not None and k != "chat_template_kwargs"):
         raise SettingsError(

@@ -1,8 +1,8 @@
 """Chat tokenizer of a Hugging Face folder, without importing transformers.
 
 A conversation is built token-in token-out: :meth:`ChatTokenizer.opening` renders the first prompt,
-:meth:`ChatTokenizer.followup` the tokens that stand between two assistant turns. What was sampled is never
-tokenised again.
+:meth:`ChatTokenizer.followup` the tokens between two assistant turns. Sampled tokens are never tokenised
+again.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Transformer:
 
     @classmethod
     def from_model(cls, model: Any) -> Transformer:
-        """The parameters of a transformers model, shared: what the optimiser writes is what is sampled from."""
+        """The parameters of a transformers model, shared with it: the sampler reads what the optimiser writes."""
         weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
         return cls(DecoderConfig.from_config(model.config.to_dict(), type(model).__name__), weights)
 
