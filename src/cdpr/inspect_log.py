@@ -270,7 +270,7 @@ def _score(all_workups: list[Workup], decoding: str) -> EvalScore:
     from inspect_ai.log import EvalMetric, EvalScore
 
     rows = [workup.row for workup in all_workups if workup.row.decoding == decoding]
-    metrics = {name: fmean(getattr(row, field) for row in rows) for name, field in METRICS.items()}
+    metrics = {name: fmean(getattr(row, metric.field) for row in rows) for name, metric in METRICS.items()}
     return EvalScore(
         name=decoding, scorer=SCORER, scored_samples=len(rows), params={"decoding": decoding},
         metrics={name: EvalMetric(name=name, value=value) for name, value in metrics.items()},

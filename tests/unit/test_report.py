@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import itertools
 import json
 import re
@@ -16,9 +17,9 @@ import pytest
 from toy import ASKED
 
 from cdpr.evaluation import metrics
-from cdpr.evaluation.metrics import EvaluationError, read_evaluation
+from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, read_evaluation
 from cdpr.job import Job
-from cdpr.report import learning_curves, learning_path, style
+from cdpr.report import learning_curves, learning_path, main_table, style
 from cdpr.report.accuracy_cost import frontier, plot_accuracy_cost
 from cdpr.report.comparators import write_comparators
 from cdpr.report.learning_curves import plot_learning_curves
@@ -537,3 +538,19 @@ def test_only_the_declared_settings_are_read(pristine, tmp_path):
         "environment",
     ]
     assert write(pristine, tmp_path, restrict(SETTINGS, read)) == write(pristine, tmp_path / "b")
+
+
+def test_a_metric_is_one_entry(pristine, tmp_path, monkeypatch):
+    """Rows hold its field; columns, caption, differences, LaTeX and the long form follow."""
+    entry = Metric("repeats", "n_repeated", "Repeats", "Rep.", about="requests made again", main=True, compared=True)
+    monkeypatch.setitem(METRICS, entry.name, entry)
+    table = importlib.reload(main_table)
+    try:
+        out = {form: tmp_path / f"t.{form}" for form in ("csv", "md", "tex")}
+        table.write_main_table(SETTINGS, Job("t", "k", {"results": pristine}, out))
+        text, tex, csv_text = (out[form].read_text() for form in ("md", "tex", "csv"))
+    finally:
+        monkeypatch.undo()
+        importlib.reload(main_table)
+    assert "Rep.: requests made again" in text and "Δ Rep. [95%]" in text and "Rep. [95%]" in text
+    assert tex.count("Rep.") >= 4 and "repeats_low" in csv_text.splitlines()[0]

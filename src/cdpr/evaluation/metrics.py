@@ -13,18 +13,42 @@ from pydantic import ValidationError
 from .row import EvaluationRow
 from .significance import McNemar, crossed_bootstrap, mcnemar_exact, percentile_interval, wilson_interval
 
-# Metrics, means over cases, and their fields in a row (section "Metrics" of the paper; AEN counts issued requests).
-METRICS: Mapping[str, str] = {
-    "accuracy": "correct",
-    "aen": "n_issued",
-    "aec": "cost_usd",
-    "utility": "utility",
-    "aen_available": "n_available",
-    "n_na": "n_na",
-    "physical": "n_physical",
-    "forced": "forced",
-    "turns": "turns",
-}
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric: the mean over cases of a ``field`` of the rows. Tables print it times ``factor`` under ``header``, the
+    main table under ``short``; captions explain it by ``about``. ``main``: the main table has it for every data set;
+    ``compared``: its differences between methods stand there too."""
+
+    name: str
+    field: str
+    header: str
+    short: str = ""
+    factor: float = 1.0
+    decimals: int = 2
+    higher_is_better: bool = False
+    about: str = ""
+    main: bool = False
+    compared: bool = False
+
+
+# Section "Metrics" of the paper; AEN counts issued requests.
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", "correct", "Acc. (%)", "Acc.", 100.0, higher_is_better=True, main=True, compared=True,
+               about="correct diagnoses in %"),
+        Metric("aen", "n_issued", "AEN", "AEN", main=True, compared=True,
+               about="examinations requested per case (items of the physical examination apart)"),
+        Metric("aec", "cost_usd", "AEC (USD)", "AEC", main=True, compared=True, about="cost per case in USD"),
+        Metric("utility", "utility", "Utility", decimals=3, higher_is_better=True, compared=True),
+        Metric("aen_available", "n_available", "available"),
+        Metric("n_na", "n_na", "N_na"),
+        Metric("physical", "n_physical", "physical"),
+        Metric("forced", "forced", "forced %", factor=100.0),
+        Metric("turns", "turns", "Turns"),
+    )
+}  # fmt: skip
 
 # Counts of replies (NaN where a server did not report them): no metrics of the paper, without intervals.
 REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "silent", "too_long", "n_invalid")
@@ -48,7 +72,7 @@ class Evaluation:
 
     def metric(self, name: str) -> np.ndarray:
         """Values per case of one of :data:`METRICS`, float [cases]."""
-        return self.columns[METRICS[name]]
+        return self.columns[METRICS[name].field]
 
 
 @dataclass(frozen=True)
@@ -195,7 +219,7 @@ def _estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Estimate]:
 
 def _evaluation(path: Path, decoding: str, cases: Mapping[str, EvaluationRow]) -> Evaluation:
     note_ids = tuple(sorted(cases))
-    fields = (*METRICS.values(), *REPLIES)
+    fields = (*(metric.field for metric in METRICS.values()), *REPLIES)
     columns = {name: np.array([getattr(cases[i], name) for i in note_ids], dtype=float) for name in fields}
     (_, most), *_ = Counter(row.gold for row in cases.values()).most_common(1)
     return Evaluation(path.parent.name, path.stem, decoding, note_ids, columns, most / len(cases))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..evaluation.metrics import Comparison, Estimate, Evaluation, Summary
+from ..evaluation.metrics import Comparison, Estimate, Evaluation, Metric, Summary
 from ..evaluation.significance import crossed_bootstrap, percentile_interval
 from ..job import Job
 from ..results import frame
@@ -20,7 +20,7 @@ from ..settings import Settings
 STATIC, DYNAMIC = "static", "cdpr"
 SHOWN = (frame.ACCURACY, frame.AEC)
 COMPARED = (*SHOWN, frame.UTILITY)
-REDUCTION = frame.Metric("aec_reduction", "AEC reduction (%)", 100.0, decimals=1)
+REDUCTION = Metric("aec_reduction", "", "AEC reduction (%)", factor=100.0, decimals=1)
 _FILE, _PRINTED = "dynamic_vs_static.csv", ("acc", "aec", "aec_reduction_percent")
 _COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
 
@@ -71,7 +71,7 @@ def reduction(
 def _levels(results: Results, change: frame.Change, less: Estimate | Hole, decoding: str) -> Table:
     """The paper's layout: static diagnosis, CDPR, and how much cheaper it is; with counts and 95% intervals."""
     columns = [frame.METHOD, *frame.COUNTS, *frame.interval_columns((*SHOWN, REDUCTION))]
-    cell = Cell(text=less.reason) if isinstance(less, Hole) else REDUCTION.cell(less, change.runs)
+    cell = Cell(text=less.reason) if isinstance(less, Hole) else frame.interval_cell(REDUCTION, less, change.runs)
 
     def more(method: Method, summary: Summary) -> frame.Cells:
         return frame.counts(method, summary) | ({REDUCTION.name: cell} if method.name == DYNAMIC else {})

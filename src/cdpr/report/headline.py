@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..evaluation.metrics import Comparison, Estimate
-from ..results.frame import ACCURACY, AEC, UTILITY, Metric, favour
+from ..evaluation.metrics import Comparison, Estimate, Metric
+from ..results.frame import ACCURACY, AEC, UTILITY, favour, interval_cell
 from ..results.methods import AVERAGE, IN_DOMAIN, OURS, Method
 from ..results.results import Hole, Results
 from ..results.table import Cell, Column, Heading, Row, Table, number
@@ -67,7 +67,9 @@ def sentence(at: Mapping[str, Estimate]) -> str:
     """The differences with intervals, and how many seeds agree with their signs."""
     parts = []
     for metric, header, unit, _ in ASKED:
-        parts.append(f"{header.partition(' (')[0].lower()} {metric.cell(at[metric.name], signed=True).text}{unit}")
+        parts.append(
+            f"{header.partition(' (')[0].lower()} {interval_cell(metric, at[metric.name], signed=True).text}{unit}"
+        )
     seeds = at["accuracy"].by_seed
     text = f"Ours minus theirs: {'; '.join(parts)}."
     if len(seeds) > 1:
@@ -84,7 +86,7 @@ def _level(results: Results, method: Method, place: str, decoding: str) -> Row:
     for metric, *_ in ASKED:
         of = found[metric.name]
         spread = "" if of.seed_sd is None else f"seed SD {number(of.seed_sd * metric.factor, metric.decimals)}"
-        cells[metric.name] = Cell(text=metric.cell(of).text, runs=runs, note=spread)
+        cells[metric.name] = Cell(text=interval_cell(metric, of).text, runs=runs, note=spread)
     return Row({"method": _name(results, method.label, len(method.runs), *method.runs), **cells})
 
 
@@ -97,7 +99,9 @@ def _change(results: Results, ours: Method, rival: Method, at: Comparison | Hole
         of = at.differences[metric.name]
         by_seed = ", ".join(number(value * metric.factor, metric.decimals, True) for value in of.by_seed)
         spread = f"by seed {by_seed}" if len(of.by_seed) > 1 else ""
-        cells[metric.name] = Cell(None, favour(at, metric), metric.cell(of, signed=True).text, at.runs, spread)
+        cells[metric.name] = Cell(
+            None, favour(at, metric), interval_cell(metric, of, signed=True).text, at.runs, spread
+        )
     return Row({"method": _name(results, label, len(of.by_seed), *ours.runs, *rival.runs), **cells})
 
 

@@ -94,7 +94,7 @@ def _cells(pair: Paired, results: Results, method: Method, dataset: str) -> fram
         cells[metric.name] = Cell(pair.benchmark[metric.name] * metric.factor, runs=whole)
         cells[f"{metric.name}_controlled"] = Cell(pair.variant[metric.name] * metric.factor, runs=less)
         change = pair.change.differences[metric.name]
-        cells[f"{metric.name}_change"] = metric.cell(change, (*less, *whole), signed=True)
+        cells[f"{metric.name}_change"] = frame.interval_cell(metric, change, (*less, *whole), signed=True)
     return cells | {"discordant": Cell(frame.discordant(pair.change), runs=(*less, *whole))}
 
 

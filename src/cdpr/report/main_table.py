@@ -19,9 +19,11 @@ from ..results.sources import notices
 from ..results.table import Cell, Column, Heading, Row, Sheet, Table, marks
 from ..settings import Settings
 
-# Metrics of a place; the utility stands with the average alone.
-SHOWN = (replace(frame.ACCURACY, header="Acc."), frame.AEN, replace(frame.AEC, header="AEC"))
-COMPARED = (*SHOWN, frame.UTILITY)
+# Metrics of every data set, and of the average; the utility stands with the average alone.
+SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
+COMPARED = tuple(metric for metric in METRICS.values() if metric.compared)
+# Figures behind the results, without intervals.
+BEHIND = tuple(METRICS[name] for name in ("n_na", "aen_available", "physical", "forced"))
 DECIMALS = 2
 PAIRS = (("cdpr", "grpo"), ("cdpr", "utility_grpo"))
 _FILE, _PRINTED = "main_results.csv", {"acc": "accuracy", "aen": "aen", "aec": "aec"}
@@ -69,7 +71,7 @@ def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label
     methods, groups = [method for method in results.methods if method.runs or absent], places(results)
     columns = [
         frame.METHOD, Column("seeds", "Seeds", decimals=None),
-        *_columns(groups, {metric.name: metric.header for metric in SHOWN}),
+        *_columns(groups, {metric.name: metric.short for metric in SHOWN}),
     ]  # fmt: skip
     if results.averaged:
         columns.append(Column(f"{AVERAGE}.utility", frame.UTILITY.header, groups[AVERAGE], DECIMALS))
@@ -116,7 +118,7 @@ def _wide_cells(results: Results, method: Method, decoding: str) -> dict[str, Ce
 
 def _paired(results: Results, first: Method, second: Method, decoding: str, title: str) -> Table:
     """First minus second per data set. Holm's family: the McNemar tests of this table (data sets and seeds)."""
-    columns = [frame.DATA_SET, Column("cases", "N"), *frame.interval_columns(COMPARED, "Δ "), frame.SEED_SD,
+    columns = [frame.DATA_SET, Column("cases", "N"), *frame.interval_columns(COMPARED, "Δ ", short=True), frame.SEED_SD,
                *frame.mcnemar_columns("only first : only second right")]  # fmt: skip
     found = frame.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
     labels, told = results.datasets, [one for one in found if isinstance(one.found, Comparison)]
@@ -129,13 +131,14 @@ def _paired(results: Results, first: Method, second: Method, decoding: str, titl
 
 def intervals(results: Results, decoding: str, mark: str, label: str = "main_results") -> Table:
     """What stands behind each figure: counts, 95% intervals over seeds and cases, deviation between seeds."""
-    columns = [
-        frame.METHOD, frame.DATA_SET, Column("k", "k / N"),
-        Column("accuracy", "Acc. [95%]"), Column("accuracy_sd", "seed SD"), Column("aen", "AEN [95%]"),
-        Column("aec", "AEC [95%]"), Column("aec_sd", "seed SD"), Column("cost_median", "median"),
-        Column("cost_p90", "p90"), Column("utility", "Utility [95%]"), Column("n_na", "N_na"),
-        Column("aen_available", "available"), Column("physical", "physical"), Column("forced", "forced %"),
-    ]  # fmt: skip
+    beside = {
+        "accuracy": [Column("accuracy_sd", "seed SD")],
+        "aec": [Column("aec_sd", "seed SD"), Column("cost_median", "median"), Column("cost_p90", "p90")],
+    }
+    columns = [frame.METHOD, frame.DATA_SET, Column("k", "k / N")]
+    for column in frame.interval_columns(COMPARED, short=True):
+        columns += [column, *beside.get(column.key, ())]
+    columns += [Column(metric.name, metric.header) for metric in BEHIND]
     rows: list[Row | Heading] = []
     for method in (m for m in results.methods if m.runs):
         for dataset, name in results.datasets.items():
@@ -147,11 +150,10 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
             spread = at["accuracy"].seed_sd
             plain = {"k": frame.counts(method, found)["k"], "accuracy_sd": None if spread is None else 100 * spread,
                      "aec_sd": at["aec"].seed_sd, "cost_median": found.cost_median, "cost_p90": found.cost_p90,
-                     "forced": 100 * at["forced"].mean,
-                     **{name: at[name].mean for name in ("n_na", "aen_available", "physical")}}  # fmt: skip
+                     **{metric.name: metric.factor * at[metric.name].mean for metric in BEHIND}}  # fmt: skip
             rows.append(Row({
                 "method": method.label, "dataset": name,
-                **{metric.name: metric.cell(at[metric.name], runs) for metric in COMPARED},
+                **{metric.name: frame.interval_cell(metric, at[metric.name], runs) for metric in COMPARED},
                 **{name: Cell(value, runs=runs) for name, value in plain.items()},
             }))  # fmt: skip
     notes = (
@@ -187,16 +189,13 @@ def _printed(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]
         for method, lines in itertools.groupby(of_group, itemgetter("method")):
             cells = {f"{line['dataset']}.{name}": line[name] for line in lines for name in _PRINTED}
             rows.append(Row({"method": method, "ours": ours.get(method), **cells}))
-    headers = {metric.name: metric.header for metric in SHOWN}
+    headers = {metric.name: metric.short for metric in SHOWN}
     groups = {name: f"{label} ({domain(name)})" for name, label in DATASETS.items() if name in AVERAGED}
     columns = _columns(groups | {AVERAGE: "Average"}, {name: headers[metric] for name, metric in _PRINTED.items()})
     return frame.paper_table(settings, columns, rows, "main_results", wide=True)
 
 
-MEASURED = (
-    "Acc.: correct diagnoses in %; AEN: examinations requested per case (items of the physical examination apart); "
-    "AEC: cost per case in USD"
-)
+MEASURED = "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN)
 
 
 def main_caption(settings: Settings, decoding: str) -> str:

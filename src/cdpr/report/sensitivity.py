@@ -11,7 +11,7 @@ import numpy as np
 from ..evaluation.metrics import Comparison, Summary
 from ..files import write_text
 from ..job import Job
-from ..results.frame import ACCURACY, Cells, favour, line, long_table
+from ..results.frame import ACCURACY, Cells, favour, interval_cell, line, long_table
 from ..results.methods import IN_DOMAIN, LEAST_SEEDS, OURS, Method, trained
 from ..results.results import Hole, Results, results_folder
 from ..results.table import Table, number, to_csv
@@ -185,7 +185,7 @@ def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
         return f"{text}\n{panel.fewest}", False
     clear = favour(found, ACCURACY) == "better"
     over = f"over {'default' if other.default else 'next'} {other.shown}: "
-    over += ACCURACY.cell(found.differences["accuracy"], signed=True).text or ""
+    over += interval_cell(ACCURACY, found.differences["accuracy"], signed=True).text or ""
     return f"{text}\n{over}{'' if clear else ', open'}", clear
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..evaluation.metrics import METRICS, Comparison, Estimate, Summary
+from ..evaluation.metrics import METRICS, Comparison, Estimate, Metric, Summary
 from ..evaluation.significance import holm
 from ..settings import Settings
 from .methods import AVERAGE, DATASETS, IN_DOMAIN, Method, tier_mark
@@ -18,27 +18,8 @@ from .table import EMPTY, Cell, Column, Heading, Row, Runs, Table, interval, mar
 Cells = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A metric as tables print it: ``factor`` brings it to the unit of the header."""
-
-    name: str
-    header: str
-    factor: float = 1.0
-    decimals: int = 2
-    higher_is_better: bool = False
-
-    def cell(self, estimate: Estimate, runs: Runs = (), *, signed: bool = False) -> Cell:
-        """``58.90 [56.07, 61.83]``, in the printed unit."""
-        values = [value * self.factor for value in (estimate.mean, estimate.low, estimate.high)]
-        return Cell(values[0], text=interval(*values, self.decimals, signed=signed), runs=runs)
-
-
-ACCURACY = Metric("accuracy", "Acc. (%)", 100.0, higher_is_better=True)
-AEN = Metric("aen", "AEN")
-AEC = Metric("aec", "AEC (USD)")
-N_NA = Metric("n_na", "N_na")
-UTILITY = Metric("utility", "Utility", decimals=3, higher_is_better=True)
+ACCURACY, AEN, AEC = METRICS["accuracy"], METRICS["aen"], METRICS["aec"]
+N_NA, UTILITY = METRICS["n_na"], METRICS["utility"]
 IN_DOMAIN_METRICS = (ACCURACY, AEN, AEC, N_NA, UTILITY)
 
 # What stands behind a mean in a CSV file, as endings of its column.
@@ -54,6 +35,12 @@ PAIRED_INTERVALS = (
 )
 
 
+def interval_cell(metric: Metric, estimate: Estimate, runs: Runs = (), *, signed: bool = False) -> Cell:
+    """``58.90 [56.07, 61.83]``, in the unit that tables print."""
+    values = [value * metric.factor for value in (estimate.mean, estimate.low, estimate.high)]
+    return Cell(values[0], text=interval(*values, metric.decimals, signed=signed), runs=runs)
+
+
 # Rows of methods
 
 
@@ -64,7 +51,9 @@ def marked_cells(
     marked, where at least two of them were measured: one alone is the best of nothing."""
     found = {m: results.summary(m, IN_DOMAIN, decoding) for m in results.methods}
     cells = {
-        method.name: {m.name: m.cell(summary.estimates[m.name], results.behind(IN_DOMAIN, method)) for m in metrics}
+        method.name: {
+            m.name: interval_cell(m, summary.estimates[m.name], results.behind(IN_DOMAIN, method)) for m in metrics
+        }
         for method, summary in found.items() if not isinstance(summary, Hole)
     }  # fmt: skip
     rivals = [name for name in rivals if name in cells]
@@ -91,9 +80,11 @@ def method_rows(
     return rows
 
 
-def interval_columns(metrics: Sequence[Metric], prefix: str = "") -> list[Column]:
-    """A column with intervals per metric; of differences with the prefix ``Δ``."""
-    return [Column(metric.name, f"{prefix}{metric.header} [95%]") for metric in metrics]
+def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = False) -> list[Column]:
+    """A column with intervals per metric, of differences with the prefix ``Δ``; ``short``: under the main table's
+    headers."""
+    headers = [metric.short if short and metric.short else metric.header for metric in metrics]
+    return [Column(metric.name, f"{prefix}{header} [95%]") for metric, header in zip(metrics, headers, strict=True)]
 
 
 def counts(method: Method, summary: Summary) -> Cells:
@@ -139,7 +130,7 @@ class Change:
         return {
             **self.head,
             "cases": self.found.cases,
-            **{m.name: m.cell(self.found.differences[m.name], self.runs, signed=True) for m in metrics},
+            **{m.name: interval_cell(m, self.found.differences[m.name], self.runs, signed=True) for m in metrics},
             "seed_sd": Cell(None if deviation is None else 100 * deviation, runs=self.runs),
             "discordant": Cell(discordant(self.found), runs=self.runs),
             "p": Cell(", ".join(p_value(test.p_value) for test in self.found.mcnemar), runs=self.runs),
