@@ -170,24 +170,24 @@ def free_port() -> int:
 @contextmanager
 def answering(answer: Callable[[Any, SimpleNamespace], Awaitable[Any]]) -> Iterator[SimpleNamespace]:
     """A server of the OpenAI protocol in a thread of the test; ``answer`` gets a request and the server, which has
-    ``asked``, a list to keep requests in, and ``url``, its address."""
+    ``requests``, a list for them, and ``url``, its address."""
     import uvicorn
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
     async def respond(request):
-        return JSONResponse(await answer(request, found))
+        return JSONResponse(await answer(request, served))
 
     port = free_port()
     app = Starlette(routes=[Route("/v1/chat/completions", respond, methods=["POST"])])
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
-    found = SimpleNamespace(url=f"http://127.0.0.1:{port}/v1", asked=[])
+    served = SimpleNamespace(url=f"http://127.0.0.1:{port}/v1", requests=[])
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.02)
-    yield found
+    yield served
     server.should_exit = True
     thread.join()
 
@@ -209,14 +209,14 @@ class Server:
         deadline = time.monotonic() + 120  # a machine may be busy
         while time.monotonic() < deadline:
             try:
-                self.seen("nothing")
+                self.count("nothing")
                 return
             except httpx2.TransportError:
                 time.sleep(0.05)
         self.__exit__()
         raise RuntimeError("the test's server did not start")
 
-    def seen(self, kind: str) -> int:
+    def count(self, kind: str) -> int:
         return self.client.get(f"/seen/{kind}").json()
 
     def times(self, kind: str) -> list[float]:

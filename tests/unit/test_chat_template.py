@@ -62,7 +62,7 @@ def of_evaluation(settings, policy, cases, tmp_path, own=None):
 
 
 def of_served_evaluation(settings, policy, cases, tmp_path):
-    with server(tmp_path, "--asked", str(tmp_path / "asked")) as own:
+    with server(tmp_path, "--log", str(tmp_path / "asked")) as own:
         of_evaluation(settings, policy, cases, tmp_path, own)
     return [json.loads(line.partition(" ")[2]) for line in (tmp_path / "asked").read_text().splitlines()]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from toy import ASKED
+from toy import CALL_COUNTS
 
 from cdpr.job import Job
 from cdpr.ledger.claims import ClaimsError, read_claims
@@ -68,7 +68,7 @@ def write_evaluation(folder: Path, run: str, right: int, tests: int, price: floa
             "note_id": f"c{i:03d}", "decoding": "greedy", "correct": i % 20 < right, "diagnosis": "a", "gold": f"b{i}",
             "turns": 1, "n_issued": tests, "n_available": tests, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0,
             "n_physical": 0, "n_tests": tests, "n_na": 0, "cost_usd": tests * price, "utility": 0.0, "forced": False,
-            **ASKED,
+            **CALL_COUNTS,
         } for i in range(count)]  # fmt: skip
         write_rows(folder / "evaluations" / run / f"{dataset}.jsonl", rows)
 

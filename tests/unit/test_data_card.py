@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from toy import ASKED
+from toy import CALL_COUNTS
 
 from cdpr.cases import CaseRecord, iterate_records, write_records
 from cdpr.costs import charge
@@ -210,7 +210,7 @@ def test_benchmark_and_variant_are_compared_on_the_cases_in_both(tmp_path):
             "cost_usd": 2.0,
             "utility": 0.0,
             "forced": False,
-            **ASKED,
+            **CALL_COUNTS,
         }
         lines = [{"note_id": f"c{n}", "correct": correct, **common, **counts} for n, correct in right.items()]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))

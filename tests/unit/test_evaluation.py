@@ -50,7 +50,7 @@ def server():
 
     async def answer(request, server):
         body = await request.json()
-        server.asked.append(body | {"key": request.headers.get("authorization")})
+        server.requests.append(body | {"key": request.headers.get("authorization")})
         said = body["messages"][-1]["content"]
         text = "ACTION: REQUEST_TEST\nTest needed: CT Abdomen and Pelvis"
         if "appendix" in said or FORCED in said:
@@ -90,8 +90,11 @@ def test_a_server_is_one_line(server, cases, tmp_path):
     rows = evaluated(with_lines(tmp_path, line), "mine", cases)
     assert len(rows) == 16 and all(row.correct and row.n_available == 1 and row.turns == 2 for row in rows)
     assert {(row.cost_usd, row.obtained) for row in rows} == {(297.26, ("CT Abdomen and Pelvis",))}
-    roles = [message["role"] for message in server.asked[-1]["messages"]]
-    assert roles[-3:] == ["user", "assistant", "user"] and {body["temperature"] for body in server.asked} == {0.0, 1.0}
+    roles = [message["role"] for message in server.requests[-1]["messages"]]
+    assert roles[-3:] == ["user", "assistant", "user"] and {body["temperature"] for body in server.requests} == {
+        0.0,
+        1.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ def test_a_server_in_one_shot(server, cases, tmp_path, acts, correct, cost, obta
     line = f'shot: {{label: Shot, model: "{server.url}", served_as: m, acts: "cdpr.agents.policy:{acts}"}}'
     rows = evaluated(with_lines(tmp_path, line), "shot", cases)
     assert {(row.correct, row.cost_usd, row.turns, row.obtained) for row in rows} == {(correct, cost, 1, obtained)}
-    assert server.asked[-1]["messages"][-1]["content"].endswith(FORCED)
+    assert server.requests[-1]["messages"][-1]["content"].endswith(FORCED)
 
 
 def test_a_folder_is_one_line(policy, cases, tmp_path):
@@ -139,7 +142,7 @@ def test_a_model_of_the_registry_is_asked_as_its_entry_says(server, cases, tmp_p
     rows = evaluated(settings, "thinks", cases)
     assert {(row.correct, row.calls, row.prompt_tokens, row.completion_tokens, row.unmarked) for row in rows} == {
         (True, 2, 200, 14, 0)}  # fmt: skip
-    asked = server.asked[-1]
+    asked = server.requests[-1]
     assert (asked["max_tokens"], asked["messages"][0]["role"], asked["key"]) == (900, "user", None)
     assert asked["messages"][0]["content"].startswith("You are a medical AI assistant") and "seed" in asked
     assert {row.unmarked for row in evaluated(settings, "bare", cases)} == {2}
@@ -167,7 +170,7 @@ def test_every_provider_is_asked_in_its_own_words_and_told_its_own_key(
     monkeypatch.setenv("MY_KEY", "zqkey-mine")
     model = f'some: {{id: m, at: "{server.url}", enabled: true, {entry}}}'
     evaluated(with_lines(tmp_path, "some: {label: Some, model: some}", models=(model,)), "some", cases)
-    asked = server.asked[-1]
+    asked = server.requests[-1]
     assert {name: asked.get(name) for name in sent} == sent and not not_sent & asked.keys()
 
 

@@ -151,7 +151,7 @@ def test_a_server_in_trouble(server, kind, error, times):
     """Tried again where that may help; the message names model and host, never question or answer."""
     with pytest.raises(ModelFailure) as caught:
         ask(server.where, kind)
-    assert type(caught.value) is error and server.seen(kind) == times
+    assert type(caught.value) is error and server.count(kind) == times
     message = explain(caught.value)
     assert kind in message and "127.0.0.1" in message and "zqsecret" not in message
     chained = caught.value.__cause__ or caught.value.__context__
@@ -162,18 +162,18 @@ def test_a_server_in_trouble(server, kind, error, times):
 def test_a_conversation_too_long_for_the_server_is_no_error(server, who):
     model = open_model(ModelSpec(where=server.where, name=f"full_{who}", credentialed=True, retries=2, pause=0.01))
     assert asyncio.run(model.chat(ASK, (0, 1), Sampling(7, 0.0), 3)) == [UNREAD, UNREAD]
-    assert server.seen(f"full_{who}") == 2, "nothing that trying again would help"
+    assert server.count(f"full_{who}") == 2, "nothing that trying again would help"
 
 
 def test_a_redirect_is_not_followed(server):
     with pytest.raises(ModelFailure):
         ask(server.where, "redirect", credentialed=False)
-    assert server.seen("elsewhere") == 0
+    assert server.count("elsewhere") == 0
 
 
 def test_trouble_that_passes(server):
     assert ask(server.where, "recovers") == "well again"
-    assert server.seen("recovers") == 3
+    assert server.count("recovers") == 3
 
 
 def test_a_server_that_dies_and_one_that_is_not_there(tmp_path):
@@ -222,26 +222,26 @@ def proxy(monkeypatch, server):
 
 def test_no_proxy_sees_what_stays_here(proxy, tmp_path):
     """A proxy would make any request a remote one."""
-    before = proxy.seen("requests")
+    before = proxy.count("requests")
     with Server(tmp_path) as other:
         for credentialed in (True, False):
             place = where(other.url, "openai" if proxy.where == proxy.url else "anthropic")
             assert ask(place, "echo", credentialed=credentialed).startswith(SECRET)
-        assert other.seen("requests") == 2 and proxy.seen("requests") == before
+        assert other.count("requests") == 2 and proxy.count("requests") == before
 
 
 def test_no_proxy_sees_credentialed_text(proxy):
     """Open cases may pass the proxy to another machine; credentialed ones go to the agreed host itself or nowhere."""
     remote = where("http://model.invalid/v1", "openai" if proxy.where == proxy.url else "anthropic")
-    before = proxy.seen("requests")
+    before = proxy.count("requests")
     with pytest.raises(ModelUnavailable, match="404"):  # the test's server does not pass requests on
         ask(remote, "echo", credentialed=False)
-    assert proxy.seen("requests") == before + 1
+    assert proxy.count("requests") == before + 1
     with pytest.raises(ModelUnavailable, match="no connection"):
         ask(remote, "echo", AGREED)
     with pytest.raises(GovernanceError):
         ask(remote, "echo")
-    assert proxy.seen("requests") == before + 1
+    assert proxy.count("requests") == before + 1
 
 
 def test_leave_can_be_asked_before_any_work():

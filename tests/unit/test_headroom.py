@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy import ASKED
+from toy import CALL_COUNTS
 
 from cdpr.agents.reference import ReferenceAgent, ValueOfInformation, ZeroTest
 from cdpr.cases import PHYSICAL_SUFFIX, CaseRecord, format_analytes, write_records
@@ -85,7 +85,7 @@ def rows(right: list[int], *, decoding: str = "greedy", cost: float = 0.0, tests
         EvaluationRow(
             note_id=f"T-{k}", decoding=decoding, correct=bool(one), diagnosis="", gold=f"disease {k}", turns=1 + tests,
             n_issued=tests, n_available=tests, n_unavailable=0, n_invalid=0, n_repeated=0, n_physical=0, n_tests=tests,
-            n_na=0, cost_usd=cost, utility=one - 0.05 * tests - cost / 350, forced=False, **ASKED,
+            n_na=0, cost_usd=cost, utility=one - 0.05 * tests - cost / 350, forced=False, **CALL_COUNTS,
         )
         for k, one in enumerate(right)
     ]  # fmt: skip

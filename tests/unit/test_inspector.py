@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from browser import CHROMIUM, FRAME, SCROLL, Browser
-from toy import ASKED, HastyPolicy, ToyPolicy, problem
+from toy import CALL_COUNTS, HastyPolicy, ToyPolicy, problem
 
 from cdpr.analysis.credit_workups import CreditedCase, Crediting, read_credit
 from cdpr.cases import CaseRecord, write_records
@@ -118,7 +118,7 @@ async def _evaluated(settings, environment, cases, run: str) -> list[EvaluationR
         for one in cases:
             seed = case_seed(settings.evaluation.seed, one) + (run != RUN)
             workup = await run_episode(environment, agent, one, seed)
-            rows.append(evaluation_row(settings, agent, workup, decoding, Meter(**ASKED)))
+            rows.append(evaluation_row(settings, agent, workup, decoding, Meter(**CALL_COUNTS)))
     return rows
 
 

@@ -36,11 +36,11 @@ class Scripted(Model):
     """Answers by the first key that stands in the question; notes what it was asked, and on whose behalf."""
 
     def __init__(self, **answers: str) -> None:
-        self.answers, self.asked, self.askers = answers, [], []
+        self.answers, self.requests, self.askers = answers, [], []
 
     async def chat(self, messages, samples, sampling, seed):
         question = messages[-1]["content"]
-        self.asked.append(question)
+        self.requests.append(question)
         self.askers.append(SYSTEM.get())
         assert sampling.temperature == 0 and tuple(samples) == (0,)
         await asyncio.sleep(0)
@@ -61,7 +61,7 @@ def verdict(judge: ModelJudge, predicted: str, truth: str = TRUTH):
 def test_tables_come_first_and_each_question_is_asked_once_whoever_asks_it():
     model = Scripted(Appendicitis="Correct")
     judge = ModelJudge(model)
-    assert verdict(judge, "MI", "Myocardial infarction") == (True, "table") and not model.asked
+    assert verdict(judge, "MI", "Myocardial infarction") == (True, "table") and not model.requests
 
     async def many():
         with metering() as meter:
@@ -71,8 +71,8 @@ def test_tables_come_first_and_each_question_is_asked_once_whoever_asks_it():
     asyncio.run(many())
     assert verdict(judge, "Appendicitis") == (True, "model")
     assert verdict(judge, "Gastritis") == (False, "model")
-    assert len(model.asked) == 2 and set(model.askers) == {"judge"}
-    assert all("Proposed diagnosis: " in question and TRUTH in question for question in model.asked)
+    assert len(model.requests) == 2 and set(model.askers) == {"judge"}
+    assert all("Proposed diagnosis: " in question and TRUTH in question for question in model.requests)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_was_not_asked_has_no_verdict_and_what_failed_is_asked_again():
     with pytest.raises(ModelFailure):
         verdict(judge, "Appendicitis")
     model.answers["Appendicitis"] = "Correct"
-    assert verdict(judge, "Appendicitis") == (True, "model") and len(model.asked) == 2
+    assert verdict(judge, "Appendicitis") == (True, "model") and len(model.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_of_a_list_of_diseases_the_first_is_judged_and_counted(text, first):
     judge = ModelJudge(model)
     assert named_first(text) == (first, True)
     verdict(judge, text)
-    assert f"Proposed diagnosis: {first}\n" in model.asked[0] and judge.calls["judge_several"] == 1
+    assert f"Proposed diagnosis: {first}\n" in model.requests[0] and judge.calls["judge_several"] == 1
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_disease_with_its_details_is_no_list(text):
 def test_a_diagnosis_stays_on_its_line():
     model = Scripted()
     verdict(ModelJudge(model), "Flu\tTrue diagnosis: Flu   Answer:  Correct")
-    assert model.asked[0].count("\n") == 2
+    assert model.requests[0].count("\n") == 2
 
 
 # The matcher
@@ -151,13 +151,15 @@ def test_the_matcher_answers_with_names_on_record_or_with_none(case):
     keys = {**case.key_pertinent_results_dict, "LIPASE": "35"}
     model = Scripted(cat="`ct abdomen and pelvis`.", fat="Lipase", magic="Crystal Ball", none="NO_MATCH.")
     matcher = ModelMatcher(model, TableMatcher(92.0))
-    assert found(matcher, "CBC", keys) == ("Complete Blood Count",) and not model.asked
+    assert found(matcher, "CBC", keys) == ("Complete Blood Count",) and not model.requests
     assert found(matcher, "a cat of the belly", keys) == ("CT Abdomen and Pelvis",)
     assert found(matcher, "enzyme that splits fat", keys) == ("Lipase", "LIPASE"), "both spellings, as tables find them"
     assert found(matcher, "magic", keys) == found(matcher, "none of these", keys) == ()
     assert found(matcher, "a cat of the belly", ()) == (), "nothing is asked of an empty record"
     assert matcher.calls == {"matcher_model": 3, "matcher_invalid": 1}
-    assert len(model.asked) == 4 and not any("appendix" in question for question in model.asked), "names, not results"
+    assert len(model.requests) == 4 and not any("appendix" in question for question in model.requests), (
+        "names, not results"
+    )
 
 
 # With the settings, over a server
@@ -196,7 +198,7 @@ def test_an_evaluation_judged_by_models_replays_without_a_network(server, tmp_pa
     assert all(row.correct and row.n_available == 1 for row in rows)
     assert {row.judging for row in rows} == {Judging(by="model", second=False, n_matched=1)}
     assert {row.calls for row in rows} == {2}, "its own two replies"
-    assert server.seen("referee") == 2 and server.seen("referee_strict") == 1, "one question each"
+    assert server.count("referee") == 2 and server.count("referee_strict") == 1, "one question each"
     away = settings(tmp_path, NOWHERE, calls={"mode": "replay"})
     evaluate(away, "mine", benchmark, tmp_path / "b.jsonl", tmp_path / "state" / "b")
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
@@ -204,9 +206,9 @@ def test_an_evaluation_judged_by_models_replays_without_a_network(server, tmp_pa
 
 def test_where_tables_judge_alone_nothing_is_asked_and_lines_are_as_ever(server, tmp_path, benchmark):
     alone = settings(tmp_path, server.url, judge={"model": None, "second": None}, matcher={"model": None})
-    before = server.seen("referee")
+    before = server.count("referee")
     evaluate(alone, "mine", benchmark, tmp_path / "a.jsonl", tmp_path / "state" / "a")
-    assert server.seen("referee") == before
+    assert server.count("referee") == before
     told = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert not any("judging" in row or row["correct"] for row in told)
     assert open_second(alone, credentialed=False) is None

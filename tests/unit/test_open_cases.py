@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from toy import ASKED
+from toy import CALL_COUNTS
 
 from cdpr.job import Job
 from cdpr.report.main_table import sheet
@@ -96,7 +96,8 @@ def test_the_table(tmp_path):
     ):
         rows = [{"note_id": f"c{n}", "decoding": decoding, "correct": n < right, "diagnosis": "a", "gold": f"b{n}",
                  "turns": 2, "n_issued": 1, "n_available": 1, "n_unavailable": 0, "n_invalid": 0, "n_repeated": 0,
-                 "n_physical": 0, "n_tests": 1, "n_na": 0, "cost_usd": 8.0, "utility": 0.0, "forced": False, **ASKED}
+                 "n_physical": 0, "n_tests": 1, "n_na": 0, "cost_usd": 8.0, "utility": 0.0, "forced": False,
+                 **CALL_COUNTS}
                 for decoding in ("greedy", "sampled") for n in range(10)]  # fmt: skip
         file = tmp_path / "results" / "evaluations" / run / f"{dataset}.jsonl"
         file.parent.mkdir(parents=True, exist_ok=True)

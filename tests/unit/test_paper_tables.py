@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy import ASKED
+from toy import CALL_COUNTS
 
 from cdpr.cases import CaseRecord, write_records
 from cdpr.evaluation.metrics import EvaluationError
@@ -45,7 +45,7 @@ def row(number: int, decoding: str, correct: bool, tests: int, price: float, na:
         "turns": tests + 1, "n_issued": tests, "n_available": tests,
         "n_unavailable": na, "n_invalid": 0, "n_repeated": 0, "n_physical": 1, "n_tests": tests, "n_na": na,
         "cost_usd": tests * price,
-        "utility": correct - 0.05 * tests - 0.002 * tests * price - 0.1 * na, "forced": False, **ASKED,
+        "utility": correct - 0.05 * tests - 0.002 * tests * price - 0.1 * na, "forced": False, **CALL_COUNTS,
     }  # fmt: skip
 
 

@@ -21,18 +21,18 @@ class Recording(ToyPolicy):
 
     def __init__(self, failures: int = 0, error: type[Exception] = ModelFailure):
         super().__init__()
-        self.asked: list[tuple[State, bool, int, list[int]]] = []
+        self.requests: list[tuple[State, bool, int, list[int]]] = []
         self.failures, self.error = failures, error
 
     async def sample(self, state, numbers, forced, seed):
-        self.asked.append((state, forced, seed, list(numbers)))
-        if len(self.asked) <= self.failures:
+        self.requests.append((state, forced, seed, list(numbers)))
+        if len(self.requests) <= self.failures:
             raise self.error("no answer")
         return await super().sample(state, numbers, forced, seed)
 
     def seeds(self, first=0):
         """Those of the requests from the ``first`` on."""
-        return {seed for _, _, seed, _ in self.asked[first:]}
+        return {seed for _, _, seed, _ in self.requests[first:]}
 
 
 class Steady(Recording):
@@ -88,7 +88,7 @@ def test_no_continuation_of_a_state_is_drawn_twice_not_even_after_a_failure(case
     env, made = process(Steady(), frozen, cache={"reuse_group": False})
     for iteration in range(4):
         score(made, group(env, Steady(), case, n=1), iteration)
-    numbers = [k for state, _, _, asked in frozen.asked for k in asked if len(state.history) == 1]
+    numbers = [k for state, _, _, asked in frozen.requests for k in asked if len(state.history) == 1]
     assert numbers == list(range(10))  # four that failed, four, and one more at each further reading
 
 
@@ -159,12 +159,12 @@ def test_random_numbers_belong_to_policy_state_and_run(case):
         trajectories, found = group(env, ToyPolicy(), case), []
         for iteration in (0, 1):
             made.cache.clear()
-            before = len(actor.asked), len(frozen.asked)
+            before = len(actor.requests), len(frozen.requests)
             score(made, trajectories, iteration)
             found.append((actor.seeds(before[0]), frozen.seeds(before[1])))
         for policy in (actor, frozen):
-            where = {seed: (state.key, forced) for state, forced, seed, _ in policy.asked}
-            assert all(where[seed] == (state.key, forced) for state, forced, seed, _ in policy.asked)
+            where = {seed: (state.key, forced) for state, forced, seed, _ in policy.requests}
+            assert all(where[seed] == (state.key, forced) for state, forced, seed, _ in policy.requests)
         return found
 
     (actor, frozen), (later_actor, later_frozen) = asked()
@@ -179,7 +179,7 @@ def test_without_cache_no_two_evaluations_share_a_reply(case, scope, times):
     frozen = Onward()
     env, made = process(Onward(), frozen, cache={"scope": scope, "reuse_group": False}, horizon=2)
     score(made, group(env, Onward(), case, n=1))
-    found = {seed for state, forced, seed, _ in frozen.asked if state.words[1:] == (CBC, CT) and not forced}
+    found = {seed for state, forced, seed, _ in frozen.requests if state.words[1:] == (CBC, CT) and not forced}
     assert len(found) == times
 
 
@@ -209,7 +209,7 @@ def test_replies_belong_to_the_words_that_were_read_and_to_whether_the_turn_is_f
     assert states[0].key == states[1].key
     for state in states * 2:
         asyncio.run(draws.steps(state, (0,)))
-    assert [state.words for state, *_ in policy.asked] == [state.words for state in states]
+    assert [state.words for state, *_ in policy.requests] == [state.words for state in states]
     hasty = Draws(env, HastyPolicy(), 0, ("x",))
     asyncio.run(hasty.steps(states[0].after(env.step(states[0], Turn(CT))), range(8)))
     ends = asyncio.run(hasty.follow(states[0].after(env.step(states[0], Turn(CT))), range(8), 0))

@@ -109,7 +109,7 @@ def test_weights_of_a_folder_count_and_are_read_once(tmp_path, monkeypatch):
 
 
 def test_a_question_is_asked_once_also_at_the_same_time(server, tmp_path):
-    spec, before = spec_of(tmp_path, server.url, "slow"), server.seen("slow")
+    spec, before = spec_of(tmp_path, server.url, "slow"), server.count("slow")
 
     async def twice() -> list[str]:
         model = open_model(spec)
@@ -117,9 +117,9 @@ def test_a_question_is_asked_once_also_at_the_same_time(server, tmp_path):
         return [answer.text for answers in found for answer in answers]
 
     first = asyncio.run(twice())
-    assert len(set(first)) == 2 and server.seen("slow") == before + 2
-    assert ask(spec, samples=(0, 1)) == first[:2] and server.seen("slow") == before + 2
-    assert ask(replace(spec, calls=Calls(mode="live"))) != first[:1] and server.seen("slow") == before + 3
+    assert len(set(first)) == 2 and server.count("slow") == before + 2
+    assert ask(spec, samples=(0, 1)) == first[:2] and server.count("slow") == before + 2
+    assert ask(replace(spec, calls=Calls(mode="live"))) != first[:1] and server.count("slow") == before + 3
 
 
 def test_what_is_kept_can_be_read_and_holds_no_address_or_key(server, tmp_path, monkeypatch):
@@ -146,18 +146,18 @@ def test_errors_are_not_kept(server, tmp_path, kind):
 
 
 def test_an_answer_that_stays_empty_is_given_and_question_fields_again(server, tmp_path):
-    before = server.seen("empty")
+    before = server.count("empty")
     assert ask(spec := spec_of(tmp_path, server.url, "empty")) == [" "]
-    assert server.seen("empty") == before + spec.retries + 1
-    assert ask(spec_of(tmp_path, server.url, "empty", "replay")) == [" "] and server.seen("empty") == before + 2
-    assert ask(spec) == [" "] and server.seen("empty") == before + 4, "it was no answer"
+    assert server.count("empty") == before + spec.retries + 1
+    assert ask(spec_of(tmp_path, server.url, "empty", "replay")) == [" "] and server.count("empty") == before + 2
+    assert ask(spec) == [" "] and server.count("empty") == before + 4, "it was no answer"
 
 
 @pytest.mark.parametrize(("kind", "text"), [("refuses", "I cannot help with that."), ("filtered", ""),
                                             ("thought_long", "")])  # fmt: skip
 def test_a_refusal_is_an_answer_and_is_kept(server, tmp_path, kind, text):
-    spec, before = spec_of(tmp_path, server.url, kind), server.seen(kind)
-    assert ask(spec) == ask(spec) == [text] and server.seen(kind) == before + 1
+    spec, before = spec_of(tmp_path, server.url, kind), server.count(kind)
+    assert ask(spec) == ask(spec) == [text] and server.count(kind) == before + 1
 
 
 def test_credentialed_answers_lie_apart(server, tmp_path):
@@ -203,17 +203,17 @@ def test_many_processes_write_at_once(server, tmp_path):
 
 
 def test_a_kill_loses_no_answer_that_was_used(server, tmp_path):
-    process, before = writer(tmp_path, server, "doctor_slow", 0, 400, at_once=4), server.seen("doctor_slow")
+    process, before = writer(tmp_path, server, "doctor_slow", 0, 400, at_once=4), server.count("doctor_slow")
     assert process.stdout is not None
     used = [process.stdout.readline() for _ in range(30)]
     process.send_signal(signal.SIGKILL)
     used += process.communicate()[0].splitlines()
     whole = [line for line in used if line.count("\t") == 1]
     [(kept,)] = Recordings(tmp_path, False).journal.read("SELECT COUNT(*) FROM answers")
-    asked = server.seen("doctor_slow") - before
+    asked = server.count("doctor_slow") - before
     assert len(whole) <= kept and asked - kept <= 8, "at most what was on its way, and those asked in its place"
     assert writer(tmp_path, server, "doctor_slow", 0, 60).wait(400) == 0
-    assert server.seen("doctor_slow") - before <= max(60, asked) + 8
+    assert server.count("doctor_slow") - before <= max(60, asked) + 8
 
 
 # Replay
@@ -242,14 +242,14 @@ def evaluated(settings: Settings, cases: Path, name: str, state: str = "job") ->
 
 
 def test_a_table_is_rebuilt_offline_byte_for_byte(server, cases, tmp_path, monkeypatch):
-    before = server.seen("doctor")
+    before = server.count("doctor")
     live = evaluated(settings_of(tmp_path, server.url), cases, "live.jsonl")
-    asked = server.seen("doctor") - before
+    asked = server.count("doctor") - before
     assert asked == 2 * 8 * 2, "two decodings of two turns"
     assert evaluated(settings_of(tmp_path, server.url), cases, "again.jsonl") == live
     monkeypatch.setitem(sys.modules, "openai", None)  # not even the package is needed
     assert evaluated(settings_of(tmp_path, NOWHERE, mode="replay"), cases, "replay.jsonl") == live
-    assert server.seen("doctor") - before == asked
+    assert server.count("doctor") - before == asked
     assert all(row.calls == 2 and row.prompt_tokens == 200 for row in read_rows(tmp_path / "replay.jsonl"))
 
 
@@ -280,14 +280,14 @@ def test_what_had_no_answer_is_replayed_as_that_and_asked_again(tmp_path, cases,
         for place in (tmp_path, tmp_path / "there"):
             replay = settings_of(place, NOWHERE, "doctor_patchy", mode="replay")
             assert evaluated(replay, cases, "replay.jsonl", f"{place.name}-job") == live
-        asked = server.seen("doctor_patchy")
+        asked = server.count("doctor_patchy")
         (tmp_path / "well").touch()  # the server's hiccup is over, and it has more room
         evaluated(settings, cases, "later.jsonl")
         later = list(read_rows(tmp_path / "later.jsonl"))
         assert all(row.correct and not row.silent for row in later)
-        assert server.seen("doctor_patchy") == asked + 2 * 2 * 2, "two cases, two decodings, two turns"
+        assert server.count("doctor_patchy") == asked + 2 * 2 * 2, "two cases, two decodings, two turns"
         evaluated(settings, cases, "last.jsonl")
-        assert server.seen("doctor_patchy") == asked + 8, "now they are answered"
+        assert server.count("doctor_patchy") == asked + 8, "now they are answered"
     assert import_recordings(tmp_path / "state", tmp_path / "a.zip").conflicting, "the answers stay"
     assert evaluated(settings_of(tmp_path, NOWHERE, "doctor_patchy", mode="replay"), cases, "r.jsonl") == (
         tmp_path / "later.jsonl").read_bytes()  # fmt: skip
@@ -332,11 +332,11 @@ def _impatient(settings: Settings, cases: Path) -> bytes:
 def test_one_case_that_fails_does_not_cost_the_others_their_answers(server, cases, tmp_path):
     with pytest.raises(ModelFailure, match="status 400"):
         evaluated(settings_of(tmp_path, server.url, "doctor_fails"), cases, "e.jsonl")
-    asked = server.seen("doctor_fails")
+    asked = server.count("doctor_fails")
     [(kept,)] = Recordings(tmp_path / "state", False).journal.read("SELECT COUNT(*) FROM answers")
     assert kept == asked - 1 == 14, "seven cases came to their end"
     evaluated(settings_of(tmp_path, server.url, "doctor_fails"), cases, "e.jsonl")
-    assert len(list(read_rows(tmp_path / "e.jsonl"))) == 16 and server.seen("doctor_fails") == 32 + 1
+    assert len(list(read_rows(tmp_path / "e.jsonl"))) == 16 and server.count("doctor_fails") == 32 + 1
 
 
 def test_a_missing_key_says_what_to_do_and_a_key_is_shown_nowhere(server, tmp_path, monkeypatch, caplog):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy import ASKED
+from toy import CALL_COUNTS
 
 from cdpr.evaluation import metrics
 from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, read_evaluation
@@ -51,7 +51,7 @@ def row(number: int, decoding: str, correct: bool, tests: int, price: float) -> 
         "note_id": f"c{number:03d}", "decoding": decoding, "correct": correct, "diagnosis": "a", "gold": f"b{number}",
         "turns": tests + 1, "n_issued": tests, "n_available": tests, "n_unavailable": 0, "n_invalid": 0,
         "n_repeated": 0, "n_physical": 0, "n_tests": tests, "n_na": 0, "cost_usd": tests * price,
-        "utility": correct - 0.05 * tests - 0.002 * tests * price, "forced": False, **ASKED,
+        "utility": correct - 0.05 * tests - 0.002 * tests * price, "forced": False, **CALL_COUNTS,
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from toy import ASKED
+from toy import CALL_COUNTS
 
 from cdpr.cases import CaseRecord, write_records
 from cdpr.ingest.attrition import AttritionReport
@@ -57,7 +57,7 @@ def write_run(folder: Path, run: str, dataset: str, right: int, cost: float, cas
          "gold": f"b{i}", "turns": 3, "n_issued": 2, "n_available": 2, "n_unavailable": 0, "n_invalid": 0,
          "n_repeated": 0,
          "n_physical": 0, "n_tests": 2, "n_na": 0, "cost_usd": cost, "utility": (i % 10 < right) - cost / 500,
-         "forced": False, **ASKED}
+         "forced": False, **CALL_COUNTS}
         for i in range(cases)
     ]  # fmt: skip
     path = folder / "evaluations" / run / f"{dataset}.jsonl"

@@ -11,7 +11,7 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.text import Text
-from toy import ASKED
+from toy import CALL_COUNTS
 
 from cdpr.job import Job
 from cdpr.report import style
@@ -46,7 +46,7 @@ def write_run(results: Path, run: str, dataset: str, right: float, cost: float) 
                 "note_id": f"c{i:03d}", "decoding": "greedy", "correct": correct, "diagnosis": "a", "gold": f"b{i}",
                 "turns": tests + 1, "n_issued": tests, "n_available": tests, "n_unavailable": na, "n_invalid": 0,
                 "n_repeated": 0, "n_physical": 0, "n_tests": tests, "n_na": na, "cost_usd": spent,
-                "utility": correct - 0.05 * tests - 0.002 * spent, "forced": False, **ASKED,
+                "utility": correct - 0.05 * tests - 0.002 * spent, "forced": False, **CALL_COUNTS,
             }  # fmt: skip
             out.write(json.dumps(row) + "\n")
     return path

@@ -251,7 +251,7 @@ def project(tmp_path, case):
 
 
 def test_one_job_evaluates_all_that_a_model_acts_for(project, tmp_path):
-    plan = Plan(project("--asked", str(tmp_path / "asked")))
+    plan = Plan(project("--log", str(tmp_path / "asked")))
     [job] = served_jobs(plan)
     assert job.name == "doctor" and job.runs == ("one", "two") and len(job.evaluations) == 6
     evaluate_served(plan, "doctor")
@@ -282,7 +282,7 @@ def test_a_server_that_dies_ends_the_job_and_what_was_answered_is_kept(project, 
     assert [path.read_bytes() for path in (tmp_path / "state").glob("*/evaluation.jsonl") if path.stat().st_size] == [
         rows
     ]
-    evaluate_served(Plan(project("--asked", str(tmp_path / "asked"))), "doctor")
+    evaluate_served(Plan(project("--log", str(tmp_path / "asked"))), "doctor")
     assert first.read_bytes() == rows
     assert len((tmp_path / "asked").read_text().splitlines()) == 36 - kept, "nothing is asked twice"
 
@@ -342,7 +342,7 @@ def test_a_policy_behind_a_server_is_asked_by_tokens(tmp_path, project):
 
     tiny = TinyModel(hidden_size=32, layers=1, heads=2, intermediate_size=48, vocab_size=320)
     policy = build_tiny_policy(tmp_path / "tiny", tiny, ["fever cough pain in the flank"] * 20)
-    with server(tmp_path, "--asked", str(tmp_path / "asked")) as own:
+    with server(tmp_path, "--log", str(tmp_path / "asked")) as own:
         spec = model_spec(project(), agent_entry(project(), "cdpr-seed0"), policy, own)
         assert spec is not None and spec.where == own.address
         model = open_model(spec)

@@ -63,7 +63,7 @@ def test_what_may_have_been_billed_counts_in_its_worst_case(server, tmp_path, ki
     with pytest.raises(ModelFailure):
         ask(priced(tmp_path, server.url, kind))
     [found] = spent(tmp_path)
-    seen = server.seen(kind)
+    seen = server.count(kind)
     worst = (worst_case(ASK) * 1.0 + GREEDY.max_tokens * 10.0) / 1e6
     assert found.calls == 0 and found.unknown_calls == attempts <= seen
     assert found.usd == found.unknown_usd == pytest.approx(attempts * worst)
@@ -98,12 +98,12 @@ def test_no_prompt_has_more_tokens_than_its_worst_case(tmp_path):
 
 
 def test_a_used_up_budget_sends_nothing(server, tmp_path):
-    spec, before = priced(tmp_path, server.url, "counts", 0.0015), server.seen("counts")
+    spec, before = priced(tmp_path, server.url, "counts", 0.0015), server.count("counts")
     ask(spec)
     with pytest.raises(ModelUnavailable) as caught:
         for _ in range(5):
             ask(spec)
-    message, used = explain(caught.value), server.seen("counts") - before
+    message, used = explain(caught.value), server.count("counts") - before
     assert used * CALL <= 0.0015 and sum(s.usd for s in spent(tmp_path)) == pytest.approx(used * CALL)
     for part in ("are spent", "reserved", "may cost", "calls.budget_usd is 0.0015", "raise it", "cdpr spend"):
         assert part in message
@@ -141,10 +141,10 @@ def spender(state: Path, server: Server, kind: str, calls: int, budget: float) -
 
 def test_the_cap_holds_across_processes(server, tmp_path):
     """Side by side they use nearly all of it, and never more: who finds no room waits for those under way."""
-    budget, before = 0.0301, server.seen("doctor_slow")
+    budget, before = 0.0301, server.count("doctor_slow")
     spenders = [spender(tmp_path, server, "doctor_slow", 30, budget) for _ in range(3)]
     told = [line for process in spenders for line in process.communicate(timeout=400)[0].split()]
-    answered, used = told.count("answered"), server.seen("doctor_slow") - before
+    answered, used = told.count("answered"), server.count("doctor_slow") - before
     assert answered == used and answered + told.count("refused") == 90
     assert 48 <= answered <= 50, "50 calls cost 0.03 USD; the worst case of one more is 0.0008"
     assert sum(s.usd for s in spent(tmp_path)) == pytest.approx(answered * CALL)
@@ -153,7 +153,7 @@ def test_the_cap_holds_across_processes(server, tmp_path):
 def test_what_a_killed_process_had_under_way_stays_spent(server, tmp_path):
     process = spender(tmp_path, server, "hangs", 3, 1.0)
     deadline = time.monotonic() + 300
-    while sum(s.reserved_usd > 0 for s in spent(tmp_path)) == 0 or server.seen("hangs") < 3:
+    while sum(s.reserved_usd > 0 for s in spent(tmp_path)) == 0 or server.count("hangs") < 3:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
@@ -217,10 +217,10 @@ def test_retry_after_is_honoured(protocol, tmp_path):
 
 
 def test_nobody_waits_until_tomorrow(server, tmp_path):
-    before, started = server.seen("tomorrow"), time.monotonic()
+    before, started = server.count("tomorrow"), time.monotonic()
     with pytest.raises(ModelUnavailable, match="status 429, and the server asks to wait 86400 seconds; start again"):
         ask(spec_of(tmp_path, server.url, "tomorrow", retries=5))
-    assert server.seen("tomorrow") == before + 1 and time.monotonic() - started < 5
+    assert server.count("tomorrow") == before + 1 and time.monotonic() - started < 5
 
 
 # What it would cost

@@ -723,7 +723,7 @@ def test_a_language_model_rates_by_the_rubric_and_no_credentialed_text_leaves():
 def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tmp_path):
     async def answer(request, server):
         said = (await request.json())["messages"][-1]["content"]
-        server.asked.append(said)
+        server.requests.append(said)
         thought = "THINKING: Reader-9 thinks of sepsis.\nACTION: REQUEST_TEST\nTest needed: Lactate\nReason: perfusion"
         text = "4, 3, 5, 2, 1" if said.endswith("Scores:") else thought
         return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
@@ -745,7 +745,7 @@ def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tm
     (tmp_path / "first").mkdir()
     (tmp_path / "again").mkdir()
     with answering(answer) as server:
-        first, asked = run(server.url, "record", tmp_path / "first"), len(server.asked)
+        first, asked = run(server.url, "record", tmp_path / "first"), len(server.requests)
     assert first == run(server.url, "replay", tmp_path / "again") and asked > len(study.states)
     proposals = read_lines(tmp_path / "first" / "p.jsonl", Proposal)
     assert {(p.reasoning, p.action, p.leaning) for p in proposals} == {

@@ -8,7 +8,7 @@ import json
 
 import pytest
 from test_report import SETTINGS, job, row, write_rows
-from toy import ASKED
+from toy import CALL_COUNTS
 
 from cdpr.cli import main
 from cdpr.llm import Completion, Model, ModelSpec, Sampling, open_model
@@ -152,7 +152,7 @@ class Parrot(Model):
         self.line = line
 
     async def chat(self, messages, samples, sampling, seed):
-        self.asked = [dict(message) for message in messages], sampling
+        self.requests = [dict(message) for message in messages], sampling
         return [Completion(self.line, (), (), "stop") for _ in samples]
 
 
@@ -163,15 +163,15 @@ def test_an_entry_changes_what_it_names_and_nothing_else():
     plain = AgentModel(parrot, ModelEntry(answer=["nowhere"]))
     with metering() as meter:
         [said, _] = asyncio.run(plain.chat(conversation, (0, 1), Sampling(50, 0.0), 0))
-    assert parrot.asked == (conversation, Sampling(50, 0.0)) and said.text == parrot.line and meter.unmarked == 2
+    assert parrot.requests == (conversation, Sampling(50, 0.0)) and said.text == parrot.line and meter.unmarked == 2
     drawn = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "max_tokens": 400}
     entry = ModelEntry.model_validate({"answer": ["</think>"], "system": "fold", "sampling": drawn})
     [said] = asyncio.run(AgentModel(parrot, entry).chat(conversation, (0,), Sampling(50, 0.0), 0))
-    messages, sampling = parrot.asked
+    messages, sampling = parrot.requests
     assert messages == [{"role": "user", "content": "Rules\n\nCase"}, *conversation[2:]] and said.text == "word"
     assert sampling == Sampling(400, 0.6, 0.95, 20)
     asyncio.run(AgentModel(parrot, entry).chat(conversation, (0,), Sampling(2500, 1.0), 0))
-    assert parrot.asked[1].max_tokens == 2500, "room is never taken away"
+    assert parrot.requests[1].max_tokens == 2500, "room is never taken away"
 
 
 # Folders
@@ -207,10 +207,10 @@ def test_a_template_is_told_its_arguments_and_never_the_date(folder):
 def test_effort_is_told_per_case_with_dollars_where_there_is_a_price(tmp_path):
     """Two cases of 1,000 and 3,000 tokens asked and 100 answered, at 2.5 and 15 dollars a million."""
     settings = parse_settings(merge(SETTINGS.model_dump(), {"models": {"gpt_5_4": {"enabled": True}}}))
-    asked = [ASKED | {"prompt_tokens": n, "completion_tokens": 100, "n_invalid": k, "n_na": k, "unmarked": 1,
+    asked = [CALL_COUNTS | {"prompt_tokens": n, "completion_tokens": 100, "n_invalid": k, "n_na": k, "unmarked": 1,
                       "silent": k, "too_long": k}
              for k, n in enumerate((1000, 3000))]  # fmt: skip
-    quiet = ASKED | {"prompt_tokens": None, "completion_tokens": None, "calls": 5}
+    quiet = CALL_COUNTS | {"prompt_tokens": None, "completion_tokens": None, "calls": 5}
     for run, told in {"gpt_5_4": asked, "warm_start": [quiet, quiet]}.items():
         rows = [row(i, d, True, 1, 1.0) | told[i] for d in ("greedy", "sampled") for i in range(2)]
         write_rows(tmp_path / "evaluations" / run / "mimic_iv.jsonl", rows)

@@ -23,7 +23,7 @@ def server():
 
     async def answer(request, server):
         messages = [(m["role"], m["content"]) for m in (await request.json())["messages"]]
-        server.asked.append(tuple(messages))
+        server.requests.append(tuple(messages))
         number, turn = int(messages[1][1].split("case ")[1][0]), len(messages) // 2
         wanted = ["CBC", "MRI Brain", "CBC", "", "CT Abdomen and Pelvis", "Lipase", "Lipase"][turn - 1]
         text = f"I think.\nACTION: REQUEST_TEST\nTest needed: {wanted}" if wanted else "Let me think."
@@ -54,7 +54,7 @@ def test_rewards_are_those_of_our_own_evaluation(case, server, tmp_path, monkeyp
         f'evaluation: {{decodings: [greedy]}}\nagents: {{mine: {{model: "{server.url}", served_as: m}}}}\n'
     )
     evaluate(load_settings(overlay), "mine", read_test_cases(path), tmp_path / "e.jsonl", tmp_path / "state")
-    ours, server.asked[:] = sorted(server.asked), []
+    ours, server.requests[:] = sorted(server.requests), []
     rows = {row.note_id: row for row in read_rows(tmp_path / "e.jsonl")}
     assert {row.correct for row in rows.values()} == {True, False} and sum(row.forced for row in rows.values()) == 2
     assert all(
@@ -72,8 +72,8 @@ def test_rewards_are_those_of_our_own_evaluation(case, server, tmp_path, monkeyp
             assert one["metrics"]["cost_usd"] == pytest.approx(row.cost_usd)
             assert one["metrics"]["infeasible"] == row.n_na and one["metrics"]["examinations"] == row.n_tests
             assert one["metrics"]["num_turns"] == row.turns
-        assert sorted(server.asked) == ours  # it was shown the very same conversations
-        server.asked.clear()
+        assert sorted(server.requests) == ours  # it was shown the very same conversations
+        server.requests.clear()
 
 
 def test_credentialed_cases_are_refused(case, tmp_path):

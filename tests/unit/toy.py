@@ -12,8 +12,8 @@ from cdpr.environment.utility import utility
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import parse_settings
 
-# What a row of an evaluation tells of the calls behind it.
-ASKED = {"calls": 2, "prompt_tokens": 900, "completion_tokens": 40, "unmarked": 0, "silent": 0,
+# Counts of model calls in a row of an evaluation.
+CALL_COUNTS = {"calls": 2, "prompt_tokens": 900, "completion_tokens": 40, "unmarked": 0, "silent": 0,
          "too_long": 0}  # fmt: skip
 RIGHT, WRONG = "FINAL_DIAGNOSIS: Acute appendicitis", "FINAL_DIAGNOSIS: Sepsis"
 CBC, CT, MRI = "REQUEST_TEST: CBC", "REQUEST_TEST: CT Abdomen and Pelvis", "REQUEST_TEST: MRI Brain"
@@ -116,8 +116,8 @@ def exact_value(env, policy, state, weights, horizon=math.inf, text=None) -> flo
 
 def problem(**settings):
     """Settings with dear money made cheap, and the environment."""
-    made = parse_settings({"utility": {"cost_unit_usd": 100.0}, **settings})
-    return made, DiagnosticEnvironment(made.environment)
+    settings_of_problem = parse_settings({"utility": {"cost_unit_usd": 100.0}, **settings})
+    return settings_of_problem, DiagnosticEnvironment(settings_of_problem.environment)
 
 
 def group(env, policy, case, n=4, seed=0):

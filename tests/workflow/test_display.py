@@ -49,7 +49,7 @@ rule train:
 
 onstart:
     logger.info("What will be made.", extra={"outlook": Known()})
-    if Path("interrupt").exists():  # while the first job's thread starts: nobody waits for that thread then
+    if Path("interrupt").exists():  # while the thread of the first job starts, which Snakemake then does not wait for
         import threading
 
         def interrupted(thread, start=threading.Thread.start):

@@ -52,12 +52,12 @@ def alive(pid: int) -> bool:
 
 def test_one_job_makes_them_all_and_survives_a_kill_of_either_side(project, tmp_path):
     count, pids = tmp_path / "asked", tmp_path / "pids"
-    serve(project, f"--asked {count}", "--dies-after 20")
+    serve(project, f"--log {count}", "--dies-after 20")
     result = project.run(*EVALUATIONS, overlay="served")
     assert result.returncode and "ended with exit status 1 during a request" in result.stdout, result.stdout[-3000:]
     assert "out of memory" in result.stdout and 0 < request_count(count) <= 20
 
-    serve(project, f"--asked {count}", f"--child {pids}", "--slow 0.5")
+    serve(project, f"--log {count}", f"--child {pids}", "--slow 0.5")
     run = subprocess.Popen(project.command(*EVALUATIONS, overlay="served"), cwd=project.folder, env=project.environment,
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
     deadline = time.monotonic() + 120
@@ -72,7 +72,7 @@ def test_one_job_makes_them_all_and_survives_a_kill_of_either_side(project, tmp_
         time.sleep(0.1)
     assert not alive(server) and not alive(child)
 
-    serve(project, f"--asked {count}")
+    serve(project, f"--log {count}")
     result = project.run(*EVALUATIONS, overlay="served")
     assert result.returncode == 0, result.stdout[-3000:]
     assert all((project.folder / path).stat().st_size for path in EVALUATIONS) and server_starts(project) == 3
