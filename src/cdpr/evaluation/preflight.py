@@ -122,8 +122,8 @@ class Preflight(BaseModel):
     safe: bool
     headrooms: list[Headroom]
     resolutions: list[Resolution]
-    obstacles: dict[str, list[str]]
-    weaknesses: list[str]
+    obstacles: dict[str, list[str]] = {}
+    weaknesses: list[str] = []
     unavailable: dict[str, str]
     message: str = ""
 
@@ -151,8 +151,6 @@ def check_headroom(settings: Settings, job: Job) -> None:
         safe=start > never,
         headrooms=headrooms,
         resolutions=resolutions,
-        obstacles={},
-        weaknesses=[],
         unavailable=unavailable,
     )
     judge(preflight, settings.utility.cost_unit_usd)
@@ -229,18 +227,12 @@ def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolu
     that start do (with a single decoding: as two independent policies of its accuracy), with :data:`CASE_SHARE` and
     :data:`SEED_SD`.
     """
-    variances = [_paired_variance([_values(of_one, name) for of_one in rows]) for name in ("correct", "utility")]
-    cases = len(rows[0])
-    differences = [smallest_difference(standard_error(cases, seeds, v, CASE_SHARE, SEED_SD)) for v in variances]
-    return Resolution(
-        dataset=dataset,
-        cases=cases,
-        seeds=seeds,
-        accuracy_variance=variances[0],
-        utility_variance=variances[1],
-        accuracy=differences[0],
-        utility=differences[1],
-    )
+    cases, figures = len(rows[0]), {}
+    for name, column in (("accuracy", "correct"), ("utility", "utility")):
+        variance = _paired_variance([_values(of_one, column) for of_one in rows])
+        error = standard_error(cases, seeds, variance, CASE_SHARE, SEED_SD)
+        figures |= {f"{name}_variance": variance, name: smallest_difference(error)}
+    return Resolution(dataset=dataset, cases=cases, seeds=seeds, **figures)
 
 
 def mean(rows: Rows, name: str) -> float:

@@ -158,7 +158,7 @@ def read_data(name: str) -> dict:
 def load_hospital() -> Hospital:
     """The shipped model."""
     exams: dict[str, Any] = {}
-    for name in ("laboratory", "laboratory_2", "imaging", "physical"):
+    for name in ("laboratory", "imaging", "physical"):
         exams |= read_data(name)
     return build_hospital(read_data("diseases")["diseases"], read_data("presentation"), exams, read_data("sites"))
 
