@@ -45,7 +45,7 @@ from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 
 _SEED = 0  # of the order of batches
 _MUON_RATE = 0.02  # peak learning rate of the tiny policy's hidden matrices
-_ADAM_RATE = {True: 5e-3, False: 2e-4}  # of all other weights, by whether the policy is the tiny one
+_TINY_ADAM_RATE, _FOLDER_ADAM_RATE = 5e-3, 2e-4  # peak learning rates of all other weights, by policy
 # The polynomial that brings singular values near 1 in five steps, as the method's authors chose it.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _STEPS = 5
@@ -215,12 +215,15 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
 
 
 def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:
-    hidden = []
-    if settings.policy.model == "tiny":
-        hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "head" not in n]
+    if settings.policy.model != "tiny":
+        return [_adam(model.parameters(), _FOLDER_ADAM_RATE)]
+    hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "head" not in n]
     rest = [p for p in model.parameters() if all(p is not matrix for matrix in hidden)]
-    adam = torch.optim.AdamW(rest, lr=_ADAM_RATE[settings.policy.model == "tiny"], weight_decay=0.01, fused=True)
-    return [Muon(hidden, lr=_MUON_RATE, weight_decay=0.01), adam] if hidden else [adam]
+    return [Muon(hidden, lr=_MUON_RATE, weight_decay=0.01), _adam(rest, _TINY_ADAM_RATE)]
+
+
+def _adam(weights: Iterable[torch.nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(weights, lr=rate, weight_decay=0.01, fused=True)
 
 
 def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:
