@@ -287,7 +287,7 @@ def test_reference_agents_speak_the_grammar_and_depend_on_their_arguments():
     assert len(reference) == 6
     for agent in [*reference, Clinician]:
         for seed in range(3):
-            turns = [asyncio.run(agent(settings, "mimic_iv", lambda s, e: 9.0).act(State(case), f, seed))
+            turns = [asyncio.run(agent(settings, "mimic_iv").act(State(case), f, seed))
                      for f in (False, False, True)]  # fmt: skip
             assert turns[0] == turns[1]
             assert type(parse_action(turns[0].text)).__name__ in ("RequestTest", "FinalDiagnosis")

@@ -1,15 +1,14 @@
 """Reference policies that know the synthetic hospital's model: the best that can be done, and how badly habits do.
 
 All are ordinary agents: they see the presentation and the results, and read both through the hospital's
-:class:`~cdpr.hospital.posterior.Diagnostician`. On other cases they can read little and
-fall back to the most frequent disease.
+:class:`~cdpr.hospital.posterior.Diagnostician`. On other cases they can read little and fall
+back to the most frequent disease.
 """
 
 from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,39 +22,23 @@ from ..hospital.posterior import Diagnostician, canonical_name
 from ..llm import ModelSpec
 from ..seeding import derive_seed
 from ..settings import Settings
-from ..settings.schema import Costs
 
-Price = Callable[[State, str], float]
-_NEGLIGIBLE = 1e-3
-_REMEMBERED = 4096
-
-
-def catalogue_price(costs: Costs) -> Price:
-    """Prices of the catalogue; 0 for a billing group that was charged before."""
-    catalogue = load_catalogue()
-    listed = functools.cache(lambda key: price_of(key, costs, catalogue))
-
-    def price(state: State, exam_key: str) -> float:
-        entry = listed(exam_key)
-        paid = entry.group is not None and any(listed(key).group == entry.group for key in state.obtained)
-        return 0.0 if paid else entry.usd
-
-    return price
+_NEGLIGIBLE = 1e-3  # gain in utility below which an examination is not worth a request
+_CACHE = 4096  # states with their posteriors
+_EFFORT = 0.01  # utility lost to any request when prices are ignored
 
 
 class ReferenceAgent(Agent):
-    """Acts by the posterior; subclasses choose the examination. ``dataset`` names the hospital whose model it knows;
-    ``price`` is the price of an examination in a state, US dollars (default: the catalogue, each billing group charged
-    once).
-    """
+    """Acts by the posterior; subclasses choose the examination. ``dataset`` names the hospital whose model it knows."""
 
     one_decoding = True
 
-    def __init__(self, settings: Settings, dataset: str = "mimic_iv", price: Price | None = None):
+    def __init__(self, settings: Settings, dataset: str = "mimic_iv"):
+        self.settings, catalogue = settings, load_catalogue()
         self.doctor = doctor = Diagnostician(dataset=dataset)
-        self.price = price or catalogue_price(settings.costs)
+        self.listed = functools.cache(lambda key: price_of(key, settings.costs, catalogue))
         self.physical = np.array([doctor.hospital.examinations[e].kind == "physical" for e in doctor.exams])
-        self._known: LRUCache[tuple, np.ndarray] = LRUCache(_REMEMBERED)
+        self._known: LRUCache[tuple, np.ndarray] = LRUCache(_CACHE)
 
     @classmethod
     def build(cls, settings: Settings, spec: ModelSpec | None, temperature: float, dataset: str) -> ReferenceAgent:
@@ -100,9 +83,12 @@ class ReferenceAgent(Agent):
         return int((self.is_requested(state) & ~self.physical).sum())
 
     def prices(self, state: State) -> np.ndarray:
-        """US dollars that each examination would cost now, shape [examinations]; physical ones are free."""
-        exams = zip(self.doctor.exams, self.physical, strict=True)
-        return np.array([0.0 if free else self.price(state, self.doctor.key(exam)) for exam, free in exams])
+        """US dollars of each examination in this state, shape [examinations], by the catalogue; 0 for physical ones and
+        for billing groups that were charged before."""
+        paid = {self.listed(key).group for key in state.obtained} - {None}
+        entries = [self.listed(self.doctor.key(exam)) for exam in self.doctor.exams]
+        usd = [0.0 if entry.group in paid else entry.usd for entry in entries]
+        return np.where(self.physical, 0.0, usd)
 
 
 class ZeroTest(ReferenceAgent):
@@ -150,10 +136,6 @@ class ValueOfInformation(ReferenceAgent):
     """Orders the examination with the highest expected gain in the paper's utility (equation "utility"), as if
     at most one more would follow it; stops when none gains. It plans with the marginal availability."""
 
-    def __init__(self, settings: Settings, dataset: str = "mimic_iv", price: Price | None = None):
-        super().__init__(settings, dataset, price)
-        self.weights, self.tests = settings.utility, settings.environment.tests
-
     def charges(self, state: State) -> tuple[np.ndarray, float]:
         """Utility lost to the result of each examination, shape [examinations], and to an unavailable request."""
         physical = self.physical.astype(int)
@@ -163,7 +145,7 @@ class ValueOfInformation(ReferenceAgent):
 
     def loss(self, effort: Effort) -> Any:
         """Utility lost to an effort, whose counts may be arrays."""
-        return 0.0 - utility(0.0, effort, self.weights, self.tests)
+        return 0.0 - utility(0.0, effort, self.settings.utility, self.settings.environment.tests)
 
     def choose(self, state: State, seed: int) -> int | None:
         gain = self.doctor.two_step_gain(self.posterior(state), *self.charges(state), self.is_requested(state))
@@ -178,9 +160,6 @@ class DiscountedInformation(ValueOfInformation):
     def charges(self, state: State) -> tuple[np.ndarray, float]:
         charge, miss = super().charges(state)
         return self.part * charge, self.part * miss
-
-
-_EFFORT = 0.01  # utility lost to any request when prices are ignored
 
 
 @dataclass(frozen=True)
@@ -210,15 +189,11 @@ class Clinician(ValueOfInformation):
 
     habits = Habits()
 
-    def __init__(self, settings: Settings, dataset: str = "mimic_iv", price: Price | None = None):
-        super().__init__(settings, dataset, price)
-        self.reasons = settings.environment.prompt.style == "full"
-
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         """A reply in the form of the full prompt, with differential diagnoses and a reason; forced and compact replies
         have neither."""
         turn = await super().act(state, forced, seed)
-        if forced or not self.reasons:
+        if forced or self.settings.environment.prompt.style != "full":
             return turn
         p, action = self.posterior(state), parse_action(turn.text)
         first, second, third = (self.doctor.diseases[k] for k in np.argsort(-p, kind="stable")[:3])

@@ -74,7 +74,7 @@ class ModelSpec:
     forgets it. A server has ``timeout`` seconds for a whole answer, gets ``retries`` further attempts after ``pause``
     seconds, doubled up to 30, and ``at_once`` open requests. ``device`` is where a folder's model computes.
 
-    ``entry`` is the model's entry in the registry; ``metered``: calls are counted (:mod:`.agent_model`); ``calls`` says
+    ``entry`` is the model's entry in the registry. With it or ``metered`` calls are counted. ``calls`` says
     whether answers to messages are recorded below ``state`` and what they may cost (None: neither). ``server`` is
     started by this process; ``tokens``, the folder of a tokenizer, makes it take token prompts.
     """
@@ -146,7 +146,7 @@ class ModelSpec:
         else:
             spec = cls(where=entry.where, name=entry.id, credentialed=credentialed, governance=settings.governance)
             spec = replace(spec, timeout=_LONG_ANSWER, retries=_PATIENCE)
-        spec = replace(spec, entry=entry, metered=True, calls=settings.calls, state=settings.paths.state)
+        spec = replace(spec, entry=entry, calls=settings.calls, state=settings.paths.state)
         return replace(spec, credentialed=credentialed)
 
     def served(self, server: OwnServer) -> ModelSpec:
