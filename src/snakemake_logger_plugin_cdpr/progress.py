@@ -7,18 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Protocol
-
-
-class Outlook(Protocol):
-    """What the workflow knows before the run (``cdpr.workflow.outlook``): core-seconds of one job by rule, the kind of
-    job, and the steps of a running job (finished, all)."""
-
-    cores: int | None
-    seconds: Mapping[str, float]
-
-    def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int] | None: ...
-    def kind(self, rule: str) -> str: ...
+from typing import Any
 
 
 @dataclass
@@ -40,10 +29,14 @@ class RunningJob:
 
 @dataclass
 class Run:
-    """Counts jobs by rule; times are seconds of ``clock``."""
+    """Counts jobs by rule; times are seconds of ``clock``.
+
+    ``outlook`` is a ``cdpr.workflow.outlook.Outlook``, None until the workflow has sent it: number of cores, expected
+    core-seconds of one job by rule, the kind of a rule, and the steps of a running job (finished, all).
+    """
 
     total: Counter[str]
-    outlook: Outlook | None = None
+    outlook: Any = None
     clock: Callable[[], float] = time.monotonic
     running: dict[Any, RunningJob] = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
@@ -91,6 +84,11 @@ class Run:
         work = sum(seconds * job.threads for seconds, job in zip(rest, jobs, strict=True))
         work += sum(expected[rule] * count for rule, count in waiting.items())
         return max([work / self.outlook.cores, *rest])
+
+    def time_left(self) -> str:
+        """The time left in words."""
+        seconds = self.left()
+        return "time left not known yet" if seconds is None else f"about {duration(seconds)} left"
 
     def _rest(self, job: RunningJob, expected: float | None) -> float | None:
         """Remaining seconds of a running job: by its steps after the first one, else by the expected time. An overdue
