@@ -19,6 +19,8 @@ from .transformer import Transformer
 from .types import Sampling
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_SPARSE = 4  # places for branches, as a multiple of the rows, up to which prompts are decoded together
+_PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefilled in another pass
 
 
 def uniforms(seeds: Sequence[int] | np.ndarray, samples: Sequence[int], positions: int) -> np.ndarray:
@@ -123,10 +125,6 @@ def _cut(mass: Tensor, rules: Rules) -> Tensor:
         keep = (before < rules.top_p * share[:, -1:]) | (rules.top_p >= 1)
         ordered = ordered.masked_fill(~keep, 0.0)
     return torch.zeros_like(mass).scatter_(1, index, ordered)
-
-
-_SPARSE = 4  # places for branches, as a multiple of the rows, up to which prompts are decoded together
-_PREFILL_TOKENS = 2048  # new tokens from which on the next prompts are prefilled in another pass
 
 
 @dataclass(frozen=True)

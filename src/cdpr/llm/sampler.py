@@ -8,7 +8,7 @@ order of the coroutines does not matter, and every draw uses its own uniforms
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +65,11 @@ class InProcessSampler(Model):
 
     @classmethod
     def from_folder(
-        cls,
-        folder: str | Path,
-        *,
-        device: str = "cpu",
-        dtype: torch.dtype | None = None,
-        template: Mapping[str, Any] | None = None,
-        **options: Any,
+        cls, folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None, **options: Any
     ) -> InProcessSampler:
-        """Weights and tokenizer of a Hugging Face folder; ``template``: further arguments of its chat template."""
-        return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder, template), **options)
+        """Weights and tokenizer of a Hugging Face folder; option ``template``: arguments of its chat template."""
+        tokenizer = ChatTokenizer(folder, options.pop("template", None))
+        return cls(Transformer.load(folder, device, dtype), tokenizer, **options)
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: ChatTokenizer, **options: Any) -> InProcessSampler:
