@@ -97,8 +97,10 @@ def build_parser() -> argparse.ArgumentParser:
     for stage in STAGES.values():
         about = f"{stage.summary}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
         example = " ".join([stage.name, *(f"--{name} {_OPTION_EXAMPLES[name]}" for name in stage.options)])
-        command = commands.add_parser(stage.name, help=stage.summary, description=about,
-                                      epilog=f"example:\n  cdpr {example}", formatter_class=layout)  # fmt: skip
+        epilog = f"example:\n  cdpr {example}"
+        command = commands.add_parser(
+            stage.name, help=stage.summary, description=about, epilog=epilog, formatter_class=layout
+        )
         command.set_defaults(call=_run_stage)
         _add_files(command, stage)
         _add_settings(command)
@@ -160,11 +162,10 @@ def _run_stage(args: argparse.Namespace) -> None:
 
 
 @_command(
-    _argument("folder", nargs="?", metavar="FOLDER",
-              help="cases in the layout of docs/reference/private-format.md (default: data.private.path)"),
+    _argument("folder", nargs="?", metavar="FOLDER", help="your cases (default: data.private.path)"),
     _argument("--show-values", action="store_true", help="quote the values of credentialed cases"),
     _argument("--template", metavar="NEW_FOLDER", help="write example files into a new folder instead"),
-)  # fmt: skip
+)
 def _check_export(args: argparse.Namespace) -> int:
     """List everything that is wrong with a folder of your own cases; writes nothing."""
     from .ingest.check import LAYOUT, check
@@ -187,7 +188,7 @@ def _check_export(args: argparse.Namespace) -> int:
 
 @_command(
     _argument("files", nargs="+", metavar="FILE", help="forms (JSON, CSV, XLSX, JSONL), or folders of them"),
-)  # fmt: skip
+)
 def _check_ratings(args: argparse.Namespace) -> int:
     """List everything that is wrong with forms that raters sent back."""
     from .study.blinding import Items
@@ -207,7 +208,7 @@ def _check_ratings(args: argparse.Namespace) -> int:
 @_command(
     _argument("--run", default="cdpr-seed0", metavar="NAME", help="VARIANT-seedN (default: cdpr-seed0)"),
     _argument("--init_policy", metavar="PATH", help="policy to start from (default: policy.model)"),
-)  # fmt: skip
+)
 def _plan_training(args: argparse.Namespace) -> None:
     """Show how a variant would be trained with verl, and whether it fits."""
     from .training.verl.configuration import report
@@ -256,9 +257,8 @@ def _clean_state(args: argparse.Namespace) -> None:
 @_command(
     _argument("action", choices=["export", "import"], help="write the archive, or read it"),
     _argument("file", metavar="FILE", help="the archive (.zip)"),
-    _argument("--system", action="append", default=[], metavar="NAME",
-              help="export only the answers to this agent (may be repeated)"),
-)  # fmt: skip
+    _argument("--system", action="append", default=[], metavar="NAME", help="export only this agent's answers"),
+)
 def _recordings(args: argparse.Namespace) -> None:
     """Give recorded answers about open cases to others, or read theirs."""
     settings = load_settings(*args.settings)
@@ -268,19 +268,20 @@ def _recordings(args: argparse.Namespace) -> None:
 
 @_command(
     _argument("name", metavar="JOB", help="a job of `serving` (config.yaml): the name of a model, a run, ..."),
-)  # fmt: skip
+)
 def _evaluate_served(args: argparse.Namespace) -> None:
     """Start the server of a model, evaluate all agents that use it, end the server."""
     evaluate_served(_plan(args), args.name)
 
 
 @_command(
-    _argument("--inspect", action="store_true", required=True,
-              help="a log of Inspect (.eval), case by case: open cases only"),
+    _argument(
+        "--inspect", action="store_true", required=True, help="a log of Inspect (.eval), case by case: open cases only"
+    ),
     _argument("run", metavar="RUN", help="an evaluated run, such as cdpr-seed0 or an agent"),
     _argument("file", metavar="FILE", help="the file to write"),
     _argument("--dataset", metavar="NAME", help="the data set (default: the in-domain one)"),
-)  # fmt: skip
+)
 def _export(args: argparse.Namespace) -> None:
     """Write an evaluation in the format of another tool."""
     from .inspect_log import Exported, write_inspect_log
@@ -297,7 +298,7 @@ def _export(args: argparse.Namespace) -> None:
 
 @_command(
     _argument("--plan", metavar="TARGET", help="a table or figure, such as main_table: show what it would cost"),
-)  # fmt: skip
+)
 def _spend(args: argparse.Namespace) -> None:
     """Show what was spent on language models, or what a target would cost."""
     from .workflow.spend import plan_spending, render_plan, render_spent
@@ -311,7 +312,7 @@ def _spend(args: argparse.Namespace) -> None:
 
 @_command(
     _argument("--json", action="store_true", help="as JSON"),
-)  # fmt: skip
+)
 def _systems(args: argparse.Namespace) -> None:
     """List every row of the main table, what it takes, and what it still needs to run here."""
     rows = systems(_plan(args))
@@ -320,7 +321,7 @@ def _systems(args: argparse.Namespace) -> None:
 
 @_command(
     _argument("record", metavar="RUN_JSON", help="a run.json"),
-)  # fmt: skip
+)
 def _why(args: argparse.Namespace) -> None:
     """Say which part of a result's run key has changed since it was made."""
     print(
@@ -333,7 +334,7 @@ def _why(args: argparse.Namespace) -> None:
     _argument("--explain", metavar="KEY", help="what a setting does, or all settings of a section"),
     _argument("--write", action="store_true", help="write the files"),
     _argument("--check", action="store_true", help="check the files (default): exit code 1 when one is stale"),
-)  # fmt: skip
+)
 def _config(args: argparse.Namespace) -> int:
     """Explain settings; write or check their schema and config/README.md."""
     root = Path()
