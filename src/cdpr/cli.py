@@ -168,8 +168,7 @@ def _run_stage(args: argparse.Namespace) -> None:
 )
 def _check_export(args: argparse.Namespace) -> int:
     """List everything that is wrong with a folder of your own cases; writes nothing."""
-    from .ingest.check import LAYOUT, check
-    from .ingest.template import write_template
+    from .ingest.check import LAYOUT, check, write_template
 
     if args.template:
         print("\n".join(f"wrote {path}" for path in write_template(args.template)))

@@ -7,8 +7,7 @@ from cdpr.ingest import Attrition, AttritionReport, IngestError
 from cdpr.ingest.attrition import Leak, Step
 from cdpr.ingest.diagnosis_names import mentions, names_of
 from cdpr.ingest.draft import Draft, Selection
-from cdpr.ingest.leaks import STRICT, control
-from cdpr.ingest.told_results import before_emergency, tells_result
+from cdpr.ingest.leaks import STRICT, before_emergency, control, tells_result
 from cdpr.settings.data import Leaks
 
 HPI = "History of Present Illness"

@@ -192,7 +192,7 @@ def test_linked_tables_lie_where_they_are_told_to_and_do_not_stay(tmp_path):
 
 PARENT = """
 import multiprocessing, time
-from cdpr.ingest.workers import end_with_parent
+from cdpr.ingest.mimic_iv import end_with_parent
 
 def wait(go):
     end_with_parent()

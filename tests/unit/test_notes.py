@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from cdpr.ingest.notes import note_sections, parse_discharge_note, primary_diagnosis
+from cdpr.ingest.notes import note_sections, parse_discharge_note, primary_diagnosis, report_text
 from cdpr.ingest.physical import physical_results
-from cdpr.ingest.radiology import report_text
 
 SUFFIX = " (Physical Examination)"
 

@@ -1,7 +1,6 @@
 """The unified case record: validation, JSONL files, patient-level splits, names of things."""
 
 from .imaging import imaging_words, modality
-from .io import RecordError, iterate_records, write_records
 from .naming import (
     PHYSICAL,
     VITAL_SIGNS,
@@ -14,9 +13,17 @@ from .naming import (
     quantity_words,
     whole_kind,
 )
-from .record import PHYSICAL_SUFFIX, SECTIONS, CaseRecord, is_physical
+from .record import (
+    PHYSICAL_SUFFIX,
+    SECTIONS,
+    CaseRecord,
+    RecordError,
+    is_physical,
+    iterate_records,
+    split_by_subject,
+    write_records,
+)
 from .results import Analyte, format_analytes, parse_analytes
-from .split import split_by_subject
 from .vocabulary import Term, Vocabulary, diagnoses, examinations, leading_disease, normalise
 
 __all__ = [

@@ -1,8 +1,16 @@
-"""The unified record (paper, appendix "Unified data format") that every room below reads."""
+"""The unified record (paper, appendix "Unified data format") that every room reads: fields, JSONL files, split."""
 
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ..files import replacing
 
 PHYSICAL_SUFFIX = " (Physical Examination)"
 SECTIONS = (  # of a case summary, in order
@@ -65,3 +73,78 @@ class CaseRecord(BaseModel):
             odd = sorted(set(self.exam_cost_map) ^ set(self.key_pertinent_results_dict))
             raise ValueError(f"exam_cost_map and key_pertinent_results_dict differ in {odd[:3]}")
         return self
+
+
+_SPLIT = re.compile(r'"split": ?"(\w+)"')
+_TAIL = 512  # characters; our own files name the split near the end of a line
+
+
+class RecordError(ValueError):
+    """A record file that cannot be trusted; the message names file, line and field."""
+
+
+def write_records(path: str | Path, records: Iterable[CaseRecord]) -> int:
+    """Write records atomically (temporary file, then rename); returns how many."""
+    count = 0
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as out:
+        for record in records:
+            out.write(json.dumps(record.model_dump(), ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def iterate_records(path: str | Path, split: str | None = None) -> Iterator[CaseRecord]:
+    """Records one by one, of one split or all. Raises :class:`RecordError` on the first line that is not one; lines
+    that clearly belong to another split are passed over unread."""
+    path = Path(path)
+    seen: dict[str, int] = {}
+    with path.open(encoding="utf-8", errors="strict") as lines:
+        number = 0
+        try:
+            for number, line in enumerate(lines, 1):
+                # Within a text the quotes would be escaped.
+                told = _SPLIT.search(line, max(0, len(line) - _TAIL)) if split else None
+                if told is not None and told[1] != split:
+                    continue
+                record = _parse(path, number, line)
+                if record.note_id in seen:
+                    raise RecordError(
+                        f"{path}:{number}: note_id {record.note_id!r} stands already in line {seen[record.note_id]}"
+                    )
+                seen[record.note_id] = number
+                if split in (None, record.split):
+                    yield record
+        except UnicodeDecodeError as error:
+            raise RecordError(f"{path}:{number + 1}: not UTF-8 ({error.reason})") from error
+
+
+def _parse(path: Path, number: int, line: str) -> CaseRecord:
+    try:
+        data = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RecordError(f"{path}:{number}: not JSON at column {error.colno} ({error.msg})") from error
+    try:
+        return CaseRecord.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "record"
+        raise RecordError(f"{path}:{number}: field {field!r}: {first['msg']}") from error
+
+
+def split_by_subject(subjects: Sequence[str], sizes: Mapping[str, int], seed: int) -> dict[str, str]:
+    """Assign each distinct subject to a split.
+
+    Subjects are ordered by a keyed hash, so the assignment depends neither on the order of the input
+    nor on which other subjects are present before them. ``sizes`` maps split names to numbers of
+    *cases*; a patient with several cases takes all of them along, so a split may exceed its size by
+    the cases of its last patient. Subjects beyond the sizes get no split.
+    """
+    cases = Counter(subjects)
+    order = iter(sorted(cases, key=lambda s: hashlib.sha256(f"{seed}:{s}".encode()).digest()))
+    assigned: dict[str, str] = {}
+    for name, size in sizes.items():
+        filled = 0
+        while filled < size and (subject := next(order, None)) is not None:
+            assigned[subject] = name
+            filled += cases[subject]
+    return assigned

@@ -19,9 +19,8 @@ from .attrition import Attrition
 from .draft import Draft, Import, each_once
 from .error import IngestError
 from .flat_files import examination_name, filled_lines, is_absent, only_file_at, parse_json
-from .names import examination_of, physical_key
+from .names import covers, examination_of, physical_key, spellings, term_of
 from .phrases import phrases
-from .spellings import covers, spellings, term_of
 from .summary import one_line
 
 _WORDS = phrases("agentclinic")

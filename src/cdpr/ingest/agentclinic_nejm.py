@@ -19,10 +19,9 @@ from .attrition import Attrition
 from .draft import Draft, Import, each_once
 from .error import IngestError
 from .flat_files import examination_name, filled_lines, only_file_at, parse_json
-from .names import add_text, physical_key
+from .names import add_text, physical_key, spellings, term_of
 from .phrases import phrases
 from .sentences import spans
-from .spellings import spellings, term_of
 from .summary import one_line
 
 _SAID = phrases("agentclinic_nejm")

@@ -1,14 +1,19 @@
 """``cdpr check_export``: every problem of a private export, and what would be ingested."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from statistics import median
 
+import yaml
+
 from ..cases import CaseRecord, is_physical
 from ..costs import Catalogue, load_catalogue, price_of, review, with_overrides
+from ..files import write_csv
 from ..settings import Settings
 from ..settings.schema import Costs
 from .attrition import Attrition
@@ -234,3 +239,26 @@ def _same_sequence(export: Export) -> Iterator[IngestError]:
             problem = f"{quoted(row['sequence'])} stands twice in this case"
             yield row.problem("sequence", problem, "number the rows of a case one by one, in their order")
         seen.add(place)
+
+
+def write_template(folder: str | Path) -> list[Path]:
+    """Write ``cases.csv``, ``results.csv`` and, as the other layout, ``jsonl/cases.jsonl``; returns their paths.
+
+    Raises IngestError rather than overwrite a file.
+    """
+    folder = Path(folder)
+    cases, results, objects = folder / "cases.csv", folder / "results.csv", folder / "jsonl" / "cases.jsonl"
+    for path in (cases, results, folder / "cases.jsonl", objects):
+        if path.exists():
+            raise IngestError(path, "stands there already", "give a new folder")
+    examples = yaml.safe_load(resources.files(__package__).joinpath("template.yaml").read_text(encoding="utf-8"))
+    objects.parent.mkdir(parents=True, exist_ok=True)
+    write_csv(cases, CASE_COLUMNS, [{name: case.get(name, "") for name in CASE_COLUMNS} for case in examples])
+    rows = [
+        {"case_id": case["case_id"], "sequence": number} | result
+        for case in examples
+        for number, result in enumerate(case["results"], 1)
+    ]
+    write_csv(results, RESULT_COLUMNS, rows)
+    objects.write_text("".join(json.dumps(case, ensure_ascii=False) + "\n" for case in examples), encoding="utf-8")
+    return [cases, results, objects]

@@ -13,9 +13,8 @@ from ..cases import PHYSICAL_SUFFIX, Analyte, examinations, format_analytes
 from .attrition import Attrition
 from .fhir_resources import Element, Resource, concept_text, of_kind
 from .flat_files import examination_name, is_absent, result_part
-from .names import examination_of, physical_key
-from .radiology import report_text
-from .spellings import covers, term_of
+from .names import covers, examination_of, physical_key, term_of
+from .notes import report_text
 from .summary import one_line, says_something
 
 FINAL = {"final", "amended", "corrected", "appended", "preliminary", "partial", "completed"}

@@ -18,7 +18,7 @@ from ..cases import Analyte, format_analytes
 from .attrition import Attrition
 from .mimic_checks import check_times
 from .names import ANY_LABEL, exam_key, panels
-from .radiology import examination_heading, report_text
+from .notes import examination_heading, report_text
 from .summary import one_line, says_something
 from .tables import LONGEST_NOTE, Tables
 

@@ -9,11 +9,17 @@ and read by worker processes. Nothing but the finished records is ever held whol
 
 import importlib
 import logging
+import multiprocessing
+import multiprocessing.connection
+import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tqdm import tqdm
 
@@ -28,7 +34,6 @@ from .mimic_events import Events, events_of, link_events, open_event_tables, res
 from .notes import DischargeNote, parse_discharge_note
 from .summary import patient_information
 from .tables import LONGEST_NOTE, Tables, line_of
-from .workers import in_processes
 
 Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 
@@ -244,3 +249,31 @@ def _check(tables: Tables, path: Path, table: str, key: str, column: str, fits: 
         line = line_of(path, column, bad[1])
         told = f"{quoted(bad[1])}{row} {problem}" + (f", but {shape(bad[1])}" if column == "admittime" else "")
         raise IngestError(path, told, "repair the row or remove it", line=line, field=column)
+
+
+T = TypeVar("T")
+
+
+def in_processes(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]], processes: int) -> Iterator[T]:
+    """``function(*task)`` of every task, in their order; at most twice as many tasks as processes wait in memory."""
+    # Not forked: the threads of a table engine would not come along.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=end_with_parent) as pool:
+        waiting: deque[Future[T]] = deque()
+        for task in tasks:
+            waiting.append(pool.submit(function, *task))
+            if len(waiting) >= 2 * processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def end_with_parent() -> None:
+    """End this process as soon as its parent has ended, even killed; it would keep the parent's log open for ever."""
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

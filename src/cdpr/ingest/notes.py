@@ -1,4 +1,5 @@
-"""Discharge summaries in the layout of MIMIC-IV-Note: what was known at presentation, and the diagnosis.
+"""Discharge summaries in the layout of MIMIC-IV-Note (what was known at presentation, and the diagnosis) and radiology
+reports.
 
 Hospital course, medications, pertinent results and everything about the discharge are never taken over: they
 were written in the knowledge of the diagnosis.
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from .phrases import phrases
 from .physical import physical_results
-from .summary import one_line, says_something, with_plain_ends
+from .summary import one_line, only_refers, says_something, with_plain_ends
 
 _SAID = phrases("notes")
 _DIAGNOSES = _SAID["diagnoses"]
@@ -155,3 +156,36 @@ def primary_diagnosis(section: str) -> str:
             line = line[: min((end.start() for end in ends if end), default=None)]
             return line.strip(" .,;:-*").rstrip(" (,[-")
     return ""
+
+
+_REPORT_HEADING = re.compile(r"^[^\S\n]*([A-Z][A-Z &/(),-]{2,60}?)[^\S\n]*:", re.MULTILINE)
+_NO_RESULT = re.compile(phrases("radiology")["no_result"])
+_UNNAMED_HEADINGS = {"FINDINGS", "REPORT", "FINAL REPORT"}
+_IMPRESSIONS = {"IMPRESSION", "IMPRESSIONS", "CONCLUSION", "CONCLUSIONS"}
+
+
+def report_text(text: str) -> str:
+    """Findings, any further section and last the impression of a report, in one line; the occasion is left out."""
+    parts = []
+    for heading, body in sorted(_report_sections(text), key=lambda section: section[0] in _IMPRESSIONS):
+        if _NO_RESULT.fullmatch(heading) or not says_something(body) or only_refers(body):
+            continue
+        body = one_line(body)
+        parts.append(body if not heading or heading in _UNNAMED_HEADINGS else f"{heading.capitalize()}: {body}")
+    return " ".join(parts)
+
+
+def examination_heading(text: str) -> str | None:
+    """The name under EXAMINATION (EXAM, STUDY), for reports without an entry in the detail table."""
+    for heading, body in _report_sections(text):
+        if heading in ("EXAMINATION", "EXAM", "STUDY") and says_something(body):
+            return one_line(body.strip().splitlines()[0])
+    return None
+
+
+def _report_sections(text: str) -> list[tuple[str, str]]:
+    text = with_plain_ends(text)
+    matches = list(_REPORT_HEADING.finditer(text))
+    starts = [("", 0)] + [(m[1].strip(), m.end()) for m in matches]
+    ends = [m.start() for m in matches] + [len(text)]
+    return [(heading, text[start:end].strip()) for (heading, start), end in zip(starts, ends, strict=True)]
