@@ -107,6 +107,31 @@ def test_all_actions_weigh_to_the_visits_and_advantages_to_zero_at_every_state(c
         assert weight == pytest.approx(visits[key]) and weighted == pytest.approx(0, abs=1e-9)
 
 
+def test_all_actions_estimates_the_policy_gradient_in_full_size(case):
+    """The mean of weight times advantage of an action is p(a | s) A(s, a), also with few samples."""
+    ctx = context(Spelt(), comparators={"continuations": 2})
+    first, policy = ctx.environment.initial(case), ctx.policy
+    value = exact_value(ctx.environment, policy, first, ctx.settings.utility)
+    gradient = {text: p * (exact_value(ctx.environment, policy, first, ctx.settings.utility, text=text) - value)
+                for text, p in policy.distribution(first, False).items()}  # fmt: skip
+    estimates: dict[str, list[float]] = {text: [] for text in gradient}
+    for seed in range(400):
+        trajectories = group(ctx.environment, policy, case, n=2, seed=seed)
+        [scored] = credited(AllActions, ctx, [trajectories], iteration=seed)
+        sums = dict.fromkeys(gradient, 0.0)
+        for trajectory, advantages, weights in zip(trajectories, scored.decisions, scored.weights, strict=True):
+            sums[trajectory.steps[0].turn.text] += weights[0] * advantages[0]
+        for other in scored.alternatives:
+            if other.t == 0:
+                sums[other.turn.text] += other.weight * other.advantage
+        for text, total in sums.items():
+            estimates[text].append(total / 2)
+    means = np.array([np.mean(estimates[text]) for text in gradient])
+    exact = np.array(list(gradient.values()))
+    slope = float(means @ exact / (exact @ exact))
+    assert slope == pytest.approx(1, abs=0.08)
+
+
 class Wordy(Spelt):
     """Has two names for the blood count."""
 
@@ -156,6 +181,20 @@ def test_gigpo_compares_decisions_at_the_same_state(case):
     [found] = decisions(Gigpo, ctx, [trajectories])
     assert found[0] == pytest.approx([outer + 2 * outer, outer + 2 * inner, outer])
     assert found[1] == pytest.approx([-outer - 2 * outer, -outer - 2 * inner])
+
+
+def test_the_discount_of_gigpo_shortens_returns_to_go_alone(case):
+    trajectories = [asyncio.run(run_episode(context().environment, Script(*script), case, 0))
+                    for script in ((CBC, CT, RIGHT), (CBC, WRONG))]  # fmt: skip
+    plain = {"training": {"normalise": "none"}}
+    ctx = context(**plain, comparators={"gigpo_discount": 0.5})
+    u = ctx.settings.utility
+    cbc, ct = (u.lambda_test + u.lambda_cost * price / 100 for price in (7.77, 297.26))
+    to_go = [[-cbc + 0.5 * (-ct + 0.5), -ct + 0.5, 1.0], [-cbc, 0.0]]
+    outer = (1 - ct) / 2
+    [scored] = decisions(Gigpo, ctx, [trajectories])
+    first, second = ((to_go[0][t] - to_go[1][t]) / 2 for t in (0, 1))
+    assert scored[0] == pytest.approx([outer + first, outer + second, outer])
 
 
 def test_step_level_and_separate_normalisation_of_cdpr(case):

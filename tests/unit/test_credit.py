@@ -86,7 +86,9 @@ def test_values_converge_to_those_by_enumeration(case, horizon, merge, k):
 def test_reused_suffixes_bias_nothing_when_they_are_cut_at_the_horizon(case, cache, unbiased):
     action, found = ("result", "Complete Blood Count"), []
     for r in range(300):
-        settings, env, made = process(seed=r, select_all=True, horizon=1, continuations=2, cache=cache)
+        settings, env, made = process(
+            seed=r, select_all=True, horizon=1, continuations=2, cache=cache | {"reuse_group": "every"}
+        )
         made.policy = made.continuation_policy = HastyPolicy()
         found.append(values(root(score(made, group(env, HastyPolicy(), case, n=2, seed=r))))[action])
     exact = exact_value(env, HastyPolicy(), env.initial(case), settings.utility, 1, CBC)
@@ -168,7 +170,7 @@ def test_merged_and_unmerged_trees_give_the_same_rewards_for_the_same_random_num
     same whether it is evaluated once or once for each."""
     found, evaluated = {}, {}
     for merge in ("ordered", "none"):
-        cache = {"scope": "batch", "reuse_group": False}
+        cache = {"scope": "batch", "reuse_group": "none"}
         _, env, made = process(select_all=True, merge=merge, own_actions="apart", baseline=baseline_rule, cache=cache)
         groups = [group(env, ToyPolicy(), case, n=6, seed=seed) for seed in range(10)]
         reports = [score(made, trajectories, seed) for seed, trajectories in enumerate(groups)]
@@ -251,7 +253,7 @@ def test_nested_states_share_their_continuations(case):
 
 def test_failed_continuations_are_dropped_counted_and_bias_nothing(case):
     settings, env, _ = process()
-    _, _, made = process(samples=200, continuations=2000, select_all=True, candidates=8, cache={"reuse_group": False})
+    _, _, made = process(samples=200, continuations=2000, select_all=True, candidates=8, cache={"reuse_group": "none"})
     made.continuation_policy = ToyPolicy(failing=0.2)
     report = score(made, group(env, ToyPolicy(), case))
     assert report.failed > 100
@@ -266,7 +268,7 @@ def test_failed_continuations_are_dropped_counted_and_bias_nothing(case):
 
 
 def test_without_any_continuation_an_action_has_no_value_and_no_reward(case):
-    _, env, made = process(select_all=True, cache={"reuse_group": False})
+    _, env, made = process(select_all=True, cache={"reuse_group": "none"})
     made.continuation_policy = ToyPolicy(failing=1.0)
     trajectories = group(env, ToyPolicy(), case)
     report = score(made, trajectories)
@@ -377,7 +379,7 @@ class OnwardPolicy(HastyPolicy):
 
 
 def test_a_suffix_that_is_cut_counts_what_it_did_until_then(case):
-    settings, env, made = process(select_all=True, horizon=1, continuations=2)
+    settings, env, made = process(select_all=True, horizon=1, continuations=2, cache={"reuse_group": "every"})
     made.policy = made.continuation_policy = OnwardPolicy()
     report = score(made, group(env, OnwardPolicy(), case, n=2))
     candidate = root(report).candidates[0]

@@ -54,7 +54,7 @@ EXACT = {
     "continuations": ALL,
     "horizon": DEPTH,
     "clip": 100.0,
-    "cache": {"reuse_group": False},
+    "cache": {"reuse_group": "none"},
 }
 
 

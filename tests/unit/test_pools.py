@@ -9,7 +9,7 @@ from toy import CBC, CT, RIGHT, WRONG, HastyPolicy, Script, ToyPolicy, group, pr
 
 from cdpr.credit.continuations import Draws, Entry
 from cdpr.credit.process_reward import ProcessReward
-from cdpr.environment import State, Turn
+from cdpr.environment import State, Turn, run_episode
 from cdpr.llm.types import ModelFailure
 from cdpr.training.algorithm import Context, score_groups
 from cdpr.training.algorithms.cdpr import Cdpr
@@ -68,7 +68,7 @@ def test_the_least_recently_stored_state_goes_first(case):
 
 
 def test_reading_a_state_makes_it_the_latest(case):
-    env, made = process(ToyPolicy(), ToyPolicy(), cache={"grow": 0, "reuse_group": False})
+    env, made = process(ToyPolicy(), ToyPolicy(), cache={"grow": 0, "reuse_group": "none"})
     groups = [group(env, ToyPolicy(), case.model_copy(update={"note_id": f"T-{k}"}), seed=k) for k in range(2)]
     for k in (0, 1, 0):
         score(made, groups[k], k)
@@ -85,7 +85,7 @@ def test_the_cache_keeps_what_was_drawn_and_no_suffix_of_the_group(case):
 
 def test_no_continuation_of_a_state_is_drawn_twice_not_even_after_a_failure(case):
     frozen = Steady(failures=1)
-    env, made = process(Steady(), frozen, cache={"reuse_group": False})
+    env, made = process(Steady(), frozen, cache={"reuse_group": "none"})
     for iteration in range(4):
         score(made, group(env, Steady(), case, n=1), iteration)
     numbers = [k for state, _, _, asked in frozen.requests for k in asked if len(state.history) == 1]
@@ -142,7 +142,7 @@ def test_a_run_keeps_values_as_long_as_its_policy_does_also_over_an_interruption
 
 def test_the_strict_rule_takes_k_from_the_cache_and_draws_all_where_some_are_missing(case):
     frozen = Steady()
-    env, made = process(Steady(), frozen, cache={"fill": "strict", "grow": 0, "reuse_group": False})
+    env, made = process(Steady(), frozen, cache={"fill": "strict", "grow": 0, "reuse_group": "none"})
     trajectories = group(env, Steady(), case, n=1)
     assert [score(made, trajectories, k).fresh for k in range(2)] == [4, 0]
     [(key, entry)] = made.cache.items()
@@ -151,11 +151,41 @@ def test_the_strict_rule_takes_k_from_the_cache_and_draws_all_where_some_are_mis
     assert made.cache[key].drawn == 8 and len(made.cache[key].continuations) == 4
 
 
+@pytest.mark.parametrize(("rule", "reused"), [("none", [0, 0, 0]), ("branching", [0, 1, 0]), ("every", [2, 1, 0])])
+def test_suffixes_are_reused_behind_the_states_that_the_rule_names(case, rule, reused):
+    """Both trajectories order a blood count; then one orders a CT and the other diagnoses."""
+    env, made = process(ToyPolicy(), ToyPolicy(), cache={"reuse_group": rule}, select_disagreed=False)
+    trajectories = [asyncio.run(run_episode(env, Script(*lines), case, 0))
+                    for lines in ((CBC, CT, RIGHT), (CBC, WRONG))]  # fmt: skip
+    report = score(made, trajectories)
+    by_evidence = {len(state.evidence): state for state in report.states if len(state.visits)}
+    taken = [by_evidence[0].candidates, by_evidence[1].candidates, by_evidence[2].candidates]
+    names = ("Complete Blood Count", "CT Abdomen and Pelvis", "")
+    suffixes = [sum(c.suffixes for c in candidates if c.action[1] == name)
+                for candidates, name in zip(taken, names, strict=True)]  # fmt: skip
+    assert suffixes == reused
+
+
+def test_tokens_of_continuations_are_no_probes_also_where_the_current_policy_continues(case):
+    class Spelt(ToyPolicy):
+        async def sample(self, state, numbers, forced, seed):
+            turns = await super().sample(state, numbers, forced, seed)
+            return [Turn(turn.text, (), tuple(map(ord, turn.text)), (0.0,) * len(turn.text)) for turn in turns]
+
+    reports = []
+    for current in (True, False):
+        actor = Spelt()
+        env, made = process(actor, actor if current else Spelt())
+        reports.append(score(made, group(env, actor, case)))
+    assert reports[0].probe_tokens == reports[1].probe_tokens > 0
+    assert 0 < reports[0].continuation_tokens <= reports[1].continuation_tokens
+
+
 def test_random_numbers_belong_to_policy_state_and_run(case):
     def asked(seed=5):
         """Seeds of the requests to actor and frozen policy, first and in another iteration."""
         actor, frozen = Recording(), Recording()
-        env, made = process(actor, frozen, seed, samples=20, cache={"reuse_group": False})
+        env, made = process(actor, frozen, seed, samples=20, cache={"reuse_group": "none"})
         trajectories, found = group(env, ToyPolicy(), case), []
         for iteration in (0, 1):
             made.cache.clear()
@@ -177,7 +207,7 @@ def test_random_numbers_belong_to_policy_state_and_run(case):
 def test_without_cache_no_two_evaluations_share_a_reply(case, scope, times):
     """The state behind CBC and CT is reached by the continuations of either action."""
     frozen = Onward()
-    env, made = process(Onward(), frozen, cache={"scope": scope, "reuse_group": False}, horizon=2)
+    env, made = process(Onward(), frozen, cache={"scope": scope, "reuse_group": "none"}, horizon=2)
     score(made, group(env, Onward(), case, n=1))
     found = {seed for state, forced, seed, _ in frozen.requests if state.words[1:] == (CBC, CT) and not forced}
     assert len(found) == times
@@ -185,7 +215,8 @@ def test_without_cache_no_two_evaluations_share_a_reply(case, scope, times):
 
 def test_a_forced_diagnosis_does_not_count_in_the_horizon_of_a_suffix(case):
     settings, env = problem(
-        environment={"max_turns": 3}, credit={"select_all": True, "horizon": 1, "cache": {"long_suffixes": "drop"}}
+        environment={"max_turns": 3},
+        credit={"select_all": True, "horizon": 1, "cache": {"long_suffixes": "drop", "reuse_group": "every"}},
     )
     made = ProcessReward(env, Onward(), Onward(), settings.credit, settings.utility, 0)
     trajectories = group(env, Onward(), case, n=3)
@@ -194,7 +225,7 @@ def test_a_forced_diagnosis_does_not_count_in_the_horizon_of_a_suffix(case):
 
 
 def test_suffixes_that_are_cut_at_one_state_end_independently(case):
-    env, made = process(Onward(), Onward(), horizon=1, continuations=16)
+    env, made = process(Onward(), Onward(), horizon=1, continuations=16, cache={"reuse_group": "every"})
     report = score(made, group(env, Onward(), case, n=16))
     [candidate] = report.states[0].candidates
     assert candidate.suffixes == 16 and 0 < candidate.correct < 1

@@ -39,7 +39,7 @@ SWEEPS = {
     "horizon": (1, 2, 3, 5, 8),
     "candidates": (2, 3, 4, 6),
     "baseline": ("uniform", "policy_weighted", "leave_one_out"),
-    "cache.reuse_group": (False, True),
+    "cache.reuse_group": ("none", "branching", "every"),
 }
 VINE_CONTINUATIONS = (1, 2, 4, 8, 16, 32)
 Group = Sequence[Trajectory]

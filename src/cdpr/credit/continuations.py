@@ -12,6 +12,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean
 
 from ..environment import DiagnosticEnvironment, Effort, FinalDiagnosis, Policy, State, Step, Trajectory
@@ -19,7 +20,7 @@ from ..environment.utility import Worth
 from ..llm import ModelFailure
 from ..seeding import derive_seed
 from ..settings.credit import Credit
-from .states import Node, state_identity
+from .states import Node, action_of, state_identity
 
 MOST_PER_STATE = 32  # continuations kept of one state
 _CUT = 1 << 20  # a suffix that is cut ends with a reply of a number from here on, which no continuation has
@@ -166,7 +167,7 @@ class Pools:
         if rule.scope == "off":
             return Pool(child, [], [], range(k))
         entry = self.cache.get(key, Entry())
-        suffixes = self.nodes[key].visits if rule.reuse_group and key in self.nodes else []
+        suffixes = self.nodes[key].visits if key in self.nodes and self._reuses(key) else []
         if rule.long_suffixes == "drop":
             suffixes = [visit for visit in suffixes if self.ends_within(*visit)]
         known = len(entry.continuations)
@@ -176,6 +177,22 @@ class Pools:
         if missing <= 0:
             missing = min(rule.grow, MOST_PER_STATE - known) if known else 0
         return Pool(child, suffixes, list(entry.continuations), range(entry.drawn, entry.drawn + max(0, missing)))
+
+    def _reuses(self, key: tuple) -> bool:
+        """Whether the group's suffixes from a state are continuations of it (``credit.cache.reuse_group``)."""
+        rule = self.credit.cache.reuse_group
+        return rule == "every" or (rule == "branching" and key in self.behind_branching)
+
+    @cached_property
+    def behind_branching(self) -> set[tuple]:
+        """States that trajectories reach by different next actions at one state (section "Rollout Cache")."""
+        children: set[tuple] = set()
+        for node in self.nodes.values():
+            visits = [(self.group[i], i, t) for i, t in node.visits]
+            if len({action_of(trajectory.steps[t], self.credit.diagnoses) for trajectory, _, t in visits}) > 1:
+                children.update(state_identity(trajectory.states[t + 1], self.credit.merge, i)
+                                for trajectory, i, t in visits if t + 1 < len(trajectory.states))  # fmt: skip
+        return children
 
     def ends_within(self, i: int, t: int) -> bool:
         """Whether the suffix of trajectory i from decision t is as short as a continuation."""

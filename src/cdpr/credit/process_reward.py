@@ -121,6 +121,7 @@ class GroupCredit:
         node_paths = paths(nodes, len(self.group))
         keys_to_probe = worth_probing(node_paths, disagreed, credit.max_states)
         await asyncio.gather(*(self._probe(key, nodes[key]) for key in nodes if key in keys_to_probe))
+        self.report.probe_tokens = sum(draws.tokens for draws in self.draws.values())
         p_hat = {key: frequencies(map(self._action, self._samples(node))) for key, node in nodes.items()}
         uncertainty = {key: entropy(p_hat[key]) for key in nodes if key in keys_to_probe}
         uncertain = entropy_selected(uncertainty, credit)
@@ -241,8 +242,5 @@ class GroupCredit:
         self.report.cached = sum(len(pool.known) for pool in pools)
         self.report.suffixes = sum(len(pool.own) for pool in pools)
         self.report.failed = sum(draws.failed for draws in self.draws.values())
-        for stream, draws in self.draws.items():
-            if stream[0] == "actor":
-                self.report.probe_tokens += draws.tokens
-            else:
-                self.report.continuation_tokens += draws.tokens
+        # Where the current policy continues, probes and continuations come from the same draws.
+        self.report.continuation_tokens = sum(d.tokens for d in self.draws.values()) - self.report.probe_tokens

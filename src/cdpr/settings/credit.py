@@ -29,9 +29,15 @@ class Cache(Section):
     grow: NonNegativeInt = key(1, decision="D3")
     """Fresh continuations added whenever a state with K or more is read again, so that an unlucky estimate does not
     stay; 0: the paper's rule."""
-    reuse_group: bool = key(True, paper="the suffixes of these trajectories form a pool", decision="D4a")
-    """Whether the group's own suffixes are continuations too. They are the current policy's, and that of the trajectory
-    which is judged holds its own outcome; `false`: every continuation is drawn from the continuation policy."""
+    reuse_group: Literal["branching", "every", "none"] = key(
+        "branching",
+        paper="Whenever multiple aligned trajectories take different next actions at such a state, the suffixes of "
+        "these trajectories form a pool",
+        decision="D4a",
+    )
+    """Which suffixes of the group are continuations too: those behind a state where its trajectories take different
+    actions; those behind every state; or none, so that every continuation is drawn from the continuation policy.
+    Suffixes are the current policy's, and that of the trajectory which is judged holds its own outcome."""
     long_suffixes: Literal["cut", "drop", "keep"] = key("cut", decision="D4")
     """A suffix longer than H is cut there and its diagnosis forced, as in any continuation; or not used (which favours
     early endings); or used whole."""
@@ -100,3 +106,6 @@ class Comparators(Section):
     smaller lambdas."""
     continuations: PositiveInt = key(4, "Whole continuations drawn at every state by VinePPO and all-actions credit.")
     gigpo_weight: NonNegativeFloat = key(1.0, "Weight of GiGPO's step-level advantage (omega).")
+    gigpo_discount: float = key(1.0, decision="D38", gt=0, le=1)
+    """Discount of the returns to go of GiGPO's step-level advantage: 1 as in the paper's utility; GiGPO's authors take
+    0.95, and do not divide by deviations (`training.normalise: none`)."""

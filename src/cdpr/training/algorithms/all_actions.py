@@ -2,9 +2,10 @@
 
 At every visited state some whole continuations are drawn from the current policy. Their first actions and those of the
 group are samples a_1 .. a_m of the policy there; Q(s, a) is the action's own return plus V of the state that it leads
-to, V(s) the mean of Q over the samples, from the leaves up. All samples enter the loss, each with advantage Q - V and
-the weight visits / m: a Monte-Carlo estimate of the policy gradient summed over actions. Its mean at a state is zero,
-so the choice of evaluated actions favours neither stopping nor going on.
+to, V(s) the mean of Q over the samples, from the leaves up. All samples enter the loss with the weight visits / m, each
+with the advantage of its Q over the mean of the others: a Monte-Carlo estimate of the policy gradient summed over
+actions. (The mean of all would hold the sample itself, which shrinks the gradient by 1 - 1/m.) The mean advantage at a
+state is zero, so the choice of evaluated actions favours neither stopping nor going on.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class ValueTree:
         for state, step in sampled:
             self.samples[state.key].append((state, step))
         self._value: dict[tuple, float | None] = {}
+        self._known: dict[tuple, int] = {}
 
     def action_value(self, state: State, step: Step) -> float | None:
         """Q(s, a): the step's own return plus V of the next state; None where no reply came back from there."""
@@ -53,11 +55,19 @@ class ValueTree:
             values = [self.action_value(*sample) for sample in self.samples[state.key]]
             known = [value for value in values if value is not None]
             self._value[state.key] = fmean(known) if known else None
+            self._known[state.key] = len(known)
         return self._value[state.key]
+
+    def advantage(self, state: State, step: Step) -> float:
+        """Q(s, a) minus the mean of Q over the other samples at s; 0 for the only one. (Q - V) m / (m - 1)."""
+        value, count = self.value(state), self._known[state.key]
+        if count < 2:
+            return 0.0
+        return (self.action_value(state, step) - value) * count / (count - 1)
 
 
 class AllActions(Algorithm):
-    """Step-level advantages Q - V for the actions taken and for the alternatives sampled beside them."""
+    """Step-level advantages of Q for the actions taken and for the alternatives sampled beside them."""
 
     reads = ("utility", "comparators.correctness_weight", "comparators.continuations")
     extra_samples = True
@@ -84,10 +94,9 @@ class AllActions(Algorithm):
         # A sample behind another prompt with the same evidence counts in the values, but not in this prompt's loss.
         drawn = [step for _, step in drawn if step.turn.prompt_ids == prompt and tree.has_value(node.state, step)]
         share = len(node.visits) / (len(node.visits) + len(drawn))
-        baseline = tree.value(node.state)
         own: dict[tuple[int, ...], tuple[int, int]] = {}
         for (i, t), step in zip(node.visits, node.steps, strict=True):
-            decisions[i][t] = tree.action_value(node.state, step) - baseline
+            decisions[i][t] = tree.advantage(node.state, step)
             weights[i][t] = share
             own.setdefault(step.turn.token_ids, (i, t))
         others: dict[tuple[int, ...], list[Step]] = defaultdict(list)
@@ -99,7 +108,7 @@ class AllActions(Algorithm):
                 others[step.turn.token_ids].append(step)
         i, t = node.visits[0]
         return [
-            Alternative(i, t, same[0].turn, tree.action_value(node.state, same[0]) - baseline, share * len(same))
+            Alternative(i, t, same[0].turn, tree.advantage(node.state, same[0]), share * len(same))
             for same in others.values()
         ]
 

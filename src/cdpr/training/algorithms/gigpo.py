@@ -12,7 +12,8 @@ class Gigpo(Algorithm):
     """A = group-relative U(tau) + omega * anchor-relative return to go; no extra rollouts. A state that only one
     trajectory visits has no step-level part."""
 
-    reads = ("training.normalise", "utility", "comparators.correctness_weight", "comparators.gigpo_weight")
+    reads = ("training.normalise", "utility", "comparators.correctness_weight", "comparators.gigpo_weight",
+             "comparators.gigpo_discount")  # fmt: skip
 
     def __init__(self, context: Context):
         super().__init__(context)
@@ -41,9 +42,10 @@ class Gigpo(Algorithm):
         return count
 
     def _returns_to_go(self, trajectory: Trajectory) -> list[float]:
-        """Returns R_t = r_t + R_{t+1}, undiscounted."""
+        """Returns R_t = r_t + gamma R_{t+1}."""
         returns: list[float] = []
+        discount = self.settings.comparators.gigpo_discount
         for step in reversed(trajectory.steps):
             now = self.worth(not returns and trajectory.correct, step.effort)
-            returns.append(now + (returns[-1] if returns else 0.0))
+            returns.append(now + discount * (returns[-1] if returns else 0.0))
         return returns[::-1]
