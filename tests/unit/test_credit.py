@@ -275,6 +275,8 @@ def test_without_any_continuation_an_action_has_no_value_and_no_reward(case):
     requests = sum(step.evidence[0] != "end" for t in trajectories for step in t.steps)
     forced = sum(t.forced and len(t.steps) > 1 for t in trajectories)
     assert report.unvalued >= requests - forced > 0
+    free = sum(len(x.steps) - x.forced for x in trajectories)
+    assert report.unvalued == free - sum(r is not None for steps in report.process for r in steps)
     assert all(
         (r is None) == (step.evidence[0] != "end")
         for t, rewards in zip(trajectories, report.process, strict=True)

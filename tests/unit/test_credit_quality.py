@@ -123,7 +123,9 @@ def test_the_whole_table(case, tmp_path):
     assert {("cdpr", key, value) for key, values in SWEEPS.items() for value in values} <= set(rows)
     assert {("vineppo", "continuations", k) for k in VINE_CONTINUATIONS} <= set(rows)
     defaults = [row for row in rows.values() if row["default"]]
-    assert {row["value"] for row in defaults} == {3, 4, "uniform", "branching"} and len({row["rmse"] for row in defaults}) == 1
+    assert {row["value"] for row in defaults} == {3, 4, "uniform", "branching"} and len(
+        {row["rmse"] for row in defaults}
+    ) == 1
     assert found["replicate_seeds"][0] != found["replicate_seeds"][1]
     (tmp_path / "quality.json").write_text(json.dumps(found))
     out = {kind: tmp_path / f"figure.{kind}" for kind in ("png", "pdf")}

@@ -57,6 +57,18 @@ def test_suffixes_differ_by_each_signal_alone_from_its_bound_on(case, one, other
         assert not materially_differ(*pair, Disagreement(**never | {signal: difference + 0.01}))
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "signal"),
+    [((CBC, RIGHT), (CT, RIGHT), "tests"), ((CBC, RIGHT), (CBC, RIGHT), "cost_usd"),
+     ((MRI, RIGHT), ("what?", RIGHT), "unavailable")],
+)  # fmt: skip
+def test_suffixes_that_count_the_same_do_not_differ(case, one, other, signal):
+    _, env = problem()
+    never = dict.fromkeys(("tests", "cost_usd", "unavailable"), float("inf"))
+    ends = [(group(env, Script(*texts), case, n=1)[0], 0) for texts in (one, other)]
+    assert not materially_differ(*ends, Disagreement(**never | {signal: 0.5}))
+
+
 def test_suffixes_differ_by_their_outcome_and_not_by_what_came_before(case):
     _, env = problem()
     never = Disagreement(tests=float("inf"), cost_usd=float("inf"), unavailable=float("inf"))
@@ -83,6 +95,10 @@ def test_what_is_logged_of_a_batch_is_what_was_found(case):
     process = [rewards for report in reports for rewards in report.process]
     selected = [sum(r is not None for r in rewards) for rewards in process]
     bonus = [trajectory_score(0.0, rewards, settings.credit) for rewards in process]
+    taken = [r for rewards in process for r in rewards if r is not None]
+    assert logged["credit/r_proc_mean"] == pytest.approx(np.mean(taken))
+    assert logged["credit/r_proc_std"] == pytest.approx(np.std(taken, ddof=1))
+    assert logged["credit/selected_per_trajectory"] == pytest.approx(np.mean(selected))
     assert logged["credit/corr_selected_bonus"] == pytest.approx(np.corrcoef(selected, bonus)[0, 1])
 
 

@@ -1,0 +1,242 @@
+"""Small mutations of the code, and whether a test notices each.
+
+    pip install pytest-cov
+    python benchmarks/mutations.py --cover                       once: which test runs which line
+    python benchmarks/mutations.py credit training --count 60    draw mutations of these packages, and test them
+
+    python benchmarks/mutations.py --at credit/states.py:115     every mutation of a line
+
+A mutation changes one expression or removes one statement: another comparison, sign, constant, argument order or
+branch. Each is tested in a copy of `src` by the unit tests that run its line, quickest first. `--seed` draws others.
+Results are appended to `--out`, so a run that was stopped goes on. A survivor is either a missing test or an equivalent
+mutation: one that changes nothing that can be observed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COVERAGE = ROOT / "state" / "mutations" / "coverage"
+TIMES = COVERAGE.with_name("durations.json")
+PACKAGES = ("credit", "training", "evaluation", "results", "ledger", "study", "llm", "costs", "environment")
+MOST_TESTS = 60  # of one mutation
+TIMEOUT = 240.0  # seconds of the tests of one mutation; an endless loop counts as noticed
+
+_COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+_OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.BitOr: ast.BitAnd}
+_FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list", "fmean": "sum", "sum": "max"}
+
+
+_SYMMETRIC = ("min", "max", "hypot", "zip")  # the order of their arguments does not matter, or only that of names
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A change of the text of a file, at a line (1-based) and column."""
+
+    file: str
+    line: int
+    before: str
+    after: str
+    start: int
+    end: int
+
+    def apply(self, text: str) -> str:
+        return text[: self.start] + self.after + text[self.end :]
+
+
+def mutations(path: Path) -> Iterator[Mutation]:
+    """Every mutation of a file."""
+    text = path.read_text(encoding="utf-8")
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    tree = ast.parse(text)
+    skipped = _not_code(tree)
+
+    def offset(line: int, column: int) -> int:
+        return starts[line - 1] + len(text.splitlines()[line - 1].encode()[:column].decode())
+
+    for node in ast.walk(tree):
+        if node in skipped or not hasattr(node, "lineno"):
+            continue
+        start, end = offset(node.lineno, node.col_offset), offset(node.end_lineno, node.end_col_offset)
+        for changed in _changes(node):
+            after = changed if isinstance(changed, str) else f"({ast.unparse(changed)})"
+            yield Mutation(str(path.relative_to(ROOT)), node.lineno, text[start:end], after, start, end)
+
+
+def _not_code(tree: ast.AST) -> set[ast.AST]:
+    """Docstrings, annotations, errors' messages, `__all__` and imports: a change there is no change of behaviour."""
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        parts: list[ast.AST | None] = []
+        if isinstance(node, (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.JoinedStr)):
+            parts = [node]
+        elif isinstance(node, ast.AnnAssign):
+            parts = [node.annotation]
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            parts = [node.returns, *(arg.annotation for arg in ast.walk(node.args) if isinstance(arg, ast.arg)),
+                     *node.decorator_list]  # fmt: skip
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            parts = [node]
+        for part in filter(None, parts):
+            skipped.update(ast.walk(part))
+    return skipped
+
+
+def _changes(node: ast.AST) -> Iterator[ast.AST | str]:
+    """Other forms of a node."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARISONS:
+        yield ast.Compare(node.left, [_COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators)
+    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS and not isinstance(node.left, ast.Constant):
+        yield ast.BinOp(node.left, _OPERATORS[type(node.op)](), node.right)
+    elif isinstance(node, ast.BoolOp):
+        yield ast.BoolOp(ast.And() if isinstance(node.op, ast.Or) else ast.Or(), node.values)
+        yield node.values[0]
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
+        yield node.operand
+    elif isinstance(node, ast.IfExp):
+        yield ast.IfExp(node.test, node.orelse, node.body)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        yield ast.Constant(node.value + 1)
+    elif isinstance(node, ast.Call):
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name in _FUNCTIONS:
+            yield ast.Call(ast.Name(_FUNCTIONS[name]), node.args, node.keywords)
+        if len(node.args) > 1 and name not in _SYMMETRIC and not any(isinstance(arg, ast.Starred) for arg in node.args):
+            yield ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
+    elif isinstance(node, (ast.AugAssign, ast.Continue, ast.Break)) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Await))
+    ):
+        yield "pass"
+    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.slice.upper:
+        yield ast.Subscript(node.value, ast.Slice(node.slice.lower, None, node.slice.step))
+
+
+def cover() -> None:
+    """Run the unit tests and keep which test runs which line, and how long each test takes."""
+    COVERAGE.parent.mkdir(parents=True, exist_ok=True)
+    report = COVERAGE.with_name("report.xml")
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not verl", "tests/unit", "--numprocesses", "3", "--dist",
+               "loadfile", "--cov", "cdpr", "--cov-context", "test", "--cov-report", "",
+               "--junitxml", str(report)]  # fmt: skip
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(COVERAGE)}, check=False)
+    import xml.etree.ElementTree as tree
+
+    times = {f"{case.get('classname')}::{case.get('name')}": float(case.get("time") or 0)
+             for case in tree.parse(report).iter("testcase")}  # fmt: skip
+    TIMES.write_text(json.dumps(times), encoding="utf-8")
+
+
+class Covering:
+    """Tests by the line that they run, quickest first."""
+
+    def __init__(self) -> None:
+        self.base = sqlite3.connect(COVERAGE, check_same_thread=False)
+        self.times = json.loads(TIMES.read_text(encoding="utf-8"))
+        self.files = {Path(path).as_posix().split("/src/")[-1]: n for n, path in
+                      self.base.execute("SELECT id, path FROM file")}  # fmt: skip
+
+    def tests(self, mutation: Mutation) -> list[str]:
+        number = self.files.get(mutation.file.removeprefix("src/"))
+        rows = self.base.execute("SELECT context, numbits FROM line_bits JOIN context ON context.id = context_id "
+                                 "WHERE file_id = ?", (number,)).fetchall()  # fmt: skip
+        at = mutation.line
+        names = {context.partition("|")[0] for context, bits in rows
+                 if context and at // 8 < len(bits) and bits[at // 8] & (1 << (at % 8))}  # fmt: skip
+        # A line that runs at import alone, such as a default, belongs to every test of the file.
+        names = names or {context.partition("|")[0] for context, _ in rows if context}
+        return sorted(names, key=self._seconds)[:MOST_TESTS]
+
+    def _seconds(self, test: str) -> float:
+        file, _, name = test.partition("::")
+        return self.times.get(f"{file.removesuffix('.py').replace('/', '.')}::{name}", 0.0)
+
+
+def test(mutation: Mutation, tests: list[str]) -> str:
+    """``caught``, ``survived``, or ``not run`` where no unit test runs the line."""
+    if not tests:
+        return "not run"
+    with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
+        source = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        path = Path(folder) / mutation.file
+        path.write_text(mutation.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
+        environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            done = subprocess.run(command, cwd=ROOT, env=environment, timeout=TIMEOUT, capture_output=True)
+        except subprocess.TimeoutExpired:
+            return "caught"
+    return "survived" if done.returncode == 0 else "caught"
+
+
+def draw(packages: list[str], count: int, seed: int) -> list[Mutation]:
+    """``count`` mutations, spread over packages and files as their code is."""
+    paths = [path for package in packages for path in sorted((ROOT / "src/cdpr" / package).rglob("*.py"))]
+    every = [mutation for path in paths for mutation in mutations(path)]
+    return random.Random(seed).sample(every, min(count, len(every)))
+
+
+def at_lines(places: list[str]) -> list[Mutation]:
+    """Every mutation of these lines."""
+    chosen: list[Mutation] = []
+    for place in places:
+        file, _, line = place.partition(":")
+        chosen += [m for m in mutations(ROOT / "src/cdpr" / file) if m.line == int(line)]
+    return chosen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="*", default=PACKAGES, help="packages of src/cdpr")
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=COVERAGE.with_name("results.jsonl"))
+    parser.add_argument("--at", nargs="+", default=[], metavar="FILE:LINE", help="mutations of these lines of src/cdpr")
+    parser.add_argument("--cover", action="store_true", help="find out which test runs which line")
+    args = parser.parse_args()
+    if args.cover:
+        return cover()
+    covering, chosen = Covering(), at_lines(args.at) if args.at else draw(list(args.packages), args.count, args.seed)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    done = {(row["file"], row["line"], row["before"], row["after"]) for row in rows}
+    remaining = [m for m in chosen if (m.file, m.line, m.before, m.after) not in done]
+    tests = {mutation: covering.tests(mutation) for mutation in remaining}
+    with ThreadPoolExecutor(args.jobs) as pool, args.out.open("a") as out:
+        for mutation, result in zip(remaining, pool.map(lambda m: test(m, tests[m]), remaining), strict=True):
+            row = {"file": mutation.file, "line": mutation.line, "before": mutation.before, "after": mutation.after,
+                   "result": result, "tests": len(tests[mutation])}  # fmt: skip
+            rows.append(row)
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+            if result != "caught":
+                print(f"{result}: {mutation.file}:{mutation.line}\n  - {mutation.before}\n  + {mutation.after}")
+    results = [row["result"] for row in rows]
+    print({result: results.count(result) for result in ("caught", "survived", "not run")})
+
+
+if __name__ == "__main__":
+    main()
