@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toy import CBC, CT, problem
 
 from cdpr.environment import (
     WAVE,
@@ -252,3 +253,12 @@ def test_compact_rendering(case):
     assert compact_presentation(case.case_summary) == "30 year old male | Abdominal pain"
     assert compact_result(case.key_pertinent_results_dict["Complete Blood Count"]) == "White Blood Cells high"
     assert compact_result(case.key_pertinent_results_dict["Lipase"]) == "normal"
+
+
+def test_a_result_is_obtained_once_and_a_refused_request_never(case):
+    _, env = problem(environment={"budget_usd": 100.0})
+    state = env.initial(case)
+    for text in (CBC, CBC, CT):
+        state = state.after(env.step(state, Turn(text)))
+    assert [step.observation.kind for step in state.history] == ["result", "repeat", "over_budget"]
+    assert state.obtained == ("Complete Blood Count",)

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from toy import CBC, CT, RIGHT, WRONG, HastyPolicy, Script, ToyPolicy, group, problem
 
-from cdpr.credit.continuations import Draws, Entry
+from cdpr.credit.continuations import Continuation, Draws, Entry, Pool
 from cdpr.credit.process_reward import ProcessReward
-from cdpr.environment import State, Turn, run_episode
+from cdpr.environment import Effort, State, Turn, run_episode
 from cdpr.llm.types import ModelFailure
 from cdpr.training.algorithm import Context, score_groups
 from cdpr.training.algorithms.cdpr import Cdpr
@@ -179,6 +179,55 @@ def test_tokens_of_continuations_are_no_probes_also_where_the_current_policy_con
         reports.append(score(made, group(env, actor, case)))
     assert reports[0].probe_tokens == reports[1].probe_tokens > 0
     assert 0 < reports[0].continuation_tokens <= reports[1].continuation_tokens
+
+
+def test_a_pool_counts_every_continuation_that_did_not_come_back(case):
+    end = Continuation(True, Effort())
+    _, env = problem()
+    pool = Pool(env.initial(case), [(0, 1), (1, 1)], [end], range(4, 9), own=[end], fresh=[end, end])
+    assert pool.failed == (2 - 1) + (5 - 2)
+
+
+def test_trajectories_that_are_not_merged_share_no_pool(case):
+    env, made = process(ToyPolicy(), ToyPolicy(), merge="none", select_disagreed=False)
+    trajectories = [asyncio.run(run_episode(env, Script(CBC, RIGHT), case, 0)) for _ in range(3)]
+    made.continuation_policy = Steady()
+    credit = made.of(trajectories, 0)
+    asyncio.run(credit.score())
+    blood_count = [key for key, pool in credit.pools.pools.items() if len(pool.child.history) == 1
+                   and pool.child.history[0].observation.exam_key == "Complete Blood Count"]  # fmt: skip
+    assert len(blood_count) == 3
+
+
+def test_the_strict_rule_counts_suffixes_and_cached_continuations_together(case):
+    env, made = process(Steady(), Steady(), cache={"fill": "strict", "grow": 0, "reuse_group": "every"})
+    trajectories = group(env, Steady(), case, n=1)
+    score(made, trajectories)
+    [(key, entry)] = made.cache.items()
+    made.cache[key] = Entry(4, entry.continuations[:3])
+    [state] = [state for state in score(made, trajectories, 1).states if not state.evidence]
+    [candidate] = state.candidates
+    assert (candidate.suffixes, candidate.cached, candidate.fresh) == (1, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("scope", "merge", "streams"), [("off", "none", 3), ("batch", "none", 1), ("off", "ordered", 1)]
+)
+def test_states_have_probes_of_their_own_where_nothing_is_shared(case, scope, merge, streams):
+    actor = Recording()
+    env, made = process(actor, ToyPolicy(), merge=merge, cache={"scope": scope})
+    score(made, group(env, ToyPolicy(), case, n=3))
+    assert len({seed for state, _, seed, _ in actor.asked if not state.history}) == streams
+
+
+def test_clipped_rewards_are_counted(case):
+    reports = []
+    for clip in (100.0, 0.3):
+        env, made = process(ToyPolicy(), ToyPolicy(), clip=clip)
+        reports.append(score(made, group(env, ToyPolicy(), case)))
+    whole, cut = reports
+    rewards = [r for steps in whole.process for r in steps if r is not None]
+    assert whole.clipped == 0 < cut.clipped == sum(abs(r) > 0.3 for r in rewards) < len(rewards)
 
 
 def test_random_numbers_belong_to_policy_state_and_run(case):

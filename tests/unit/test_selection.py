@@ -10,7 +10,7 @@ from toy import CBC, CT, MRI, RIGHT, WRONG, Script, ToyPolicy, group, problem
 
 from cdpr.credit.process_reward import ProcessReward
 from cdpr.credit.scores import summarise, summarise_workups, trajectory_score
-from cdpr.credit.states import Disagreement, entropy_selected, materially_differ
+from cdpr.credit.states import Disagreement, entropy_selected, materially_differ, worth_probing
 from cdpr.settings import parse_settings
 
 
@@ -34,6 +34,14 @@ def test_every_state_is_probed_until_there_are_n_s_samples(case, own_actions, sa
 def test_the_threshold_itself_is_selected():
     credit = parse_settings({"credit": {"threshold": 0.5}}).credit
     assert entropy_selected({"a": 0.5, "b": 0.499, "c": 0.7}, credit) == {"a", "c"}
+
+
+def test_only_trajectories_with_enough_disagreed_states_are_not_probed_further():
+    one, other, disagreed = [("a",), ("b",), ("c",)], [("a",), ("d",)], {("a",), ("b",)}
+    assert worth_probing([one, other], disagreed, None) == {*one, *other}
+    assert worth_probing([one, other], disagreed, 3) == {*one, *other}
+    assert worth_probing([one, other], disagreed, 2) == {("a",), ("b",), ("d",)}
+    assert worth_probing([one], disagreed, 2) == {("a",), ("b",)}
 
 
 FREE = "REQUEST_TEST: Abdominal exam"
