@@ -14,7 +14,7 @@ import torch
 
 from ...agents.policy import PolicyAgent
 from ...cases import CaseRecord, iterate_records
-from ...credit.scores import summarise_workups
+from ...credit.scores import summarise_workups, verdicts
 from ...environment import Trajectory, run_episode, run_episodes
 from ...job import Job
 from ...llm.sampler import InProcessSampler
@@ -124,6 +124,7 @@ class Trainer:
         self.sampler.refresh()
         agent = self.run.agent(self.sampler, temperature=0.0)
         workups = asyncio.run(run_episodes(self.environment, agent, self.run.validation, VALIDATION_SEED))
+        row["validation/verdicts"] = verdicts([workup.correct for workup in workups])
         return row | self._summary("validation", workups)
 
     def _summary(self, part: str, workups: Sequence[Trajectory]) -> dict[str, float]:

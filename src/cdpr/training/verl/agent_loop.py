@@ -167,6 +167,7 @@ class GroupHook:
     async def _agent_loop_postprocess(self, output: EpisodeOutput, validate: bool, **row: Any) -> Any:
         if validate:
             self._report(output)
+            output.extra_fields["reward_extra_info"]["case"] = float(row["index"])
         else:
             await self._join(output, row)
         rows = [output, *output.alternatives] if output.alternatives else output

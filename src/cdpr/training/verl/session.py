@@ -178,7 +178,7 @@ def validation_row(metrics: Mapping[str, Any]) -> dict[str, float]:
     row = {}
     for name, value in metrics.items():
         parts = name.split("/")
-        if parts[0] in ("val-core", "val-aux") and parts[-1] == "mean@1" and "failed" not in name:
+        if parts[0] in ("val-core", "val-aux") and parts[-1] == "mean@1" and not {"failed", "case"} & set(parts):
             row[f"validation/{'/'.join(parts[2:-1])}"] = float(value)
     return row
 

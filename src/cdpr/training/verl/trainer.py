@@ -26,6 +26,7 @@ from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
+from ...credit.scores import verdicts
 from ...metrics_log import read_metrics
 from ...settings.algorithms import algorithm_class
 from ...settings.schema import Training
@@ -106,6 +107,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         self.start = self.global_steps
         self.finished = Finished()
         self.validation: dict[str, Any] = {}
+        self.verdicts = ""
         self.frozen = self._start_frozen()
 
     def _start_frozen(self) -> Any:
@@ -150,12 +152,20 @@ class DiagnosticTrainer(PPOTrainerSync):
 
     def _validate(self):
         metrics = super()._validate()
-        self.validation = validation_row(metrics) | {"validation/decoding": "greedy"}
+        self.validation = validation_row(metrics) | {
+            "validation/decoding": "greedy",
+            "validation/verdicts": self.verdicts,
+        }
         if self.global_steps == self.start:  # before the first step; a resumed run has that row already
             if self.start == 0:
                 self._write({"step": 0, "seconds": 0.0, "tokens": 0})
             self.validation = {}
         return metrics
+
+    def _val_metrics_update(self, data_sources, sample_uids, reward_extra_infos_dict, *args, **more):
+        pairs = zip(reward_extra_infos_dict["case"], reward_extra_infos_dict["accuracy"], strict=True)
+        self.verdicts = verdicts([right for _, right in sorted(pairs, key=lambda pair: pair[0])])
+        return super()._val_metrics_update(data_sources, sample_uids, reward_extra_infos_dict, *args, **more)
 
     @property
     def _whole(self) -> bool:
