@@ -224,3 +224,13 @@ def test_a_run_that_diverges_ends_with_its_last_weights_and_says_so(case, tmp_pa
     trainer.fit(tmp_path / "state", rows.append, rows.append)
     assert rows[-1].pop("seconds") >= 0 and rows[-1] == {"step": 1, "tokens": 0, "diverged": True}
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.model.state_dict().items())
+
+
+def test_validation_keeps_the_verdict_of_every_validation_case(case, tmp_path):
+    settings, cases, policy = small_run(tmp_path, case)
+    validation = [case.model_copy(update={"note_id": f"V-{k}", "split": "validation"}) for k in range(3)]
+    trainer = Trainer(TrainingRun(settings, cases + validation, policy, 0))
+    row = trainer.validate()
+    verdicts = row["validation/verdicts"]
+    assert len(verdicts) == 3 and set(verdicts) <= {"0", "1"}
+    assert row["validation/accuracy"] == pytest.approx(verdicts.count("1") / 3)

@@ -21,7 +21,7 @@ from ..settings import Settings
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
 from ..settings.schema import Utility
 from .row import EvaluationRow, read_rows
-from .significance import smallest_difference, standard_error, wilson_interval
+from .significance import smallest_difference, wilson_interval
 
 # Assumed of methods that are not trained yet. Between three methods with three seeds on 1,000 in-domain cases of an
 # earlier demo, the share was .15 to .6 and the deviation up to .015.
@@ -96,7 +96,8 @@ class Headroom(BaseModel):
 
 class Resolution(BaseModel):
     """The smallest true difference between two trained methods, in accuracy (a fraction) and utility, that so many
-    cases and seeds can detect, from the variances of the difference between one run of each on one case."""
+    cases and seeds can detect (None: one seed detects none), from the variances of the difference between one run of
+    each on one case."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -105,8 +106,8 @@ class Resolution(BaseModel):
     seeds: int
     accuracy_variance: float
     utility_variance: float
-    accuracy: float
-    utility: float
+    accuracy: float | None
+    utility: float | None
 
 
 class Preflight(BaseModel):
@@ -230,8 +231,8 @@ def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolu
     cases, figures = len(rows[0]), {}
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
         variance = _paired_variance([_values(of_one, column) for of_one in rows])
-        error = standard_error(cases, seeds, variance, CASE_SHARE, SEED_SD)
-        figures |= {f"{name}_variance": variance, name: smallest_difference(error)}
+        difference = smallest_difference(cases, seeds, variance, CASE_SHARE, SEED_SD)
+        figures |= {f"{name}_variance": variance, name: difference}
     return Resolution(dataset=dataset, cases=cases, seeds=seeds, **figures)
 
 
@@ -313,7 +314,12 @@ def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
             f"diagnosis always: {_points(headroom.chance)}%), where a comparison shows nothing"
         )
     points, utility = headroom.choice, headroom.choice_utility
-    if points is not None and utility is not None and points < least.accuracy and utility < least.utility:
+    if least.accuracy is None or least.utility is None:
+        reasons.append(
+            f"{where}: a method with one seed has no interval over trainings, so every comparison stays open; set at "
+            "least two seeds, better five"
+        )
+    elif points is not None and utility is not None and points < least.accuracy and utility < least.utility:
         reasons.append(
             f"{where}: the best choice of examinations is worth {_points(points)} points of accuracy at equal "
             f"spend and {utility:.3f} of utility, but {least.cases} cases and {least.seeds} seeds show only "

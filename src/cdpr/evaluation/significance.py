@@ -18,6 +18,7 @@ from ..seeding import derive_seed
 
 # Resamples drawn at a time: bounds memory to this many rows of one count per unit.
 BLOCK = 256
+_EXPERIMENTS, _DRAWS = 500, 1000  # simulated for a forecast of power, and resamples of each
 
 
 @dataclass(frozen=True)
@@ -187,12 +188,34 @@ def standard_error(cases: int, seeds: int, paired_variance: float, case_share: f
     return math.sqrt(of_cases + 2 * seed_sd**2 / seeds)
 
 
-def smallest_difference(error: float, power: float = 0.8, alpha: float = 0.05) -> float:
-    """The true difference that a two-sided test at level ``alpha`` detects with ``power``: (z_{1-α/2} + z_power) times
-    its standard ``error``."""
+def smallest_difference(
+    cases: int, seeds: int, paired_variance: float, case_share: float, seed_sd: float, power: float = 0.8
+) -> float | None:
+    """The true difference between two methods whose 95% interval (:func:`crossed_bootstrap`) excludes zero with
+    ``power``; None for one seed, whose comparisons are always open. Arguments as of :func:`standard_error`.
+
+    The intervals of experiments without a difference are simulated: normal draws for what the cases move, resampled
+    normal values for what the seeds move. A difference shifts them. ``benchmarks/intervals.py`` compares the result
+    with experiments that are simulated answer by answer.
+    """
+    from scipy.optimize import brentq
     from scipy.stats import norm
 
-    return float((norm.ppf(1 - alpha / 2) + norm.ppf(power)) * error)
+    error = standard_error(cases, seeds, paired_variance, case_share, seed_sd)
+    if seeds < 2 or error == 0:
+        return None if seeds < 2 else 0.0
+    of_cases = paired_variance * (case_share + (1 - case_share) / seeds) / cases
+    of_seed = 2 * seed_sd**2 + paired_variance * (1 - case_share) / cases
+    rng = np.random.default_rng(0)
+    means = rng.normal(0, math.sqrt(of_seed), (_EXPERIMENTS, seeds))
+    resampled = np.take_along_axis(means[:, None], rng.integers(seeds, size=(_EXPERIMENTS, _DRAWS, seeds)), axis=2)
+    moved = few_units(seeds) * (resampled.mean(axis=2) - means.mean(axis=1, keepdims=True))
+    half_width = -np.quantile(moved + rng.normal(0, math.sqrt(of_cases), moved.shape), 0.025, axis=1)
+
+    def missing_power(difference: float) -> float:
+        return float(norm.sf((half_width - difference) / error).mean()) - power
+
+    return float(brentq(missing_power, 0.0, half_width.max() + 10 * error))
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,8 @@ def _draw_steps(panel: style.Axes, at: Headroom, least: Resolution, place: int) 
         y = place + 0.2 * row
         panel.barh(y, 100 * (high - low), left=100 * low, height=0.17, color=colour)
         panel.text(100 * max(low, high) + 1.5, y, f"{100 * high:.1f}", fontsize=6, va="center", color=style.GREY)
+    if least.accuracy is None:
+        return
     low, y = 100 * (at.accuracy if at.exact is None else at.exact), place + 0.72
     panel.plot([low, low + 100 * least.accuracy], [y, y], color=style.BLACK, linewidth=0.9, marker="|", markersize=4)
 
@@ -149,8 +151,8 @@ def _shown(settings: Settings, found: Preflight) -> Table:
     text = f"{verdict(found)} Figures: {first} decoding ({tier_mark(settings)}). {starting_utility(found)}"
     return Table(_SHOWN, rows, text, [
         *(f"{text}." for of_dataset in found.obstacles.values() for text in of_dataset),
-        "Smallest shown: the true difference between two trained methods that a two-sided test at 5% finds with 80% "
-        "power, (1.96 + 0.84) × SE, SE² = v (k / N + (1 − k) / (N S)) + 2 s² / S, for N cases and S seeds. "
+        "Smallest shown: the true difference between two trained methods whose 95% interval in these tables excludes "
+        "zero with 80% power; its SE² = v (k / N + (1 − k) / (N S)) + 2 s² / S, for N cases and S seeds. "
         "v, the variance of the difference between one run of each method on a case, is that between the greedy and "
         f"the sampled work-ups before training. Assumed are k = {CASE_SHARE:g}, the part of v that stays with the case "
         f"whatever the seed, and s = {SEED_SD:g}, the deviation between seeds of a method's mean.",
