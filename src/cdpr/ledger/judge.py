@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..evaluation.significance import percentile_interval, wilson_interval
-from ..results.methods import DATASETS, LEAST_SEEDS
+from ..results.methods import DATASETS, LEAST_SEEDS, TRAINED
 from ..settings import sweeps
 from .claims import Claim, ComparisonClaim, FigureClaim, OpenClaim, SuperlativeClaim
 from .evidence import FACTOR, Evidence, SideBySide, stated_cases, training_seeds
 from .setup import compare_setup
 from .study import compare_study
-from .training import compare_training
+from .training import compare_training, final_accuracy
 from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, NotMeasured, Verdict, directional
 
 
@@ -41,7 +41,9 @@ def compare_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
             raise NotMeasured(method.why)
     if unfit := evidence.unfit(claim.on):
         raise NotMeasured(unfit)
-    found, behind = (_final_accuracy if claim.metric == "final_accuracy" else _on_cases)(claim, names, evidence)
+    found, behind, void = (_final_accuracy if claim.metric == "final_accuracy" else _on_cases)(claim, names, evidence)
+    if void or found.low is None or found.high is None:
+        return Verdict(OPEN, void or "one seed: no interval", found.value, found.low, found.high, **behind)
     printed, half = claim.number()
     theirs = _sampling_error(claim, printed, found, behind["n"])
     ours = found.high - found.value if printed > found.value else found.value - found.low
@@ -60,25 +62,30 @@ def _sampling_error(claim: FigureClaim, printed: float, found: Effect, cases: in
     return (found.high - found.low) / 2
 
 
-def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> tuple[Effect, dict[str, Any]]:
+_Figure = tuple[Effect, dict[str, Any], str]
+"""What was measured, what stands behind it, and why it supports nothing (empty: it does)."""
+
+
+def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _Figure:
     """Of test cases: as many as the paper's, with Wilson's interval where the tables have it."""
     found = evidence.side_by_side(names, claim.metric, claim.on)
     if found.cases != (stated := stated_cases(claim.on),):
         raise NotMeasured(f"{found.cases[0]} cases were evaluated; the figure is of {stated}")
+    one_seed = next((m.label for m in found.methods if m.group == TRAINED and len(m.runs) == 1), "")
+    void = f"{one_seed} was trained with one seed" if one_seed else ""
     if claim.than:
-        return found.statistic(claim.statistic), found.behind(claim.statistic)
+        return found.statistic(claim.statistic), found.behind(claim.statistic), void
     at = evidence.summary(found.methods[0], claim.on).estimates[claim.metric]
     scale = FACTOR.get(claim.metric, 1.0)
-    return Effect(at.mean * scale, at.low * scale, at.high * scale), found.behind("mean")
+    return Effect(at.mean * scale, at.low * scale, at.high * scale), found.behind("mean"), void
 
 
-def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> tuple[Effect, dict[str, Any]]:
-    """Of the last validation, in %, with Wilson's interval over the validation cases."""
+def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _Figure:
+    """Of the last validation, in %, with its interval over seeds and validation cases."""
     (curve,) = evidence.curves(names, "accuracy")
-    value, cases = float((100 * curve.values["accuracy"][:, -1]).mean()), evidence.settings.data.validation_cases
-    low, high = wilson_interval(round(value * cases / 100), cases)
-    behind = {"runs": curve.runs, "seeds": training_seeds(curve.runs), "unit": "%", "n": cases}
-    return Effect(value, 100 * low, 100 * high), behind
+    table = evidence.final_verdicts(curve.runs)
+    effect, void = final_accuracy(table, evidence.settings)
+    return effect, {"runs": curve.runs, "seeds": training_seeds(curve.runs), "unit": "%", "n": table.shape[1]}, void
 
 
 def compare_methods(claim: ComparisonClaim, evidence: Evidence) -> Verdict:
@@ -137,13 +144,16 @@ def _ahead_of_all(claim: SuperlativeClaim, of: str, rivals: Sequence[str], what:
     at, weakest = _weakest(effects)
     counted, whole_field = f"{len(run) + 1} of {len(rivals) + 1} {what} were run", len(run) == len(rivals)
     voids = [evidence.results.void(pair.methods, claim.on, evidence.decoding) for pair in run]
-    refuted = any(effect.refuted and not void for effect, void in zip(effects, voids, strict=True))
+    refuting = [i for i, (effect, void) in enumerate(zip(effects, voids, strict=True)) if effect.refuted and not void]
+    refuted = bool(refuting)
+    if refuted:  # show the pair that refutes: the one whose interval lies furthest on the other side
+        at = min(refuting, key=lambda i: effects[i].high or 0.0)
     void = "" if refuted else next(filter(None, voids), "")
     verdict, why = directional(weakest, evidence.unfit(claim.on), "" if whole_field else counted, void)
     clearly = sum(effect.refuted for effect in effects)
     told = [f"ahead of {sum(effect.value > 0 for effect in effects)} of {len(run)}"]
     told += [f"clearly behind {clearly}"] if clearly else []
-    told += [f"closest: {run[at].told()}", why, "" if counted in why else counted]
+    told += [f"{'refuted by' if refuted else 'closest'}: {run[at].told()}", why, "" if counted in why else counted]
     return replace(
         _shown(verdict, "; ".join(part for part in told if part), run[at], weakest, "difference"),
         runs=tuple(dict.fromkeys(name for pair in run for name in pair.runs)),

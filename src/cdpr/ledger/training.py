@@ -1,15 +1,19 @@
-"""Training times, tokens and final validation accuracy, seed by seed; intervals are Student's over seeds, for training
-has no cases to resample."""
+"""Training times, tokens and final validation accuracy. Intervals of times and tokens are Student's over seeds, since
+training has no cases to resample; final accuracy resamples seeds and validation cases, as tables do test cases."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ..evaluation.significance import crossed_bootstrap, percentile_interval
 from ..results.curves import Curves
+from ..settings import Settings
 from .claims import TrainingClaim
 from .evidence import Evidence, training_seeds
 from .verdict import Effect, NotMeasured, Verdict, directional
 
+# Final accuracies of fewer seeds, or of seeds that do not differ, have no interval over trainings.
+LEAST_FINAL_SEEDS = 3
 # What is compared, its unit, its decimals and what to know of it.
 _SPENT = {
     "seconds": ("training time", "s", 1, "; wall-clock seconds of jobs that may have run side by side"),
@@ -19,10 +23,14 @@ _SPENT = {
 
 def compare_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
     """Two trainings side by side, or the probes of one beside its continuations."""
-    values, unit, told, curves = {"probes": _probes, "final_accuracy": _final}.get(claim.by, _spent)(claim, evidence)
-    found = over_seeds(values)
+    void = ""
+    if claim.by == "final_accuracy":
+        found, void, unit, told, curves = _final(claim, evidence)
+    else:
+        values, unit, told, curves = (_probes if claim.by == "probes" else _spent)(claim, evidence)
+        found = over_seeds(values)
     effect = found.inside(claim.within) if claim.within else found.minus(claim.times).toward(claim.side or "above")
-    verdict, why = directional(effect, evidence.unfit("mimic_iv"))
+    verdict, why = directional(effect, evidence.unfit("mimic_iv"), void=void)
     runs = tuple(dict.fromkeys(run for curve in curves for run in curve.runs))
     return Verdict(verdict, f"{told}: {why}", found.value, found.low, found.high, unit,
                    seeds=training_seeds(runs), runs=runs)  # fmt: skip
@@ -60,12 +68,25 @@ def _spent(claim: TrainingClaim, evidence: Evidence) -> _Compared:
     return first - second, unit, f"{what} {until}, {told} {unit}{caveat}", curves
 
 
-def _final(claim: TrainingClaim, evidence: Evidence) -> _Compared:
-    """Final validation accuracy of ``of`` minus that of ``than``, in points."""
+def _final(claim: TrainingClaim, evidence: Evidence) -> tuple[Effect, str, str, str, list[Curves]]:
+    """Final validation accuracy of ``of`` minus that of ``than`` in points; why it supports nothing; its unit; what was
+    compared, in words; and the curves."""
     curves = evidence.curves([claim.of, claim.than], "accuracy")
-    first, second = (100 * curve.values["accuracy"][:, -1] for curve in curves)
-    told = _against(curves, [f"{end.mean():.2f}%" for end in (first, second)])
-    return first - second, "points", f"final validation accuracy, {told}", curves
+    first, second = (evidence.final_verdicts(curve.runs) for curve in curves)
+    effect, void = final_accuracy(first - second, evidence.settings)
+    told = _against(curves, [f"{100 * table.mean():.2f}%" for table in (first, second)])
+    return effect, void, "points", f"final validation accuracy, {told}", curves
+
+
+def final_accuracy(table: np.ndarray, settings: Settings) -> tuple[Effect, str]:
+    """Mean of verdicts, or of their differences, [seeds, validation cases] in points with its interval over seeds and
+    cases; and why it supports nothing: too few seeds, or seeds that do not differ."""
+    value = 100 * float(table.mean())
+    if len(table) < LEAST_FINAL_SEEDS:
+        return Effect(value), f"fewer than {LEAST_FINAL_SEEDS} seeds of final accuracy"
+    void = "" if np.ptp(table.mean(axis=1)) else "the seeds end with the same accuracy: their spread is not known"
+    draws = 100 * crossed_bootstrap(table[:, :, None], settings.evaluation.bootstrap, settings.evaluation.seed)[:, 0]
+    return Effect(value, *percentile_interval(draws)), void
 
 
 def _probes(claim: TrainingClaim, evidence: Evidence) -> _Compared:

@@ -112,6 +112,25 @@ def diverged_at(results: str | Path, run: str) -> int | None:
     return step
 
 
+def final_verdicts(results: str | Path, runs: Sequence[str]) -> np.ndarray:
+    """Verdicts [runs, validation cases] of the last validation of trainings: 1 right, 0 wrong or failed.
+
+    Raises :class:`CurveError` for a run without them, and for runs that were validated on other numbers of cases.
+    """
+    rows = []
+    for run in runs:
+        path = Path(results) / "training" / run / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        parsed = (_parse(path, number, line) for number, line in enumerate(lines, 1))
+        last = [row["validation/verdicts"] for row in parsed if isinstance(row, dict) and "validation/verdicts" in row]
+        if not last:
+            raise CurveError(f"{path}: no field 'validation/verdicts': train the run again")
+        rows.append([verdict == "1" for verdict in last[-1]])
+    if len({len(row) for row in rows}) > 1:
+        raise CurveError(f"{', '.join(runs)}: validated on different numbers of cases; train them again")
+    return np.array(rows, dtype=float)
+
+
 def _parse(path: Path, number: int, line: str) -> object:
     try:
         return json.loads(line)

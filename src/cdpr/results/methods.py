@@ -134,9 +134,11 @@ def leak_methods(settings: Settings) -> list[Method]:
 
 
 def trained(settings: Settings, variant: str) -> Method:
-    """A variant with one run per seed; variants that train the same thing share the runs of one job."""
+    """A variant with one run per seed. Variants that train the same thing share all runs of their job, so that no table
+    or claim has fewer of them than another."""
     job, entry = job_of(settings, variant), variants(settings)[variant]
-    runs = tuple(f"{job}-seed{seed}" for seed in seeds_of(settings, variant))
+    seeds = max(seeds_of(settings, variant), seeds_of(settings, job), key=len)
+    runs = tuple(f"{job}-seed{seed}" for seed in seeds)
     return Method(variant, entry.label, TRAINED, runs, entry.paper)
 
 
