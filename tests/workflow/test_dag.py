@@ -2,10 +2,9 @@
 
 import json
 import re
-import zipfile
 
 import pytest
-from finished_project import ON_PAGE, PICTURES, TABLES
+from finished_project import ON_PAGE
 from project import RESULTS, ROOT
 
 from cdpr.settings import load_settings
@@ -58,22 +57,6 @@ def test_a_mistyped_path_stops_a_run_before_its_first_job(project):
     assert result.returncode != 0 and "data.private.path: no/such/folder" in result.stdout
     full = max((project.folder / ".snakemake/log").iterdir()).read_text()
     assert "Building DAG" in full and "rule ingest_dataset" not in full
-
-
-def test_snakemakes_own_report_holds_everything_with_captions(project):
-    project.snakemake("--report", "report.zip")
-    with zipfile.ZipFile(project.folder / "report.zip") as archive:
-        pages = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith("report.html")]
-        page = archive.read(pages[0]).decode()
-        files = {name for name in archive.namelist() if "/data/raw/" in name}
-    entries, categories = (json.loads(re.search(rf'<script id="{name}">\s*var {name} = (.*);\n', page)[1])
-                         for name in ("results", "categories"))  # fmt: skip
-    expected = {*(path for path in TABLES if path.endswith(".md")), *PICTURES, "claims.md", "report.html"}
-    assert {f"{RESULTS}/{name}" for name in expected} <= entries.keys()
-    assert all(len(entry["caption"]) > 60 and entry["labels"] for entry in entries.values())
-    assert {"Tables", "Figures", "Claims", "Report"} <= categories.keys()
-    assert all(any(name.endswith(entry["data_uri"]) for name in files) for entry in entries.values())
-    assert not re.search(r'(?:src|href)="https?://', page), "the report would need a network"
 
 
 def test_an_unknown_key_is_named(project):
