@@ -103,7 +103,7 @@ class Exported:
             "utility": utility_formula(self.settings.utility),
             "aen": "examinations requested per case, physical examination left out",
             "aec": "US dollars of examinations per case, each billing group charged once",
-        }  # fmt: skip
+        }
 
     @property
     def ended(self) -> datetime:

@@ -154,8 +154,9 @@ class DiagnosisRubric(vf.Rubric):
 
     def __init__(self, settings: Settings, reward: str):
         self.settings = settings
-        super().__init__(funcs=[self.utility, self.outcome], weights=[float(reward == "utility"),
-                                                                      float(reward == "outcome")])  # fmt: skip
+        super().__init__(
+            funcs=[self.utility, self.outcome], weights=[float(reward == "utility"), float(reward == "outcome")]
+        )
         for metric in (self.cost_usd, self.examinations, self.infeasible):
             self.add_metric(metric)
 

@@ -341,7 +341,7 @@ def test_what_was_spent_stands_on_the_page(results, tmp_path):
     text = write(results, tmp_path, settings)
     assert "7.5000" in text.split("<h3>What was spent</h3>")[1].split("</table>")[0]
     table = spent_table(settings.paths.state)
-    assert [[table.shown(row, column) for column in table.columns] for row in table.rows] == [
+    assert [[table.cell_text(row, column) for column in table.columns] for row in table.rows] == [
         ["judge", "gpt", "0", "0", "0", "2.5000", "1", "2.5000", "0.0000"],
         ["tor", "gpt", "1", "1000000", "300000", "5.0000", "0", "0.0000", "0.0000"],
         ["In all", "", "1", "1000000", "300000", "7.5000", "1", "2.5000", "0.0000"],

@@ -42,6 +42,7 @@ from cdpr.study.forms import make_forms, write_forms
 from cdpr.study.methods import left_out, study_run
 from cdpr.study.model_rater import rate_by_model, rater_spec, rules
 from cdpr.study.model_rater import scores as read_scores
+from cdpr.study.presentation import Presentation
 from cdpr.study.proposals import blanked, names, propose_actions, reasons, rebuilt
 from cdpr.study.protocol import protocol
 from cdpr.study.ratings import check_ratings, read_ratings, write_ratings
@@ -49,7 +50,6 @@ from cdpr.study.records import Proposal, StateMeans, StudyError, StudyState, rea
 from cdpr.study.returned import PHYSICIAN
 from cdpr.study.rubric import dimensions, rubric
 from cdpr.study.sampling import allotted, sample_states, study_state
-from cdpr.study.shown import Shown
 from cdpr.study.simulated import simulate_ratings
 from cdpr.workflow.plan import Plan
 
@@ -822,5 +822,5 @@ def test_a_physician_fills_the_form_in_two_sittings(study, tmp_path):
 def test_forms_can_be_written_for_one_rater(study, tmp_path):
     """What a coordinator does who replaces a rater: the others' forms stay as they are."""
     only = study.items.model_copy(update={"forms": {"R2": study.items.forms["R2"]}})
-    write_forms(only, Shown(study.states, only), tmp_path, "")
+    write_forms(only, Presentation(study.states, only), tmp_path, "")
     assert sorted(p.name for p in tmp_path.glob("R*")) == ["R2.html", "R2.xlsx"]

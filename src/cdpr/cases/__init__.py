@@ -4,7 +4,7 @@ from .imaging import imaging_words, modality
 from .naming import (
     PHYSICAL,
     VITAL_SIGNS,
-    Found,
+    MatchKind,
     Meaning,
     class_of,
     meaning,
@@ -33,7 +33,7 @@ __all__ = [
     "VITAL_SIGNS",
     "Analyte",
     "CaseRecord",
-    "Found",
+    "MatchKind",
     "Meaning",
     "RecordError",
     "Term",
@@ -56,4 +56,4 @@ __all__ = [
     "split_by_subject",
     "whole_kind",
     "write_records",
-]  # fmt: skip
+]

@@ -19,7 +19,7 @@ _CONTRAST = (
     ("with", re.compile(rf"\b{_WITH}{_AGENT}|\b(contrast enhanced|post contrast|enhanced)\b")),
 )
 _TABLE = yaml.safe_load(resources.files(__package__).joinpath("data", "imaging.yaml").read_text(encoding="utf-8"))
-_PHRASES = {word: re.compile(rf"\b({said})\b") for word, said in _TABLE["phrases"].items()}
+_PHRASES = {word: re.compile(rf"\b({phrase})\b") for word, phrase in _TABLE["phrases"].items()}
 _MODALITIES, _VIEWS = frozenset(_TABLE["modalities"]), frozenset(_TABLE["views"])
 _NOISE = _VIEWS.union(_TABLE["noise"])
 _WORDS: dict[str, str] = _TABLE["words"]
@@ -35,10 +35,10 @@ def imaging_words(name: str) -> tuple[frozenset[str], str] | None:
     Side and views are left out: they do not change the code. A name with views but without a modality is an X-ray.
     """
     text, contrast = _plain(name), ""
-    for said, pattern in _CONTRAST:
+    for phrase, pattern in _CONTRAST:
         if pattern.search(text):
             text = pattern.sub(" ", text)
-            contrast = contrast or said
+            contrast = contrast or phrase
     tokens = text.replace("+", " ").split()
     words = frozenset(_WORDS.get(token, token) for token in tokens if token not in _NOISE)
     if not words & _MODALITIES and _VIEWS.intersection(tokens):
@@ -63,15 +63,15 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
     known = {word for word in words - how if word in _REGIONS}
     if len(known) > 1:
         known -= {"softtissue"}  # of the neck: the neck
-    named = frozenset(known)
-    found = []
+    regions_known = frozenset(known)
+    places = []
     for part, whole in _WITHIN.get(min(how), {}).items():
         # "Cervical and thoracic spine" says the spine of both once.
-        if named.issuperset(part.split()) and known.intersection(part.split()):
+        if regions_known.issuperset(part.split()) and known.intersection(part.split()):
             known -= set(part.split())
-            found.append(frozenset(whole.split()) | how)
-    found += [frozenset({word}) | how for word in sorted(known - set(_TABLE["qualifiers"]))]
-    return list(dict.fromkeys(found))
+            places.append(frozenset(whole.split()) | how)
+    places += [frozenset({word}) | how for word in sorted(known - set(_TABLE["qualifiers"]))]
+    return list(dict.fromkeys(places))
 
 
 def _plain(name: str) -> str:

@@ -17,21 +17,21 @@ import yaml
 from .imaging import imaging_words, modality, regions
 from .vocabulary import Term, examinations, normalise
 
-Found = Literal["name", "alias", "analyte"]
+MatchKind = Literal["name", "alias", "analyte"]
 
 _TABLE = yaml.safe_load(resources.files(__package__).joinpath("data", "naming.yaml").read_text(encoding="utf-8"))
 
 
-def _pattern(said: str) -> re.Pattern[str]:
-    return re.compile("|".join(said.split("\n")).strip("|"))
+def _pattern(phrase: str) -> re.Pattern[str]:
+    return re.compile("|".join(phrase.split("\n")).strip("|"))
 
 
 _FILLERS, _BLOOD = frozenset(_TABLE["fillers"]), frozenset(_TABLE["blood"])
 _SYNONYMS: dict[str, str] = _TABLE["synonyms"]
 _CHARGE = re.compile(rf"(?<![^\W_])({_TABLE['ions']})(?:\d?[+-]+|[+-]\d)(?![^\W_])", re.IGNORECASE)
 _SPECIMEN = re.compile(rf"\b(?:{_TABLE['specimens'].strip()})\b".replace("\n", "|"))
-_CLASSES = {name: _pattern(said) for name, said in _TABLE["classes"].items()}
-_WHOLES = {kind: _pattern(said) for kind, said in _TABLE["wholes"].items()}
+_CLASSES = {name: _pattern(phrase) for name, phrase in _TABLE["classes"].items()}
+_WHOLES = {kind: _pattern(phrase) for kind, phrase in _TABLE["wholes"].items()}
 _NONE = _pattern(_TABLE["no_examination"])
 _VITAL, _BEDSIDE = _pattern(_TABLE["vital_signs"]), _pattern(_TABLE["bedside"])
 # Classes of what belongs to the physical examination, and is free.
@@ -40,7 +40,7 @@ _FLUIDS = frozenset(_TABLE["fluids"])
 _HEADS = frozenset(_TABLE["heads"])
 _ANTIBODY = frozenset(_TABLE["antibody"])
 _TECHNIQUES = frozenset(_TABLE["techniques"])
-_SPELT = [(re.compile(said), alike) for said, alike in _TABLE["spellings"].items()]
+_SPELT = [(re.compile(phrase), alike) for phrase, alike in _TABLE["spellings"].items()]
 # Words that name a test only beside one that says so: "cardiac markers", not "cardiac evaluation".
 _GENERIC, _SAYS_TEST = frozenset(_TABLE["generic"]), re.compile(_TABLE["says_test"])
 # Signs that are letters or numbers to whoever reads them.
@@ -71,7 +71,7 @@ class Meaning:
     """
 
     terms: tuple[Term, ...] = ()
-    how: Found = "name"
+    how: MatchKind = "name"
     kind: str = ""
     whole: bool = True
 
@@ -87,12 +87,12 @@ def meaning(name: str) -> Meaning:
     if len(name) > _LONGEST:
         return Meaning()
     name = _HAN_AND_LATIN.sub(" ", _CHARGE.sub(r"\1", name.translate(_SIGNS)))
-    found = _listed(name)
-    if found is None and not no_examination(name) and (kind := _at_the_bedside(name)):
+    meaning_listed = _listed(name)
+    if meaning_listed is None and not no_examination(name) and (kind := _at_the_bedside(name)):
         return Meaning(kind=kind, whole=False)
-    found = found or _imaging(name) or _without_aside(name) or _by_words(name)
-    if found is not None or no_examination(name):
-        return found or Meaning()
+    meaning_listed = meaning_listed or _imaging(name) or _without_aside(name) or _by_words(name)
+    if meaning_listed is not None or no_examination(name):
+        return meaning_listed or Meaning()
     return _joined(name) or _regions(name) or _headed(name) or Meaning(kind=_class(name), whole=False)
 
 
@@ -107,7 +107,7 @@ def no_examination(name: str) -> bool:
 def whole_kind(name: str) -> str | None:
     """The kind of examinations that a name gathers (``Laboratory Tests``, ``Imaging``); None for any other name."""
     plain = normalise(name)
-    return next((kind for kind, said in _WHOLES.items() if said.fullmatch(plain)), None)
+    return next((kind for kind, pattern in _WHOLES.items() if pattern.fullmatch(plain)), None)
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -141,7 +141,7 @@ def _class(name: str) -> str:
     # A biopsy that is guided by a modality is a biopsy.
     if not _CLASSES["biopsy"].search(plain) and (how := modality(name)) is not None:
         return how
-    return next((kind for kind, said in _CLASSES.items() if said.search(plain)), "")
+    return next((kind for kind, pattern in _CLASSES.items() if pattern.search(plain)), "")
 
 
 def _at_the_bedside(name: str) -> str:
@@ -190,22 +190,22 @@ def prepare() -> None:
 
 def _study(words: frozenset[str], contrast: str) -> Term | None:
     """The term of these words; without one for its contrast the general one."""
-    found, general = _studies().get((words, contrast)), _studies().get((words, ""))
-    if found is None and general is not None:
-        found = examinations().find(f"{general.name} {contrast} Contrast") or general
-    return found
+    study, general = _studies().get((words, contrast)), _studies().get((words, ""))
+    if study is None and general is not None:
+        study = examinations().find(f"{general.name} {contrast} Contrast") or general
+    return study
 
 
 @functools.cache
 def _studies() -> dict[tuple[frozenset[str], str], Term]:
     """Imaging by its words; names come before aliases, and an alias says of contrast what its name does."""
-    found: dict[tuple[frozenset[str], str], Term] = {}
+    studies: dict[tuple[frozenset[str], str], Term] = {}
     terms = [term for term in examinations().terms.values() if term.kind != "physical"]
     for name, term in _names(terms):
         key = imaging_words(name)
         if key is not None and not (key[1] and name != term.name):
-            found.setdefault(key, term)
-    return found
+            studies.setdefault(key, term)
+    return studies
 
 
 def _names(terms: list[Term]) -> Iterator[tuple[str, Term]]:
@@ -219,22 +219,22 @@ def _without_aside(name: str) -> Meaning | None:
     makes another examination."""
     aside = _ASIDE.search(name)
     if aside is None:  # "Edrophonium (Tensilon) test"
-        found = _listed(plain) or _by_words(plain) if (plain := _WITHIN.sub(" ", name)) != name else None
-        return found and Meaning(found.terms, found.how, whole=False)
+        result = _listed(plain) or _by_words(plain) if (plain := _WITHIN.sub(" ", name)) != name else None
+        return result and Meaning(result.terms, result.how, whole=False)
     bare, remark = name[: aside.start()], aside[1]
     specimen = _SPECIMEN.search(normalise(remark))
     if specimen is None or _ANY_SPECIMEN.search(bare):
-        found = _listed(bare) or _imaging(bare) or _by_words(bare)
-        if found is None and remark.isupper() and len(remark) > 1:
-            found = _listed(remark)
+        result = _listed(bare) or _imaging(bare) or _by_words(bare)
+        if result is None and remark.isupper() and len(remark) > 1:
+            result = _listed(remark)
     elif "urine" in normalise(remark):
-        found = _listed(f"Urine {bare}") or _by_words(f"Urine {bare}")
+        result = _listed(f"Urine {bare}") or _by_words(f"Urine {bare}")
         analyte = _listed(bare)
-        if found is None and analyte is not None and analyte.terms[0].name == "Urine Analysis":
-            found = analyte
+        if result is None and analyte is not None and analyte.terms[0].name == "Urine Analysis":
+            result = analyte
     else:
-        found = _by_words(f"{specimen[0]} {bare}")
-    return found and Meaning(found.terms, found.how, found.kind, whole=False)
+        result = _by_words(f"{specimen[0]} {bare}")
+    return result and Meaning(result.terms, result.how, result.kind, whole=False)
 
 
 def words_of(name: str) -> frozenset[str]:
@@ -252,8 +252,8 @@ def words_of(name: str) -> frozenset[str]:
 def _alike(name: str) -> str:
     """The normalised name in American spelling, with one ending for what is done and what it gives."""
     plain = normalise(name)
-    for said, alike in _SPELT:
-        plain = said.sub(alike, plain)
+    for spelling, alike in _SPELT:
+        plain = spelling.sub(alike, plain)
     return plain
 
 
@@ -262,17 +262,17 @@ def _singular(word: str) -> str:
 
 
 @functools.cache
-def _index() -> dict[frozenset[str], tuple[Term, Found] | None]:
+def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
     """Examinations by their words; None where words leave open which is meant. Names come before aliases, these before
     parts, and all of them before what is left without the word for blood."""
     terms = [term for term in examinations().terms.values() if term.kind != "physical"]
-    names: list[tuple[str, Term, Found]] = [(name, term, "alias") for name, term in _names(terms)]
-    parts: list[tuple[str, Term, Found]] = [(part, term, "analyte") for term in terms for part in term.parts]
-    found: dict[frozenset[str], tuple[Term, Found] | None] = {}
+    names: list[tuple[str, Term, MatchKind]] = [(name, term, "alias") for name, term in _names(terms)]
+    parts: list[tuple[str, Term, MatchKind]] = [(part, term, "analyte") for term in terms for part in term.parts]
+    index: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
     own = len(terms)
     for rank in (names[:own], names[own:], parts):
         for without in (frozenset[str](), _BLOOD):
-            new: dict[frozenset[str], tuple[Term, Found] | None] = {}
+            new: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
             for name, term, how in rank:
                 words = words_of(name) - without
                 if not words or (without and not words_of(name) & without) or not _telling(words):
@@ -280,8 +280,8 @@ def _index() -> dict[frozenset[str], tuple[Term, Found] | None]:
                 before = new.setdefault(words, (term, how))
                 if before is not None and before[0] is not term:
                     new[words] = None
-            found = new | found
-    return found
+            index = new | index
+    return index
 
 
 def _telling(words: frozenset[str]) -> bool:
@@ -293,12 +293,12 @@ def _by_words(name: str) -> Meaning | None:
     """By the words in any order, with and without the word for blood."""
     words = words_of(name)
     fluid = words - _FLUIDS | {"body", "fluid"} if words & _FLUIDS else words
-    for wanted in dict.fromkeys((words, words - _BLOOD, fluid)):
-        found = _index().get(wanted)
-        if found is None or not _telling(wanted):
+    for wording in dict.fromkeys((words, words - _BLOOD, fluid)):
+        entry = _index().get(wording)
+        if entry is None or not _telling(wording):
             continue
-        if not wanted <= _GENERIC or _SAYS_TEST.search(_alike(name)):
-            return Meaning((found[0],), found[1])
+        if not wording <= _GENERIC or _SAYS_TEST.search(_alike(name)):
+            return Meaning((entry[0],), entry[1])
     return None
 
 
@@ -313,13 +313,13 @@ def _joined(name: str) -> Meaning | None:
     terms: list[Term] = []
     kinds: set[str] = set()
     for part in parts:
-        found = _listed(part) or _imaging(part) or _by_words(part) or _regions(part) or _by_words(f"{part} {head}")
-        if found is None and (kind := _class(part)):
+        result = _listed(part) or _imaging(part) or _by_words(part) or _regions(part) or _by_words(f"{part} {head}")
+        if result is None and (kind := _class(part)):
             kinds.add(kind)
-        elif found is None:
+        elif result is None:
             return None
         else:
-            terms += found.terms
+            terms += result.terms
     if not terms or len(kinds) > 1:
         return None
     # Whoever takes a biopsy by endoscope has looked.
@@ -335,9 +335,9 @@ def _headed(name: str) -> Meaning | None:
     if not heads:
         return None
     fitting = [
-        (place, known, found)
-        for place, (known, found) in enumerate(_index().items())
-        if found is not None and known <= words and known & heads and known - heads - _TECHNIQUES
+        (place, known, entry)
+        for place, (known, entry) in enumerate(_index().items())
+        if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES
     ]
     if not fitting:
         return None

@@ -97,21 +97,21 @@ def iterate_records(path: str | Path, split: str | None = None) -> Iterator[Case
     """Records one by one, of one split or all. Raises :class:`RecordError` on the first line that is not one; lines
     that clearly belong to another split are passed over unread."""
     path = Path(path)
-    seen: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     with path.open(encoding="utf-8", errors="strict") as lines:
         number = 0
         try:
             for number, line in enumerate(lines, 1):
                 # Within a text the quotes would be escaped.
-                told = _SPLIT.search(line, max(0, len(line) - _TAIL)) if split else None
-                if told is not None and told[1] != split:
+                match = _SPLIT.search(line, max(0, len(line) - _TAIL)) if split else None
+                if match is not None and match[1] != split:
                     continue
                 record = _parse(path, number, line)
-                if record.note_id in seen:
+                if record.note_id in first_lines:
                     raise RecordError(
-                        f"{path}:{number}: note_id {record.note_id!r} stands already in line {seen[record.note_id]}"
+                        f"{path}:{number}: note_id {record.note_id!r} is also in line {first_lines[record.note_id]}"
                     )
-                seen[record.note_id] = number
+                first_lines[record.note_id] = number
                 if split in (None, record.split):
                     yield record
         except UnicodeDecodeError as error:

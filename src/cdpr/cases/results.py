@@ -37,8 +37,8 @@ class Analyte:
     def number(self) -> float | None:
         """The value as a number, where it holds one (``">5.0"`` gives 5.0); some laboratories print it
         at the head of the comment."""
-        found = _NUMBER.search(self.value) if self.value else _NUMBER.match(self.comments or "")
-        return float(found.group()) if found else None
+        match = _NUMBER.search(self.value) if self.value else _NUMBER.match(self.comments or "")
+        return float(match.group()) if match else None
 
     @property
     def level(self) -> str | None:
@@ -77,35 +77,35 @@ def format_analytes(analytes: Iterable[Analyte]) -> str:
             "Flag": analyte.flag,
             "Comments": analyte.comments and analyte.comments.replace("; ", ", "),
         }
-        if said := "; ".join(f"{name}: {text}" for name, text in fields.items() if text):
-            parts.append(f"{analyte.label}: {said}")
+        if text_of_fields := "; ".join(f"{name}: {text}" for name, text in fields.items() if text):
+            parts.append(f"{analyte.label}: {text_of_fields}")
     return "; ".join(parts)
 
 
 def parse_analytes(text: str) -> list[Analyte]:
     """Analytes found in a result text; an empty list when the text is not in this layout (a report)."""
-    found: list[dict] = []
+    analytes: list[dict] = []
     for segment in text.split("; "):
         match = _SEGMENT.match(segment)
         if match is None:
-            if not found:
+            if not analytes:
                 return _parse_list(text)
             continue
-        if match["label"] is not None or not found:
-            found.append({"label": match["label"] or ""})
-        _read_field(found[-1], match["field"], match["text"].strip())
-    return [Analyte(**fields) for fields in found]
+        if match["label"] is not None or not analytes:
+            analytes.append({"label": match["label"] or ""})
+        _read_field(analytes[-1], match["field"], match["text"].strip())
+    return [Analyte(**fields) for fields in analytes]
 
 
 def _parse_list(text: str) -> list[Analyte]:
-    found: list[Analyte] = []
+    analytes: list[Analyte] = []
     for part in text.rstrip(".").split(";"):
         match = _LISTED.fullmatch(part.strip())
         if match is None:
             return []
         low, high = float(match["low"]), float(match["high"])
-        found.append(Analyte(match["label"], match["value"], match["units"] or None, low, high))
-    return found
+        analytes.append(Analyte(match["label"], match["value"], match["units"] or None, low, high))
+    return analytes
 
 
 def _read_field(fields: dict, name: str, text: str) -> None:

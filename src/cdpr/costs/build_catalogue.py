@@ -47,19 +47,19 @@ def build_catalogue(settings: Settings, job: Job) -> None:
     inputs = {name: job.inputs[name] for name in FILES if name in job.inputs}
     schedules = _read(settings.data.fee_schedules, inputs)
     folder = job.out["catalogue"]
-    kept = write_catalogue(folder, schedules, load_catalogue().prices)
+    keys = write_catalogue(folder, schedules, load_catalogue().prices)
     prices = load_catalogue(folder).prices
-    priced = {kind: _priced(kind, schedule, kept) for kind, schedule in schedules.items()}
+    priced = {kind: _priced(kind, schedule, keys) for kind, schedule in schedules.items()}
     report = {
         "files": {
             name: {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
             for name, path in sorted(inputs.items())
         },
         "schedules": {kind: _report(schedule) | {"examinations": priced[kind]} for kind, schedule in schedules.items()},
-        "shipped_rates_kept": {name: prices[name].source for name in kept},
+        "shipped_rates_kept": {name: prices[name].source for name in keys},
     }
     write_text(folder / "schedules.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    job.metrics.update(examinations=len(prices), kept=len(kept))
+    job.metrics.update(examinations=len(prices), kept=len(keys))
     for kind in SCHEDULES:
         of_kind = sum(coded.schedule == kind for coded in examination_codes())
         print(_line(kind, schedules.get(kind), priced.get(kind, 0), of_kind))
@@ -68,7 +68,7 @@ def build_catalogue(settings: Settings, job: Job) -> None:
         print(
             f"GPCI: {place.name}, work {place.work}, practice expense {place.expense}, malpractice {place.malpractice}"
         )
-    print(f"{len(prices)} examinations priced, {len(kept)} of them at the shipped rate")
+    print(f"{len(prices)} examinations priced, {len(keys)} of them at the shipped rate")
 
 
 def examination_codes() -> list[Coded]:
@@ -136,10 +136,10 @@ def _report(schedule: Schedule) -> dict[str, object]:
     }
 
 
-def _priced(kind: str, schedule: Schedule, kept: Collection[str]) -> int:
+def _priced(kind: str, schedule: Schedule, keys: Collection[str]) -> int:
     """The number of examinations that the file prices. Raises FeeScheduleError for a file without effect."""
     of_kind = [coded for coded in examination_codes() if coded.schedule == kind]
-    priced = sum(coded.examination not in kept for coded in of_kind)
+    priced = sum(coded.examination not in keys for coded in of_kind)
     if not priced:
         place = "" if schedule.locality == NATIONAL else f" at {schedule.locality}"
         raise FeeScheduleError(

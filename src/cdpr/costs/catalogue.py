@@ -18,7 +18,7 @@ from .. import files
 from ..cases import (
     PHYSICAL,
     PHYSICAL_SUFFIX,
-    Found,
+    MatchKind,
     Meaning,
     class_of,
     examinations,
@@ -30,7 +30,7 @@ from ..cases import (
 )
 from ..settings.schema import Costs
 
-Match = Literal[Found, "class", "override", "fallback", "physical", "none"]
+Match = Literal[MatchKind, "class", "override", "fallback", "physical", "none"]
 CONFIDENCES = ("exact", "representative", "proxy")
 TABLES = ("catalogue.csv", "paper_prices.csv")
 COLUMNS = ("examination", "hcpcs", "rate_usd", "source", "year", "locality", "billing_group", "confidence")

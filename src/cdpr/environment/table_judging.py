@@ -197,8 +197,9 @@ def _related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[s
     meanings = {key: meaning(key) for key in keys if not is_physical(key)}
     first = request.terms[0]
     # Examinations that hold this one.
-    holders = tuple(k for k, m in meanings.items()
-                    if m.how != "analyte" and any(first.name in panel.holds for panel in m.terms))  # fmt: skip
+    holders = tuple(
+        k for k, m in meanings.items() if m.how != "analyte" and any(first.name in panel.holds for panel in m.terms)
+    )
     if request.how == "analyte":
         words = quantity_words(requested)
         same = tuple(k for k, m in meanings.items() if m.how == "analyte" and quantity_words(k) == words)

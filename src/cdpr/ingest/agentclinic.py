@@ -56,16 +56,16 @@ def _draft(case: Mapping[str, Any], attrition: Attrition) -> Draft:
     # Texts under one key follow one another, each once.
     physical: dict[str, dict[str, None]] = {}
     results: dict[str, dict[str, None]] = {}
-    told: Counter[str] = Counter()
-    for name, content in (_found(case["Physical_Examination_Findings"], told) or {}).items():
+    labels: Counter[str] = Counter()
+    for name, content in (_findings(case["Physical_Examination_Findings"], labels) or {}).items():
         physical.setdefault(physical_key(readable(name) or "General Appearance"), {})[_text(content)] = None
-    for name, content, heading in _examinations(_found(case["Test_Results"], told)):
+    for name, content, heading in _examinations(_findings(case["Test_Results"], labels)):
         key, label = _key(readable(name) or readable(heading) or "Other Tests", content, heading)
         text = f"{label}: {_text(content)}" if label else _text(content)
         bedside = key == "Vital Signs" or meaning(key).kind in PHYSICAL
         place, key = (physical, physical_key(key)) if bedside else (results, key)
         place.setdefault(key, {})[text] = None
-    for what, number in told.items():
+    for what, number in labels.items():
         attrition.count(what, number)
     number = "agentclinic-" + hashlib.sha256(json.dumps(case, sort_keys=True).encode()).hexdigest()[:10]
     return Draft(
@@ -79,11 +79,11 @@ def _draft(case: Mapping[str, Any], attrition: Attrition) -> Draft:
 
 
 def _history(patient: Mapping[str, Any]) -> dict[str, str]:
-    patient = _found(patient, Counter()) or {}
+    patient = _findings(patient, Counter()) or {}
     symptoms = patient.get("Symptoms")
     symptoms = symptoms if isinstance(symptoms, Mapping) else {"Primary_Symptom": symptoms}
-    told = {name: content for name, content in symptoms.items() if name != "Primary_Symptom"}
-    present = [patient.get("History"), told, patient.get("Review_of_Systems")]
+    fields = {name: content for name, content in symptoms.items() if name != "Primary_Symptom"}
+    present = [patient.get("History"), fields, patient.get("Review_of_Systems")]
     past = [patient.get(n) for n in ("Past_Medical_History", "Medications", "Current_Medications", "Drug_History")]
     return {
         "Patient Information": _text(patient.get("Demographics")),
@@ -101,14 +101,14 @@ def _sentences(parts: Iterable[Any]) -> str:
     return " ".join(text if text[-1] in ".!?" else f"{text}." for text in map(_text, parts) if text)
 
 
-def _found(content: Any, told: Counter[str], label: str = "") -> Any:
+def _findings(content: Any, labels: Counter[str], label: str = "") -> Any:
     """The content without entries that say that there is no result or only propose one; None when nothing is left."""
     if isinstance(content, Mapping):
-        inner = {name: _found(part, told, normalise(name)) for name, part in content.items()}
+        inner = {name: _findings(part, labels, normalise(name)) for name, part in content.items()}
         return {name: part for name, part in inner.items() if part is not None} or None
     text = _text(content)
     empty = is_absent(text) or label in _WORDS["proposed"] or _PROPOSED.match(text)
-    told["entries without a result" if empty else "results"] += 1
+    labels["entries without a result" if empty else "results"] += 1
     return None if empty else content
 
 
@@ -141,8 +141,10 @@ def _is_heading(name: str, content: Mapping[str, Any]) -> bool:
 
 def _is_place(name: str, how: str) -> bool:
     """Whether a name is what the heading above it examines: a knee below "X-rays", a lymph node below "Biopsy"."""
-    said = meaning(f"{name} {how}") if names_no_place(how) else None
-    return bool(said and said.terms) and all(class_of(term) == meaning(how).kind for term in said.terms)
+    naming_of_place = meaning(f"{name} {how}") if names_no_place(how) else None
+    return bool(naming_of_place and naming_of_place.terms) and all(
+        class_of(term) == meaning(how).kind for term in naming_of_place.terms
+    )
 
 
 def _key(name: str, content: Any, heading: str) -> tuple[str, str]:

@@ -63,7 +63,7 @@ def _challenge(path: Path, line: int, value: Any) -> tuple[str, str]:
 
 def _draft(question: str, diagnosis: str, attrition: Attrition) -> Draft:
     sentences = [one_line(question[start:end]) for start, end in spans(question)]
-    asked = " ".join(sentence for sentence in sentences if sentence.endswith("?"))
+    question_text = " ".join(sentence for sentence in sentences if sentence.endswith("?"))
     history, results = _sorted([sentence for sentence in sentences if not sentence.endswith("?")], attrition)
     patient = _PATIENT.search(history)
     number = "nejm-" + hashlib.sha256(json.dumps([question, diagnosis]).encode()).hexdigest()[:10]
@@ -73,18 +73,18 @@ def _draft(question: str, diagnosis: str, attrition: Attrition) -> Draft:
         history={"Patient Information": patient[0] if patient else "", "History of Present Illness": history},
         results=results,
         diagnosis=diagnosis,
-        rejected=None if _ABOUT.search(asked) else "question about something else than the diagnosis",
+        rejected=None if _ABOUT.search(question_text) else "question about something else than the diagnosis",
     )
 
 
 def _sorted(sentences: list[str], attrition: Attrition) -> tuple[str, dict[str, str]]:
-    """History and results; a sentence without a name of its own continues what the one before told."""
+    """History and results; a sentence without a name of its own continues the one before."""
     history: list[str] = []
     results: dict[str, str] = {}
     place: str | None = None
     for sentence in sentences:
-        told = None if _PATIENT.search(sentence) else _TOLD.match(sentence)
-        name = _ASIDE.sub("", told[1]) if told else ""
+        match = None if _PATIENT.search(sentence) else _TOLD.match(sentence)
+        name = _ASIDE.sub("", match[1]) if match else ""
         if _PHYSICAL.search(name or sentence):
             place = _FINDINGS
         elif _TEST.search(sentence) and _SHOWN.search(sentence):

@@ -135,8 +135,8 @@ class Attrition:
     @property
     def dropped(self) -> dict[str, list[str]]:
         """Identifiers of the dropped cases by rule, in the order of the rules."""
-        found = {rule: sorted(i.case for i in self.incidents if i.what == rule) for rule in RULES}
-        return {rule: cases for rule, cases in found.items() if cases}
+        cases_of_rule = {rule: sorted(i.case for i in self.incidents if i.what == rule) for rule in RULES}
+        return {rule: cases for rule, cases in cases_of_rule.items() if cases}
 
     def steps(self) -> list[Step]:
         """What each rule dropped, in the order of the rules."""
@@ -148,11 +148,13 @@ class Attrition:
 
     def leaks(self) -> list[Leak]:
         """Leaks that did not cost their case, sorted."""
-        found: dict[tuple[str, str], set[str]] = defaultdict(set)
+        cases_of_leak: dict[tuple[str, str], set[str]] = defaultdict(set)
         for incident in self.incidents:
             if incident.what not in RULES:
-                found[incident.what, incident.action].add(incident.case)
-        return [Leak(leak=what, action=action, cases=len(cases)) for (what, action), cases in sorted(found.items())]
+                cases_of_leak[incident.what, incident.action].add(incident.case)
+        return [
+            Leak(leak=what, action=action, cases=len(cases)) for (what, action), cases in sorted(cases_of_leak.items())
+        ]
 
     def report(self) -> AttritionReport:
         """The numbers, in a fixed order. Raises ValueError when ``kept`` is not what the rules leave."""

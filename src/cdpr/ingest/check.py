@@ -68,15 +68,15 @@ class Report:
     def text(self, show_values: bool = False) -> str:
         """The report for a terminal. Of a credentialed source it quotes no value unless asked to."""
         quiet = self.credentialed and not show_values
-        problems, doubtful = ([problem.without_text() if quiet else problem for problem in found]
-                              for found in (self.problems, self.doubts))  # fmt: skip
+        problems, doubtful = ([problem.without_text() if quiet else problem for problem in problems]
+                              for problems in (self.problems, self.doubts))  # fmt: skip
         verdict = "can be ingested" if self.ok else f"would be refused: {_many(len(problems), 'problem')}"
-        lines = [f"{self.path}: {verdict}", *_told(problems), *self._ignored(quiet)]
+        lines = [f"{self.path}: {verdict}", *_grouped(problems), *self._ignored(quiet)]
         if doubtful:
-            lines += ["\nworth a look (no reason to refuse)", *_told(doubtful)]
+            lines += ["\nworth a look (no reason to refuse)", *_grouped(doubtful)]
         if self.attrition.read:
             title = "what would be ingested" if self.ok else "what the readable part would give"
-            lines += ["", title, *self._kept(quiet), *self._prices(quiet)]
+            lines += ["", title, *self._ingested(quiet), *self._prices(quiet)]
         if quiet:
             lines += ["", "Values are withheld unless data.private.credentialed is false; --show-values shows them."]
         return "\n".join(lines)
@@ -92,11 +92,11 @@ class Report:
             more = ", ..." if len(self.unknown) > _SHOWN else ""
             yield f"\nresults of cases that are not listed, left out: {self.unknown[0].path.name}, lines {lines}{more}"
 
-    def _kept(self, quiet: bool) -> Iterator[str]:
+    def _ingested(self, quiet: bool) -> Iterator[str]:
         yield f"  cases             {self.attrition.read} read, {len(self.cases)} kept"
         for rule, dropped in self.attrition.dropped.items():
-            shown = ", ".join(map(quoted, dropped[:_SHOWN])) + (", ..." if len(dropped) > _SHOWN else "")
-            yield f"    dropped         {len(dropped)}: {rule}" + ("" if quiet else f" ({shown})")
+            names = ", ".join(map(quoted, dropped[:_SHOWN])) + (", ..." if len(dropped) > _SHOWN else "")
+            yield f"    dropped         {len(dropped)}: {rule}" + ("" if quiet else f" ({names})")
         if not self.cases:
             return
         charged = [sum(not is_physical(key) for key in case.key_pertinent_results_dict) for case in self.cases]
@@ -125,11 +125,11 @@ class Report:
             return
         fallback = f"{costs.fallback_usd:.2f} USD"
         yield f"  at the fallback price of {fallback} (correct the name, or set data.price_overrides):"
-        shown = [row for row in missing if not quiet or row["cases"] >= _COMMON][:_SHOWN]
-        for row in shown:
+        rows = [row for row in missing if not quiet or row["cases"] >= _COMMON][:_SHOWN]
+        for row in rows:
             hint = f"; nearest known name: {row['nearest']}" if row["nearest"] else ""
             yield f"    {quoted(row['examination'])} ({_many(row['cases'], 'case')}){hint}"
-        if rest := len(missing) - len(shown):
+        if rest := len(missing) - len(rows):
             yield f"    and {rest} more" + (f" (names of fewer than {_COMMON} cases are withheld)" if quiet else "")
 
 
@@ -139,8 +139,8 @@ def check(settings: Settings, path: str | Path) -> Report:
     Raises CatalogueError for ``data.price_overrides`` that cannot be used.
     """
     own, folder = settings.data.price_overrides, Path(path)
-    given = settings.data.private.model_dump() | {"path": str(folder)}
-    selection = Selection("private", type(settings.data.private)(**given).credentialed, settings.data.leaks)
+    options = settings.data.private.model_dump() | {"path": str(folder)}
+    selection = Selection("private", type(settings.data.private)(**options).credentialed, settings.data.leaks)
     catalogue = with_overrides(load_catalogue(), own) if own else load_catalogue()
     report = Report(folder, selection.credentialed, settings.costs, catalogue)
     try:
@@ -166,20 +166,20 @@ def check(settings: Settings, path: str | Path) -> Report:
     return report
 
 
-def _told(problems: Iterable[IngestError]) -> Iterator[str]:
+def _grouped(problems: Iterable[IngestError]) -> Iterator[str]:
     """The problems by kind: the first of each kind with their lines, the others counted."""
     kinds: dict[tuple[str, str, str], list[IngestError]] = {}
     for problem in problems:
         place = re.sub(r"\[\d+\]", "[]", problem.field or "")
         kinds.setdefault((problem.path.name, place, problem.remedy), []).append(problem)
-    for (file, place, remedy), found in kinds.items():
-        yield f"\n{file}{', ' + place if place else ''}: {remedy} ({_many(len(found), 'time')})"
-        for problem in sorted(found, key=lambda p: p.line or 0)[:_SHOWN]:
+    for (file, place, remedy), incidents in kinds.items():
+        yield f"\n{file}{', ' + place if place else ''}: {remedy} ({_many(len(incidents), 'time')})"
+        for problem in sorted(incidents, key=lambda p: p.line or 0)[:_SHOWN]:
             line = f"line {problem.line}: " if problem.line is not None else ""
             within = f"{problem.field}: " if problem.field != place and problem.field else ""
             yield f"  {line}{within}{problem.problem}"
-        if len(found) > _SHOWN:
-            yield f"  and {len(found) - _SHOWN} more"
+        if len(incidents) > _SHOWN:
+            yield f"  and {len(incidents) - _SHOWN} more"
 
 
 def _many(count: int, what: str) -> str:
@@ -221,24 +221,24 @@ def _alike(export: Export) -> Iterator[IngestError]:
     """The first row of each identifier that differs from an earlier one in the case of its letters only."""
     for name, rows in (("case_id", (*export.cases, *export.results)), ("patient_id", export.cases)):
         spelled: dict[str, str] = {}
-        told: set[str] = set()
+        groups: set[str] = set()
         for row in rows:
             text = row[name]
             first = spelled.setdefault(text.casefold(), text)
-            if text != first and text not in told:
-                told.add(text)
+            if text != first and text not in groups:
+                groups.add(text)
                 problem = f"{quoted(text)} and {quoted(first)} differ in the case of letters only"
                 yield row.problem(name, problem, "spell it alike if it is one")
 
 
 def _same_sequence(export: Export) -> Iterator[IngestError]:
-    seen: set[tuple[str, str]] = set()
+    pairs: set[tuple[str, str]] = set()
     for row in export.results:
         place = row["case_id"], row["sequence"]
-        if all(place) and place in seen:
+        if all(place) and place in pairs:
             problem = f"{quoted(row['sequence'])} stands twice in this case"
             yield row.problem("sequence", problem, "number the rows of a case one by one, in their order")
-        seen.add(place)
+        pairs.add(place)
 
 
 def write_template(folder: str | Path) -> list[Path]:

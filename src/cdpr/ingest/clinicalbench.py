@@ -73,8 +73,8 @@ def read_clinicalbench(source: ClinicalBenchSource, work: Import) -> Iterator[Ca
         raise IngestError(work.path, f"no case in the language {source.language}", f"set data.{dataset}.language")
 
 
-def _drafts(files: Sequence[Path], wanted: str, attrition: Attrition) -> Iterator[Draft]:
-    seen: dict[str, Any] = {}
+def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) -> Iterator[Draft]:
+    by_number: dict[str, Any] = {}
     for file in files:
         cases = parse_json(file, repair_backslashes(read_text(file)))
         for index, case in enumerate(cases if isinstance(cases, list) else [cases]):
@@ -82,16 +82,16 @@ def _drafts(files: Sequence[Path], wanted: str, attrition: Attrition) -> Iterato
             if unknown := set(case) - _FIELDS:
                 attrition.count("fields that the format does not know", len(unknown))
             language = _language(case)
-            if wanted not in ("both", language):
+            if asked_language not in ("both", language):
                 attrition.count(f"cases in another language ({language})")
                 continue
             draft = _draft(case, language, attrition)
-            if draft.note_id in seen:
-                if case != seen[draft.note_id]:
+            if draft.note_id in by_number:
+                if case != by_number[draft.note_id]:
                     raise IngestError(file, f"{quoted(str(case['id']))} names two different cases",
                                       "give every case its own number", field=f"[{index}].id")  # fmt: skip
                 draft.rejected = "same case twice"
-            seen[draft.note_id] = case
+            by_number[draft.note_id] = case
             yield draft
 
 
@@ -118,8 +118,8 @@ def _check(path: Path, index: int, case: Any) -> None:
 
 def _language(case: Mapping[str, Any]) -> str:
     """What the case says of its language, else what its summary is written in."""
-    named = _WORDS["languages"].get(str(case.get("language")).strip().casefold())
-    return named or ("zh" if CHINESE.search(case.get("clinical_case_summary") or "") else "en")
+    language = _WORDS["languages"].get(str(case.get("language")).strip().casefold())
+    return language or ("zh" if CHINESE.search(case.get("clinical_case_summary") or "") else "en")
 
 
 def _draft(case: Mapping[str, Any], language: str, attrition: Attrition) -> Draft:
@@ -150,16 +150,16 @@ def _sections(text: str, attrition: Attrition) -> dict[str, str]:
     matches = list(_HEADING.finditer(text))
     if matches and says_something(text[: matches[0].start()]):
         attrition.count("summaries with text before the first heading")
-    found: dict[str, str] = {}
+    sections: dict[str, str] = {}
     for match, following in zip(matches, [*matches[1:], None], strict=False):
         name = names[int(match.lastgroup[1:])]
         if name == "end":
-            if "physical" in found:
+            if "physical" in sections:
                 break
             continue
         body = text[match.end() : following.start() if following else len(text)].strip()
-        found[name] = f"{found[name]}\n{body}" if name in found else body
-    return found
+        sections[name] = f"{sections[name]}\n{body}" if name in sections else body
+    return sections
 
 
 def _add_examinations(results: dict[str, str], block: Any, kind: str, language: str, attrition: Attrition) -> None:
@@ -169,7 +169,7 @@ def _add_examinations(results: dict[str, str], block: Any, kind: str, language: 
     if isinstance(block, str):
         if kind != "pathological_examination":
             attrition.count(f"{kind} given as text")
-        for name, text in _told(block):
+        for name, text in _labelled(block):
             add_text(results, name or _BLOCKS[kind], text)
         return
     for name, content in block.items():
@@ -180,10 +180,10 @@ def _add_examinations(results: dict[str, str], block: Any, kind: str, language: 
             attrition.count(f"{kind} entries without a result")
 
 
-def _told(text: str) -> Iterator[tuple[str, str]]:
+def _labelled(text: str) -> Iterator[tuple[str, str]]:
     """Examinations that a text tells one after another, by their headings ("Chest CT: ..."); what stands under no
     heading has no name."""
-    heads = [found for found in _NAMED.finditer(text) if meaning(found[1]).terms or modality(found[1])]
+    heads = [heading for heading in _NAMED.finditer(text) if meaning(heading[1]).terms or modality(heading[1])]
     before = one_line(text[: heads[0].start()] if heads else text)
     if before.strip(" ;；.。"):
         yield "", before
@@ -219,8 +219,8 @@ def _result(content: Any, language: str) -> str:
 def _text(content: Any) -> str:
     """Any value as one line; what says that there is no result is empty."""
     if isinstance(content, Mapping):
-        told = {name: _text(inner) for name, inner in content.items()}
-        return "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in told.items() if text)
+        texts = {name: _text(inner) for name, inner in content.items()}
+        return "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in texts.items() if text)
     if isinstance(content, list):
         return ", ".join(filter(None, map(_text, content)))
     text = "" if content is None else one_line(str(content))

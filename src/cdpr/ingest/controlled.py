@@ -45,11 +45,11 @@ def parse_summary(summary: str) -> dict[str, str]:
     """
     sections: dict[str, str] = {}
     for number, line in enumerate(summary.split("\n"), 1):
-        found = _BULLET.fullmatch(line)
-        if found is None or found[1] in sections:
+        match = _BULLET.fullmatch(line)
+        if match is None or match[1] in sections:
             raise RecordError(f"field 'case_summary': line {number} is not '- Section: text', each section once; "
                               "ingest the data set again")  # fmt: skip
-        sections[found[1]] = found[2]
+        sections[match[1]] = match[2]
     return sections
 
 

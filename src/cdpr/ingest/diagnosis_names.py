@@ -67,10 +67,10 @@ def _known() -> dict[str, list[Term]]:
     """Diseases by spelling: of the shared vocabulary, and of a table of common abbreviations that it does not have."""
     rows = shipped_table("cdpr.ingest", "abbreviations.csv")
     short = Vocabulary(Term(r["name"], tuple(r["aliases"].split("|")), "") for r in rows)
-    found: dict[str, list[Term]] = {}
+    terms: dict[str, list[Term]] = {}
     for spelling, term in (*diagnoses().spellings.items(), *short.spellings.items()):
-        found.setdefault(_spelt(spelling), []).append(term)
-    return found
+        terms.setdefault(_spelt(spelling), []).append(term)
+    return terms
 
 
 def _spelt(name: str) -> str:
@@ -160,28 +160,28 @@ def _singular(word: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def _first_words(diagnosis: str) -> tuple[str, ...]:
     """How the names begin, in lower case: a text with none of these words cannot name the diagnosis."""
-    found = set()
+    words = set()
     for name in names_of(diagnosis):
-        found.update(_alike(_singular(re.sub(r"['’]s$", "", _WORD.search(name)[0])).casefold()))
-    return tuple(sorted(found))
+        words.update(_alike(_singular(re.sub(r"['’]s$", "", _WORD.search(name)[0])).casefold()))
+    return tuple(sorted(words))
 
 
 def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     """Where a text names the diagnosis without negating it, in the order of the text; with ``loose`` also by its words
     in another order, without the general ones, or by their initials."""
     plain = text.casefold()
-    found = [] if not any(word in plain for word in _first_words(diagnosis)) else _spans(naming(diagnosis), text)
+    spans = [] if not any(word in plain for word in _first_words(diagnosis)) else _spans(naming(diagnosis), text)
     if loose:
-        named = list(found)
-        found += [
+        mentions_of_name = list(spans)
+        spans += [
             (start, end)
             for start, end in _spans(_loosely(diagnosis), text)
-            if not any(start < other and first < end for first, other in named)
+            if not any(start < other and first < end for first, other in mentions_of_name)
             and not _names_another(text, start, end, diagnosis)
         ]
     return [
         Mention(start, end, text[start:end], _of_a_relative(text, start, end))
-        for start, end in sorted(found)
+        for start, end in sorted(spans)
         if not _false_friend(text, start, end) and not _negated(text, start, end)
     ]
 
@@ -198,25 +198,25 @@ def _names_another(text: str, start: int, end: int, diagnosis: str) -> bool:
 
 
 def _spans(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
-    return [found.span() for found in pattern.finditer(text)]
+    return [match.span() for match in pattern.finditer(text)]
 
 
 @functools.lru_cache(maxsize=4096)
 def _loosely(diagnosis: str) -> re.Pattern[str]:
     """Shortened, reordered and abbreviated names: what is left without general words, alone or in any order with few
     words between, and initials in capitals."""
-    said: list[str] = []
+    patterns: list[str] = []
     for name in dict.fromkeys((one_line(diagnosis), leading_disease(one_line(diagnosis)))):
-        said += [rf"{re.escape(short)}(?!\w)" for short in _BRACKETED.findall(name)]
+        patterns += [rf"{re.escape(short)}(?!\w)" for short in _BRACKETED.findall(name)]
         words = [word for word in _WORD.findall(re.sub(r"\([^)]*\)", " ", name)) if word.casefold() not in _LINKING]
         if 3 <= len(words) <= 5 and not CHINESE.search(name):  # two letters say too little
-            said.append("".join(word[0].upper() for word in words) + r"(?!\w)")
+            patterns.append("".join(word[0].upper() for word in words) + r"(?!\w)")
         telling = list(dict.fromkeys(re.sub(r"['’]s$", "", word) for word in words if _tells(word)))
         between = r"(?:[^\w.;\n]+\w+){0,3}?[^\w.;\n]+"
         if 1 <= len(telling) <= 4:
-            said += [f"(?i:{between.join(map(_inflected, order))})" for order in itertools.permutations(telling)]
-        said += [f"(?i:{_inflected(word)})" for word in telling if _DISEASE.search(word)]
-    return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(said))})" if said else r"(?!)")
+            patterns += [f"(?i:{between.join(map(_inflected, order))})" for order in itertools.permutations(telling)]
+        patterns += [f"(?i:{_inflected(word)})" for word in telling if _DISEASE.search(word)]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(dict.fromkeys(patterns))})" if patterns else r"(?!)")
 
 
 def _tells(word: str) -> bool:
@@ -229,9 +229,9 @@ def _inflected(word: str) -> str:
     return rf"{re.escape(_singular(word))}(?:['’]?e?s)?(?!\w)"
 
 
-def blanked(text: str, found: Iterable[Mention]) -> str:
+def blanked(text: str, mentions_found: Iterable[Mention]) -> str:
     """The text with :data:`BLANK` in place of these mentions."""
-    for mention in sorted(found, key=lambda m: -m.start):
+    for mention in sorted(mentions_found, key=lambda m: -m.start):
         text = text[: mention.start] + BLANK + text[mention.end :]
     return text
 

@@ -104,11 +104,11 @@ class Import:
 
 def each_once(drafts: Iterable[Draft]) -> Iterator[Draft]:
     """The drafts, those rejected whose number came before."""
-    seen: set[str] = set()
+    numbers: set[str] = set()
     for draft in drafts:
-        if draft.note_id in seen:
+        if draft.note_id in numbers:
             draft.rejected = "same case twice"
-        seen.add(draft.note_id)
+        numbers.add(draft.note_id)
         yield draft
 
 

@@ -18,8 +18,8 @@ class IngestError(ValueError):
         self.path, self.line, self.field, self.problem, self.remedy = Path(path), line, field, problem, remedy
         place = f"{path}:{line}" if line is not None else f"{path}"
         # A field out of the file brings its own quotes.
-        named = f"field {field if _QUOTED.search(field) else repr(field)}: " if field is not None else ""
-        super().__init__(f"{place}: {named}{problem}; {remedy}")
+        field_text = f"field {field if _QUOTED.search(field) else repr(field)}: " if field is not None else ""
+        super().__init__(f"{place}: {field_text}{problem}; {remedy}")
 
     @classmethod
     def not_permitted(cls, error: PermissionError) -> "IngestError":
@@ -28,6 +28,7 @@ class IngestError(ValueError):
 
     def without_text(self) -> "IngestError":
         """The same error without the values that it quotes, for cases that must not appear in a log."""
-        problem, remedy, field = (_QUOTED.sub("'(withheld)'", text or "")
-                                  for text in (self.problem, self.remedy, self.field))  # fmt: skip
+        problem, remedy, field = (
+            _QUOTED.sub("'(withheld)'", text or "") for text in (self.problem, self.remedy, self.field)
+        )
         return IngestError(self.path, problem, remedy, line=self.line, field=field or None)

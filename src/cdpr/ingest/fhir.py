@@ -1,6 +1,6 @@
 """An export in FHIR R4 (bundles, or NDJSON files of a bulk export) -> case records.
 
-An encounter with a primary diagnosis is a case; where a patient has none, all that is told of the patient.
+An encounter with a primary diagnosis is a case; where a patient has no encounter, the whole record is one.
 Observations, reports and procedures become examinations (:mod:`.fhir_results`); complaint, history and physical
 examination come from the notes of the encounter, with the same headings as MIMIC-IV's, so that hospital course and
 assessment are not read.
@@ -105,10 +105,10 @@ def _owner(
 ) -> _Case | None:
     """The case that a resource names; naming none, the patient's only one, or the one in whose time it falls."""
     content = resource.content
-    named = [content.one("encounter"), *content.one("context").many("encounter")]
-    if any(named):
-        found = next((resource.find(reference) for reference in named if reference), None)
-        return encounters.get(found) if found is not None else None
+    references = [content.one("encounter"), *content.one("context").many("encounter")]
+    if any(references):
+        owner = next((resource.find(reference) for reference in references if reference), None)
+        return encounters.get(owner) if owner is not None else None
     patient = _patient(resource)
     cases = of_patient.get(patient, []) if patient is not None else []
     if len(cases) == 1:
@@ -118,28 +118,28 @@ def _owner(
 
 
 def _draft(case: _Case, hours: timedelta | None, attrition: Attrition) -> Draft:
-    found = find_results(_workup(case, hours, attrition), attrition)
+    workup = find_results(_workup(case, hours, attrition), attrition)
     primary, complaints = _diagnosis(case, attrition)
     notes = _notes(case, attrition)
     history = dict(notes.history)
-    told = {
+    history_fields = {
         "Patient Information": _patient_information(case),
         "Chief Complaint": "; ".join(filter(says_something, complaints)),
         "Past Medical History": _earlier(case, primary),
-        "Personal History": "; ".join(found.social),
+        "Personal History": "; ".join(workup.social),
         "Family History": _of_relatives(case),
         "Allergy History": _allergies(case),
     }
     # A note tells more than what is coded; what is coded fills its gaps.
-    history |= {name: text for name, text in told.items() if says_something(text) and name not in history}
+    history |= {name: text for name, text in history_fields.items() if says_something(text) and name not in history}
     identity = case.encounter or case.patient
     text = history.get("Chief Complaint", "") + history.get("History of Present Illness", "")
     return Draft(
         note_id=identity.number,
         subject_key=case.patient.number if case.patient else identity.number,
         history=history,
-        results=found.results,
-        physical=notes.physical | found.physical,
+        results=workup.results,
+        physical=notes.physical | workup.physical,
         diagnosis=primary.content.concept("code") if primary else "",
         language="zh" if CHINESE.search(text) else "en",
     )
@@ -147,19 +147,19 @@ def _draft(case: _Case, hours: timedelta | None, attrition: Attrition) -> Draft:
 
 def _workup(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[Resource]:
     """Results of the case in the order of their times, with what its reports contain."""
-    found = [one for one in of_kind(case.resources, *_RESULTS) if not _is_note(one)]
-    known = {id(resource.content.value) for resource in found}
-    for report in of_kind(list(found), "DiagnosticReport", "Observation"):
+    resources = [one for one in of_kind(case.resources, *_RESULTS) if not _is_note(one)]
+    known = {id(resource.content.value) for resource in resources}
+    for report in of_kind(list(resources), "DiagnosticReport", "Observation"):
         for reference in (*report.content.many("result"), *report.content.many("hasMember")):
             member = report.find(reference)
             if member is not None and member.kind == "Observation" and id(member.content.value) not in known:
                 known.add(id(member.content.value))
-                found.append(member)
+                resources.append(member)
     if hours is not None and case.start is not None:
-        early = [one for one in found if (time_of(one) or case.start) <= case.start + hours]
-        attrition.count("results after the initial workup", len(found) - len(early))
-        found = early
-    return sorted(found, key=lambda one: time_of(one) or _LAST)
+        early = [one for one in resources if (time_of(one) or case.start) <= case.start + hours]
+        attrition.count("results after the initial workup", len(resources) - len(early))
+        resources = early
+    return sorted(resources, key=lambda one: time_of(one) or _LAST)
 
 
 def _diagnosis(case: _Case, attrition: Attrition) -> tuple[Resource | None, list[str]]:
@@ -228,20 +228,20 @@ def _patient_information(case: _Case) -> str:
 
 
 def _allergies(case: _Case) -> str:
-    named = [one.content.concept("code") for one in of_kind(case.resources, "AllergyIntolerance")]
-    return "; ".join(filter(says_something, dict.fromkeys(named)))
+    concepts = [one.content.concept("code") for one in of_kind(case.resources, "AllergyIntolerance")]
+    return "; ".join(filter(says_something, dict.fromkeys(concepts)))
 
 
 def _of_relatives(case: _Case) -> str:
-    told = []
+    lines = []
     for relative in of_kind(case.resources, "FamilyMemberHistory"):
         who = relative.content.concept("relationship") or "Relative"
-        told += [f"{who}: {one.concept('code')}" for one in relative.content.many("condition") if one.concept("code")]
-    return "; ".join(dict.fromkeys(told))
+        lines += [f"{who}: {one.concept('code')}" for one in relative.content.many("condition") if one.concept("code")]
+    return "; ".join(dict.fromkeys(lines))
 
 
 @dataclass
-class _Told:
+class _NoteParts:
     """What notes tell; of two that tell the same section the first counts."""
 
     history: dict[str, str] = field(default_factory=dict)
@@ -255,26 +255,26 @@ class _Told:
         return bool(note.history or note.physical)
 
 
-def _notes(case: _Case, attrition: Attrition) -> _Told:
+def _notes(case: _Case, attrition: Attrition) -> _NoteParts:
     """Sections of all notes of the case, structured ones first."""
-    told = _Told()
+    notes = _NoteParts()
     for resource in of_kind(case.resources, "Composition"):
         if resource.content.text("status") in FINAL:
             for section in _sections(resource.content):
-                told.add(section)
+                notes.add(section)
     for resource in of_kind(case.resources, "QuestionnaireResponse"):
         for item in _items(resource.content):
-            told.add(item)
+            notes.add(item)
     for resource in of_kind(case.resources, "ClinicalImpression"):
-        told.add(f"History of Present Illness:\n{resource.content.text('description')}")
+        notes.add(f"History of Present Illness:\n{resource.content.text('description')}")
     for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
         for attachment in _documents(resource):
             text = resource.attached(attachment)
             if text is None:
                 attrition.count("attachments that are no text or lie elsewhere")
-            elif not told.add(text):
+            elif not notes.add(text):
                 attrition.count("notes without a known heading")
-    return told
+    return notes
 
 
 def _sections(content: Element) -> Iterator[str]:

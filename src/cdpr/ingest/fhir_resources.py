@@ -72,11 +72,11 @@ class Element:
 
     def many(self, name: str) -> list[Self]:
         """A list of objects."""
-        found = self._typed(name, list, "a list", [])
-        for index, value in enumerate(found):
+        values = self._typed(name, list, "a list", [])
+        for index, value in enumerate(values):
             if not isinstance(value, Mapping):
                 raise self.wrong(f"{name}[{index}]", f"expected an object, found {type(value).__name__}")
-        return [type(self)(value, self.path, self.line, f"{self.place}.{name}[{i}]") for i, value in enumerate(found)]
+        return [type(self)(value, self.path, self.line, f"{self.place}.{name}[{i}]") for i, value in enumerate(values)]
 
     def concept(self, name: str) -> str:
         """What a CodeableConcept says in words: its text, else how a code is displayed."""
@@ -98,8 +98,8 @@ class Element:
 
 def concept_text(concept: Element) -> str:
     """A CodeableConcept in words; nothing for one that has codes alone."""
-    shown = [coding.text("display") for coding in concept.many("coding")]
-    return one_line(next(filter(None, [concept.text("text"), *shown]), ""))
+    displays = [coding.text("display") for coding in concept.many("coding")]
+    return one_line(next(filter(None, [concept.text("text"), *displays]), ""))
 
 
 @dataclass
@@ -171,13 +171,13 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
             value = parse_json(file, text, line)
             if not isinstance(value, dict):
                 raise IngestError(file, "expected a resource", _EXPORT_AGAIN, line=line if by_line else None)
-            found = Element(value, file, line if by_line else None, "")
-            if found.text("resourceType") == "Bundle":
+            element = Element(value, file, line if by_line else None, "")
+            if element.text("resourceType") == "Bundle":
                 # No file name: it may be the patient's.
                 scopes.append(Scope(hashlib.sha256(f"{file.name}:{line}".encode()).hexdigest()[:8] + "-"))
-                _read_bundle(found, scopes[-1], shared, kinds, attrition)
+                _read_bundle(element, scopes[-1], shared, kinds, attrition)
             else:
-                _add(found, "", shared, shared, kinds, attrition)
+                _add(element, "", shared, shared, kinds, attrition)
     return scopes
 
 

@@ -35,7 +35,7 @@ _IMAGING = {"RAD", "imaging", "LP29684-5", "CT", "NMR", "CUS", "RUS", "VUS", "XR
 
 
 @dataclass
-class Found:
+class ResultEvents:
     """What the resources of a case tell: results by examination, items of the physical examination and social history,
     in the order of their times."""
 
@@ -54,7 +54,7 @@ class _Examination:
 
 
 def time_of(resource: Resource) -> datetime | None:
-    """When the result was true of the patient; else when it was told."""
+    """When the result was true of the patient; else when it was reported."""
     content = resource.content
     period = content.one("effectivePeriod") or content.one("performedPeriod")
     moments = (content.moment("effectiveDateTime"), content.moment("effectiveInstant"), period.moment("start"),
@@ -62,23 +62,23 @@ def time_of(resource: Resource) -> datetime | None:
     return next(filter(None, moments), None)
 
 
-def find_results(resources: Sequence[Resource], attrition: Attrition) -> Found:
+def find_results(resources: Sequence[Resource], attrition: Attrition) -> ResultEvents:
     """Results of the resources of one case, which stand in the order of their times. What cannot be used is counted."""
     exams: dict[str, _Examination] = {}
-    found = Found()
+    results = ResultEvents()
     listed, panels = _panels(resources, attrition)
     for resource in resources:
         if resource.kind == "Observation" and id(resource.content.value) not in panels:
-            _add_observation(resource, listed.get(id(resource.content.value), ""), exams, found, attrition)
+            _add_observation(resource, listed.get(id(resource.content.value), ""), exams, results, attrition)
         elif resource.kind == "DiagnosticReport":
             _add_report(resource, exams, attrition)
         elif resource.kind == "Procedure":
             _add_procedure(resource, exams, attrition)
     for key, exam in exams.items():
-        place = found.physical if key.endswith(PHYSICAL_SUFFIX) else found.results
+        place = results.physical if key.endswith(PHYSICAL_SUFFIX) else results.results
         if text := exam.text():
             place[key] = text
-    return found
+    return results
 
 
 def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[int, str], set[int]]:
@@ -103,7 +103,7 @@ def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[i
 
 
 def _add_observation(
-    resource: Resource, listed: str, exams: dict[str, _Examination], found: Found, attrition: Attrition
+    resource: Resource, listed: str, exams: dict[str, _Examination], results: ResultEvents, attrition: Attrition
 ) -> None:
     content, categories = resource.content, resource.content.codes("category")
     attrition.count("observations")
@@ -116,7 +116,7 @@ def _add_observation(
         attrition.count("observations without a result")
         return
     if _SOCIAL in categories:
-        found.social += [f"{one.label}: {one.value}" for one in analytes]
+        results.social += [f"{one.label}: {one.value}" for one in analytes]
         return
     fluid = _fluid(resource)
     for analyte in analytes:
@@ -145,12 +145,18 @@ def _name(content: Element, name: str) -> str:
 def _fluid(resource: Resource) -> str:
     """What was examined, as the specimen or the name of the observation says; Blood where neither does."""
     specimen = resource.find(resource.content.one("specimen")) if resource.content.one("specimen") else None
-    named = _SYSTEM.search(resource.content.concept("code"))
-    said = " ".join(filter(None, [specimen.content.concept("type") if specimen else "", named[1] if named else ""]))
+    match = _SYSTEM.search(resource.content.concept("code"))
+    description = " ".join(
+        filter(None, [specimen.content.concept("type") if specimen else "", match[1] if match else ""])
+    )
     for word, fluid in (("urine", "Urine"), ("csf", "Cerebrospinal Fluid"), ("cerebr", "Cerebrospinal Fluid")):
-        if word in said.casefold():
+        if word in description.casefold():
             return fluid
-    return "" if said and not re.search("blood|serum|plasma|venous|arterial", said, re.IGNORECASE) else "Blood"
+    return (
+        ""
+        if description and not re.search("blood|serum|plasma|venous|arterial", description, re.IGNORECASE)
+        else "Blood"
+    )
 
 
 def _key(content: Element, analyte: Analyte, listed: str, categories: set[str], fluid: str) -> str | None:
@@ -183,14 +189,14 @@ def _labelled(text: str, name: str, key: str) -> str:
 
 def _analytes(content: Element, within: str = "") -> Iterable[Analyte]:
     """What an observation and its components measured."""
-    said, flags = _value(content), content.codes("interpretation")
+    value_text, flags = _value(content), content.codes("interpretation")
     words = [_SAYS[flag] for flag in sorted(flags & _SAYS.keys())]
     notes = [note.text("text") for note in content.many("note")]
-    value, unit = said if said else (words.pop(0) if words else "", "")
+    value, unit = value_text if value_text else (words.pop(0) if words else "", "")
     label = result_part(_SYSTEM.sub("", _name(content, "code"))) or within
-    low, high, told = _range(content)
+    low, high, range_text = _range(content)
     if says_something(value) and label:
-        remarks = [*words, told, *(one_line(note) for note in notes)]
+        remarks = [*words, range_text, *(one_line(note) for note in notes)]
         yield Analyte(
             label=label, value=result_part(value), units=result_part(unit) or None, low=low, high=high,
             flag="abnormal" if flags & _ABNORMAL else None,
@@ -234,8 +240,8 @@ def _range(content: Element) -> tuple[float | None, float | None, str]:
     if low and high:
         return float(low), float(high), ""
     if low or high:
-        told = f"reference at least {low}" if low else f"reference at most {high}"
-        return float(low) if low else None, float(high) if high else None, told
+        limit_text = f"reference at least {low}" if low else f"reference at most {high}"
+        return float(low) if low else None, float(high) if high else None, limit_text
     text = one_line(first.text("text"))
     return None, None, f"reference {text}" if says_something(text) else ""
 
@@ -272,8 +278,8 @@ def _add_procedure(resource: Resource, exams: dict[str, _Examination], attrition
     attrition.count("procedures")
     if not _usable(content, attrition, "procedures"):
         return
-    told = [content.concept("outcome"), *(note.text("text") for note in content.many("note"))]
-    text, name = " ".join(filter(says_something, map(one_line, told))), _name(content, "code")
+    texts = [content.concept("outcome"), *(note.text("text") for note in content.many("note"))]
+    text, name = " ".join(filter(says_something, map(one_line, texts))), _name(content, "code")
     if not text or not says_something(name):
         attrition.count("procedures without a result")
         return

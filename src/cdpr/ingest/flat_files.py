@@ -226,13 +226,13 @@ class _Unfit(ValueError):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for name, value in pairs:
         name = visible(name)
-        if name in found:
+        if name in content:
             raise _Unfit("stands twice in one object", field=quoted(name))
-        found[name] = value
-    return found
+        content[name] = value
+    return content
 
 
 def _no_number(name: str) -> NoReturn:

@@ -1,6 +1,6 @@
 """What gives the diagnosis away before it is due, and what is done about it.
 
-Looked for are the names of the diagnosis in the history and in the results, results told in the present illness, and
+Checks for the names of the diagnosis in the history and in the results, results in the present illness, and
 the impressions of reports. ``data.leaks`` says whether each costs the case, is taken out, or stays.
 """
 
@@ -26,8 +26,9 @@ STRICT = Leaks(
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
 _PRESENT = ("Patient Information", "Chief Complaint", "History of Present Illness", "Allergy History")
-_IMPRESSION = re.compile(r"\s*\b(?:impression|conclusion)s?\s*:\s*(.*)$|\s*(?:印象|诊断意见|结论)\s*[:：]\s*(.*)$",
-                         re.IGNORECASE | re.DOTALL)  # fmt: skip
+_IMPRESSION = re.compile(
+    r"\s*\b(?:impression|conclusion)s?\s*:\s*(.*)$|\s*(?:印象|诊断意见|结论)\s*[:：]\s*(.*)$", re.IGNORECASE | re.DOTALL
+)
 
 
 def control(
@@ -42,14 +43,21 @@ def control(
     ``attrition``. A section or result of which nothing is left is absent."""
     history, results = dict(history), dict(results)
     _cut_results_in_history(case, history, leaks, attrition)
-    found = list(_named_by_history(history, diagnosis, leaks))
-    for section, what, action, named in found:
+    history_mentions = list(_named_by_history(history, diagnosis, leaks))
+    for section, what, action, mentions_here in history_mentions:
         if action == "drop":
-            return attrition.drop(what, case, section, named[0].words)
-    for section, what, action, named in found:
-        attrition.leak(f"{what} (case kept)", "masked" if action == "mask" else "kept", case, section, named[0].words)
-    for section in {section for section, *_ in found}:
-        masked = [m for place, _, action, named in found if place == section and action == "mask" for m in named]
+            return attrition.drop(what, case, section, mentions_here[0].words)
+    for section, what, action, mentions_here in history_mentions:
+        attrition.leak(
+            f"{what} (case kept)", "masked" if action == "mask" else "kept", case, section, mentions_here[0].words
+        )
+    for section in {section for section, *_ in history_mentions}:
+        masked = [
+            m
+            for place, _, action, mentions_here in history_mentions
+            if place == section and action == "mask"
+            for m in mentions_here
+        ]
         history[section] = blanked(history[section], masked)
     cleared = {exam: _cleared_result(case, exam, text, diagnosis, leaks, attrition) for exam, text in results.items()}
     return history, {exam: text for exam, text in cleared.items() if says_something(text)}
@@ -61,13 +69,13 @@ def _named_by_history(
     """Section, leak, action and mentions, for each section that names the diagnosis: the patient's, or a relative's."""
     of_relative = ("diagnosis of a relative", leaks.family_history)
     for section in (*_PAST, _FAMILY, *_PRESENT):
-        found = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
-        own = [mention for mention in found if section != _FAMILY and not mention.relative]
+        mentions_here = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
+        own = [mention for mention in mentions_here if section != _FAMILY and not mention.relative]
         past = ("diagnosis established before", leaks.pre_established)
         now = ("diagnosis stated in the summary", leaks.diagnosis_in_summary)
         if own:
             yield section, *(past if section in _PAST else now), own
-        if relatives := [mention for mention in found if mention not in own]:
+        if relatives := [mention for mention in mentions_here if mention not in own]:
             yield section, *of_relative, relatives
 
 
@@ -88,20 +96,20 @@ def _cut_results_in_history(case: str, history: dict[str, str], leaks: Leaks, at
 
 
 def _cleared_result(case: str, exam: str, text: str, diagnosis: str, leaks: Leaks, attrition: Attrition) -> str:
-    found = _IMPRESSION.search(text)
-    if found is not None:
+    impression = _IMPRESSION.search(text)
+    if impression is not None:
         if leaks.impression == "drop":
             attrition.leak("impression of a report", "removed", case, exam)
-            text = text[: found.start()].rstrip()
-        elif leaks.impression == "mask" and (named := mentions(found[0], diagnosis, leaks.names == "loose")):
-            attrition.leak("impression of a report", "masked", case, exam, named[0].words)
-            text = text[: found.start()] + blanked(found[0], named)
-    named = mentions(text, diagnosis, leaks.names == "loose")
-    if not named:
+            text = text[: impression.start()].rstrip()
+        elif leaks.impression == "mask" and (names := mentions(impression[0], diagnosis, leaks.names == "loose")):
+            attrition.leak("impression of a report", "masked", case, exam, names[0].words)
+            text = text[: impression.start()] + blanked(impression[0], names)
+    names = mentions(text, diagnosis, leaks.names == "loose")
+    if not names:
         return text
     action = {"drop": "removed", "mask": "masked", "keep": "kept"}[leaks.diagnosis_in_results]
-    attrition.leak("diagnosis named by a result", action, case, exam, named[0].words)
-    return {"removed": "", "masked": blanked(text, named), "kept": text}[action]
+    attrition.leak("diagnosis named by a result", action, case, exam, names[0].words)
+    return {"removed": "", "masked": blanked(text, names), "kept": text}[action]
 
 
 def _pattern(words: str) -> re.Pattern[str]:
@@ -121,10 +129,10 @@ def before_emergency(text: str) -> str | None:
     """The present illness up to where it turns to what the emergency department of this visit found; None where it
     does not."""
     for sentence, end in spans(text):
-        for found in _EMERGENCY.finditer(text, sentence, end):
-            start = clause_start(text, sentence, found.start())
-            if not _another_visit(text[sentence : found.start()], text[start : found.start()], text[found.end() : end]):
-                return _LOOSE_END.sub("", text[: found.start() if found["heading"] or found["line"] else start])
+        for match in _EMERGENCY.finditer(text, sentence, end):
+            start = clause_start(text, sentence, match.start())
+            if not _another_visit(text[sentence : match.start()], text[start : match.start()], text[match.end() : end]):
+                return _LOOSE_END.sub("", text[: match.start() if match["heading"] or match["line"] else start])
     return None
 
 

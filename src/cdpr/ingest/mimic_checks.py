@@ -25,7 +25,7 @@ EVENT_TABLES = {
 }
 _NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
 _FEW = 20  # rows or cases, below which shares say nothing
-_LOST = 0.01  # share of times that may be unreadable before it is told
+_LOST = 0.01  # share of times that may be unreadable before a warning
 _BEHIND = 0.02  # share of cases that may lie behind the last patient of an event table
 _SELDOM = 0.2  # share of cases with a laboratory result; of the published demo 0.8
 _LISTED = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
@@ -65,11 +65,11 @@ def check_times(
     """Judge the times of a column by ``counts``: how many there are, how many cannot be read, one of these, and how
     many of the others are midnight. Raises IngestError where most are lost, or tell the day alone."""
     filled, unread, sample, midnight = counts
-    told = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
+    message = f"{unread:,} of {filled:,} times cannot be read; they look like {shape(sample or '')}"
     if unread * 2 > filled:
-        raise IngestError(tables.paths[name], told, AS_PUBLISHED, field=column)
+        raise IngestError(tables.paths[name], message, AS_PUBLISHED, field=column)
     if unread > filled * _LOST:
-        attrition.warn(f"{name}, {column}: {told}")
+        attrition.warn(f"{name}, {column}: {message}")
     if filled - unread >= _FEW and midnight > 0.9 * (filled - unread):
         problem = f"{midnight:,} of {filled - unread:,} times have no time of day, which the window of a case needs"
         raise IngestError(tables.paths[name], problem, AS_PUBLISHED, field=column)
@@ -90,11 +90,11 @@ def check_references(tables: Tables, attrition: Attrition) -> None:
     ):
         known = {"patients": "subject_id FROM persons", "admissions": "hadm_id FROM stays",
                  "items": "itemid FROM d_labitems WHERE itemid IS NOT NULL"}[key]  # fmt: skip
-        named, lost = next(tables.rows(
+        references, lost = next(tables.rows(
             f"SELECT count(*), count(*) FILTER (id NOT IN (SELECT {known})) FROM ({query}) WHERE id IS NOT NULL"
         ))  # fmt: skip
-        if lost > _LOST * named and named >= _FEW:
-            attrition.warn(f"{name} lacks {lost:,} of the {named:,} {key} that {holder} names; is it whole?")
+        if lost > _LOST * references and references >= _FEW:
+            attrition.warn(f"{name} lacks {lost:,} of the {references:,} {key} that {holder} names; is it whole?")
     cases, fewest = next(tables.rows("SELECT count(*), min(try_cast(subject_id AS BIGINT)) FROM cases"))
     for name, last in (
         ("hosp/labevents", "SELECT max(last) FROM lab"),
@@ -103,8 +103,9 @@ def check_references(tables: Tables, attrition: Attrition) -> None:
     ):
         (behind,) = next(tables.rows(f"SELECT count(*) FROM cases WHERE try_cast(subject_id AS BIGINT) > ({last})"))
         if cases >= _FEW and fewest is not None and behind > _BEHIND * cases:
-            attrition.warn(f"{name} ends before the last {behind:,} of {cases:,} cases, which have none of its rows; "
-                           "was it cut?")  # fmt: skip
+            attrition.warn(
+                f"{name} ends before the last {behind:,} of {cases:,} cases, which have none of its rows; was it cut?"
+            )
     (tested,) = next(tables.rows("SELECT count(DISTINCT case_id) FROM lab WHERE first IS NOT NULL"))
     if cases >= _FEW and tested < _SELDOM * cases:
         attrition.warn(
@@ -116,8 +117,8 @@ def check_references(tables: Tables, attrition: Attrition) -> None:
 def count_left_out(attrition: Attrition) -> None:
     """Count the cultures and reports of cases whose note was left out: nobody has looked at them."""
     for what in EVENT_TABLES:
-        told = sum(number for key, number in attrition.events.items() if key.startswith(f"{what} "))
-        if left := attrition.events[what] - told:
+        counted = sum(number for key, number in attrition.events.items() if key.startswith(f"{what} "))
+        if left := attrition.events[what] - counted:
             attrition.count(f"{what} of cases whose note was left out", left)
 
 

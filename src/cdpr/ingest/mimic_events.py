@@ -230,7 +230,7 @@ def events_of(tables: Tables, stays: Sequence[tuple[str | None, str | None]]) ->
 
 
 def _by_case(rows: Iterable[tuple]) -> dict[str, list[tuple]]:
-    return {case: [row[1:] for row in found] for case, found in groupby(rows, key=itemgetter(0))}
+    return {case: [row[1:] for row in group] for case, group in groupby(rows, key=itemgetter(0))}
 
 
 def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str]:
@@ -239,11 +239,11 @@ def results_of(case: str, events: Events, attrition: Attrition) -> dict[str, str
         exam_key(exam): format_analytes(_analyte(*analyte) for _, *analyte in analytes)
         for exam, analytes in groupby(events.laboratory.get(case, ()), key=itemgetter(0))
     }
-    for what, found in (
+    for what, events_of_kind in (
         ("microbiology rows", _microbiology(events.microbiology.get(case, ()), attrition)),
         ("radiology reports", _radiology(events.radiology.get(case, ()), attrition)),
     ):
-        for names, text, rows in found:
+        for names, text, rows in events_of_kind:
             new = dict.fromkeys((key for name in names if (key := exam_key(name)) not in results), text)
             attrition.count(f"{what} used" if new else f"{what} repeated later", rows)
             results |= new

@@ -80,8 +80,8 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
         link_events(tables, work.attrition, held=source.held_specimens == "keep")
         check_references(tables, work.attrition)
         improve = structurer.improve_all if structurer else None
-        for records, found in _read_chunks(tables, work.selection, source.threads, improve):
-            work.attrition.add(found)
+        for records, attrition_of_chunk in _read_chunks(tables, work.selection, source.threads, improve):
+            work.attrition.add(attrition_of_chunk)
             yield from records
     count_left_out(work.attrition)
     work.attrition.tables += told_by_table(work.attrition.events, work.attrition.rows_read)
@@ -170,9 +170,9 @@ def _read_chunks(
     else:
         done = (_read_chunk(*chunk, improve) for chunk in chunks)
     with _progress(notes) as progress:
-        for records, found in done:
-            progress.update(found.read)
-            yield records, found
+        for records, attrition_of_chunk in done:
+            progress.update(attrition_of_chunk.read)
+            yield records, attrition_of_chunk
 
 
 def _notes(tables: Tables) -> Iterator[Note]:
@@ -184,21 +184,23 @@ def _notes(tables: Tables) -> Iterator[Note]:
             held.append(row)
         else:
             yield Note(*row)
-    seen: set[str | None] = {None}
+    admissions: set[str | None] = {None}
     for row in sorted(held, key=lambda row: tuple(map(str, row))):
-        yield Note(*row)._replace(note_id=None) if row[0] in seen else Note(*row)
-        seen.add(row[0])
+        yield Note(*row)._replace(note_id=None) if row[0] in admissions else Note(*row)
+        admissions.add(row[0])
 
 
 def _read_chunk(
     notes: Sequence[Note], events: Events, selection: Selection, improve: Improve | None = None
 ) -> tuple[list[CaseRecord], Attrition]:
-    found = Attrition(selection.dataset)
+    attrition = Attrition(selection.dataset)
     parsed = [parse_discharge_note(note.text or "") for note in notes]
     if improve is not None:
-        parsed = improve([(told, note.text or "") for told, note in zip(parsed, notes, strict=True)])
-    made = (selection.record(_draft(*pair, events, found), found) for pair in zip(notes, parsed, strict=True))
-    return [record for record in made if record is not None], found
+        parsed = improve([(sections, note.text or "") for sections, note in zip(parsed, notes, strict=True)])
+    records = (
+        selection.record(_draft(*pair, events, attrition), attrition) for pair in zip(notes, parsed, strict=True)
+    )
+    return [record for record in records if record is not None], attrition
 
 
 def _draft(note: Note, parsed: DischargeNote, events: Events, attrition: Attrition) -> Draft:
@@ -247,8 +249,8 @@ def _check(tables: Tables, path: Path, table: str, key: str, column: str, fits: 
     if bad is not None:
         row = "" if key == column else f" in the row of {key} {quoted(bad[0] or '')}"
         line = line_of(path, column, bad[1])
-        told = f"{quoted(bad[1])}{row} {problem}" + (f", but {shape(bad[1])}" if column == "admittime" else "")
-        raise IngestError(path, told, "repair the row or remove it", line=line, field=column)
+        message = f"{quoted(bad[1])}{row} {problem}" + (f", but {shape(bad[1])}" if column == "admittime" else "")
+        raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
 
 
 T = TypeVar("T")

@@ -49,12 +49,12 @@ def examination_of(analyte: str, fluid: str = "Blood") -> str | None:
 
 @functools.cache
 def _analytes() -> dict[tuple[str, frozenset[str]], str]:
-    found: dict[tuple[str, frozenset[str]], str] = {}
+    analytes: dict[tuple[str, frozenset[str]], str] = {}
     for examination, label, fluid, _, _ in panels():
         aside = re.fullmatch(r"(.+?)\s*\(([^)]+)\)", label)
         for name in (label, *(aside.groups() if aside else ())):
-            found.setdefault((fluid, _analyte_words(name)), examination)
-    return found
+            analytes.setdefault((fluid, _analyte_words(name)), examination)
+    return analytes
 
 
 def _analyte_words(name: str) -> frozenset[str]:
@@ -98,10 +98,10 @@ def term_of(name: str) -> Term | None:
     known = examinations().find(name)
     if known is not None:
         return known if known.kind != "physical" or known.name == "Vital Signs" else None
-    said = meaning(name)
-    if said.kind == VITAL_SIGNS:
+    named_term = meaning(name)
+    if named_term.kind == VITAL_SIGNS:
         return examinations().terms["Vital Signs"]
-    return said.term if said.how != "analyte" else None
+    return named_term.term if named_term.how != "analyte" else None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -85,18 +85,18 @@ def note_sections(text: str) -> dict[str, str]:
     """Text by section. Any other heading ends the section before it; of a heading that comes again later the first
     counts, but of the discharge diagnosis the last that says something."""
     openings, examination = _openings(text)
-    found: dict[str, str] = {}
-    seen: set[int] = set()
+    sections: dict[str, str] = {}
+    starts: set[int] = set()
     for heading, following in zip_longest(openings, openings[1:]):
         name, body = heading.name, text[heading.end : following.start if following else len(text)].strip()
         if name == "diagnosis":
-            found[name] = body if says_something(body) else found.get(name, "")
+            sections[name] = body if says_something(body) else sections.get(name, "")
         elif name == "physical":
-            found |= {name: body} if heading is examination else {}
-        elif name not in (None, "course") and heading.number not in seen:
-            found[name] = f"{found[name]}\n{body}" if name in found else body  # medical history, then surgical
-        seen.add(heading.number)
-    return found
+            sections |= {name: body} if heading is examination else {}
+        elif name not in (None, "course") and heading.number not in starts:
+            sections[name] = f"{sections[name]}\n{body}" if name in sections else body  # medical history, then surgical
+        starts.add(heading.number)
+    return sections
 
 
 def _openings(text: str) -> tuple[list[_Heading], _Heading | None]:
@@ -121,10 +121,10 @@ def _headings(text: str) -> Iterator[_Heading]:
     do alone."""
     start = 0
     for line in text.split("\n"):
-        if (":" in line or _stands_out(line)) and (found := _HEADING.match(text, start)):
-            number = int(found.lastgroup[1:])
-            heading = _Heading(*found.span(), number, _ALL[number][0], number >= len(_HEADINGS))
-            if ":" in found[0] or (_stands_out(found[0]) and not heading.short):
+        if (":" in line or _stands_out(line)) and (match := _HEADING.match(text, start)):
+            number = int(match.lastgroup[1:])
+            heading = _Heading(*match.span(), number, _ALL[number][0], number >= len(_HEADINGS))
+            if ":" in match[0] or (_stands_out(match[0]) and not heading.short):
                 yield heading
         start += len(line) + 1
 

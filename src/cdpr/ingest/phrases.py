@@ -14,10 +14,10 @@ _REFERENCE = re.compile(r"\{([a-z_]+)\}")
 def phrases(module: str) -> dict[str, Any]:
     """The entries of a module. A text is the alternatives of a regular expression, one or more a line; ``{name}`` in
     it stands for the entry of this name above."""
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for name, entry in _entries()[module].items():
-        found[name] = _filled(entry, found)
-    return found
+        table[name] = _filled(entry, table)
+    return table
 
 
 def _filled(entry: Any, known: Mapping[str, Any]) -> Any:

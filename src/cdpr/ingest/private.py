@@ -68,27 +68,27 @@ def read_private(source: Source, work: Import) -> Iterator[CaseRecord]:
 def read_export(folder: Path) -> Export:
     """The rows of either layout, as far as they can be read."""
     export = Export()
-    found = {name: _find(folder, name, export.problems) for name in ("cases.csv", "results.csv", "cases.jsonl")}
-    if found["cases.jsonl"] is not None:
+    paths = {name: _find(folder, name, export.problems) for name in ("cases.csv", "results.csv", "cases.jsonl")}
+    if paths["cases.jsonl"] is not None:
         with collected(export.problems):
-            if found["cases.csv"] or found["results.csv"]:
+            if paths["cases.csv"] or paths["results.csv"]:
                 raise IngestError(folder, "holds cases.jsonl and CSV files", "keep one of the two layouts")
-            for line, text in filled_lines(found["cases.jsonl"]):
+            for line, text in filled_lines(paths["cases.jsonl"]):
                 with collected(export.problems):
-                    _read_object(found["cases.jsonl"], line, text, export)
+                    _read_object(paths["cases.jsonl"], line, text, export)
         return export
     known = len(export.problems)
-    _read_table(found["cases.csv"] or folder / "cases.csv", CASE_COLUMNS, export.cases, export)
+    _read_table(paths["cases.csv"] or folder / "cases.csv", CASE_COLUMNS, export.cases, export)
     export.whole = len(export.problems) == known
-    _read_table(found["results.csv"] or folder / "results.csv", RESULT_COLUMNS, export.results, export)
+    _read_table(paths["results.csv"] or folder / "results.csv", RESULT_COLUMNS, export.results, export)
     return export
 
 
 def _find(folder: Path, name: str, problems: list[IngestError]) -> Path | None:
-    found = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
-    if len(found) > 1:
+    paths = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
+    if len(paths) > 1:
         problems.append(IngestError(folder, f"holds {name} and {name}.gz", "keep the one that is right"))
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 def _read_table(path: Path, columns: Sequence[str], rows: list[RawRow], export: Export) -> None:
@@ -143,22 +143,22 @@ def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
     if ignored:
         attrition.count("fields that the layout does not know", ignored)
     results = _examinations(export.results, attrition)
-    seen: set[str] = set()
+    numbers: set[str] = set()
     for row in export.cases:
         number = _identifier(row, "case_id")
-        if number in seen:
+        if number in numbers:
             row.tell("case_id", f"{quoted(number)} stands twice", "give every case a number of its own")
-        if not number or number in seen:
+        if not number or number in numbers:
             continue
-        seen.add(number)
-        found = {key: exam.text() for key, exam in results.pop(number, {}).items()}
+        numbers.add(number)
+        workup = {key: exam.text() for key, exam in results.pop(number, {}).items()}
         history = _history(row)
         chinese = CHINESE.search(history["Chief Complaint"] + history["History of Present Illness"])
         yield Draft(
             note_id=number,
             subject_key=_identifier(row, "patient_id") or number,
             history=history,
-            results={key: text for key, text in found.items() if text},
+            results={key: text for key, text in workup.items() if text},
             diagnosis=one_line(row["discharge_diagnosis"]),
             language="zh" if chinese else "en",
         )
@@ -239,7 +239,7 @@ def _examinations(rows: Sequence[RawRow], attrition: Attrition) -> dict[str, dic
 
 
 def _key(row: RawRow) -> str | None:
-    """Key of the row's examination; None, and told, for a category or a name that cannot be used."""
+    """Key of the row's examination; None, with a problem recorded, for a category or a name that cannot be used."""
     category, name = row["category"].casefold(), one_line(row["examination"])
     if category not in CATEGORIES:
         problem = f"{quoted(row['category'])} is no category"

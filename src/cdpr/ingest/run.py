@@ -80,9 +80,9 @@ def ingest(
     attrition.kept = len(records)
     attrition.splits = {name: sum(record.split == name for record in records) for name in SPLITS}
     if DATASETS[dataset].role == "in_domain":
-        asked = {"train": settings.data.train_cases, "test": settings.data.test_cases,
+        sizes = {"train": settings.data.train_cases, "test": settings.data.test_cases,
                  "validation": settings.data.validation_cases}  # fmt: skip
-        for name in (name for name, cases in asked.items() if cases and not attrition.splits[name]):
+        for name in (name for name, cases in sizes.items() if cases and not attrition.splits[name]):
             attrition.warn(f"no case is left for the split {name!r}: {len(records)} usable cases of "
                            f"{len({record.subject_key for record in records})} patients")  # fmt: skip
     return records, attrition
@@ -91,23 +91,25 @@ def ingest(
 def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition: Attrition) -> list[CaseRecord]:
     data, dataset = settings.data, attrition.dataset
     sizes = {"test": data.test_cases, "validation": data.validation_cases, "train": data.train_cases}
-    wanted, there = sum(sizes.values()), len(records)
+    requested, there = sum(sizes.values()), len(records)
     synthetic = data.source(dataset).path is None
-    if there < wanted and not synthetic:
-        sizes = {name: round(size * there / wanted) for name, size in sizes.items()}
-        told = ", ".join(f"about {size} {name}" for name, size in sizes.items())
-        attrition.warnings.append(f"{there} usable cases where {wanted} are asked for: split in proportion ({told})")
+    if there < requested and not synthetic:
+        sizes = {name: round(size * there / requested) for name, size in sizes.items()}
+        expected = ", ".join(f"about {size} {name}" for name, size in sizes.items())
+        attrition.warnings.append(
+            f"{there} usable cases where {requested} are asked for: split in proportion ({expected})"
+        )
         sizes["train"] = there  # what rounding leaves over
     split = split_by_subject([record.subject_key for record in records], sizes, data.split_seed)
     train = sum(split.get(record.subject_key) == "train" for record in records)
     if synthetic and train < data.train_cases:
-        asked = ", ".join(f"{size} {name}" for name, size in sizes.items())
-        problem = f"{there} usable cases do not fill the splits asked for ({asked})"
+        requested_sizes = ", ".join(f"{size} {name}" for name, size in sizes.items())
+        problem = f"{there} usable cases do not fill the splits asked for ({requested_sizes})"
         raise IngestError(path, problem, f"raise hospital.{DATASETS[dataset].size} or lower data.train_cases")
-    kept = []
+    records_of_split = []
     for record in records:
         if record.subject_key in split:
-            kept.append(record.model_copy(update={"split": split[record.subject_key]}))
+            records_of_split.append(record.model_copy(update={"split": split[record.subject_key]}))
         else:
             attrition.drop("beyond the number of cases asked for", record.note_id)
-    return kept
+    return records_of_split

@@ -18,7 +18,7 @@ _LONG_CLAUSE = 80  # characters
 
 def spans(text: str) -> list[tuple[int, int]]:
     """Start and end of every sentence, without the white space between them."""
-    ends = [found.span() for found in SENTENCE_END.finditer(text)]
+    ends = [match.span() for match in SENTENCE_END.finditer(text)]
     starts = [0, *(end for _, end in ends)]
     stops = [*(start for start, _ in ends), len(text)]
     return [(start, stop) for start, stop in zip(starts, stops, strict=True) if text[start:stop].strip()]
@@ -27,5 +27,5 @@ def spans(text: str) -> list[tuple[int, int]]:
 def clause_start(text: str, sentence: int, place: int) -> int:
     """Where the clause that holds ``place`` begins, in the sentence from ``sentence`` on; ``place`` itself where the
     clause is too long to be one."""
-    starts = [sentence, *(sentence + found.end() for found in _CLAUSE.finditer(text[sentence:place]))]
+    starts = [sentence, *(sentence + match.end() for match in _CLAUSE.finditer(text[sentence:place]))]
     return starts[-1] if place - starts[-1] <= _LONG_CLAUSE else place

@@ -80,10 +80,12 @@ class NoteStructurer:
     async def _improve(self, note: DischargeNote, text: str, gate: asyncio.Semaphore) -> DischargeNote:
         physical, diagnosis = _unsplit(note, text), _unclear(note, text)
         async with gate:
-            if physical and (found := self.physical(physical, await self._ask("physical", physical))):
-                note = dataclasses.replace(note, physical=found)
-            if diagnosis and (named := self.diagnosis(diagnosis, await self._ask("primary_diagnosis", diagnosis))):
-                note = dataclasses.replace(note, primary_diagnosis=named)
+            if physical and (findings := self.physical(physical, await self._ask("physical", physical))):
+                note = dataclasses.replace(note, physical=findings)
+            if diagnosis and (
+                diagnosis_named := self.diagnosis(diagnosis, await self._ask("primary_diagnosis", diagnosis))
+            ):
+                note = dataclasses.replace(note, primary_diagnosis=diagnosis_named)
         return note
 
     def tags(self) -> dict[str, str]:
@@ -109,8 +111,8 @@ class NoteStructurer:
         return answer.get(kind)
 
     async def _remembered(self, messages: list[dict[str, str]]) -> str:
-        asked = [self._settings.model, self._settings.name, self._settings.max_tokens, messages]
-        path = self._folder / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}.txt"
+        request = [self._settings.model, self._settings.name, self._settings.max_tokens, messages]
+        path = self._folder / f"{hashlib.sha256(json.dumps(request).encode()).hexdigest()[:32]}.txt"
         if path.exists():
             return path.read_text(encoding="utf-8")
         greedy = Sampling(self._settings.max_tokens, temperature=0.0)
@@ -177,7 +179,7 @@ class NoteStructurer:
             self.counters[ABSENT] += 1
         elif len(words) > _LONGEST_CLEAR:
             self.counters[MALFORMED] += 1
-        elif any(_NEGATION.search(told) or _ALTERNATIVE.search(told) for told in before):
+        elif any(_NEGATION.search(clause) or _ALTERNATIVE.search(clause) for clause in before):
             self.counters[NEGATED] += 1
         else:
             self.counters[USED] += 1
@@ -188,11 +190,11 @@ class NoteStructurer:
 def _messages(kind: str, section: str) -> list[dict[str, str]]:
     """The task, an example, and the section."""
     systems = ", ".join(term.name for term in examinations().terms.values() if term.kind == "physical")
-    given, reply = _WORDS["examples"][kind]
+    example, reply = _WORDS["examples"][kind]
     title = _WORDS["titles"][kind]
     return [
         {"role": "system", "content": _WORDS["task"].format(systems=systems)},
-        {"role": "user", "content": f"{title}:\n{given}"},
+        {"role": "user", "content": f"{title}:\n{example}"},
         {"role": "assistant", "content": json.dumps({kind: reply})},
         {"role": "user", "content": f"{title}:\n{section}"},
     ]
@@ -222,8 +224,8 @@ def _clauses(section: str) -> list[str]:
     clauses: list[str] = []
     for sentence in _SENTENCE_END.split(section):
         parts = one_line(sentence).split(", ")
-        kept = next((i for i, part in enumerate(parts) if _NEGATION.search(part)), len(parts))
-        clauses += [part + "," for part in parts[:kept]] + ([", ".join(parts[kept:])] if parts[kept:] else [])
+        end = next((i for i, part in enumerate(parts) if _NEGATION.search(part)), len(parts))
+        clauses += [part + "," for part in parts[:end]] + ([", ".join(parts[end:])] if parts[end:] else [])
         clauses[-1] = clauses[-1].removesuffix(",")
     return [clause for clause in clauses if says_something(clause)]
 
@@ -240,10 +242,10 @@ def _json_object(answer: str) -> dict[str, Any] | None:
     """The first JSON object in an answer, whatever stands around it."""
     start = answer.find("{")
     try:
-        found, _ = json.JSONDecoder().raw_decode(answer, start) if start >= 0 else (None, 0)
+        value, _ = json.JSONDecoder().raw_decode(answer, start) if start >= 0 else (None, 0)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _write_for_owner(path: Path, text: str) -> None:

@@ -74,13 +74,13 @@ class Tables:
                 path, f"no such column; found {_listed(header.names)}",
                 "use the table as its publisher wrote it", line=header.line, field=missing[0],
             )  # fmt: skip
-        wanted = ", ".join(f'{_cleaned(column)} AS "{column}"' for column in columns)
+        selection = ", ".join(f'{_cleaned(column)} AS "{column}"' for column in columns)
         types = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header.names)
         source = f"read_parquet({quoted_path})" if parquet else (
             f"read_csv({quoted_path}, auto_detect=false, header=true, skip={header.line - 1}, columns={{{types}}}, "
             f"delim=',', quote='\"', escape='\"', max_line_size={longest_line})"
         )  # fmt: skip
-        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS SELECT {wanted} FROM {source}")
+        self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS SELECT {selection} FROM {source}")
         return path
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
@@ -112,24 +112,25 @@ class Tables:
             what = "compressed file" if path.suffix == ".gz" else "file"
             return IngestError(path, f"the {what} is cut short or damaged", "copy or download it again")
         try:
-            found = first_fault(path, len(self._headers[path].names))
+            first = first_fault(path, len(self._headers[path].names))
         except (OSError, EOFError, zlib.error):
             return IngestError(path, "the compressed file is cut short or damaged", "copy or download it again")
-        line, fault = found or (None, "a mixture of line ends, or a row that is longer than any that is known")
+        line, fault = first or (None, "a mixture of line ends, or a row that is longer than any that is known")
         return IngestError(path, f"the row that begins here cannot be read ({fault})" if line else fault,
                            "repair or download the file again", line=line)  # fmt: skip
 
     def _find(self, name: str) -> Path:
-        found = [path for ending in _ENDINGS if (path := self.folder / f"{name}{ending}").is_file()]
-        if not found:
+        paths = [path for ending in _ENDINGS if (path := self.folder / f"{name}{ending}").is_file()]
+        if not paths:
             raise IngestError(
-                self.folder / f"{name}.csv.gz", "no such table",
+                self.folder / f"{name}.csv.gz",
+                "no such table",
                 "point the data set's path at the folder that holds hosp/ and note/",
-            )  # fmt: skip
-        if len(found) > 1:
-            names = " and ".join(path.name for path in found)
-            raise IngestError(found[0].parent, f"holds {names}", "keep the one that is right")
-        return found[0]
+            )
+        if len(paths) > 1:
+            names = " and ".join(path.name for path in paths)
+            raise IngestError(paths[0].parent, f"holds {names}", "keep the one that is right")
+        return paths[0]
 
 
 class Header(NamedTuple):
@@ -153,8 +154,9 @@ def read_header(path: Path) -> Header:
     except PermissionError as error:
         raise IngestError.not_permitted(error) from error
     except (OSError, EOFError, zlib.error, csv.Error) as error:
-        raise IngestError(path, f"cannot be read ({type(error).__name__})", "copy or download it again",
-                          line=1) from error  # fmt: skip
+        raise IngestError(
+            path, f"cannot be read ({type(error).__name__})", "copy or download it again", line=1
+        ) from error
     publisher = "use the table as its publisher wrote it"
     if not any(names):
         raise IngestError(path, "the table is empty", publisher, line=1)
@@ -210,10 +212,10 @@ def _cleaned(column: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     """Names of columns for a message; a file that is no table has a few lines of anything there."""
-    shown = [
+    shortened = [
         f"'{''.join(c if c.isprintable() and c not in _MARKS else '?' for c in name[:40])}'" for name in names[:30]
     ]
-    return ", ".join(shown) + (", …" if len(names) > len(shown) else "")
+    return ", ".join(shortened) + (", …" if len(names) > len(shortened) else "")
 
 
 def _quoted(text: str) -> str:

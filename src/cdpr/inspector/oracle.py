@@ -50,13 +50,13 @@ class Oracle:
         """On the action ``taken`` at a state, a diagnosis by its words (``end``, text), and on ``others``, where
         (``end``, "") is the likeliest disease."""
         agent, doctor = self.agent, self.agent.doctor
-        p, (charge, miss), asked = agent.posterior(state), agent.charges(state), agent.is_requested(state)
+        p, (charge, miss), is_requested = agent.posterior(state), agent.charges(state), agent.is_requested(state)
         actions = list(dict.fromkeys([taken, *others]))
         exams = {action: doctor.exams.index(name) for action in actions if action[0] != "end"
                  and (name := canonical_name(action[1])) in doctor.exams}  # fmt: skip
         stop = float(p.max())
-        wanted = [exam for exam in exams.values() if not asked[exam]]
-        gain = doctor.two_step_gain(p, charge, miss, asked, also=wanted)
+        open_exams = [exam for exam in exams.values() if not is_requested[exam]]
+        gain = doctor.two_step_gain(p, charge, miss, is_requested, also=open_exams)
         best = int(gain.argmax())
         go_on = stop + max(float(gain[best]), 0.0)
 
@@ -68,17 +68,19 @@ class Oracle:
                 return go_on - agent.loss(Effort(invalid=1))
             if action not in exams:  # the model knows no such examination: nothing can come of it
                 return go_on - miss if kind == "unavailable" else None
-            if asked[exams[action]]:
+            if is_requested[exams[action]]:
                 return go_on if kind == "repeat" else go_on - miss
             return stop + float(gain[exams[action]])
 
         values = {action: value(action) for action in actions}
         orders = bool(gain[best] > _NEGLIGIBLE)
         chosen = ("result", doctor.key(doctor.exams[best])) if orders else ("end", doctor.diseases[int(p.argmax())])
-        told, at_best = values[taken], stop + float(gain[best]) if orders else stop
+        value_taken, at_best = values[taken], stop + float(gain[best]) if orders else stop
         order = np.argsort(-p, kind="stable")[:_SHOWN]
         likely = tuple((doctor.diseases[int(d)], float(p[d])) for d in order)
-        return Opinion(likely, values, chosen, at_best, None if told is None else max(0.0, at_best - told))
+        return Opinion(
+            likely, values, chosen, at_best, None if value_taken is None else max(0.0, at_best - value_taken)
+        )
 
     def _chance(self, p: np.ndarray, diagnosis: str) -> float:
         """P(a diagnosis is judged right)."""

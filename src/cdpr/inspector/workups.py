@@ -22,7 +22,7 @@ from ..settings import Settings
 from ..study.records import state_digest
 from .oracle import Opinion, Oracle
 
-Told = dict[str, Any]
+Fields = dict[str, Any]
 _DIGITS = 6
 
 
@@ -47,73 +47,74 @@ class View:
     open: bool
     whole_record: bool = False
 
-    async def told(self, rows: Iterable[EvaluationRow]) -> list[Told]:
+    async def workups(self, rows: Iterable[EvaluationRow]) -> list[Fields]:
         """The workups of an evaluation. Raises InspectorError for a row of a case that is not there, or whose requests
         are answered otherwise than when it was evaluated."""
         by_name = {public_text(self.settings, case, name): case for name, case in self.cases.items()}
-        found = []
+        workups = []
         for row in rows:
             if row.note_id not in by_name:
                 raise InspectorError(f"case {row.note_id} was evaluated and is not among the cases; evaluate again")
-            found.append(await self._workup(by_name[row.note_id], row))
-        return found
+            workups.append(await self._workup(by_name[row.note_id], row))
+        return workups
 
-    async def _workup(self, case: CaseRecord, row: EvaluationRow) -> Told:
+    async def _workup(self, case: CaseRecord, row: EvaluationRow) -> Fields:
         credit = self.credit.get(case.note_id)
         if credit and row.decoding not in credit.decodings:
             credit = None
         place = credit.decodings.index(row.decoding) if credit else 0
         replies = credit.replies[place] if credit else row.replies
-        show = self._shown(case)
-        told = {
+        show = self._show(case)
+        fields = {
             "case": case_name(self.settings, case), "decoding": row.decoding, "right": row.correct,
             "forced": row.forced, "said": row.diagnosis, "cost": row.cost_usd, "utility": row.utility,
             "tests": row.n_tests, "missed": row.n_na, "turns": row.turns, "steps": [],
         }  # fmt: skip
         if replies is None or self.whole_record:
-            return told
+            return fields
         workup = await replay(self.environment, case, replies, row.forced)
         if odd := deviations(row, workup.effort()):
             raise InspectorError(
-                f"case {told['case']}: its requests are answered otherwise than when it was evaluated "
+                f"case {fields['case']}: its requests are answered otherwise than when it was evaluated "
                 f"({', '.join(odd)}); evaluate again"
             )
-        told["said"] = show(("end", workup.diagnosis or ""))[1]
-        told["steps"] = list(self._steps(workup, credit, place, show))
-        return told
+        fields["said"] = show(("end", workup.diagnosis or ""))[1]
+        fields["steps"] = list(self._steps(workup, credit, place, show))
+        return fields
 
-    def _steps(self, workup: Trajectory, credit: CreditedCase | None, place: int, show: _Show) -> Iterator[Told]:
-        found = credited(credit, place) if credit else {}
+    def _steps(self, workup: Trajectory, credit: CreditedCase | None, place: int, show: _Show) -> Iterator[Fields]:
+        credits = credited(credit, place) if credit else {}
         oracle = self.oracle if workup.case.note_id in self.chosen and self._readable(workup.case) else None
         spent = 0.0
         for t, step in enumerate(workup.steps):
             spent += step.observation.charge_usd
-            told: Told = {"act": show(action_of(step)), "charge": _round(step.observation.charge_usd)}
-            told["spent"] = _round(spent)
+            fields: Fields = {"act": show(action_of(step)), "charge": _round(step.observation.charge_usd)}
+            fields["spent"] = _round(spent)
             if self._readable(workup.case):
-                told["reply"] = step.turn.text
+                fields["reply"] = step.turn.text
             if self.rated and (digest := state_digest(self.settings, workup.case, workup.states[t])) in self.rated:
-                told["rated"] = digest
-            state = credit.states[found[t]] if credit and t in found else None
+                fields["rated"] = digest
+            state = credit.states[credits[t]] if credit and t in credits else None
             opinion = None
             if oracle and not (workup.forced and step is workup.steps[-1]):
                 others = [candidate.action for candidate in state.candidates] if state else []
                 opinion = oracle.opinion(workup.states[t], action_of(step), others)
-                told["oracle"] = _opinion(opinion, show)
+                fields["oracle"] = _opinion(opinion, show)
             if credit and state:
                 taken = credited_action(step, self.settings.credit.diagnoses)
-                told["credit"] = {
-                    "entropy": _round(state.entropy), "why": credit.selected[place][t],
+                fields["credit"] = {
+                    "entropy": _round(state.entropy),
+                    "why": credit.selected[place][t],
                     "process": _round(credit.process[place][t]),
-                    "candidates": list(_candidates(state, credit.endings[found[t]], opinion, show, taken)),
-                }  # fmt: skip
-            yield told
+                    "candidates": list(_candidates(state, credit.endings[credits[t]], opinion, show, taken)),
+                }
+            yield fields
 
     def _readable(self, case: CaseRecord) -> bool:
         return self.open or not case.credentialed
 
-    def _shown(self, case: CaseRecord) -> _Show:
-        """How an action is told: of a credentialed case by a pseudonym."""
+    def _show(self, case: CaseRecord) -> _Show:
+        """How an action is shown; an action on a credentialed case by its pseudonym."""
         if self._readable(case):
             return lambda action: [*action]
         return lambda action: [action[0], public_text(self.settings, case, action[1]) if action[1] else ""]
@@ -142,11 +143,11 @@ def case_name(settings: Settings, case: CaseRecord) -> str:
 
 def _candidates(
     state: StateCredit, endings: Iterable[Iterable[Ending]], opinion: Opinion | None, show: _Show, taken: ActionKey
-) -> Iterator[Told]:
+) -> Iterator[Fields]:
     """The actions at a state: those that were valued, then the others that the policy drew. ``taken`` is marked."""
     share = {one.action: one.p for one in state.actions}
     for value, ends in zip(state.candidates, endings, strict=True):
-        told = {
+        candidates = {
             "act": show(value.action), "taken": value.action == taken, "top": value.in_top_m,
             "share": _round(share.pop(value.action, 0.0)),
             "value": _round(value.value), "right": _round(value.correct), "tests": _round(value.tests),
@@ -158,11 +159,11 @@ def _candidates(
                 for end in ends
             ],
         }  # fmt: skip
-        yield told | ({"true": _round(opinion.values[value.action])} if opinion else {})
+        yield candidates | ({"true": _round(opinion.values[value.action])} if opinion else {})
     yield from ({"act": show(action), "share": _round(p)} for action, p in share.items())
 
 
-def _opinion(opinion: Opinion, show: _Show) -> Told:
+def _opinion(opinion: Opinion, show: _Show) -> Fields:
     return {
         "posterior": [[disease, _round(p)] for disease, p in opinion.posterior],
         "best": show(opinion.best), "value": _round(opinion.best_value), "lost": _round(opinion.lost),

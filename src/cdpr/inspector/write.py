@@ -44,11 +44,11 @@ def write_inspector(settings: Settings, job: Job) -> None:
     means = read_lines(job.inputs["study"], StateMeans) if "study" in job.inputs else []
     rated = {line.state for line in means}
     for dataset, label in DATASETS.items():
-        told = _write_dataset(settings, job.inputs[f"cases_{dataset}"], results, folder, dataset, rated)
-        if told:
+        summary = _write_dataset(settings, job.inputs[f"cases_{dataset}"], results, folder, dataset, rated)
+        if summary:
             datasets.append({"name": dataset, "label": label, "about": source_of(settings, dataset).what,
                              "oracle": synthetic(settings, dataset)})  # fmt: skip
-            views += told
+            views += summary
     closed = {view["dataset"] for view in views if view["credentialed"] and not settings.inspector.credentialed}
     write_data(folder, "data/index", {
         "mark": tier_mark(settings), "runs": settings.inspector.runs, "datasets": datasets, "views": views,
@@ -69,10 +69,10 @@ def _rule(settings: Settings) -> dict[str, Any]:
 def _study(settings: Settings, means: Iterable[StateMeans], closed: set[str]) -> list[dict[str, Any]]:
     """What raters of the expert study gave: one line per state and run that was rated. On ``closed`` data sets actions
     are pseudonyms."""
-    told = [line.model_dump(exclude={"kind"}) for line in means]
+    lines = [line.model_dump(exclude={"kind"}) for line in means]
     return [
         line | {"action": pseudonym(settings.paths.state, line["action"])} if line["dataset"] in closed else line
-        for line in told
+        for line in lines
     ]
 
 
@@ -94,32 +94,32 @@ def _write_dataset(
             print(f"missing: {file}")
             continue
         credit = credit_file(results, run, dataset)
-        found = {case.case: case for case in read_credit(credit)} if credit.exists() else {}
-        view = View(settings, environment, cases, found, chosen, oracle, rated, settings.inspector.credentialed,
+        credits = {case.case: case for case in read_credit(credit)} if credit.exists() else {}
+        view = View(settings, environment, cases, credits, chosen, oracle, rated, settings.inspector.credentialed,
                     agent_class(agent_entry(settings, run)).whole_record)  # fmt: skip
-        workups = asyncio.run(view.told(read_rows(file)))
+        workups = asyncio.run(view.workups(read_rows(file)))
         name = f"data/{run}.{dataset}"
         write_data(folder, name, workups)
-        views.append({"run": run, "dataset": dataset, "data": name, "workups": len(workups), "credited": len(found),
+        views.append({"run": run, "dataset": dataset, "data": name, "workups": len(workups), "credited": len(credits),
                       "decisions": sum(len(workup["steps"]) for workup in workups),
                       "credentialed": credentialed})  # fmt: skip
-    write_data(folder, f"data/{dataset}", dict(_told_cases(settings, cases, chosen)))
+    write_data(folder, f"data/{dataset}", dict(_case_fields(settings, cases, chosen)))
     return views
 
 
-def _told_cases(
+def _case_fields(
     settings: Settings, cases: Mapping[str, CaseRecord], chosen: set[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The cases by the name that the site gives them; of credentialed ones no text."""
     for case in cases.values():
         readable = settings.inspector.credentialed or not case.credentialed
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "gold": case.diagnosis_results if readable else public_text(settings, case, case.diagnosis_results)
         }
         if case.note_id in chosen:
-            told["chosen"] = True
+            fields["chosen"] = True
         if readable:
-            told |= {"summary": case.case_summary, "results": case.key_pertinent_results_dict}
+            fields |= {"summary": case.case_summary, "results": case.key_pertinent_results_dict}
         if readable and case.credentialed:
-            told["digest"] = public_text(settings, case, case.note_id)  # as other results call it
-        yield case_name(settings, case), told
+            fields["digest"] = public_text(settings, case, case.note_id)  # as other results call it
+        yield case_name(settings, case), fields

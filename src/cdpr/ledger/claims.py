@@ -187,9 +187,9 @@ def _problems(claim: Any) -> Iterator[str]:
     if kind == "setup":
         if (claim.what == "settings") != isinstance(claim.value, dict):
             yield "field 'value': settings by name for `settings`, else one value"
-        found, wanted = len(claim.names), _ASKED.get(claim.what, 0)
-        if found < wanted or (found > wanted and claim.what != "billed_together"):
-            yield f"field 'names': {claim.what} takes {wanted}, got {found}"
+        count, required = len(claim.names), _ASKED.get(claim.what, 0)
+        if count < required or (count > required and claim.what != "billed_together"):
+            yield f"field 'names': {claim.what} takes {required}, got {count}"
 
 
 _KINDS = {kind: claim for claim in get_args(Claim) for kind in get_args(claim.model_fields["kind"].annotation)}
@@ -224,29 +224,29 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
     entries = itertools.chain.from_iterable(_spelled_out(path, entry) for entry in ledger.claims)
     tables = itertools.chain.from_iterable(_rows_of(path, table) for table in ledger.tables)
     prices = _sample_prices(ledger.sample_prices) if ledger.sample_prices else ()
-    found: dict[str, Claim] = {}
+    claims: dict[str, Claim] = {}
     for entry in itertools.chain(entries, tables, prices):
         claim = _typed(path, entry)
-        if claim.id in found:
+        if claim.id in claims:
             raise ClaimsError(f"{path}: claim {claim.id!r}: field 'id': stands twice")
-        found[claim.id] = claim
-    return _once(found.values())
+        claims[claim.id] = claim
+    return _once(claims.values())
 
 
 def _once(claims: Iterable[Claim]) -> list[Claim]:
     """Claims that ask the same of the results are one: the first, with the places of the others. One of them makes it a
     headline."""
-    kept: dict[str, Claim] = {}
+    by_name: dict[str, Claim] = {}
     for claim in claims:
         apart = {"id", "place", "also", "headline"} | (set() if isinstance(claim, OpenClaim) else {"says"})
         asks = claim.model_dump_json(exclude=apart)
-        first = kept.get(asks)
+        first = by_name.get(asks)
         if first is None:
-            kept[asks] = claim
+            by_name[asks] = claim
         else:
             also = tuple(dict.fromkeys((*first.also, claim.place)))
-            kept[asks] = first.model_copy(update={"also": also, "headline": first.headline or claim.headline})
-    return list(kept.values())
+            by_name[asks] = first.model_copy(update={"also": also, "headline": first.headline or claim.headline})
+    return list(by_name.values())
 
 
 def _typed(path: Path, entry: Mapping[str, Any]) -> Claim:

@@ -62,7 +62,7 @@ class SideBySide:
         low, high = percentile_interval(self.draws @ np.array(weights) + offset)
         return Effect(float(self.means @ np.array(weights) + offset), low, high)
 
-    def told(self) -> str:
+    def text(self) -> str:
         """``CDPR 53.07 against GRPO 47.33``."""
         decimals = _DECIMALS.get(self.metric, 2)
         pairs = zip(self.methods, self.means, strict=True)
@@ -83,11 +83,11 @@ class Evidence:
     """Evaluations and training metrics under a results folder. Raises ProvenanceError as tables do."""
 
     def __init__(self, settings: Settings, results: str | Path):
-        asked = {name for at in sweeps(settings, "sensitivity").values() for name in at.values()}
-        asked |= {name for where in ("ablations", "training_efficiency") for name in labels_of(settings, where)}
+        sweep_methods = {name for at in sweeps(settings, "sensitivity").values() for name in at.values()}
+        sweep_methods |= {name for where in ("ablations", "training_efficiency") for name in labels_of(settings, where)}
         methods = main_methods(settings)
-        asked -= {method.name for method in methods}
-        methods += [trained(settings, name) for name in variants(settings) if name in asked]
+        sweep_methods -= {method.name for method in methods}
+        methods += [trained(settings, name) for name in variants(settings) if name in sweep_methods]
         self.settings = settings
         self.decoding = settings.evaluation.decodings[0]
         self.results = Results(settings, results, methods)
@@ -122,7 +122,7 @@ class Evidence:
 
     def summary(self, method: Method, dataset: str) -> Summary:
         """A method on a data set, with the decoding of the tables."""
-        return _found(self.results.summary(method, dataset, self.decoding))
+        return _value_of(self.results.summary(method, dataset, self.decoding))
 
     def side_by_side(self, names: Sequence[str], metric: str, on: str) -> SideBySide:
         """The methods on the same cases. Trained ones are taken with the seeds that all of them have; others have one
@@ -131,7 +131,7 @@ class Evidence:
         parts = []
         for dataset in _datasets(on):
             parts.append([self.summary(method, dataset) for method in methods])
-            first, *others = (_found(self.results.evaluations(method, dataset, self.decoding)) for method in methods)
+            first, *others = (_value_of(self.results.evaluations(method, dataset, self.decoding)) for method in methods)
             for other in others:
                 if first[0].note_ids != other[0].note_ids:
                     runs = f"{first[0].run} and {other[0].run}"
@@ -156,8 +156,9 @@ class Evidence:
             raise NotMeasured(f"missing: {missing}")
         ends = {
             run: float(self._curves(replace(method, runs=(run,)), metrics, prefix).axes["step"][0, -1])
-            for method in methods for run in method.runs
-        }  # fmt: skip
+            for method in methods
+            for run in method.runs
+        }
         last = max(ends.values())
         early = ", ".join(f"{run} ends at step {end:g}" for run, end in ends.items() if end < last)
         if early:
@@ -180,10 +181,10 @@ def training_seeds(runs: Iterable[str]) -> tuple[int, ...]:
     return tuple(sorted(set(seeds_of_runs(runs))))
 
 
-def _found(asked: Any) -> Any:
-    if isinstance(asked, Hole):
-        raise NotMeasured(asked.reason)
-    return asked
+def _value_of(value: Any) -> Any:
+    if isinstance(value, Hole):
+        raise NotMeasured(value.reason)
+    return value
 
 
 def _datasets(on: str) -> list[str]:

@@ -41,25 +41,29 @@ def compare_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
             raise NotMeasured(method.why)
     if unfit := evidence.unfit(claim.on):
         raise NotMeasured(unfit)
-    found, behind, void = (_final_accuracy if claim.metric == "final_accuracy" else _on_cases)(claim, names, evidence)
-    if void or found.low is None or found.high is None:
-        return Verdict(OPEN, void or "one seed: no interval", found.value, found.low, found.high, **behind)
+    comparison, behind, void = (_final_accuracy if claim.metric == "final_accuracy" else _on_cases)(
+        claim, names, evidence
+    )
+    if void or comparison.low is None or comparison.high is None:
+        return Verdict(
+            OPEN, void or "one seed: no interval", comparison.value, comparison.low, comparison.high, **behind
+        )
     printed, half = claim.number()
-    theirs = _sampling_error(claim, printed, found, behind["n"])
-    ours = found.high - found.value if printed > found.value else found.value - found.low
-    inside = abs(printed - found.value) <= half + math.hypot(ours, theirs)
+    theirs = _sampling_error(claim, printed, comparison, behind["n"])
+    ours = comparison.high - comparison.value if printed > comparison.value else comparison.value - comparison.low
+    inside = abs(printed - comparison.value) <= half + math.hypot(ours, theirs)
     agrees = "agrees with" if inside else "differs from"
     why = f"the printed figure, itself ±{theirs:.3g} over its cases, {agrees} the measured one"
-    return Verdict(REPRODUCED if inside else DEVIATES, why, found.value, found.low, found.high, **behind)
+    return Verdict(REPRODUCED if inside else DEVIATES, why, comparison.value, comparison.low, comparison.high, **behind)
 
 
-def _sampling_error(claim: FigureClaim, printed: float, found: Effect, cases: int) -> float:
+def _sampling_error(claim: FigureClaim, printed: float, effect: Effect, cases: int) -> float:
     """Half the 95% interval of a printed figure over its cases: of an accuracy the binomial one at the printed value.
     Of other figures the paper prints no spread; what was measured here on as many cases stands for it."""
     if claim.metric in ("accuracy", "final_accuracy") and not claim.than:
         low, high = wilson_interval(round(printed * cases / 100), cases)
         return 50 * (high - low)
-    return (found.high - found.low) / 2
+    return (effect.high - effect.low) / 2
 
 
 _Figure = tuple[Effect, dict[str, Any], str]
@@ -68,16 +72,16 @@ _Figure = tuple[Effect, dict[str, Any], str]
 
 def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _Figure:
     """Of test cases: as many as the paper's, with Wilson's interval where the tables have it."""
-    found = evidence.side_by_side(names, claim.metric, claim.on)
-    if found.cases != (stated := stated_cases(claim.on),):
-        raise NotMeasured(f"{found.cases[0]} cases were evaluated; the figure is of {stated}")
-    one_seed = next((m.label for m in found.methods if m.group == TRAINED and len(m.runs) == 1), "")
+    comparison = evidence.side_by_side(names, claim.metric, claim.on)
+    if comparison.cases != (stated := stated_cases(claim.on),):
+        raise NotMeasured(f"{comparison.cases[0]} cases were evaluated; the figure is of {stated}")
+    one_seed = next((m.label for m in comparison.methods if m.group == TRAINED and len(m.runs) == 1), "")
     void = f"{one_seed} was trained with one seed" if one_seed else ""
     if claim.than:
-        return found.statistic(claim.statistic), found.behind(claim.statistic), void
-    at = evidence.summary(found.methods[0], claim.on).estimates[claim.metric]
+        return comparison.statistic(claim.statistic), comparison.behind(claim.statistic), void
+    at = evidence.summary(comparison.methods[0], claim.on).estimates[claim.metric]
     scale = FACTOR.get(claim.metric, 1.0)
-    return Effect(at.mean * scale, at.low * scale, at.high * scale), found.behind("mean"), void
+    return Effect(at.mean * scale, at.low * scale, at.high * scale), comparison.behind("mean"), void
 
 
 def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _Figure:
@@ -90,18 +94,18 @@ def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence
 
 def compare_methods(claim: ComparisonClaim, evidence: Evidence) -> Verdict:
     """Two methods on the same test cases: one above or below the other, or both close together."""
-    found = evidence.side_by_side([claim.of, claim.than], claim.metric, claim.on)
+    comparison = evidence.side_by_side([claim.of, claim.than], claim.metric, claim.on)
     if claim.within:
-        effect, wanted = found.statistic("difference").inside(claim.within), f", to lie within {claim.within:g}"
+        effect, margin = comparison.statistic("difference").inside(claim.within), f", to lie within {claim.within:g}"
     else:
         sign = 1.0 if claim.side == "above" else -1.0
-        effect = found.weighed(sign, -sign * claim.times, offset=-claim.margin)
-        wanted = "" if claim.times == 1 else f", to be {claim.side} {claim.times:g} times"
-        wanted += f", with a margin of {claim.margin:g}" if claim.margin else ""
-    void = evidence.results.void(found.methods, claim.on, evidence.decoding)
+        effect = comparison.weighed(sign, -sign * claim.times, offset=-claim.margin)
+        margin = "" if claim.times == 1 else f", to be {claim.side} {claim.times:g} times"
+        margin += f", with a margin of {claim.margin:g}" if claim.margin else ""
+    void = evidence.results.void(comparison.methods, claim.on, evidence.decoding)
     verdict, why = directional(effect, evidence.unfit(claim.on), void=void)
     statistic = "difference" if claim.times == 1 else "ratio"
-    return _shown(verdict, f"{found.told()}{wanted}: {why}", found, effect, statistic)
+    return _verdict_of(verdict, f"{comparison.text()}{margin}: {why}", comparison, effect, statistic)
 
 
 def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
@@ -151,11 +155,11 @@ def _ahead_of_all(claim: SuperlativeClaim, of: str, rivals: Sequence[str], what:
     void = "" if refuted else next(filter(None, voids), "")
     verdict, why = directional(weakest, evidence.unfit(claim.on), "" if whole_field else counted, void)
     clearly = sum(effect.refuted for effect in effects)
-    told = [f"ahead of {sum(effect.value > 0 for effect in effects)} of {len(run)}"]
-    told += [f"clearly behind {clearly}"] if clearly else []
-    told += [f"{'refuted by' if refuted else 'closest'}: {run[at].told()}", why, "" if counted in why else counted]
+    reasons = [f"ahead of {sum(effect.value > 0 for effect in effects)} of {len(run)}"]
+    reasons += [f"clearly behind {clearly}"] if clearly else []
+    reasons += [f"{'refuted by' if refuted else 'closest'}: {run[at].text()}", why, "" if counted in why else counted]
     return replace(
-        _shown(verdict, "; ".join(part for part in told if part), run[at], weakest, "difference"),
+        _verdict_of(verdict, "; ".join(part for part in reasons if part), run[at], weakest, "difference"),
         runs=tuple(dict.fromkeys(name for pair in run for name in pair.runs)),
         scope="" if whole_field else f"of the {len(run) + 1} {what} run",
     )
@@ -166,17 +170,17 @@ def _of_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     difference is not paired."""
     here = evidence.side_by_side([claim.of], claim.metric, claim.on)
     others = [on for on in DATASETS if on != claim.on]
-    found = [evidence.side_by_side([claim.of], claim.metric, on) for on in others]
-    differences = [(here.means[0] - there.means[0], here.draws[:, 0] - there.draws[:, 0]) for there in found]
+    comparisons = [evidence.side_by_side([claim.of], claim.metric, on) for on in others]
+    differences = [(here.means[0] - there.means[0], here.draws[:, 0] - there.draws[:, 0]) for there in comparisons]
     sign = 1.0 if claim.side == "above" else -1.0
     effects = [Effect(sign * float(mean), *percentile_interval(sign * draws)) for mean, draws in differences]
     at, weakest = _weakest(effects)
-    shown = effects[at]
+    effect = effects[at]
     void = evidence.results.void(here.methods, claim.on, evidence.decoding)
     verdict, why = directional(weakest, evidence.unfit("average"), void=void)
-    next_to = f"{DATASETS[others[at]]} {found[at].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
+    next_to = f"{DATASETS[others[at]]} {comparisons[at].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
     behind = here.behind("difference")
-    return Verdict(verdict, f"next: {next_to}: {why}", shown.value, shown.low, shown.high, **behind)
+    return Verdict(verdict, f"next: {next_to}: {why}", effect.value, effect.low, effect.high, **behind)
 
 
 def _weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
@@ -186,10 +190,10 @@ def _weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
     return at, Effect(effects[at].value, low, high)
 
 
-def _shown(verdict: str, why: str, found: SideBySide, effect: Effect, statistic: str) -> Verdict:
+def _verdict_of(verdict: str, why: str, comparison: SideBySide, effect: Effect, statistic: str) -> Verdict:
     """The verdict on two methods, shown as their difference or ratio."""
-    at = found.statistic(statistic)
-    return Verdict(verdict, why, at.value, at.low, at.high, **found.behind(statistic))
+    at = comparison.statistic(statistic)
+    return Verdict(verdict, why, at.value, at.low, at.high, **comparison.behind(statistic))
 
 
 _JUDGES: dict[str, Callable[[Any, Evidence], Verdict]] = {

@@ -57,8 +57,8 @@ def make_ledger(settings: Settings, results: str | Path, claims: Sequence[Claim]
 def _judged(claim: Claim, evidence: Evidence) -> Judged:
     verdict = asdict(judge(claim, evidence))
     verdict |= {name: _rounded(verdict[name]) for name in ("measured", "low", "high")}
-    said = {name: getattr(claim, name) for name in ("id", "also", "place", "kind", "says", "headline", "printed")}
-    return Judged(**said, **verdict)
+    fields = {name: getattr(claim, name) for name in ("id", "also", "place", "kind", "says", "headline", "printed")}
+    return Judged(**fields, **verdict)
 
 
 def _rounded(value: float | None) -> float | None:
@@ -117,8 +117,8 @@ def _measured(entry: Mapping[str, Any]) -> str:
     value, low, high = (entry[name] for name in ("measured", "low", "high"))
     if value is None:
         return ""
-    shown = number(value) if low is None or high is None else interval(value, low, high)
-    return f"{shown} {entry['unit']}".strip()
+    text = number(value) if low is None or high is None else interval(value, low, high)
+    return f"{text} {entry['unit']}".strip()
 
 
 def _plain(value: Any) -> Any:

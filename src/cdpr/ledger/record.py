@@ -15,7 +15,7 @@ from .verdict import COUNTED, MEASURED, UNDECIDABLE, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Said:
+class _ClaimFields:
     id: str
     also: tuple[str, ...] = ()
     place: str = ""
@@ -26,7 +26,7 @@ class _Said:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged(Verdict, _Said):
+class Judged(Verdict, _ClaimFields):
     """What a claim says, and the verdict on it."""
 
     @property
@@ -65,8 +65,8 @@ class Ledger:
     def __post_init__(self) -> None:
         counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in self.claims)
         object.__setattr__(self, "counts", {name: counted[name] for name in (*COUNTED, *counted)})
-        measured, asked = sum(counted[name] for name in MEASURED), len(self.claims) - counted[UNDECIDABLE]
-        headline = f"{measured} measured of {asked} claims; {counted[UNDECIDABLE]} more no result could ever decide"
+        measured, expected = sum(counted[name] for name in MEASURED), len(self.claims) - counted[UNDECIDABLE]
+        headline = f"{measured} measured of {expected} claims; {counted[UNDECIDABLE]} more no result could ever decide"
         object.__setattr__(self, "headline", headline)
 
 

@@ -27,30 +27,31 @@ def _cases(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     (on,) = claim.names
     if other := evidence.other_cases(on):
         raise NotMeasured(other.replace("figure is", "number is"))
-    found = evidence.summary(evidence.method("warm_start"), on).cases
-    return found, f"{found} test cases were evaluated"
+    cases = evidence.summary(evidence.method("warm_start"), on).cases
+    return cases, f"{cases} test cases were evaluated"
 
 
 def _settings(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     """Settings by dotted name; in words only those that differ, if any do."""
-    wanted: dict[str, Any] = claim.value  # type: ignore[assignment]
-    held = {name: value_at(evidence.settings, name) for name in wanted}
-    other = [name for name in wanted if not _same(held[name], wanted[name])]
-    return held, ", ".join(f"{name} = {_plain(held[name])}" for name in other or wanted)
+    expected: dict[str, Any] = claim.value  # type: ignore[assignment]
+    held = {name: value_at(evidence.settings, name) for name in expected}
+    other = [name for name in expected if not _same(held[name], expected[name])]
+    return held, ", ".join(f"{name} = {_plain(held[name])}" for name in other or expected)
 
 
 def _number(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     """How many of something this workflow has."""
     settings, methods = evidence.settings, evidence.results.methods
-    found = {
-        "benchmarks": lambda: len(DATASETS), "out_of_domain": lambda: len(DATASETS) - 1,
+    numbers = {
+        "benchmarks": lambda: len(DATASETS),
+        "out_of_domain": lambda: len(DATASETS) - 1,
         "groups": lambda: len({m.group for m in methods if m.paper}),
         "agents": lambda: sum(m.group == AGENTS for m in methods),
         "ablations": lambda: len(labels_of(settings, "ablations")) - 1,
         "schemes": lambda: len(labels_of(settings, "training_efficiency")),
         "sweeps": lambda: len(sweeps(settings, "sensitivity")),
-    }[claim.what]()  # fmt: skip
-    return found, f"this workflow has {found}"
+    }[claim.what]()
+    return numbers, f"this workflow has {numbers}"
 
 
 def _same_training(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
@@ -63,17 +64,17 @@ def _price(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     """What an examination is charged here, USD."""
     from ..costs import load_catalogue, price_of
 
-    found = price_of(claim.names[0], evidence.settings.costs, load_catalogue())
-    code = f" {found.hcpcs}" if found.hcpcs else ""
-    return round(found.usd, 2), f"{found.usd:.2f} USD, from {found.source}{code}"
+    price = price_of(claim.names[0], evidence.settings.costs, load_catalogue())
+    code = f" {price.hcpcs}" if price.hcpcs else ""
+    return round(price.usd, 2), f"{price.usd:.2f} USD, from {price.source}{code}"
 
 
 def _billed_together(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     """Whether examinations are one billing event."""
     from ..costs import load_catalogue
 
-    found = {name: load_catalogue().find(name) for name in claim.names}
-    groups = {name: price.group if price else None for name, price in found.items()}
+    keys = {name: load_catalogue().find(name) for name in claim.names}
+    groups = {name: price.group if price else None for name, price in keys.items()}
     one = len(set(groups.values())) == 1 and None not in groups.values()
     return one, f"billed as {next(iter(groups.values())) if one else groups}"
 
@@ -84,11 +85,11 @@ _HELD = {
 }  # fmt: skip
 
 
-def _same(held: Any, wanted: Any) -> bool:
-    if isinstance(wanted, dict):
-        return all(_same(held[name], value) for name, value in wanted.items())
-    numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (held, wanted))
-    return math.isclose(held, wanted, rel_tol=1e-9, abs_tol=1e-12) if numbers else held == wanted
+def _same(held: Any, expected: Any) -> bool:
+    if isinstance(expected, dict):
+        return all(_same(held[name], value) for name, value in expected.items())
+    numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (held, expected))
+    return math.isclose(held, expected, rel_tol=1e-9, abs_tol=1e-12) if numbers else held == expected
 
 
 def _plain(value: Any) -> str:

@@ -25,14 +25,18 @@ def compare_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
     """Two trainings side by side, or the probes of one beside its continuations."""
     void = ""
     if claim.by == "final_accuracy":
-        found, void, unit, told, curves = _final(claim, evidence)
+        effect_of_seeds, void, unit, reading, curves = _final(claim, evidence)
     else:
-        values, unit, told, curves = (_probes if claim.by == "probes" else _spent)(claim, evidence)
-        found = over_seeds(values)
-    effect = found.inside(claim.within) if claim.within else found.minus(claim.times).toward(claim.side or "above")
+        values, unit, reading, curves = (_probes if claim.by == "probes" else _spent)(claim, evidence)
+        effect_of_seeds = over_seeds(values)
+    effect = (
+        effect_of_seeds.inside(claim.within)
+        if claim.within
+        else effect_of_seeds.minus(claim.times).toward(claim.side or "above")
+    )
     verdict, why = directional(effect, evidence.unfit("mimic_iv"), void=void)
     runs = tuple(dict.fromkeys(run for curve in curves for run in curve.runs))
-    return Verdict(verdict, f"{told}: {why}", found.value, found.low, found.high, unit,
+    return Verdict(verdict, f"{reading}: {why}", effect_of_seeds.value, effect_of_seeds.low, effect_of_seeds.high, unit,
                    seeds=training_seeds(runs), runs=runs)  # fmt: skip
 
 
@@ -64,8 +68,8 @@ def _spent(claim: TrainingClaim, evidence: Evidence) -> _Compared:
         first, second = abs(first - reference[0]), abs(second - reference[0])
     until = "to the last iteration" if claim.share is None else f"to {100 * claim.share:g}% of the final accuracy"
     what, unit, decimals, caveat = _SPENT[claim.by]
-    told = _against(curves, [f"{at.mean():.{decimals}f}" for at in times])
-    return first - second, unit, f"{what} {until}, {told} {unit}{caveat}", curves
+    reading = _against(curves, [f"{at.mean():.{decimals}f}" for at in times])
+    return first - second, unit, f"{what} {until}, {reading} {unit}{caveat}", curves
 
 
 def _final(claim: TrainingClaim, evidence: Evidence) -> tuple[Effect, str, str, str, list[Curves]]:
@@ -74,8 +78,8 @@ def _final(claim: TrainingClaim, evidence: Evidence) -> tuple[Effect, str, str, 
     curves = evidence.curves([claim.of, claim.than], "accuracy")
     first, second = (evidence.final_verdicts(curve.runs) for curve in curves)
     effect, void = final_accuracy(first - second, evidence.settings)
-    told = _against(curves, [f"{100 * table.mean():.2f}%" for table in (first, second)])
-    return effect, void, "points", f"final validation accuracy, {told}", curves
+    reading = _against(curves, [f"{100 * table.mean():.2f}%" for table in (first, second)])
+    return effect, void, "points", f"final validation accuracy, {reading}", curves
 
 
 def final_accuracy(table: np.ndarray, settings: Settings) -> tuple[Effect, str]:
@@ -95,8 +99,10 @@ def _probes(claim: TrainingClaim, evidence: Evidence) -> _Compared:
     probes, continuations = (curve.values[part].sum(axis=1) for part in ("probe_tokens", "continuation_tokens"))
     if np.any(continuations == 0):
         raise NotMeasured("no continuations were generated: there is nothing to hold probes against")
-    told = f"tokens generated in training, probes {probes.mean():.0f} against continuations {continuations.mean():.0f}"
-    return probes / continuations, "ratio", f"{told}, to be {claim.side} {claim.times:g} times", curves
+    reading = (
+        f"tokens generated in training, probes {probes.mean():.0f} against continuations {continuations.mean():.0f}"
+    )
+    return probes / continuations, "ratio", f"{reading}, to be {claim.side} {claim.times:g} times", curves
 
 
 def _until(curve: Curves, axis: str, share: float | None) -> np.ndarray:

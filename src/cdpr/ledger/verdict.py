@@ -17,16 +17,16 @@ UNDECIDABLE = "undecidable"
 # What claims are counted by, in the order of telling; `as stated` and `set otherwise` are of the configuration.
 COUNTED = {
     REPRODUCED: "on the data, at the scale, with the backbone and a judge as in the paper: the printed figure in the "
-                "interval, or the claimed direction with an interval that excludes the contrary",
+    "interval, or the claimed direction with an interval that excludes the contrary",
     SAME: "the interval excludes the contrary",
     OPEN: "the interval holds both, whichever side the estimate lies on; or the comparison supports nothing: one "
-          "seed, no side above chance, a policy that has stopped ordering",
+    "seed, no side above chance, a policy that has stopped ordering",
     DEVIATES: "the interval excludes what is claimed or printed",
     NOT_RUN: "nothing was measured that could be held against it",
     STATED: "of the configuration, no result: this run is set up as the paper says",
     OTHERWISE: "of the configuration, no result: this run is set up differently",
     UNDECIDABLE: "no result could ever decide it: a definition, an argument, or a fact of the authors' own setup",
-}  # fmt: skip
+}
 
 
 class NotMeasured(Exception):
@@ -94,11 +94,11 @@ def directional(effect: Effect, unfit: str = "", incomplete: str = "", void: str
     if effect.low is None:
         void = void or "one seed: no interval"
     if void:
-        verdict, shown = OPEN, void
+        verdict, reading = OPEN, void
     elif effect.supported:
-        verdict, shown = SAME if unfit or incomplete else REPRODUCED, "the interval excludes the contrary"
+        verdict, reading = SAME if unfit or incomplete else REPRODUCED, "the interval excludes the contrary"
     elif effect.refuted:
-        verdict, shown = DEVIATES, "the interval excludes what is claimed"
+        verdict, reading = DEVIATES, "the interval excludes what is claimed"
     else:
-        verdict, shown = OPEN, "the interval holds both"
-    return verdict, "; ".join(note for note in (shown, unfit.partition(";")[0], incomplete) if note)
+        verdict, reading = OPEN, "the interval holds both"
+    return verdict, "; ".join(note for note in (reading, unfit.partition(";")[0], incomplete) if note)

@@ -30,9 +30,11 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     """Per decoding: the figures, the changes against CDPR, tests and power; then the paper's Table 2."""
     results = Results(settings, folder, ablation_methods(settings))
     base, *others = results.methods
-    found = {d: frame.changes(results, [(method, base, IN_DOMAIN) for method in others], d) for d in results.decodings}
+    changes_of = {
+        d: frame.changes(results, [(method, base, IN_DOMAIN) for method in others], d) for d in results.decodings
+    }
     parts = []
-    for decoding, those in found.items():
+    for decoding, those in changes_of.items():
         parts += [
             (f"{decoding.capitalize()} decoding", _levels(results, decoding)),
             (
@@ -45,7 +47,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     labels = labels_of(settings, "ablations")
     printed = frame.paper_rows(_FILE, columns, lambda row: labels.get(row["variant"]))
     parts.append(frame.paper_table(settings, columns, printed, "ablations"))
-    return Sheet(f"Ablations ({tier_mark(settings)})", parts, _long(results, found))
+    return Sheet(f"Ablations ({tier_mark(settings)})", parts, _long(results, changes_of))
 
 
 def _levels(results: Results, decoding: str) -> Table:
@@ -59,13 +61,13 @@ def _levels(results: Results, decoding: str) -> Table:
     return Table(columns, rows, text, [*results.divergences(), *notes], f"tab:ablations_{decoding}")
 
 
-def _changes(base: Method, found: Sequence[frame.Change], decoding: str, mark: str) -> Table:
+def _changes(base: Method, changes: Sequence[frame.Change], decoding: str, mark: str) -> Table:
     """Each ablation minus CDPR on the same cases."""
     text = f"Ablation minus {base.label} on the same cases, {decoding} decoding ({mark})."
-    return frame.change_table(found, METRICS, text, f"tab:ablation_changes_{decoding}")
+    return frame.change_table(changes, METRICS, text, f"tab:ablation_changes_{decoding}")
 
 
-def _power(results: Results, base: Method, found: Sequence[frame.Change], decoding: str) -> Table:
+def _power(results: Results, base: Method, changes: Sequence[frame.Change], decoding: str) -> Table:
     """Whether accuracies differ, seed by seed, and which difference the cases could have shown at all."""
     columns = [
         frame.METHOD, Column("cases", "N"), *frame.mcnemar_columns(f"only ablation : only {base.label} right"),
@@ -79,17 +81,17 @@ def _power(results: Results, base: Method, found: Sequence[frame.Change], decodi
         _paper_power(),
     ]
     text = f"Accuracy of the ablations against {base.label}, {decoding} decoding ({tier_mark(results.settings)})."
-    rows = frame.change_rows(found, columns, (), _power_cells)
+    rows = frame.change_rows(changes, columns, (), _power_cells)
     return Table(columns, rows, text, notes, f"tab:ablation_tests_{decoding}")
 
 
-def _long(results: Results, found: Mapping[str, Sequence[frame.Change]]) -> Table:
+def _long(results: Results, changes: Mapping[str, Sequence[frame.Change]]) -> Table:
     """One line per decoding and variant (accuracy as a share); ``change_*`` is against CDPR, ``paper_*`` what the paper
     prints."""
     metrics = [metric.name for metric in METRICS]
     paper = {row["variant"]: printed for row, printed in frame.paper_numbers(_FILE, _PRINTED)}
     lines = []
-    for decoding, those in found.items():
+    for decoding, those in changes.items():
         changed = {one.first: _change_numbers(one) for one in those}
         for method in results.methods:
             head = {"variant": method.name, "method": method.label, "job": job_of(results.settings, method.name)}
@@ -102,29 +104,30 @@ def _long(results: Results, found: Mapping[str, Sequence[frame.Change]]) -> Tabl
 
 
 def _change_numbers(change: frame.Change) -> frame.Cells:
-    if not isinstance(change.found, Comparison):
+    if not isinstance(change.comparison, Comparison):
         return {}
-    tests = change.found.mcnemar
+    tests = change.comparison.mcnemar
     return change.numbers(METRICS) | {
         "only_this": "+".join(str(test.only_first) for test in tests),
         "only_cdpr": "+".join(str(test.only_second) for test in tests),
         "mcnemar_p": "+".join(f"{test.p_value:.6g}" for test in tests),
         "mcnemar_p_holm": "+".join(f"{p:.6g}" for p in change.after_holm),
-        "discordant": change.discordant_share, "detectable": _detectable(change),
-    }  # fmt: skip
+        "discordant": change.discordant_share,
+        "detectable": _detectable(change),
+    }
 
 
 def _detectable(change: frame.Change) -> float | None:
     """As a share; infinite where nothing is, None where the two never differ, which says nothing."""
     share = change.discordant_share
-    return detectable_difference(change.found.cases, share) if share else None
+    return detectable_difference(change.comparison.cases, share) if share else None
 
 
 def _power_cells(change: frame.Change) -> frame.Cells:
-    found = _detectable(change)
-    power = Cell(text=None if found is None else "none")
-    if found is not None and math.isfinite(found):
-        power = Cell(100 * found, runs=change.runs)
+    smallest = _detectable(change)
+    power = Cell(text=None if smallest is None else "none")
+    if smallest is not None and math.isfinite(smallest):
+        power = Cell(100 * smallest, runs=change.runs)
     return {"share": Cell(100 * change.discordant_share, runs=change.runs), "power": power}
 
 

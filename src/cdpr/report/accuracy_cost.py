@@ -47,9 +47,9 @@ def plot_accuracy_cost(settings: Settings, job: Job) -> None:
         legend.set_axis_off()
         if handles:
             legend.legend(handles, labels, loc="center", ncols=4, fontsize=7, columnspacing=1.5)
-        said = f"{decoding} decoding; bars: 95% intervals over seeds and cases"
+        note = f"{decoding} decoding; bars: 95% intervals over seeds and cases"
         style.foot(figure, settings, [*notices(settings), style.missing_note(sorted(missing)),
-                                      *style.folded(results.divergences()), said])  # fmt: skip
+                                      *style.folded(results.divergences()), note])  # fmt: skip
 
 
 def _points(results: Results, methods: Sequence[Method], dataset: str, decoding: str) -> tuple[list[Spot], list[str]]:
@@ -57,11 +57,11 @@ def _points(results: Results, methods: Sequence[Method], dataset: str, decoding:
     points: list[Spot] = []
     holes = []
     for method in methods:
-        found = results.summary(method, dataset, decoding)
-        if isinstance(found, Hole):
-            holes += [method.label] if found.missing else []
+        summary = results.summary(method, dataset, decoding)
+        if isinstance(summary, Hole):
+            holes += [method.label] if summary.missing else []
             continue
-        cost, right = found.estimates["aec"], found.estimates["accuracy"]
+        cost, right = summary.estimates["aec"], summary.estimates["accuracy"]
         accuracy = (100 * right.mean, 100 * right.low, 100 * right.high)
         points.append((method, (cost.mean, cost.low, cost.high), accuracy))
     return points, holes
@@ -69,12 +69,12 @@ def _points(results: Results, methods: Sequence[Method], dataset: str, decoding:
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The (cost, accuracy) points that no other beats in both, by rising cost."""
-    best, kept = -np.inf, []
+    best, best_points = -np.inf, []
     for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
         if accuracy > best:
             best = accuracy
-            kept.append((cost, accuracy))
-    return kept
+            best_points.append((cost, accuracy))
+    return best_points
 
 
 def _draw_points(panel: style.Axes, settings: Settings, points: Sequence[Spot]) -> None:

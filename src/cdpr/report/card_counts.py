@@ -81,14 +81,19 @@ class Tally:
 
 
 def data_card(
-    settings: Settings, dataset: str, tally: Tally, told: AttritionReport, prices: Prices, digests: Mapping[str, str]
+    settings: Settings,
+    dataset: str,
+    tally: Tally,
+    attrition: AttritionReport,
+    prices: Prices,
+    digests: Mapping[str, str],
 ) -> dict[str, Any]:
     """The card as JSON: source and licence, counts, splits, funnel, leaks, distributions, diagnoses, price coverage.
 
-    ``tally`` are the counted cases, ``told`` what `ingest_dataset` and ``prices`` what `map_costs` wrote. Raises
+    ``tally`` are the counted cases, ``attrition`` what `ingest_dataset` and ``prices`` what `map_costs` wrote. Raises
     CardError when cases and report disagree, or a patient stands in two splits.
     """
-    _check(tally, told, dataset)
+    _check(tally, attrition, dataset)
     source = source_of(settings, dataset)
     unmarked = f"The licence asks for data.{dataset}.credentialed: true, which is not set."
     return {
@@ -99,17 +104,17 @@ def data_card(
         "credentialed": tally.credentialed,
         "source": {"label": source.label, "what": source.what, "licence": source.licence,
                    "conditions": list(source.conditions), "links": list(source.links)},
-        "warnings": [*([unmarked] if source.credentialed and not tally.credentialed else []), *told.warnings],
-        "counts": {"read": told.read, "kept": told.kept, "patients": len(tally.sides),
+        "warnings": [*([unmarked] if source.credentialed and not tally.credentialed else []), *attrition.warnings],
+        "counts": {"read": attrition.read, "kept": attrition.kept, "patients": len(tally.sides),
                    "languages": dict(sorted(tally.languages.items()))},
         "splits": [{"split": name, "patients": sum(name in sides for sides in tally.sides.values()),
                     "cases": tally.splits[name]} for name in SPLITS if tally.splits[name]],
-        "funnel": [step.model_dump() for step in told.funnel],
-        "leaks": leak_rows(told),
-        "events": told.events,
+        "funnel": [step.model_dump() for step in attrition.funnel],
+        "leaks": leak_rows(attrition),
+        "events": attrition.events,
         "distributions": distributions(tally),
         "diagnoses": frequent_diagnoses(tally.diagnosed, tally.credentialed or not source.open),
-        "prices": price_coverage(prices, told.events.get(NO_EXAMINATION, 0)),
+        "prices": price_coverage(prices, attrition.events.get(NO_EXAMINATION, 0)),
         "digests": dict(digests),
     }  # fmt: skip
 
@@ -172,18 +177,18 @@ def read_coverage(path: Path) -> list[dict[str, str]]:
     return [row for _, row in read_table(path, columns, CardError)]
 
 
-def leak_rows(told: AttritionReport) -> list[dict[str, Any]]:
+def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
     """One row per kind of leak: cases in which it was found and what was done, and their share of the cases read."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for step in told.funnel:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for step in attrition.funnel:
         if step.rule in _LEAK_RULES:
-            found[step.rule]["dropped"] += step.dropped
-    for row in told.leaks:
-        found[row.leak.removesuffix(" (case kept)")][row.action] += row.cases
+            counts[step.rule]["dropped"] += step.dropped
+    for row in attrition.leaks:
+        counts[row.leak.removesuffix(" (case kept)")][row.action] += row.cases
     return [
         {"leak": leak, "found": sum(done.values()), **{action: done[action] for action in _ACTIONS},
-         "share": round(sum(done.values()) / told.read, 4)}
-        for leak, done in sorted(found.items())
+         "share": round(sum(done.values()) / attrition.read, 4)}
+        for leak, done in sorted(counts.items())
     ]  # fmt: skip
 
 
@@ -215,11 +220,11 @@ def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> 
         return not pooled or (diagnoses().find(name) is not None and len(set(diagnosed[name])) >= FEWEST_PATIENTS)
 
     ranked = sorted(diagnosed, key=lambda name: (-len(diagnosed[name]), name))
-    named = list(filter(may_be_named, ranked))[:SHOWN_DIAGNOSES]
-    others = [len(diagnosed[name]) for name in ranked if name not in named]
+    names = list(filter(may_be_named, ranked))[:SHOWN_DIAGNOSES]
+    others = [len(diagnosed[name]) for name in ranked if name not in names]
     return {
         "distinct": len(ranked),
-        "named": [{"diagnosis": name, "cases": len(diagnosed[name])} for name in named],
+        "named": [{"diagnosis": name, "cases": len(diagnosed[name])} for name in names],
         "others": {"diagnoses": len(others), "cases": sum(others)},
     }
 
@@ -232,7 +237,7 @@ def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
     billed = [row for row in rows if row["how"] not in ("physical", "none")]
     printed = [row for row in billed if row.get("paper_usd")]
     return {
-        "found": _found(billed, no_examination),
+        "found": _coverage(billed, no_examination),
         "mappings": _mappings(billed),
         "by_how": _shares(billed, "how"),
         "by_confidence": _shares(billed, "confidence") if any(row.get("confidence") for row in billed) else [],
@@ -245,7 +250,7 @@ def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _found(rows: Prices, no_examination: int) -> dict[str, int]:
+def _coverage(rows: Prices, no_examination: int) -> dict[str, int]:
     """Examinations found, and how many of them a code priced, a class, and the fallback."""
     by = Counter[str]()
     for row in rows:
@@ -256,8 +261,8 @@ def _found(rows: Prices, no_examination: int) -> dict[str, int]:
 
 def _mappings(rows: Prices) -> list[dict[str, str]]:
     """Names and what they were priced by, the same draw for the same names."""
-    told = [row for row in rows if int(row.get("names") or 1) == 1 and row["exam_key"] != row["examination"]]
-    drawn = random.Random(len(told)).sample(told, min(SHOWN_MAPPINGS, len(told)))
+    mapped = [row for row in rows if int(row.get("names") or 1) == 1 and row["exam_key"] != row["examination"]]
+    drawn = random.Random(len(mapped)).sample(mapped, min(SHOWN_MAPPINGS, len(mapped)))
     columns = ("exam_key", "how", "examination", "hcpcs", "price_usd", "source")
     return [{column: row.get(column, "") for column in columns} for row in drawn]
 
@@ -277,12 +282,12 @@ def _shares(rows: Prices, column: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _check(tally: Tally, told: AttritionReport, dataset: str) -> None:
+def _check(tally: Tally, attrition: AttritionReport, dataset: str) -> None:
     """Raise CardError unless cases and report tell the same and every patient stands in one split."""
     counted = {name: tally.splits[name] for name in SPLITS}
-    if tally.cases != told.kept or counted != {name: told.splits.get(name, 0) for name in SPLITS}:
+    if tally.cases != attrition.kept or counted != {name: attrition.splits.get(name, 0) for name in SPLITS}:
         raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest_dataset` tells of "
-                        f"{told.splits}; ingest and price the data set again")  # fmt: skip
+                        f"{attrition.splits}; ingest and price the data set again")  # fmt: skip
     torn = sum(len(sides) > 1 for sides in tally.sides.values())
     if torn:
         raise CardError(f"{dataset}: field 'split': {torn} patients stand in more than one split; ingest it again")

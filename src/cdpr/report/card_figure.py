@@ -84,8 +84,8 @@ def _draw_prices(panel: style.Axes, usd: Sequence[float]) -> None:
 
     priced = np.array([value for value in usd if value > 0])
     free = len(usd) - len(priced)
-    told = f"; {free:,} free" if free else ""
-    panel.set_title(f"price of the whole record\nmedian USD {np.median(usd):,.0f}{told}")
+    free_note = f"; {free:,} free" if free else ""
+    panel.set_title(f"price of the whole record\nmedian USD {np.median(usd):,.0f}{free_note}")
     panel.set_xlabel("USD")
     panel.set_ylabel("cases")
     if not len(priced):
@@ -101,17 +101,17 @@ def _draw_prices(panel: style.Axes, usd: Sequence[float]) -> None:
 
 
 def _draw_diagnoses(panel: style.Axes, card: Mapping[str, Any]) -> None:
-    named = card["diagnoses"]["named"]
-    told = f"\n(not shown: {others(card)})" if others(card) else ""
-    panel.set_title(f"most frequent diagnoses{told}")
+    names = card["diagnoses"]["named"]
+    note = f"\n(not shown: {others(card)})" if others(card) else ""
+    panel.set_title(f"most frequent diagnoses{note}")
     panel.set_xlabel("cases")
-    panel.barh(range(len(named)), [row["cases"] for row in named], color=style.GREEN, height=0.62)
-    labels = [_label(row["diagnosis"], rank) for rank, row in enumerate(named, 1)]
-    panel.set_yticks(range(len(named)), labels, fontsize=6.5)
-    panel.set_ylim(max(len(named), 1) - 0.4, -0.6)
+    panel.barh(range(len(names)), [row["cases"] for row in names], color=style.GREEN, height=0.62)
+    labels = [_label(row["diagnosis"], rank) for rank, row in enumerate(names, 1)]
+    panel.set_yticks(range(len(names)), labels, fontsize=6.5)
+    panel.set_ylim(max(len(names), 1) - 0.4, -0.6)
     panel.grid(axis="y", visible=False)
     panel.locator_params(axis="x", nbins=4, integer=True)
-    if not named:
+    if not names:
         panel.set_axis_off()
         style.empty(panel, f"no known diagnosis of {FEWEST_PATIENTS} patients or more")
 

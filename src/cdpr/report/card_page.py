@@ -47,13 +47,13 @@ def others(card: Mapping[str, Any]) -> str:
 def _about(card: Mapping[str, Any]) -> list[Block]:
     source = card["source"]
     see = [f"See {', '.join(source['links'])}"] if source["links"] else []
-    told = ("The cases are credentialed: this card holds numbers, and of diagnoses those names that are no words of "
+    privacy = ("The cases are credentialed: this card holds numbers, and of diagnoses those names that are no words of "
             f"the source, where {FEWEST_PATIENTS} patients or more have them.")  # fmt: skip
     return [
         source["what"],
         f"Licence: {source['licence']}.",
         [*source["conditions"], *see],
-        *([told] if card["credentialed"] else []),
+        *([privacy] if card["credentialed"] else []),
         *map(Warned, card["warnings"]),
     ]
 
@@ -68,8 +68,8 @@ def _splits(card: Mapping[str, Any]) -> list[Block]:
 
 
 def _attrition(card: Mapping[str, Any]) -> Block:
-    read, kept = card["counts"]["read"], {"rule": Cell("kept", "total"), "left": card["counts"]["kept"]}
-    rows = [{"rule": "cases read", "left": read}, *card["funnel"], kept]
+    read, total = card["counts"]["read"], {"rule": Cell("kept", "total"), "left": card["counts"]["kept"]}
+    rows = [{"rule": "cases read", "left": read}, *card["funnel"], total]
     rows = [row | {"share": _percent(row["left"] / read)} for row in rows]
     columns = [("rule", "Rule, in the order applied", None), ("dropped", "Dropped", 0), ("left", "Left", 0),
                ("share", "Left of those read", None)]  # fmt: skip
@@ -98,10 +98,10 @@ def _distributions(card: Mapping[str, Any]) -> Block:
 
 
 def _diagnoses(card: Mapping[str, Any]) -> list[Block]:
-    found, rest = card["diagnoses"], others(card)
-    text = f"{found['distinct']} distinct diagnoses{f'; not named here: {rest}' if rest else ''}."
+    diagnoses, rest = card["diagnoses"], others(card)
+    text = f"{diagnoses['distinct']} distinct diagnoses{f'; not named here: {rest}' if rest else ''}."
     columns = [("diagnosis", "Diagnosis", None), ("cases", "Cases", 0)]
-    return [text, _table(columns, found["named"])] if found["named"] else [text]
+    return [text, _table(columns, diagnoses["named"])] if diagnoses["named"] else [text]
 
 
 _FOUND = {"found": "found", "code": "priced by a code", "class": "priced by the median of their class",
@@ -118,14 +118,14 @@ def _prices(card: Mapping[str, Any]) -> list[Block]:
         "Examinations but physical, each counted in every case that has it; dollars before the rule of billing groups."
     )
     heads = {"by_how": "Name found", "by_confidence": "Confidence of the code"}
-    told = "" if not printed else (
+    dates = "" if not printed else (
         f"The paper prints prices for {printed['names']} of the names ({printed['examinations']} examinations): "
         f"USD {printed['paper_usd']:,.0f} instead of {printed['usd']:,.0f}.")  # fmt: skip
-    found = prices["found"]
+    coverage = prices["found"]
     columns = [("what", "Examinations", None), ("count", "Count", 0), ("share", "Share", None)]
-    counts = [{"what": words, "count": found[key], "share": _percent(found[key] / max(1, found["found"]))}
+    counts = [{"what": words, "count": coverage[key], "share": _percent(coverage[key] / max(1, coverage["found"]))}
               for key, words in _FOUND.items()]  # fmt: skip
-    counts.append({"what": "left out before: no examination", "count": found["no_examination"]})
+    counts.append({"what": "left out before: no examination", "count": coverage["no_examination"]})
     drawn = [{**row, "how": _HOW.get(row["how"], row["how"]), "price_usd": f"{float(row['price_usd']):.2f}"}
              for row in prices["mappings"]]  # fmt: skip
     mappings = [("exam_key", "Name", None), ("how", "Found", None), ("examination", "Priced as", None),
@@ -134,16 +134,16 @@ def _prices(card: Mapping[str, Any]) -> list[Block]:
     tables += [_DRAWN, _table(mappings, drawn)] if drawn else []
     how = [{**row, "how": _HOW.get(row["how"], row["how"])} for row in prices["by_how"]]
     shared = {**prices, "by_how": how}
-    return [about, *tables, *(_share_table(shared[key], head) for key, head in heads.items() if shared[key]), told]
+    return [about, *tables, *(_share_table(shared[key], head) for key, head in heads.items() if shared[key]), dates]
 
 
 def _share_table(rows: Sequence[Mapping[str, Any]], header: str) -> Table:
     first = next(iter(rows[0]))
     columns = [(first, header, None), ("names", "Names", 0), ("examinations", "Examinations", 0),
                ("share", "Share", None), ("usd", "USD", 0), ("usd_share", "Share of USD", None)]  # fmt: skip
-    shown = [{**row, "share": _percent(row["share"]), "usd": f"{row['usd']:,.0f}",
+    shares = [{**row, "share": _percent(row["share"]), "usd": f"{row['usd']:,.0f}",
               "usd_share": _percent(row["usd_share"])} for row in rows]  # fmt: skip
-    return _table(columns, shown)
+    return _table(columns, shares)
 
 
 def _percent(share: float) -> str:
@@ -152,6 +152,6 @@ def _percent(share: float) -> str:
 
 def _table(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Text stands left, and so does a first column."""
-    made = [Column(key, header, decimals=decimals, align="r" if place and key != "sha256" else "l")
+    cells = [Column(key, header, decimals=decimals, align="r" if place and key != "sha256" else "l")
             for place, (key, header, decimals) in enumerate(columns)]  # fmt: skip
-    return Table(made, [Row({key: row[key] for key, *_ in columns if key in row}) for row in rows])
+    return Table(cells, [Row({key: row[key] for key, *_ in columns if key in row}) for row in rows])

@@ -22,14 +22,14 @@ def write_comparators(settings: Settings, job: Job) -> None:
     """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
     results = Results(settings, results_folder(settings, job), comparator_methods(settings))
     ours, others = results.method(OURS), [m for m in results.methods if m.learned and m.name != OURS]
-    parts, found = [], {}
+    parts, changes = [], {}
     for decoding in results.decodings:
-        found[decoding] = frame.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)
+        changes[decoding] = frame.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)
         text = f"Method minus {ours.label} on the same cases, {decoding} decoding ({tier_mark(settings)})."
-        changed = frame.change_table(found[decoding], METRICS, text, f"tab:comparator_changes_{decoding}")
+        changed = frame.change_table(changes[decoding], METRICS, text, f"tab:comparator_changes_{decoding}")
         parts += [(f"{decoding.capitalize()} decoding", _levels(results, decoding)),
                   (f"Changes against {ours.label}, {decoding} decoding", changed)]  # fmt: skip
-    Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, _long(results, found)).write(job.out)
+    Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, _long(results, changes)).write(job.out)
 
 
 def _levels(results: Results, decoding: str) -> Table:
@@ -43,10 +43,10 @@ def _levels(results: Results, decoding: str) -> Table:
     return Table(columns, rows, text, results.divergences(), f"tab:comparators_{decoding}")
 
 
-def _long(results: Results, found: Mapping[str, Sequence[frame.Change]]) -> Table:
+def _long(results: Results, changes: Mapping[str, Sequence[frame.Change]]) -> Table:
     """One line per decoding and method, in its units; ``change_*`` (accuracy as a share) is against CDPR."""
     lines = []
-    for decoding, those in found.items():
+    for decoding, those in changes.items():
         changed = {one.first: one.numbers(METRICS) for one in those}
         for method in results.methods:
             cells = frame.line(results, method, IN_DOMAIN, decoding) | {"variant": method.name, "method": method.label}

@@ -19,37 +19,41 @@ from . import style
 def plot_cost_distribution(settings: Settings, job: Job) -> None:
     """Share of cases whose work-up costs at most so much, per data set.
 
-    One line per agent that was not told the disease model (main decoding, seeds pooled), its median marked; medians
+    One line per agent that does not know the disease model (main decoding, seeds pooled), its median marked; medians
     and the share of free work-ups stand beside. Costs are linear up to 10 USD and logarithmic beyond. What is missing
     is named. Raises as :class:`Results` does.
     """
     methods = learned_methods(settings)
     results = Results(settings, results_folder(settings, job), methods)
     decoding = settings.evaluation.decodings[0]
-    found = {d: {m: results.evaluations(m, d, decoding) for m in methods} for d in DATASETS}
+    evaluations = {d: {m: results.evaluations(m, d, decoding) for m in methods} for d in DATASETS}
     with style.drawing(7.2, 5.4, job.out) as figure:
         layout = [*style.domains(), ["table", "table"]]
         heights = [*[1] * (len(layout) - 1), 0.16 * (len(methods) + 2)]
         panels = figure.subplot_mosaic(layout, width_ratios=[1.3, 1], height_ratios=heights)
-        spent = {d: {m: costs(e) for m, e in at.items() if not isinstance(e, Hole)} for d, at in found.items()}
+        spent = {d: {m: costs(e) for m, e in at.items() if not isinstance(e, Hole)} for d, at in evaluations.items()}
         _table(panels.pop("table"), settings, methods, spent)
         highest = max((float(at[-1]) for of_dataset in spent.values() for at in of_dataset.values()), default=0.0)
         for dataset, panel in panels.items():
-            cases = max((len(e[0].note_ids) for e in found[dataset].values() if not isinstance(e, Hole)), default=0)
+            cases = max(
+                (len(e[0].note_ids) for e in evaluations[dataset].values() if not isinstance(e, Hole)), default=0
+            )
             _draw_panel(panel, settings, methods, spent[dataset])
             panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
             style.cost_axis(panel, highest, "cost of the work-up, at most (USD)")
             panel.set_ylabel("cases (%)")
             panel.set_ylim(0, 1.02)
             panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
-        lost = [f"{m.label} ({DATASETS[d]})" for d, at in found.items() for m, e in at.items() if isinstance(e, Hole)]
-        said = f"{decoding} decoding; seeds pooled; mark: median; 90%: quantile; free: USD 0"
-        notes = [*notices(settings), style.missing_note(lost), *style.folded(results.divergences()), said]
+        lost = [
+            f"{m.label} ({DATASETS[d]})" for d, at in evaluations.items() for m, e in at.items() if isinstance(e, Hole)
+        ]
+        note = f"{decoding} decoding; seeds pooled; mark: median; 90%: quantile; free: USD 0"
+        notes = [*notices(settings), style.missing_note(lost), *style.folded(results.divergences()), note]
         style.foot(figure, settings, notes)
 
 
 def learned_methods(settings: Settings) -> list[Method]:
-    """The agents of the main table that examine and were not told the model that made the cases."""
+    """The agents of the main table that examine and do not know the model that made the cases."""
     return [m for m in main_methods(settings) if m.runs and m.learned and m.name != "immediate"]
 
 

@@ -77,15 +77,15 @@ def plot_credit_quality(settings: Settings, job: Job) -> None:
 def _draw_sweep(panel: style.Axes, rows: Rows, measure: str, key: str) -> None:
     """A measure by the values of one setting."""
     label, doubling = SWEEPS[key]
-    shown = [row for row in rows if row["estimator"] == "cdpr" and row["sweep"] == key]
-    values = [row["value"] for row in shown]
+    points = [row for row in rows if row["estimator"] == "cdpr" and row["sweep"] == key]
+    values = [row["value"] for row in points]
     for column, name, colour, line, marker in MEASURES[measure][1]:
-        panel.plot(values, [row[column] for row in shown], color=colour, linestyle=line, marker=marker, markersize=3.5,
+        panel.plot(values, [row[column] for row in points], color=colour, linestyle=line, marker=marker, markersize=3.5,
                    linewidth=1.2, label=name)  # fmt: skip
-        _hollow(panel, shown, "value", column, colour, marker)
+        _hollow(panel, points, "value", column, colour, marker)
     if measure == "bias":
         panel.axhline(0, color=style.GREY, linewidth=0.7)
-        low, high = ([row["bias"] + side * row["bias_error"] for row in shown] for side in (-1, 1))
+        low, high = ([row["bias"] + side * row["bias_error"] for row in points] for side in (-1, 1))
         panel.fill_between(values, low, high, color=style.BLUE, alpha=0.15, linewidth=0)
     if doubling:
         panel.set_xscale("log", base=2)
@@ -101,14 +101,15 @@ def _draw_price(panel: style.Axes, rows: Rows, measure: str, label: str) -> None
 
     for estimator, (name, colour, line, marker) in ESTIMATORS.items():
         offset, side = PLACES[measure, estimator]
-        shown = [row for row in rows if row["estimator"] == estimator and row["sweep"] == "continuations"]
-        x, y = [row["tokens_per_decision"] for row in shown], [row[measure] for row in shown]
+        points = [row for row in rows if row["estimator"] == estimator and row["sweep"] == "continuations"]
+        x, y = [row["tokens_per_decision"] for row in points], [row[measure] for row in points]
         panel.plot(x, y, color=colour, linestyle=line, marker=marker, markersize=4, label=name)
-        _hollow(panel, shown, "tokens_per_decision", measure, colour, marker)
-        for row in shown:
+        _hollow(panel, points, "tokens_per_decision", measure, colour, marker)
+        for row in points:
             at = (row["tokens_per_decision"], row[measure])
-            panel.annotate(f"K={row['value']}", at, offset, textcoords="offset points", fontsize=6, color=colour,
-                           ha=side)  # fmt: skip
+            panel.annotate(
+                f"K={row['value']}", at, offset, textcoords="offset points", fontsize=6, color=colour, ha=side
+            )
     for row in rows:
         if row["sweep"] == "baseline" and row["value"] in BASELINES:
             name, marker = BASELINES[row["value"]]

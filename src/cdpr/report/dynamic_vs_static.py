@@ -35,11 +35,11 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, dynamic_methods(settings))
     static, dynamic = results.methods
     title = f"{dynamic.label} against {static.label}"
-    parts, found = [], {}
+    parts, changes = [], {}
     for decoding in results.decodings:
         (change,) = frame.changes(results, [(dynamic, static, IN_DOMAIN)], decoding)
         less = _reduction(results, decoding)
-        found[decoding] = change, less
+        changes[decoding] = change, less
         parts += [(f"{decoding.capitalize()} decoding", _levels(results, change, less, decoding)),
                   (f"{title}, {decoding} decoding", _changes(results, change, title, decoding))]  # fmt: skip
     columns = [Column("acc", "Acc. (%)"), Column("aec", "AEC (USD)"),
@@ -47,7 +47,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     labels = {name: results.method(of).label for name, of in _COUNTERPARTS.items()}
     printed = frame.paper_rows(_FILE, columns, lambda row: labels[row["method"]])
     parts.append(frame.paper_table(settings, columns, printed, "dynamic_vs_static"))
-    return Sheet(f"Dynamic against static diagnosis ({tier_mark(settings)})", parts, _long(results, found))
+    return Sheet(f"Dynamic against static diagnosis ({tier_mark(settings)})", parts, _long(results, changes))
 
 
 def reduction(
@@ -99,20 +99,20 @@ def _changes(results: Results, change: frame.Change, title: str, decoding: str) 
     columns = [Column("cases", "N", align="l"), *frame.interval_columns(COMPARED, "Δ "),
                *frame.mcnemar_columns("only CDPR : only static right")]  # fmt: skip
     notes = [f"{frame.PAIRED_INTERVALS} McNemar: exact, each seed of CDPR against the one run of static diagnosis."]
-    if isinstance(change.found, Comparison):
+    if isinstance(change.comparison, Comparison):
         notes.insert(0, change.reading(COMPARED))
     text = f"{title}: first minus second on the same cases, {decoding} decoding ({tier_mark(results.settings)})."
     rows = frame.change_rows([change], columns, COMPARED)
     return Table(columns, rows, text, notes, f"tab:dynamic_minus_static_{decoding}")
 
 
-def _long(results: Results, found: dict[str, tuple[frame.Change, Estimate | Hole]]) -> Table:
+def _long(results: Results, changes: dict[str, tuple[frame.Change, Estimate | Hole]]) -> Table:
     """One line per decoding and method (accuracy and reduction as shares); ``change_*`` is CDPR minus static,
     ``paper_*`` what the paper prints."""
     metrics = [metric.name for metric in COMPARED]
     paper = {_COUNTERPARTS[row["method"]]: printed for row, printed in frame.paper_numbers(_FILE, _PRINTED)}
     lines = []
-    for decoding, (change, less) in found.items():
+    for decoding, (change, less) in changes.items():
         for method in results.methods:
             cells = frame.line(results, method, IN_DOMAIN, decoding) | paper.get(method.name, {})
             # A row that is a hole itself shows no change either.

@@ -60,10 +60,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
 
 def spent_table(state: str) -> Table | None:
     """What was paid so far, by system and model, as ``cdpr spend`` tells it; None where nothing was."""
-    if not (found := spent(state)):
+    if not (effort := spent(state)):
         return None
-    rows: list[Row | Heading] = [Row(dict(zip(_SPENT, astuple(one), strict=True))) for one in found]
-    sums = [sum(values) for values in list(zip(*map(astuple, found), strict=True))[2:]]
+    rows: list[Row | Heading] = [Row(dict(zip(_SPENT, astuple(one), strict=True))) for one in effort]
+    sums = [sum(values) for values in list(zip(*map(astuple, effort), strict=True))[2:]]
     total = {name: Cell(value, mark="total") for name, value in zip(_SPENT, ("In all", "", *sums), strict=True)}
     notes = [
         "The bill of all runs with the same paths.state, when this page was made: failed attempts, earlier results, "
@@ -81,12 +81,12 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
         *(Column(name, header, decimals=decimals) for name, header, decimals in _DOLLARS),
     ]  # fmt: skip
     rows: list[Row | Heading] = []
-    shown = {column.key for column in columns}
+    keys = {column.key for column in columns}
     for line in _lines(results, decoding):
         head = {"method": line["label"], "dataset": results.datasets.get(line["dataset"])}
         heading = Heading(line["group"])
         rows += [] if heading in rows else [heading]
-        cells = {key: cell for key, cell in (line | head).items() if key in shown}
+        cells = {key: cell for key, cell in (line | head).items() if key in keys}
         rows.append(Row(cells if "cases" in line else head, "" if "cases" in line else line["status"]))
     text = f"What was asked per case, {decoding} decoding ({mark}); means over cases and seeds."
     return Table(columns, rows, text, _notes(results), f"tab:{label}_{decoding}")
@@ -99,14 +99,16 @@ def _lines(results: Results, decoding: str) -> Iterator[frame.Cells]:
 
 
 def _line(results: Results, method: Method, dataset: str, decoding: str) -> frame.Cells:
-    """Means over the cases of all seeds; what was not told stays empty."""
+    """Means over the cases of all seeds; a figure that no record holds stays empty."""
     head = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
             "label": method.label, "dataset": dataset}  # fmt: skip
-    found = results.evaluations(method, dataset, decoding)
-    if isinstance(found, Hole):
-        return head | {"status": found.reason}
-    means = {name: factor * float(np.mean([e.columns[field] for e in found])) for name, _, field, factor, _ in _MEANS}
-    cases = sum(len(e.note_ids) for e in found)
+    evaluations = results.evaluations(method, dataset, decoding)
+    if isinstance(evaluations, Hole):
+        return head | {"status": evaluations.reason}
+    means = {
+        name: factor * float(np.mean([e.columns[field] for e in evaluations])) for name, _, field, factor, _ in _MEANS
+    }
+    cases = sum(len(e.note_ids) for e in evaluations)
     dollars: dict[str, float] = {}
     if prices := _prices(results.settings, method):
         usd = prices.usd(means["prompt_tokens"], means["completion_tokens"])
@@ -125,8 +127,9 @@ def _prices(settings: Settings, method: Method) -> Prices | None:
 
 def _notes(results: Results) -> list[str]:
     notes = [
-        "Tokens as who answers counts them; empty where nobody told. Answered ones hold what was thought before an "
-        "answer. Unmarked: answers without the mark behind which the model puts them; their whole text was read.",
+        "Tokens as the server counts them; empty where it does not report them. Answer tokens include the thoughts "
+        "before an answer. Unmarked: answers without the mark behind which the model puts them; their whole text "
+        "was read.",
         "Silent calls brought no word; too long: those of them whose conversation exceeded what the model reads.",
         "Invalid replies name neither an examination nor a diagnosis. USD: these tokens at the prices of "
         "workflow/models.yaml, without discounts: an upper bound, whether answers were bought or replayed.",

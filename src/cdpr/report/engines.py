@@ -36,15 +36,15 @@ def twins(settings: Settings) -> dict[str, str]:
     """Of every variant that the engine verl trains for this figure the one that torch trains of the same settings."""
     names = list(labels_of(settings, "engines"))
     resolved = {name: resolve_variant(settings, name) for name in names}
-    found = {}
+    pairs = {}
     for name in names:
         if resolved[name].training.engine == "verl":
             data = resolved[name].model_dump()
             data["training"]["engine"] = "torch"
             data["training"].pop("verl")
             same = parse_settings(data)
-            found.update((name, other) for other in names if resolved[other] == same)
-    return found
+            pairs.update((name, other) for other in names if resolved[other] == same)
+    return pairs
 
 
 def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[Agreement]:
@@ -75,12 +75,12 @@ def _levels(curves: Curves, metric: str) -> dict[str, float]:
 def plot_engines(settings: Settings, job: Job) -> None:
     """Learning curves of both engines, and the comparison as CSV. Raises as
     :func:`~cdpr.report.learning_curves.curves_of`."""
-    found = curves_of(settings, results_folder(settings, job), labels_of(settings, "engines"), LEARNT)
-    curves = {curve.method.name: curve for curve in found}
+    all_curves = curves_of(settings, results_folder(settings, job), labels_of(settings, "engines"), LEARNT)
+    curves = {curve.method.name: curve for curve in all_curves}
     rows = [row for name, other in twins(settings).items() for row in agreement(name, curves[name], curves[other])]
     judged = [row for row in rows if row.within != "unknown"]
     inside = sum(row.within == "yes" for row in judged)
-    said = f"{inside} of {len(judged)} levels of verl's curves lie within the 95% prediction interval of torch seeds"
-    draw_learning_curves(settings, found, job.out, said if judged else "")
+    note = f"{inside} of {len(judged)} levels of verl's curves lie within the 95% prediction interval of torch seeds"
+    draw_learning_curves(settings, all_curves, job.out, note if judged else "")
     lines = [{k: f"{v:.6g}" if isinstance(v, float) else v for k, v in asdict(row).items()} for row in rows]
     write_csv(job.out["csv"], [field.name for field in fields(Agreement)], lines)

@@ -40,12 +40,12 @@ def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
     columns = [Column("method", "Method", align="l"), *(Column(m.name, header) for m, header, *_ in ASKED)]
     answers, rows = [], []
     for place, label in PLACES.items():
-        found = [(rival, results.compare(ours, rival, place, decoding)) for rival in rivals]
-        answers += [_answer(results, label, ours, rival, at) for rival, at in found]
+        comparisons = [(rival, results.compare(ours, rival, place, decoding)) for rival in rivals]
+        answers += [_answer(results, label, ours, rival, at) for rival, at in comparisons]
         rows.append(Heading(label))
         rows += [_level(results, method, place, decoding) for method in (ours, *rivals)]
         rows.append(Heading(f"{label}: ours minus theirs"))
-        rows += [_change(results, ours, rival, at) for rival, at in found]
+        rows += [_change(results, ours, rival, at) for rival, at in comparisons]
     return answers, Table(columns, rows)
 
 
@@ -79,12 +79,12 @@ def sentence(at: Mapping[str, Estimate]) -> str:
 
 
 def _level(results: Results, method: Method, place: str, decoding: str) -> Row:
-    found = results.estimates(method, place, decoding)
-    if isinstance(found, Hole):
-        return Row({"method": method.label}, found.reason)
+    estimates = results.estimates(method, place, decoding)
+    if isinstance(estimates, Hole):
+        return Row({"method": method.label}, estimates.reason)
     runs, cells = results.behind(place, method), {}
     for metric, *_ in ASKED:
-        of = found[metric.name]
+        of = estimates[metric.name]
         spread = "" if of.seed_sd is None else f"seed SD {number(of.seed_sd * metric.factor, metric.decimals)}"
         cells[metric.name] = Cell(text=interval_cell(metric, of).text, runs=runs, note=spread)
     return Row({"method": _name(results, method.label, len(method.runs), *method.runs), **cells})
@@ -106,15 +106,17 @@ def _change(results: Results, ours: Method, rival: Method, at: Comparison | Hole
 
 
 def _name(results: Results, label: str, seeds: int, *runs: str) -> Cell:
-    told = [f"{seeds} seed{'s' if seeds > 1 else ''}", *results.diverged(*runs)]
-    return Cell(label, note="; ".join(told))
+    notes = [f"{seeds} seed{'s' if seeds > 1 else ''}", *results.diverged(*runs)]
+    return Cell(label, note="; ".join(notes))
 
 
 def _answer(results: Results, place: str, ours: Method, rival: Method, at: Comparison | Hole) -> Answer:
-    named = rival.label if rival.name != "warm_start" else f"its backbone ({rival.label[0].lower()}{rival.label[1:]})"
-    question = f"Does {ours.label} beat {named}?"
+    rival_name = (
+        rival.label if rival.name != "warm_start" else f"its backbone ({rival.label[0].lower()}{rival.label[1:]})"
+    )
+    question = f"Does {ours.label} beat {rival_name}?"
     if isinstance(at, Hole):
         return Answer(place, question, "Not known", f"{at.reason}.")
     broken = "; ".join(results.diverged(*ours.runs, *rival.runs))
-    told = f" {broken}: evaluated with the weights before." if broken else ""
-    return Answer(place, question, short(at), sentence(at.differences) + told)
+    note = f" {broken}: evaluated with the weights before." if broken else ""
+    return Answer(place, question, short(at), sentence(at.differences) + note)

@@ -77,12 +77,12 @@ def plot_headroom(settings: Settings, job: Job) -> None:
     """Accuracy as steps, per benchmark and decoding: diagnosed at once, with the evidence that the policy gathers, read
     by the exact posterior, and ordered by value of information for no more money. A step to the left loses. Where the
     posterior is not known, the last two are missing. The bracket is the smallest difference that can be shown."""
-    found = _read(job.inputs["preflight"])
-    decodings = list(dict.fromkeys(at.decoding for at in found.headrooms))
+    preflight = _read(job.inputs["preflight"])
+    decodings = list(dict.fromkeys(at.decoding for at in preflight.headrooms))
     with style.drawing(7.2, 1.1 + 0.95 * len(decodings), job.out) as figure:
-        grid = figure.subplots(1, len(found.resolutions), sharex=True, sharey=True, squeeze=False)
-        for panel, least in zip(grid[0], found.resolutions, strict=True):
-            for place, at in enumerate(at for at in found.headrooms if at.dataset == least.dataset):
+        grid = figure.subplots(1, len(preflight.resolutions), sharex=True, sharey=True, squeeze=False)
+        for panel, least in zip(grid[0], preflight.resolutions, strict=True):
+            for place, at in enumerate(at for at in preflight.headrooms if at.dataset == least.dataset):
                 _draw_steps(panel, at, least, place)
             panel.set_title(f"{DATASETS[least.dataset]} ({domain(least.dataset)}, N = {least.cases})")
             panel.set_xlabel("accuracy (%)")
@@ -93,7 +93,7 @@ def plot_headroom(settings: Settings, job: Job) -> None:
         handles = [grid[0, 0].barh(0, 0, color=colour, label=text) for *_, text, colour in _STEPS]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(_STEPS), fontsize=7, columnspacing=1.2)
         style.foot(figure, settings, [
-            *(f"{DATASETS[dataset]}: {why}" for dataset, why in found.unavailable.items()),
+            *(f"{DATASETS[dataset]}: {why}" for dataset, why in preflight.unavailable.items()),
             "bracket: the smallest difference in accuracy that the planned cases and seeds can show",
         ])  # fmt: skip
 
@@ -117,17 +117,18 @@ def _read(path: Path) -> Preflight:
     return Preflight.model_validate_json(path.read_text(encoding="utf-8"))
 
 
-def _sheet(settings: Settings, found: Preflight) -> Sheet:
-    parts = [("The answer", _shown(settings, found)), ("What there is to learn", _gain(settings, found))]
-    return Sheet(f"Can this experiment answer its question? ({tier_mark(settings)})", parts, _long(found))
+def _sheet(settings: Settings, preflight: Preflight) -> Sheet:
+    smallest = _smallest_shown(settings, preflight)
+    parts = [("The answer", smallest), ("What there is to learn", _gain(settings, preflight))]
+    return Sheet(f"Can this experiment answer its question? ({tier_mark(settings)})", parts, _long(preflight))
 
 
-def _gain(settings: Settings, found: Preflight) -> Table:
-    """A row per data set and decoding, with what is missing told in notes."""
+def _gain(settings: Settings, preflight: Preflight) -> Table:
+    """A row per data set and decoding, with missing parts listed in notes."""
     rows: list[Row | Heading] = []
-    for dataset in dict.fromkeys(at.dataset for at in found.headrooms):
+    for dataset in dict.fromkeys(at.dataset for at in preflight.headrooms):
         rows.append(Heading(f"{DATASETS[dataset]} ({domain(dataset)})"))
-        rows += [_row(_GAIN, _figures(at)) for at in found.headrooms if at.dataset == dataset]
+        rows += [_row(_GAIN, _figures(at)) for at in preflight.headrooms if at.dataset == dataset]
     text = f"{backbone(settings)} before training ({tier_mark(settings)})."
     return Table(_GAIN, rows, text, [
         "Reading errors: accuracy of the exact posterior's diagnoses, on the evidence that the policy gathered, "
@@ -138,19 +139,19 @@ def _gain(settings: Settings, found: Preflight) -> Table:
         f"Both: reading errors and best choice; aim: at least {100 * GAIN_AIM:g} points.",
         "Cost term / test term: what the utility charges for money over what it charges for examinations, at the "
         f"policy's own operating point; aim: at least {COST_TO_TEST_AIM:g}; the paper's: about {PAPER_COST_TO_TEST:g}.",
-        *(f"{text}." for text in found.weaknesses),
-        *(f"{DATASETS[dataset]}: not available: {why}." for dataset, why in found.unavailable.items()),
+        *(f"{text}." for text in preflight.weaknesses),
+        *(f"{DATASETS[dataset]}: not available: {why}." for dataset, why in preflight.unavailable.items()),
     ], "tab:headroom")  # fmt: skip
 
 
-def _shown(settings: Settings, found: Preflight) -> Table:
+def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
     """A row per data set under the first decoding: gains against what can be shown; the verdict above it, and why."""
-    first = found.headrooms[0].decoding
-    at = {each.dataset: _figures(each) for each in found.headrooms if each.decoding == first}
-    rows = [_row(_SHOWN, at[least.dataset] | _least(least)) for least in found.resolutions]
-    text = f"{verdict(found)} Figures: {first} decoding ({tier_mark(settings)}). {starting_utility(found)}"
+    first = preflight.headrooms[0].decoding
+    at = {each.dataset: _figures(each) for each in preflight.headrooms if each.decoding == first}
+    rows = [_row(_SHOWN, at[least.dataset] | _least(least)) for least in preflight.resolutions]
+    text = f"{verdict(preflight)} Figures: {first} decoding ({tier_mark(settings)}). {starting_utility(preflight)}"
     return Table(_SHOWN, rows, text, [
-        *(f"{text}." for of_dataset in found.obstacles.values() for text in of_dataset),
+        *(f"{text}." for of_dataset in preflight.obstacles.values() for text in of_dataset),
         "Smallest shown: the true difference between two trained methods whose 95% interval in these tables excludes "
         "zero with 80% power; its SE² = v (k / N + (1 − k) / (N S)) + 2 s² / S, for N cases and S seeds. "
         "v, the variance of the difference between one run of each method on a case, is that between the greedy and "
@@ -161,13 +162,13 @@ def _shown(settings: Settings, found: Preflight) -> Table:
     ], "tab:headroom_shown")  # fmt: skip
 
 
-def _long(found: Preflight) -> Table:
+def _long(preflight: Preflight) -> Table:
     """One line per data set and decoding: fractions, US dollars, units of utility."""
     keys = list(dict.fromkeys(column.key for column in (*_GAIN, *_SHOWN)))
     columns = [Column(key, key, decimals=4) for key in dict.fromkeys(["dataset", "decoding", "utility", *keys])]
-    least = {each.dataset: _least(each) for each in found.resolutions}
+    least = {each.dataset: _least(each) for each in preflight.resolutions}
     return Table(columns, [_row(columns, _figures(at) | least[at.dataset] | {"dataset": at.dataset}, 1.0)
-                           for at in found.headrooms])  # fmt: skip
+                           for at in preflight.headrooms])  # fmt: skip
 
 
 def _figures(at: Headroom) -> frame.Cells:

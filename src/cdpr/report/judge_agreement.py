@@ -35,7 +35,7 @@ class Judged:
 
 
 def write_judge_agreement(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations are told. Raises SettingsError where there is no second judge, and as
+    """Write the table; missing evaluations are listed. Raises SettingsError where there is no second judge, and as
     :class:`Results` does."""
     if settings.judge.second is None:
         raise SettingsError("there is one judge: name another in judge.second (a model of workflow/models.yaml, or "
@@ -43,10 +43,10 @@ def write_judge_agreement(settings: Settings, job: Job) -> None:
     results = Results(settings, results_folder(settings, job), main_methods(settings))
     parts, lines = [], []
     for decoding in results.decodings:
-        found, missing = _judged(results, decoding)
-        per_place = list(_places(settings, found))
+        judged, missing = _judged(results, decoding)
+        per_place = list(_places(settings, judged))
         parts.append((f"{decoding.capitalize()} decoding", _agreement_table(results, decoding, per_place, missing)))
-        parts.append((f"Figures that hang on the judge, {decoding} decoding", _cells_table(results, decoding, found)))
+        parts.append((f"Figures that hang on the judge, {decoding} decoding", _cells_table(results, decoding, judged)))
         lines += [_line(settings, decoding, *one) for one in per_place]
     plain = frame.long_table(lines, ("tier", "decoding", "dataset", "among", "cases"), more=_NAMES)
     Sheet(f"Agreement of judges ({tier_mark(settings)})", parts, plain).write(job.out)
@@ -54,7 +54,7 @@ def write_judge_agreement(settings: Settings, job: Job) -> None:
 
 def _judged(results: Results, decoding: str) -> tuple[list[Judged], list[str]]:
     """What was judged twice, and what is missing. Raises EvaluationError for rows without a second verdict."""
-    found, missing = [], []
+    judged, missing = [], []
     for method in (m for m in results.methods if m.runs):
         for dataset, label in DATASETS.items():
             there = results.evaluations(method, dataset, decoding)
@@ -65,13 +65,13 @@ def _judged(results: Results, decoding: str) -> tuple[list[Judged], list[str]]:
             rows = [row for path in paths for row in read_rows(path) if row.decoding == there[0].decoding]
             if any(row.judging is None for row in rows):
                 raise EvaluationError(f"{paths[0]}: no second judge has seen its diagnoses; evaluate it again")
-            told = [row for row in rows if row.judging and row.judging.second is not None]
-            found.append(Judged(method, dataset, told, len(rows)))
-    return found, missing
+            twice_judged = [row for row in rows if row.judging and row.judging.second is not None]
+            judged.append(Judged(method, dataset, twice_judged, len(rows)))
+    return judged, missing
 
 
 def _places(
-    settings: Settings, found: Sequence[Judged]
+    settings: Settings, judged: Sequence[Judged]
 ) -> Iterator[tuple[str, str, list[EvaluationRow], int, Agreement]]:
     """(data set, among which diagnoses, rows, cases, agreement), data set by data set and over all. Where a model
     judges, those that the tables did not find right stand apart: on others the first judge was never asked. So do those
@@ -79,13 +79,13 @@ def _places(
     among: dict[str, Callable[[Judging], bool]] = {"all diagnoses": lambda judging: True}
     if settings.judge.model:
         among["not found by tables"] = lambda judging: judging.by != "table"
-    if any(_silent(row.judging) for one in found for row in one.diagnoses if row.judging):
+    if any(_silent(row.judging) for one in judged for row in one.diagnoses if row.judging):
         among["both gave a verdict"] = lambda judging: not _silent(judging)
     for dataset in (*DATASETS, _ALL):
         for which, belongs in among.items():
             rows = {
                 (one.dataset, row.note_id, n): row
-                for one in found if dataset in (_ALL, one.dataset) for n, row in _numbered(one)
+                for one in judged if dataset in (_ALL, one.dataset) for n, row in _numbered(one)
                 if row.judging and belongs(row.judging)
             }  # fmt: skip
             cases = sorted({key[:2] for key in rows})
@@ -95,8 +95,8 @@ def _places(
                 for (data, note_id, _), row in rows.items():
                     counts[place[data, note_id], _kind(row)] += 1
                 plan = settings.evaluation
-                told = agreement(counts, plan.bootstrap, plan.seed, dataset)
-                yield dataset, which, list(rows.values()), len(cases), told
+                alpha = agreement(counts, plan.bootstrap, plan.seed, dataset)
+                yield dataset, which, list(rows.values()), len(cases), alpha
 
 
 def _silent(judging: Judging) -> bool:
@@ -123,13 +123,13 @@ def _agreement_table(results: Results, decoding: str, places: Sequence[tuple], m
         Column("several", "Lists of diseases"),
     ]  # fmt: skip
     rows = []
-    for dataset, among, judged, cases, told in places:
-        kappa = Cell(text="undefined") if told.kappa is None else Cell(
-            told.kappa, text=interval(told.kappa, told.low, told.high, 3))  # fmt: skip
+    for dataset, among, judged, cases, alpha in places:
+        kappa = Cell(text="undefined") if alpha.kappa is None else Cell(
+            alpha.kappa, text=interval(alpha.kappa, alpha.low, alpha.high, 3))  # fmt: skip
         rows.append(Row({
-            "dataset": DATASETS.get(dataset, "All"), "among": among, "cases": cases, "verdicts": told.verdicts,
-            "first": told.first, "second": told.second, "agreed": 100 * told.agreed, "kappa": kappa,
-            "flips": f"{told.only_first} : {told.only_second}", **_counted(judged),
+            "dataset": DATASETS.get(dataset, "All"), "among": among, "cases": cases, "verdicts": alpha.verdicts,
+            "first": alpha.first, "second": alpha.second, "agreed": 100 * alpha.agreed, "kappa": kappa,
+            "flips": f"{alpha.only_first} : {alpha.only_second}", **_counted(judged),
         }))  # fmt: skip
     first, second = judges(results.settings)
     notes = [
@@ -145,7 +145,7 @@ def _agreement_table(results: Results, decoding: str, places: Sequence[tuple], m
     return Table(columns, rows, text, notes, f"tab:judge_agreement_{decoding}")
 
 
-def _cells_table(results: Results, decoding: str, found: Sequence[Judged]) -> Table:
+def _cells_table(results: Results, decoding: str, judged: Sequence[Judged]) -> Table:
     """The accuracies of the main table that the second judge would print differently."""
     columns = [
         frame.METHOD, frame.DATA_SET, Column("cases", "N"), Column("first", "Acc. (%), first judge", decimals=DECIMALS),
@@ -153,7 +153,7 @@ def _cells_table(results: Results, decoding: str, found: Sequence[Judged]) -> Ta
         Column("flips", "only first : only second right"),
     ]  # fmt: skip
     rows, same = [], 0
-    for one in found:
+    for one in judged:
         kinds = [_kind(row) for row in one.diagnoses]
         first, second = (100 * sum(kind in right for kind in kinds) / one.rows for right in ((0, 1), (0, 2)))
         if number(first, DECIMALS) == number(second, DECIMALS):
@@ -171,19 +171,19 @@ def _cells_table(results: Results, decoding: str, found: Sequence[Judged]) -> Ta
 
 
 def _counted(rows: Sequence[EvaluationRow]) -> frame.Cells:
-    told = [row.judging for row in rows if row.judging]
+    judgings = [row.judging for row in rows if row.judging]
     return {
-        "invalid": sum(one.by == "invalid" for one in told),
-        "second_invalid": sum(one.second_invalid for one in told),
-        "several": sum(one.several for one in told),
+        "invalid": sum(one.by == "invalid" for one in judgings),
+        "second_invalid": sum(one.second_invalid for one in judgings),
+        "several": sum(one.several for one in judgings),
     }
 
 
 def _line(
     settings: Settings, decoding: str, dataset: str, among: str, judged: Sequence[EvaluationRow], cases: int,
-    told: Agreement,
+    alpha: Agreement,
 ) -> frame.Cells:  # fmt: skip
-    values = (told.verdicts, told.first, told.second, told.agreed, told.kappa, told.low, told.high, told.only_first,
-              told.only_second)  # fmt: skip
+    values = (alpha.verdicts, alpha.first, alpha.second, alpha.agreed, alpha.kappa, alpha.low, alpha.high,
+              alpha.only_first, alpha.only_second)  # fmt: skip
     head = {"tier": settings.tier, "decoding": decoding, "dataset": dataset, "among": among, "cases": cases}
     return head | dict(zip(_NAMES, values, strict=False)) | _counted(judged)

@@ -38,10 +38,11 @@ def write_leak_control(settings: Settings, job: Job) -> None:
     results = Results(settings, results_folder(settings, job), methods)
     variants = [results.path(run, controlled_name(d)) for m in methods for run in m.runs for d in DATASETS]
     check_provenance(settings, sorted({path for path in variants if path.exists()}))
-    found = {(m, place, d): paired(results, m, place, d) for d in results.decodings for m in methods
-             for place in DATASETS}  # fmt: skip
-    parts = [(f"{decoding.capitalize()} decoding", _table(results, found, decoding)) for decoding in results.decodings]
-    Sheet(f"Leak control ({tier_mark(settings)})", parts, _long(results, found)).write(job.out)
+    pairs = {
+        (m, place, d): paired(results, m, place, d) for d in results.decodings for m in methods for place in DATASETS
+    }
+    parts = [(f"{decoding.capitalize()} decoding", _table(results, pairs, decoding)) for decoding in results.decodings]
+    Sheet(f"Leak control ({tier_mark(settings)})", parts, _long(results, pairs)).write(job.out)
 
 
 def paired(results: Results, method: Method, dataset: str, decoding: str) -> Paired | Hole:
@@ -60,7 +61,7 @@ def paired(results: Results, method: Method, dataset: str, decoding: str) -> Pai
     return Paired(*means, change)
 
 
-def _table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str) -> Table:
+def _table(results: Results, pairs: Mapping[tuple, Paired | Hole], decoding: str) -> Table:
     """A row per agent and data set: each metric on the benchmark, on its variant, and the change with its interval."""
     columns = [frame.METHOD, Column("cases", "N")]
     for metric in SHOWN:
@@ -74,7 +75,7 @@ def _table(results: Results, found: Mapping[tuple, Paired | Hole], decoding: str
         rows.append(Heading(label))
         notes += _taken_out(results, dataset, label)
         for method in results.methods:
-            pair = found[method, dataset, decoding]
+            pair = pairs[method, dataset, decoding]
             cells = {} if isinstance(pair, Hole) else _cells(pair, results, method, dataset)
             rows.append(Row({"method": method.label, **cells}, pair.reason if isinstance(pair, Hole) else ""))
     notes.append(
@@ -98,10 +99,10 @@ def _cells(pair: Paired, results: Results, method: Method, dataset: str) -> fram
     return cells | {"discordant": Cell(frame.discordant(pair.change), runs=(*less, *whole))}
 
 
-def _long(results: Results, found: Mapping[tuple, Paired | Hole]) -> Table:
+def _long(results: Results, pairs: Mapping[tuple, Paired | Hole]) -> Table:
     """One line per decoding, agent and data set."""
     lines = []
-    for (method, dataset, decoding), pair in found.items():
+    for (method, dataset, decoding), pair in pairs.items():
         cells = frame.line(results, method, dataset, decoding)
         if isinstance(pair, Hole):
             lines.append({name: cells[name] for name in ("tier", "decoding", "method", "dataset")}
@@ -132,8 +133,11 @@ def _taken_out(results: Results, dataset: str, label: str) -> list[str]:
     path = results.folder / "cases" / f"{controlled_name(dataset)}.report.json"
     if not path.exists():
         return []
-    told = json.loads(path.read_text(encoding="utf-8"))
-    done = [f"{row['leak']} ({row['action']} in {row['cases']})" for row in told["leaks"]]
-    done += [f"cases dropped: {step['rule']} ({step['dropped']})" for step in told["funnel"]]
-    share = number(100 * told["kept"] / told["read"], 1) if told["read"] else "0.0"
-    return [f"{label}: {told['kept']} of {told['read']} cases ({share}%); {'; '.join(done) or 'no leak was found'}."]
+    attrition = json.loads(path.read_text(encoding="utf-8"))
+    done = [f"{row['leak']} ({row['action']} in {row['cases']})" for row in attrition["leaks"]]
+    done += [f"cases dropped: {step['rule']} ({step['dropped']})" for step in attrition["funnel"]]
+    share = number(100 * attrition["kept"] / attrition["read"], 1) if attrition["read"] else "0.0"
+    return [
+        f"{label}: {attrition['kept']} of {attrition['read']} cases ({share}%); "
+        f"{'; '.join(done) or 'no leak was found'}."
+    ]

@@ -96,6 +96,6 @@ def curve_foot(
     lost = [Path(name).parent.name for curve in curves for name in curve.missing]
     broken = [f"{run} at step {at}" for curve in curves for run, at in curve.diverged.items()]
     ends = f"diverged (x: last validation; line and band go on with the other seeds): {', '.join(broken)}"
-    said = "line: mean over seeds" + ("; band: lowest to highest seed" if band else "")
-    lines = [style.missing_note(lost), *style.folded([ends] if broken else []), said, more]
+    note = "line: mean over seeds" + ("; band: lowest to highest seed" if band else "")
+    lines = [style.missing_note(lost), *style.folded([ends] if broken else []), note, more]
     style.foot(figure, settings, lines)

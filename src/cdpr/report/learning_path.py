@@ -29,9 +29,9 @@ def plot_learning_path(settings: Settings, job: Job) -> None:
         if not any(curve.runs for curve in curves):
             style.empty(panel, "missing: no training metrics")
         figure.legend(handles=handles(settings, curves), loc="outside upper center", ncols=2, handlelength=3)
-        said = f"{settings.data.validation_cases} validation cases, no test cases; ring: the last iteration"
-        said += f" ({ends})" if (ends := _ends(curves)) else ""
-        curve_foot(figure, settings, curves, said, band=False)
+        note = f"{settings.data.validation_cases} validation cases, no test cases; ring: the last iteration"
+        note += f" ({ends})" if (ends := _ends(curves)) else ""
+        curve_foot(figure, settings, curves, note, band=False)
 
 
 def _draw_path(panel: style.Axes, settings: Settings, curve: Curves, position: int) -> None:

@@ -70,9 +70,10 @@ def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label
     shows the rows that cannot be run here too."""
     methods, groups = [method for method in results.methods if method.runs or absent], places(results)
     columns = [
-        frame.METHOD, Column("seeds", "Seeds", decimals=None),
+        frame.METHOD,
+        Column("seeds", "Seeds", decimals=None),
         *_columns(groups, {metric.name: metric.short for metric in SHOWN}),
-    ]  # fmt: skip
+    ]
     if results.averaged:
         columns.append(Column(f"{AVERAGE}.utility", frame.UTILITY.header, groups[AVERAGE], DECIMALS))
     cells = {method: _wide_cells(results, method, decoding) for method in methods}
@@ -98,20 +99,20 @@ def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label
 
 def _nowhere(results: Results, method: Method, decoding: str) -> str:
     """Why a method is not run on any of the data sets, on purpose; empty where it is run, or a result is missing."""
-    found = [results.summary(method, dataset, decoding) for dataset in results.datasets]
-    holes = [one for one in found if isinstance(one, Hole) and not one.missing]
-    return holes[0].reason if len(holes) == len(found) else ""
+    summaries = [results.summary(method, dataset, decoding) for dataset in results.datasets]
+    holes = [one for one in summaries if isinstance(one, Hole) and not one.missing]
+    return holes[0].reason if len(holes) == len(summaries) else ""
 
 
 def _wide_cells(results: Results, method: Method, decoding: str) -> dict[str, Cell]:
     cells = {"seeds": Cell(len(method.runs) if method.learned else None)}
     for place in places(results):
-        found, runs = results.estimates(method, place, decoding), results.behind(place, method)
+        estimates, runs = results.estimates(method, place, decoding), results.behind(place, method)
         for metric in COMPARED if place == AVERAGE else SHOWN:
-            if isinstance(found, Hole):
-                cell = Cell(text="missing" if found.missing else None)
+            if isinstance(estimates, Hole):
+                cell = Cell(text="missing" if estimates.missing else None)
             else:
-                cell = Cell(found[metric.name].mean * metric.factor, runs=runs)
+                cell = Cell(estimates[metric.name].mean * metric.factor, runs=runs)
             cells[f"{place}.{metric.name}"] = cell
     return cells
 
@@ -120,12 +121,12 @@ def _paired(results: Results, first: Method, second: Method, decoding: str, titl
     """First minus second per data set. Holm's family: the McNemar tests of this table (data sets and seeds)."""
     columns = [frame.DATA_SET, Column("cases", "N"), *frame.interval_columns(COMPARED, "Δ ", short=True), frame.SEED_SD,
                *frame.mcnemar_columns("only first : only second right")]  # fmt: skip
-    found = frame.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
-    labels, told = results.datasets, [one for one in found if isinstance(one.found, Comparison)]
-    notes = [f"{labels[one.place]}: {one.reading(COMPARED)}" for one in told]
+    changes = frame.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
+    labels, comparisons = results.datasets, [one for one in changes if isinstance(one.comparison, Comparison)]
+    notes = [f"{labels[one.place]}: {one.reading(COMPARED)}" for one in comparisons]
     notes.append(f"{frame.PAIRED_INTERVALS} McNemar: exact, seed by seed.")
     text = f"{title}, {decoding} decoding: first minus second on the same cases ({tier_mark(results.settings)})."
-    rows = frame.change_rows(found, columns, COMPARED)
+    rows = frame.change_rows(changes, columns, COMPARED)
     return Table(columns, rows, text, notes, f"tab:paired_{first.name}_{second.name}_{decoding}")
 
 
@@ -142,14 +143,14 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
     rows: list[Row | Heading] = []
     for method in (m for m in results.methods if m.runs):
         for dataset, name in results.datasets.items():
-            found = results.summary(method, dataset, decoding)
-            if isinstance(found, Hole):
-                rows.append(Row({"method": f"{method.label}, {name}"}, found.reason))
+            summary = results.summary(method, dataset, decoding)
+            if isinstance(summary, Hole):
+                rows.append(Row({"method": f"{method.label}, {name}"}, summary.reason))
                 continue
-            at, runs = found.estimates, results.behind(dataset, method)
+            at, runs = summary.estimates, results.behind(dataset, method)
             spread = at["accuracy"].seed_sd
-            plain = {"k": frame.counts(method, found)["k"], "accuracy_sd": None if spread is None else 100 * spread,
-                     "aec_sd": at["aec"].seed_sd, "cost_median": found.cost_median, "cost_p90": found.cost_p90,
+            plain = {"k": frame.counts(method, summary)["k"], "accuracy_sd": None if spread is None else 100 * spread,
+                     "aec_sd": at["aec"].seed_sd, "cost_median": summary.cost_median, "cost_p90": summary.cost_p90,
                      **{metric.name: metric.factor * at[metric.name].mean for metric in BEHIND}}  # fmt: skip
             rows.append(Row({
                 "method": method.label, "dataset": name,
@@ -212,8 +213,8 @@ def legend(results: Results) -> list[str]:
     """What stands below the main table."""
     notes = []
     if any(method.knows_hospital for method in results.methods):
-        notes.append("Reference policies do not decode: their figures are the same for every decoding. They are told "
-                     "the disease model that made the cases, which no learned row is.")  # fmt: skip
+        notes.append("Reference policies do not decode: their figures are the same for every decoding. They know "
+                     "the disease model that made the cases; no learned row does.")  # fmt: skip
     if results.settings.judge.model:
         notes.append(f"Diagnoses are judged by {judges(results.settings)[0]}.")
     notes.append("Average: unweighted mean of the three data sets, as in the paper.")

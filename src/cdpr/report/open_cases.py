@@ -31,8 +31,10 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         raise SettingsError("there are no open cases: set data.agentclinic.path to agentclinic_medqa.jsonl "
                             "(docs/how-to/real-data.md names the other files)")  # fmt: skip
     results = Results(settings, folder, open_methods(settings), datasets)
-    asked = settings.evaluation.open_cases.cases
-    mark = f"tier: {settings.tier} — {'all cases' if asked is None else f'up to {asked} cases'} of each data set"
+    requested = settings.evaluation.open_cases.cases
+    mark = (
+        f"tier: {settings.tier} — {'all cases' if requested is None else f'up to {requested} cases'} of each data set"
+    )
     notes = [
         "No part of the main table or of its average. Best in bold and second underlined among the rows that were run.",
         "Reference policies are left out: these cases have no known model.",
@@ -44,7 +46,8 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         heading = f"{decoding.capitalize()} decoding{' (main)' if main else ''}"
         text = f"Open cases, {decoding} decoding ({mark}). {MEASURED}."
         parts.append((heading, wide(results, decoding, text, notes, _LABEL, absent=main)))
-    parts += [(f"Counts, seeds and intervals, {d} decoding", intervals(results, d, mark, _LABEL))
-              for d in results.decodings]  # fmt: skip
+    parts += [
+        (f"Counts, seeds and intervals, {d} decoding", intervals(results, d, mark, _LABEL)) for d in results.decodings
+    ]
     parts += [(f"Effort, {d} decoding", effort_table(results, d, mark, f"{_LABEL}_effort")) for d in results.decodings]
     return Sheet(f"Open cases ({mark})", parts, long(results))

@@ -19,7 +19,7 @@ from ..settings import Settings
 
 
 @dataclass(frozen=True)
-class Made:
+class Artifact:
     """How one file was made, and how MLflow finds its run; ``key`` is empty where no ``run.json`` tells."""
 
     target: str
@@ -40,8 +40,8 @@ class Evaluated:
 
     run: str
     anchor: str
-    made: Made
-    training: Made | None
+    artifact: Artifact
+    training: Artifact | None
     inspector: str = ""
 
 
@@ -61,24 +61,24 @@ class Records:
     def __init__(self, settings: Settings, results: Path):
         self.settings, self.results = settings, results
 
-    def made(self, target: str, record: Path | None = None) -> Made:
+    def artifact(self, target: str, record: Path | None = None) -> Artifact:
         """How ``target``, a path below the results, was made; ``record`` where it is not the ``run.json`` beside it."""
         root = self.settings.paths.results
         # An absolute folder is the reader's own matter: it would make the page another one on every machine.
         command = f"snakemake --cores all {'<results>' if Path(root).is_absolute() else root}/{target}"
         place = record or (self.results / target).with_suffix(".run.json")
         if not place.exists():
-            return Made(target, command)
-        told = read_record(place)
-        check_tier(self.settings, place, stated_tier(told))
-        seed = told.tags.get("seed", "") if told.seed is None else str(told.seed)
-        return Made(target, command, told.name, told.run_key, told.code_digest, seed,
-                    (told.digest_of("cases") or "")[:16], told.experiment,
-                    f"tags.`{KEY_TAG}` = '{told.run_key}'")  # fmt: skip
+            return Artifact(target, command)
+        content = read_record(place)
+        check_tier(self.settings, place, stated_tier(content))
+        seed = content.tags.get("seed", "") if content.seed is None else str(content.seed)
+        return Artifact(target, command, content.name, content.run_key, content.code_digest, seed,
+                    (content.digest_of("cases") or "")[:16], content.experiment,
+                    f"tags.`{KEY_TAG}` = '{content.run_key}'")  # fmt: skip
 
     def behind(self, methods: Iterable[Method]) -> list[Behind]:
         """All evaluations that are there, each once: with the first of the methods that share it."""
-        found, known = [], set()
+        sources, known = [], set()
         for method in methods:
             blocks = {}
             for dataset, label in DATASETS.items():
@@ -88,14 +88,15 @@ class Records:
                         and (self.results / _path(run, dataset)).exists()]  # fmt: skip
                 blocks |= {label: here} if here else {}
             known |= set(method.runs)
-            found += [Behind(anchor(method.name), method.label, blocks)] if blocks else []
-        return found
+            sources += [Behind(anchor(method.name), method.label, blocks)] if blocks else []
+        return sources
 
     def _evaluated(self, run: str, dataset: str) -> Evaluated:
         path, record = _path(run, dataset), self.results / "training" / run / "run.json"
-        training = self.made(f"training/{run}/metrics.jsonl", record) if record.exists() else None
-        shown = address(run, dataset) if run in self.settings.inspector.runs else ""
-        return Evaluated(run, anchor(run, dataset), self.made(path, find_record(self.results / path)), training, shown)
+        training = self.artifact(f"training/{run}/metrics.jsonl", record) if record.exists() else None
+        link = address(run, dataset) if run in self.settings.inspector.runs else ""
+        evaluation = self.artifact(path, find_record(self.results / path))
+        return Evaluated(run, anchor(run, dataset), evaluation, training, link)
 
 
 class Links:

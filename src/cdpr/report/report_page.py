@@ -29,7 +29,7 @@ from . import templates
 from .card_page import card_parts
 from .effort import spent_table
 from .headline import headline
-from .page_runs import Links, Made, Records
+from .page_runs import Artifact, Links, Records
 from .sample_case import CREDENTIALED
 
 # Bytes of all images together; base64 makes them a third larger, and the page stays below 5 MB.
@@ -42,7 +42,7 @@ class Picture:
 
     name: str
     alt: str
-    made: Made
+    artifact: Artifact
     data: str = ""
     hole: str = ""
 
@@ -57,7 +57,7 @@ class Chapter:
     says: str = ""
     opened: int = 1
     pictures: Sequence[Picture] = ()
-    made: Made | None = None
+    artifact: Artifact | None = None
     parts: Sequence[tuple[str, Table | Sequence[Block]]] = ()
     hole: str = ""
 
@@ -86,7 +86,7 @@ def write_report(settings: Settings, job: Job) -> None:
         "links": Links(behind),
         "notices": notices(settings),
         "chapters": chapters(settings, job.page, images),
-        "claims": (read_ledger(settings, folder / "claims.json"), records.made("claims.json")),
+        "claims": (read_ledger(settings, folder / "claims.json"), records.artifact("claims.json")),
         "cards": [_card(name, label, images) for name, label in (DATASETS | open_datasets(settings)).items()],
         "behind": behind,
         "shared": shared_runs(methods),
@@ -96,8 +96,8 @@ def write_report(settings: Settings, job: Job) -> None:
 
 def all_methods(settings: Settings) -> list[Method]:
     """Everyone who may stand on the page, each once: the main table's rows, then the other variants that feed it."""
-    named = settings.experiments.variants
-    others = [v for v in variants(settings) if v not in named or set(named[v].feeds) - {"comparators"}]
+    entries = settings.experiments.variants
+    others = [v for v in variants(settings) if v not in entries or set(entries[v].feeds) - {"comparators"}]
     methods = {m.name: m for m in (*main_methods(settings), *(trained(settings, v) for v in others))}
     return [method for method in methods.values() if method.runs]
 
@@ -129,7 +129,7 @@ class Images:
     def picture(self, path: str, alt: str) -> Picture:
         """The PNG at ``path`` below the results, or the hole in its place."""
         file = self.records.results / path
-        picture = Picture(path, alt, self.records.made(path))
+        picture = Picture(path, alt, self.records.artifact(path))
         if not file.exists():
             return replace(picture, hole=f"missing: {path}")
         content = file.read_bytes()
@@ -155,10 +155,10 @@ def chapters(settings: Settings, entries: Sequence[PageEntry], images: Images) -
 
 
 def _with_table(settings: Settings, chapter: Chapter, entry: PageEntry, records: Records) -> Chapter:
-    made = records.made(entry.file)
-    chapter = replace(chapter, says=entry.text, opened=entry.opened, made=made)
+    artifact = records.artifact(entry.file)
+    chapter = replace(chapter, says=entry.text, opened=entry.opened, artifact=artifact)
     if entry.file == "tables/sample_case.md" and settings.data.source(IN_DOMAIN).credentialed:
-        return replace(chapter, made=None, hole=CREDENTIALED.reason)
+        return replace(chapter, artifact=None, hole=CREDENTIALED.reason)
     if not (records.results / entry.file).exists():
         return replace(chapter, hole=f"missing: {entry.file}")
     parts = list(importlib.import_module(entry.module).sheet(settings, records.results).parts)
@@ -169,7 +169,7 @@ def _with_table(settings: Settings, chapter: Chapter, entry: PageEntry, records:
 
 def _card(name: str, label: str, images: Images) -> Chapter:
     file = images.records.results / (path := f"cards/{name}.json")
-    card = Chapter(name, label, made=images.records.made(path))
+    card = Chapter(name, label, artifact=images.records.artifact(path))
     if not file.exists():
         return replace(card, hole=f"missing: {path}")
     picture = images.picture(f"cards/{name}.png", f"Distributions over the cases of {label}, as in the card.")
@@ -180,10 +180,10 @@ def _environment() -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     folder = Path(templates.__file__).parent
-    made = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-                       lstrip_blocks=True, keep_trailing_newline=True)  # fmt: skip
-    made.filters |= {"groups": _groups, "unbroken": _unbroken, "slug": _slug}
-    return made
+    environment = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined,
+                              trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # fmt: skip
+    environment.filters |= {"groups": _groups, "unbroken": _unbroken, "slug": _slug}
+    return environment
 
 
 def _slug(verdict: str) -> str:
@@ -198,4 +198,4 @@ def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
 
 def _unbroken(text: str) -> str:
     """An interval holds together where a cell must break: 58.90 / [56.07, 61.83]."""
-    return re.sub(r"\[[-+\d.]+, [-+\d.]+\]", lambda found: found[0].replace(", ", ",\u00a0"), text)
+    return re.sub(r"\[[-+\d.]+, [-+\d.]+\]", lambda match: match[0].replace(", ", ",\u00a0"), text)

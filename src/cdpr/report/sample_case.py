@@ -110,21 +110,21 @@ def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[W
     for method in results.methods:
         for run in method.runs:
             alone = replace(method, runs=(run,))
-            found = results.evaluations(alone, IN_DOMAIN, decoding)
-            if isinstance(found, Hole):
-                yield Workup(method, run, found)
+            evaluations = results.evaluations(alone, IN_DOMAIN, decoding)
+            if isinstance(evaluations, Hole):
+                yield Workup(method, run, evaluations)
                 continue
-            row = _row_of(results.path(run, IN_DOMAIN), case, found[0].decoding)
+            row = _row_of(results.path(run, IN_DOMAIN), case, evaluations[0].decoding)
             yield Workup(method, run, row, "; ".join(results.diverged(run)))
 
 
 def case_table(settings: Settings, case: CaseRecord, among: int, show: Show) -> Table:
     """Who the patient is, what was found in the end, and how the case was chosen."""
-    told = [("Note", case.note_id), *_summary(case), ("Gold diagnosis", case.diagnosis_results)]
+    fields = [("Note", case.note_id), *_summary(case), ("Gold diagnosis", case.diagnosis_results)]
     if case.final_diagnosis != case.diagnosis_results:
-        told.append(("Final diagnosis", case.final_diagnosis))
+        fields.append(("Final diagnosis", case.final_diagnosis))
     whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {_whole_cost(case):.2f}"
-    rows = [Row({"field": show(field), "text": show(text)}) for field, text in (*told, ("Whole record", whole))]
+    rows = [Row({"field": show(field), "text": show(text)}) for field, text in (*fields, ("Whole record", whole))]
     notes = [
         f"Chosen among {among} test cases by the smallest digest of evaluation.seed "
         f"({settings.evaluation.seed}) and the note's id; nobody picked it.",
@@ -170,9 +170,9 @@ def _workup_row(workup: Workup, show: Show) -> Row:
     label, row = workup.method.label, workup.row
     if isinstance(row, Hole):
         return Row({"method": f"{label}, seed {workup.seed}" if workup.seed else label}, row.reason)
-    told = {"diagnosis": show(row["diagnosis"]), "correct": "yes" if row["correct"] else "no",
+    shown_cells = {"diagnosis": show(row["diagnosis"]), "correct": "yes" if row["correct"] else "no",
             "cost": float(row["cost_usd"]), **{name: row[name] for name in _COUNTS}}  # fmt: skip
-    cells = {name: Cell(value, runs=((workup.run, IN_DOMAIN),)) for name, value in told.items()}
+    cells = {name: Cell(value, runs=((workup.run, IN_DOMAIN),)) for name, value in shown_cells.items()}
     return Row({"method": label, "seed": workup.seed or None, **cells})
 
 
@@ -201,11 +201,11 @@ def _whole_cost(case: CaseRecord) -> float:
 
 
 def _plain_rows(case: CaseRecord, among: int, workups: Iterable[Workup]) -> Iterator[dict[str, Any]]:
-    told = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(among)),
+    rows = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(among)),
             *(("summary", field, text) for field, text in _summary(case)),
             ("case", "diagnosis_results", case.diagnosis_results),
             ("case", "final_diagnosis", case.final_diagnosis)]  # fmt: skip
-    yield from ({"part": part, "name": name, "text": text} for part, name, text in told)
+    yield from ({"part": part, "name": name, "text": text} for part, name, text in rows)
     yield {"part": "case", "name": "whole_record", "cost_usd": _whole_cost(case)}
     for exam, result in case.key_pertinent_results_dict.items():
         yield {"part": "examination", "name": exam, "text": result, "price_usd": case.exam_cost_map.get(exam),

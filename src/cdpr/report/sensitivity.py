@@ -28,21 +28,21 @@ COLUMNS = 3
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """One value of a sweep. ``method`` holds its runs, one per seed, ``found`` what they did in-domain with the main
+    """One value of a sweep. ``method`` holds its runs, one per seed, ``summary`` what they did in-domain with the main
     decoding."""
 
     value: object
     method: Method
     default: bool
-    found: Summary | Hole
+    summary: Summary | Hole
 
     @property
     def accuracy(self) -> float | None:
         """Share of right diagnoses, None where it was not measured."""
-        return None if isinstance(self.found, Hole) else self.found.estimates["accuracy"].mean
+        return None if isinstance(self.summary, Hole) else self.summary.estimates["accuracy"].mean
 
     @property
-    def shown(self) -> str:
+    def value_text(self) -> str:
         """The value as text."""
         return f"{self.value:g}" if isinstance(self.value, float) else str(self.value).lower()
 
@@ -73,9 +73,9 @@ class Panel:
 
     @property
     def fewest(self) -> str:
-        """Why no peak is told: which point has too few seeds; empty where all have enough."""
+        """Why no peak is reported: which point has too few seeds; empty where all have enough."""
         few = [p for p in self.measured if len(p.method.runs) < LEAST_SEEDS[p.default]]
-        return f"open: too few seeds at {', '.join(point.shown for point in few)}" if few else ""
+        return f"open: too few seeds at {', '.join(point.value_text for point in few)}" if few else ""
 
 
 def read_panels(settings: Settings, folder: Path, where: str, every: bool = False) -> tuple[Results, list[Panel]]:
@@ -145,23 +145,23 @@ def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
 
 def _line(results: Results, panel: Panel, point: Point) -> Cells:
     cells = line(results, point.method, IN_DOMAIN, results.decodings[0]) | {
-        "sweep": panel.name, "symbol": panel.sweep.symbol, "value": point.shown, "variant": point.method.name,
+        "sweep": panel.name, "symbol": panel.sweep.symbol, "value": point.value_text, "variant": point.method.name,
         "default": "yes" if point.default else "no",
     }  # fmt: skip
-    if isinstance(point.found, Hole):
+    if isinstance(point.summary, Hole):
         return cells
     cells |= {"low": cells["accuracy_low"], "high": cells["accuracy_high"]}
-    found = None if point.default else compare(results, point, panel.default)
-    if found is not None:
-        difference = found.differences["accuracy"]
+    comparison = None if point.default else compare(results, point, panel.default)
+    if comparison is not None:
+        difference = comparison.differences["accuracy"]
         cells |= {"difference": difference.mean, "difference_low": difference.low, "difference_high": difference.high}
     return cells
 
 
 def compare(results: Results, first: Point, second: Point) -> Comparison | None:
     """First point minus the second, paired by case and by the seeds that both have; None where one is missing."""
-    found = results.compare(first.method, second.method, IN_DOMAIN, results.decodings[0])
-    return None if isinstance(found, Hole) else found
+    comparison = results.compare(first.method, second.method, IN_DOMAIN, results.decodings[0])
+    return None if isinstance(comparison, Hole) else comparison
 
 
 def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
@@ -171,21 +171,22 @@ def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
     if len(panel.points) == 1:
         return f"not run in the {results.settings.tier}:\nsnakemake sensitivity_all", False
     if len(measured) < 2:
-        only = f"only {measured[0].shown} measured: {_percent(measured[0])}\n" if measured else "nothing measured\n"
-        return only, False
+        if not measured:
+            return "nothing measured\n", False
+        return f"only {measured[0].value_text} measured: {_percent(measured[0])}\n", False
     first = next((point for point in best if point.default), best[0])
     of = "" if len(measured) == len(panel.points) else f" of {len(measured)} measured:"
-    text = f"highest{of} {' and '.join(point.shown for point in best)}, {_percent(first)}"
+    text = f"highest{of} {' and '.join(point.value_text for point in best)}, {_percent(first)}"
     others = [point for point in measured if point not in best] or [point for point in measured if point is not first]
     other = max(others, key=lambda point: point.accuracy or 0.0) if first is panel.default else panel.default
-    found = compare(results, first, other)
-    if found is None:
-        return f"{text}\ndefault {panel.default.shown}: missing", False
+    comparison = compare(results, first, other)
+    if comparison is None:
+        return f"{text}\ndefault {panel.default.value_text}: missing", False
     if panel.fewest:
         return f"{text}\n{panel.fewest}", False
-    clear = favour(found, ACCURACY) == "better"
-    over = f"over {'default' if other.default else 'next'} {other.shown}: "
-    over += interval_cell(ACCURACY, found.differences["accuracy"], signed=True).text or ""
+    clear = favour(comparison, ACCURACY) == "better"
+    over = f"over {'default' if other.default else 'next'} {other.value_text}: "
+    over += interval_cell(ACCURACY, comparison.differences["accuracy"], signed=True).text or ""
     return f"{text}\n{over}{'' if clear else ', open'}", clear
 
 
@@ -206,7 +207,7 @@ def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: P
         axes.set_xticks(range(len(panel.points)))
         axes.grid(False, axis="x")
     above.tick_params(labelbottom=False)
-    below.set_xticklabels([f"{point.shown}\n×{len(point.method.runs)}" for point in panel.points])
+    below.set_xticklabels([f"{point.value_text}\n×{len(point.method.runs)}" for point in panel.points])
     for label, point in zip(below.get_xticklabels(), panel.points, strict=True):
         label.set_fontweight("bold" if point.default else "normal")
     below.set_xlabel(_as_formula(panel.sweep.symbol), labelpad=1)
@@ -230,21 +231,21 @@ def below_of(panel: Panel) -> str:
 def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
     table = np.full((3, len(panel.points)), np.nan)
     for place, point in enumerate(panel.points):
-        if isinstance(point.found, Hole):
+        if isinstance(point.summary, Hole):
             axes.plot(place, 0.06, marker="x", color=style.BLACK, markersize=4, transform=axes.get_xaxis_transform())
             if metric == "accuracy":
                 axes.text(place, 0.13, "missing", transform=axes.get_xaxis_transform(), rotation=90, fontsize=6.5,
                           ha="center", va="bottom")  # fmt: skip
             continue
-        at = point.found.estimates[metric]
+        at = point.summary.estimates[metric]
         table[:, place] = factor * np.array([at.mean, at.mean - at.low, at.high - at.mean])
     places = np.arange(len(panel.points))
-    seen = ~np.isnan(table[0])
+    known = ~np.isnan(table[0])
     axes.plot(places, table[0], color=colour, linewidth=1.2, zorder=2)
-    axes.errorbar(places[seen], table[0][seen], yerr=np.maximum(table[1:, seen], 0), fmt="none", ecolor=colour,
+    axes.errorbar(places[known], table[0][known], yerr=np.maximum(table[1:, known], 0), fmt="none", ecolor=colour,
                   elinewidth=0.8, capsize=2, zorder=2)  # fmt: skip
     for default, marker, size in ((False, "o", 4.5), (True, "D", 5.0)):
-        here = [place for place, point in enumerate(panel.points) if point.default == default and seen[place]]
+        here = [place for place, point in enumerate(panel.points) if point.default == default and known[place]]
         axes.plot(here, table[0][here], linestyle="", marker=marker, markersize=size, color=colour,
                   markerfacecolor=colour if default else "white", zorder=3)  # fmt: skip
 
@@ -288,9 +289,9 @@ def _legend(settings: Settings, panels: Sequence[Panel]) -> list:
 
 def _notes(results: Results, panels: Sequence[Panel]) -> list[str]:
     settings = results.settings
-    found = [point for panel in panels for point in panel.points]
-    lost = [point.method.name for point in found if isinstance(point.found, Hole)]
-    cases = max((point.found.cases for point in found if isinstance(point.found, Summary)), default=0)
+    points = [point for panel in panels for point in panel.points]
+    lost = [point.method.name for point in points if isinstance(point.summary, Hole)]
+    cases = max((point.summary.cases for point in points if isinstance(point.summary, Summary)), default=0)
     broken = dict.fromkeys(end for panel in panels for p in panel.measured for end in results.diverged(*p.method.runs))
     return [
         style.missing_note(lost),

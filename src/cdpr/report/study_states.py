@@ -38,14 +38,14 @@ def _best_first(row: Row) -> float:
 
 def _row(settings: Settings, lines: dict[str, StateMeans], runs: Sequence[str]) -> Row:
     place = next(iter(lines.values()))
-    given = {run: _mean(lines[run]) for run in runs if run in lines}
-    ours, others = given.get(runs[0]), [mean for run in runs[1:] if (mean := given.get(run)) is not None]
-    cells: dict[str, Cell | Value] = dict(given)
+    means = {run: _mean(lines[run]) for run in runs if run in lines}
+    ours, others = means.get(runs[0]), [mean for run in runs[1:] if (mean := means.get(run)) is not None]
+    cells: dict[str, Cell | Value] = dict(means)
     cells["lead"] = ours - fmean(others) if ours is not None and others else None
     link = address(place.source, place.dataset, case=place.note_id, decoding="greedy", turn=place.turn)
-    shown = place.source in settings.inspector.runs
-    told = f"{DATASETS[place.dataset]}, turn {place.turn + 1}"
-    return Row(cells | {"state": Cell(told, link=link if shown else "")})
+    linked = place.source in settings.inspector.runs
+    text = f"{DATASETS[place.dataset]}, turn {place.turn + 1}"
+    return Row(cells | {"state": Cell(text, link=link if linked else "")})
 
 
 def _mean(line: StateMeans) -> float | None:

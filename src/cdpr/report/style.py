@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Figure
     from matplotlib.figure import SubFigure as SubFigure
 
-# Okabe and Ito's palette: eight colours told apart with any colour vision.
+# Okabe and Ito's palette: eight colours that remain distinct with any colour vision.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#6b6b6b"
@@ -107,8 +107,8 @@ def folded(notes: Iterable[str]) -> list[str]:
 
 def missing_note(names: Sequence[str]) -> str:
     """A line that names what is missing; empty where nothing is."""
-    shown = [*names[:4], f"{len(names) - 4} more"] if len(names) > 5 else names
-    return f"missing: {', '.join(shown)}" if names else ""
+    listed = [*names[:4], f"{len(names) - 4} more"] if len(names) > 5 else names
+    return f"missing: {', '.join(listed)}" if names else ""
 
 
 def cost_axis(panel: Axes, highest: float, label: str = "average cost per case (USD)") -> None:

@@ -57,11 +57,11 @@ class Curves:
 
     def ends(self, axis: str, metric: str) -> list[tuple[float, float]]:
         """Last measurement of every diverged run, as (axis, metric)."""
-        found = []
+        ends = []
         for seed in (seed for seed, run in enumerate(self.runs) if run in self.diverged):
             last = np.flatnonzero(~np.isnan(self.axes["step"][seed]))[-1:]
-            found += [(float(self.axes[axis][seed, at]), float(self.values[metric][seed, at])) for at in last]
-        return found
+            ends += [(float(self.axes[axis][seed, at]), float(self.values[metric][seed, at])) for at in last]
+        return ends
 
 
 def read_curves(results: str | Path, method: Method, metrics: Sequence[str], prefix: str = "validation/") -> Curves:
@@ -92,8 +92,9 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
         name: np.stack([np.interp(steps, table[:, 0], table[:, column], right=np.nan) for table in tables])
         for column, name in enumerate(names)
     }
-    return Curves(method, tuple(runs), {a: common[a] for a in AXES}, {m: common[m] for m in metrics}, tuple(missing),
-                  broken)  # fmt: skip
+    return Curves(
+        method, tuple(runs), {a: common[a] for a in AXES}, {m: common[m] for m in metrics}, tuple(missing), broken
+    )
 
 
 def diverged_at(results: str | Path, run: str) -> int | None:
@@ -141,7 +142,7 @@ def _parse(path: Path, number: int, line: str) -> object:
 
 def _rows(path: Path, metrics: Sequence[str], prefix: str) -> list[list[float]]:
     """Rows that hold a measurement, as numbers in the order step, seconds, tokens, metrics."""
-    found: list[list[float]] = []
+    rows: list[list[float]] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         row = _parse(path, number, line)
         if not isinstance(row, dict) or not any(f"{prefix}{metric}" in row for metric in metrics):
@@ -152,7 +153,7 @@ def _rows(path: Path, metrics: Sequence[str], prefix: str) -> list[list[float]]:
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
                 raise CurveError(f"{path}:{number}: field {name!r}: expected a finite number, got {value!r}")
             numbers.append(float(value))
-        if found and numbers[0] <= found[-1][0]:
-            raise CurveError(f"{path}:{number}: field 'step': {row['step']} does not follow {found[-1][0]:g}")
-        found.append(numbers)
-    return found
+        if rows and numbers[0] <= rows[-1][0]:
+            raise CurveError(f"{path}:{number}: field 'step': {row['step']} does not follow {rows[-1][0]:g}")
+        rows.append(numbers)
+    return rows

@@ -49,13 +49,14 @@ def marked_cells(
 ) -> dict[str, dict[str, Cell]]:
     """In-domain figures with intervals of the measured methods, by metric; best and second best of the ``rivals`` are
     marked, where at least two of them were measured: one alone is the best of nothing."""
-    found = {m: results.summary(m, IN_DOMAIN, decoding) for m in results.methods}
+    summaries = {m: results.summary(m, IN_DOMAIN, decoding) for m in results.methods}
     cells = {
         method.name: {
             m.name: interval_cell(m, summary.estimates[m.name], results.behind(IN_DOMAIN, method)) for m in metrics
         }
-        for method, summary in found.items() if not isinstance(summary, Hole)
-    }  # fmt: skip
+        for method, summary in summaries.items()
+        if not isinstance(summary, Hole)
+    }
     rivals = [name for name in rivals if name in cells]
     for metric in metrics:
         means = {name: cells[name][metric.name].value for name in rivals if len(rivals) > 1}
@@ -72,11 +73,11 @@ def method_rows(
     rows = []
     cells = marked_cells(results, metrics, decoding, rivals)
     for method in results.methods:
-        head, found = {"method": method.label}, results.summary(method, IN_DOMAIN, decoding)
-        if isinstance(found, Hole):
-            rows.append(Row(head, found.reason))
+        head, summary = {"method": method.label}, results.summary(method, IN_DOMAIN, decoding)
+        if isinstance(summary, Hole):
+            rows.append(Row(head, summary.reason))
         else:
-            rows.append(Row(head | cells[method.name] | more(method, found)))
+            rows.append(Row(head | cells[method.name] | more(method, summary)))
     return rows
 
 
@@ -106,13 +107,13 @@ class Change:
     first: Method
     second: Method
     place: str
-    found: Comparison | Hole
+    comparison: Comparison | Hole
     after_holm: Sequence[float] = ()
 
     @property
     def runs(self) -> Runs:
         """The evaluations that are compared."""
-        return () if isinstance(self.found, Hole) else self.found.runs
+        return () if isinstance(self.comparison, Hole) else self.comparison.runs
 
     @property
     def head(self) -> Cells:
@@ -121,31 +122,33 @@ class Change:
 
     def numbers(self, metrics: Iterable[Metric]) -> Cells:
         """The differences as columns ``change_*`` of the long form; none for a hole."""
-        found = {} if isinstance(self.found, Hole) else self.found.differences
-        return {k: v for m in metrics if found for k, v in numbers(f"change_{m.name}", found[m.name]).items()}
+        differences = {} if isinstance(self.comparison, Hole) else self.comparison.differences
+        return {
+            k: v for m in metrics if differences for k, v in numbers(f"change_{m.name}", differences[m.name]).items()
+        }
 
     def cells(self, metrics: Sequence[Metric]) -> Cells:
         """Differences with intervals, cases, the deviation between seeds, and McNemar's tests seed by seed."""
-        deviation = self.found.differences["accuracy"].seed_sd
+        deviation = self.comparison.differences["accuracy"].seed_sd
         return {
             **self.head,
-            "cases": self.found.cases,
-            **{m.name: interval_cell(m, self.found.differences[m.name], self.runs, signed=True) for m in metrics},
+            "cases": self.comparison.cases,
+            **{m.name: interval_cell(m, self.comparison.differences[m.name], self.runs, signed=True) for m in metrics},
             "seed_sd": Cell(None if deviation is None else 100 * deviation, runs=self.runs),
-            "discordant": Cell(discordant(self.found), runs=self.runs),
-            "p": Cell(", ".join(p_value(test.p_value) for test in self.found.mcnemar), runs=self.runs),
+            "discordant": Cell(discordant(self.comparison), runs=self.runs),
+            "p": Cell(", ".join(p_value(test.p_value) for test in self.comparison.mcnemar), runs=self.runs),
             "p_holm": Cell(", ".join(map(p_value, self.after_holm)), runs=self.runs),
         }
 
     def reading(self, metrics: Sequence[Metric]) -> str:
         """The differences in words: what their intervals tell, whichever way they fall, or why they tell nothing."""
         against = f"{self.first.label} against {self.second.label}"
-        if self.found.void:
-            return f"{against}: open; {self.found.void}."
+        if self.comparison.void:
+            return f"{against}: open; {self.comparison.void}."
         verdicts: dict[str, list[str]] = {"better": [], "worse": [], "": []}
         for metric in metrics:
-            shown = metric.header.partition(" (")[0].rstrip(".")
-            verdicts[favour(self.found, metric)].append(shown)
+            name = metric.header.partition(" (")[0].rstrip(".")
+            verdicts[favour(self.comparison, metric)].append(name)
         heads = {"better": "better on", "worse": "worse on", "": "open on"}
         parts = [f"{heads[how]} {', '.join(names)}" for how, names in verdicts.items() if names]
         settled = verdicts["better"] or verdicts["worse"]
@@ -154,17 +157,17 @@ class Change:
     @property
     def discordant_share(self) -> float:
         """Share of cases that exactly one of the two got right, on average over seeds."""
-        found = [test.only_first + test.only_second for test in self.found.mcnemar]
-        return sum(found) / len(found) / self.found.cases
+        discordant = [test.only_first + test.only_second for test in self.comparison.mcnemar]
+        return sum(discordant) / len(discordant) / self.comparison.cases
 
 
 def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decoding: str) -> list[Change]:
     """Comparisons of (first, second, place). The family for Holm are all their tests."""
-    found = [(*pair, results.compare(*pair, decoding)) for pair in pairs]
-    values = iter(holm([t.p_value for *_, one in found if isinstance(one, Comparison) for t in one.mcnemar]))
+    comparisons = [(*pair, results.compare(*pair, decoding)) for pair in pairs]
+    values = iter(holm([t.p_value for *_, one in comparisons if isinstance(one, Comparison) for t in one.mcnemar]))
     return [
         Change(first, second, place, one, [next(values) for _ in getattr(one, "mcnemar", ())])
-        for first, second, place, one in found
+        for first, second, place, one in comparisons
     ]
 
 
@@ -175,7 +178,7 @@ def change_rows(
     """A row per change with those of its cells that the columns show, and ``more`` of it."""
     rows, keys = [], {column.key for column in columns}
     for change in changes:
-        hole = change.found.reason if isinstance(change.found, Hole) else ""
+        hole = change.comparison.reason if isinstance(change.comparison, Hole) else ""
         cells = change.head if hole else change.cells(metrics) | more(change)
         rows.append(Row({key: cell for key, cell in cells.items() if key in keys}, hole))
     return rows
@@ -184,7 +187,7 @@ def change_rows(
 def change_table(changes: Sequence[Change], metrics: Sequence[Metric], text: str, label: str) -> Table:
     """Each method minus another on the same cases, and what the differences tell."""
     columns = [METHOD, Column("cases", "N"), *interval_columns(metrics, "Δ "), SEED_SD]
-    notes = [one.reading(metrics) for one in changes if isinstance(one.found, Comparison)]
+    notes = [one.reading(metrics) for one in changes if isinstance(one.comparison, Comparison)]
     return Table(columns, change_rows(changes, columns, metrics), text, [*notes, PAIRED_INTERVALS], label)
 
 
@@ -232,16 +235,16 @@ def line(results: Results, method: Method, place: str, decoding: str) -> Cells:
         "decoding": "greedy" if method.knows_hospital else decoding, "group": method.group, "method": method.name,
         "label": method.label, "dataset": place,
     }  # fmt: skip
-    found = results.estimates(method, place, decoding)
-    if isinstance(found, Hole):
-        return cells | {"status": found.reason}
+    estimates = results.estimates(method, place, decoding)
+    if isinstance(estimates, Hole):
+        return cells | {"status": estimates.reason}
     cells |= {"status": results.status(method), "seeds": len(method.runs)}
     if place != AVERAGE:
         summary = results.summary(method, place, decoding)
         cells |= {"k": "+".join(map(str, summary.correct)), "n": summary.cases, "cost_median": summary.cost_median,
                   "cost_p90": summary.cost_p90}  # fmt: skip
     for metric in METRICS:
-        cells |= numbers(metric, found[metric])
+        cells |= numbers(metric, estimates[metric])
     return cells
 
 

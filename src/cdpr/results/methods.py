@@ -37,7 +37,7 @@ GROUPS = {
 }
 CLOSED, OPEN, AGENTS, TRAINED, REFERENCE = GROUPS.values()
 OURS = "cdpr"
-# With fewer seeds of a sweep's default (True), or of another point (False), no peak is told.
+# Minimum seeds to report a sweep peak: at the default point (True) and at other points (False).
 LEAST_SEEDS = {True: 3, False: 2}
 
 
@@ -61,7 +61,7 @@ class Method:
 
     @property
     def learned(self) -> bool:
-        """Whether it is run and was not told the model that made the cases: such rows compete for the marks."""
+        """Whether it is run and does not know the model that made the cases: such rows compete for the marks."""
         return bool(self.runs) and not self.knows_hospital
 
 

@@ -22,8 +22,9 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     the cases (among the runs on one data set). What a ``run.json`` does not state, or one that is absent, is let pass.
     Raises :class:`ProvenanceError`.
     """
-    wanted = {"tier": settings.tier} | _flat({name: getattr(settings, name).model_dump(mode="json")
-                                              for name in ("utility", "costs")})  # fmt: skip
+    expected = {"tier": settings.tier} | _flat(
+        {name: getattr(settings, name).model_dump(mode="json") for name in ("utility", "costs")}
+    )
     models = judging_models(settings)
     judges = {where: models[where].request_settings() if where in models else None for where in DECIDING}
     cases: dict[str, tuple[str, Path]] = {}
@@ -32,7 +33,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
             continue
         record = read_record(place)
         stated = {"tier": stated_tier(record) or settings.tier} | _flat(record.parameters)
-        for name, value in wanted.items():
+        for name, value in expected.items():
             if name in stated and stated[name] != value:
                 raise ProvenanceError(
                     f"{path}: was made with {name} = {stated[name]!r} (see {place}), but the configuration says "

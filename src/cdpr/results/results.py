@@ -74,25 +74,25 @@ class Results:
             return Hole(method.why)
         if reason := next(filter(None, (unfit(self.settings, run, dataset) for run in method.runs)), ""):
             return Hole(reason)
-        found, missing = [], []
-        wanted = "greedy" if method.knows_hospital else decoding
+        evaluations, missing = [], []
+        decoding_used = "greedy" if method.knows_hospital else decoding
         for run in method.runs:
             path = self.path(run, dataset)
-            evaluation = self._read(path).get(wanted) if path.exists() else None
+            evaluation = self._read(path).get(decoding_used) if path.exists() else None
             if evaluation is None:
-                shown = path.relative_to(self.folder).as_posix()
-                missing.append(shown if not path.exists() else f"{shown} ({wanted} rows)")
+                name = path.relative_to(self.folder).as_posix()
+                missing.append(name if not path.exists() else f"{name} ({decoding_used} rows)")
             else:
-                found.append(evaluation)
+                evaluations.append(evaluation)
         text = ", ".join(missing)
-        return Hole(f"missing: {text}", text) if missing else found
+        return Hole(f"missing: {text}", text) if missing else evaluations
 
     def _summary(self, method: Method, dataset: str, decoding: str) -> Summary | Hole:
-        found = self.evaluations(method, dataset, decoding)
-        if isinstance(found, Hole):
-            return found
+        evaluations = self.evaluations(method, dataset, decoding)
+        if isinstance(evaluations, Hole):
+            return evaluations
         plan = self.settings.evaluation
-        return summarise(found, plan.bootstrap, plan.seed)
+        return summarise(evaluations, plan.bootstrap, plan.seed)
 
     def estimates(self, method: Method, place: str, decoding: str) -> Mapping[str, Estimate] | Hole:
         """All metrics of a method at a place; the average is a hole when one of its data sets is."""
@@ -122,9 +122,9 @@ class Results:
         if not pairs:
             return Hole(f"not compared: {first.label} and {second.label} share no seed")
         plan = self.settings.evaluation
-        found = compare(*zip(*pairs, strict=True), plan.bootstrap, plan.seed)
-        compared = [_cut(method, [run for run, _ in found.runs]) for method in (first, second)]
-        return replace(found, void=self.void(compared, place, decoding))
+        comparison = compare(*zip(*pairs, strict=True), plan.bootstrap, plan.seed)
+        compared = [_cut(method, [run for run, _ in comparison.runs]) for method in (first, second)]
+        return replace(comparison, void=self.void(compared, place, decoding))
 
     def void(self, methods: Iterable[Method], place: str, decoding: str) -> str:
         """Why a comparison of these methods, all measured, supports nothing, whatever its intervals: one was trained
@@ -159,12 +159,12 @@ class Results:
 
     def divergences(self) -> list[str]:
         """A sentence for every method of which a run diverged; its figures count all seeds."""
-        told = []
+        notes = []
         for method in self.methods:
             if broken := self.diverged(*method.runs):
                 runs = ", ".join(text.replace(" diverged at ", " at ") for text in broken)
-                told.append(f"{method.label}: training diverged ({runs}); evaluated with the weights before.")
-        return told
+                notes.append(f"{method.label}: training diverged ({runs}); evaluated with the weights before.")
+        return notes
 
     def path(self, run: str, dataset: str) -> Path:
         """Where the evaluation of a run on a data set lies."""

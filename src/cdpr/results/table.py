@@ -91,7 +91,7 @@ class Table:
         content = row.cells.get(column.key)
         return content if isinstance(content, Cell) else Cell(content)
 
-    def shown(self, row: Row, column: Column) -> str:
+    def cell_text(self, row: Row, column: Column) -> str:
         """The text of a cell."""
         cell = self.cell(row, column)
         if cell.text is not None:
@@ -161,7 +161,7 @@ def _table_markdown(table: Table) -> str:
         if isinstance(row, Heading):
             body.append([f"***{_pipe(row.title)}***", *[""] * (len(heads) - 1)])
         elif row.hole:
-            first = _pipe(table.shown(row, table.columns[0]))
+            first = _pipe(table.cell_text(row, table.columns[0]))
             body.append([f"{first} — *{_pipe(row.hole)}*", *[EMPTY] * (len(heads) - 1)])
         else:
             body.append([_marked(table, row, column, _pipe, _MARKDOWN) for column in table.columns])
@@ -187,7 +187,7 @@ def to_latex(table: Table) -> str:
             lines += ["\\midrule"] if position else []
             lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\textit{{\\textbf{{{escape(row.title)}}}}}}} \\\\")
         elif row.hole:
-            first = escape(table.shown(row, table.columns[0]))
+            first = escape(table.cell_text(row, table.columns[0]))
             lines.append(f"{first} & \\multicolumn{{{width - 1}}}{{l}}{{\\textit{{{escape(row.hole)}}}}} \\\\")
         else:
             lines.append(" & ".join(_marked(table, row, column, escape, _LATEX) for column in table.columns) + " \\\\")
@@ -227,10 +227,10 @@ def escape(text: str) -> str:
 
 def marks(values: Mapping[str, float | None], decimals: int, *, higher_is_better: bool) -> dict[str, Mark]:
     """Best and second-best among the values there are, judged as printed: ties share a mark."""
-    shown = {name: round(value, decimals) for name, value in values.items() if value is not None}
-    ranked = sorted(set(shown.values()), reverse=higher_is_better)
+    rounded = {name: round(value, decimals) for name, value in values.items() if value is not None}
+    ranked = sorted(set(rounded.values()), reverse=higher_is_better)
     places: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
-    return {name: places.get(value, "") for name, value in shown.items()}
+    return {name: places.get(value, "") for name, value in rounded.items()}
 
 
 def interval(mean: float, low: float, high: float, decimals: int = 2, *, signed: bool = False) -> str:
@@ -263,7 +263,7 @@ _LATEX = {"best": "\\textbf{{{}}}", "total": "\\textbf{{{}}}", "second": "\\unde
 
 
 def _marked(table: Table, row: Row, column: Column, form: Callable[[str], str], marks: Mapping[str, str]) -> str:
-    return marks.get(table.cell(row, column).mark, "{}").format(form(table.shown(row, column)))
+    return marks.get(table.cell(row, column).mark, "{}").format(form(table.cell_text(row, column)))
 
 
 def _latex_header(columns: Sequence[Column]) -> list[str]:

@@ -48,9 +48,10 @@ def algorithm_class(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module is there; something that it imports is not
-        raise SettingsError(f"training.algorithm: {name!r}: no module {error.name!r} can be imported; install it or "
-                            f"put its folder on PYTHONPATH; known: {', '.join(known_algorithms())}; {_OWN}"
-                            ) from error  # fmt: skip
+        raise SettingsError(
+            f"training.algorithm: {name!r}: no module {error.name!r} can be imported; install it or "
+            f"put its folder on PYTHONPATH; known: {', '.join(known_algorithms())}; {_OWN}"
+        ) from error
     own = [thing for thing in vars(module).values()
            if isinstance(thing, type) and issubclass(thing, contract) and thing.__module__ == module_name]  # fmt: skip
     classes = [getattr(module, chosen, None)] if chosen else own

@@ -44,8 +44,8 @@ class FeeSchedules(Section):
     @property
     def files(self) -> dict[str, str]:
         """The files that are given, by their key."""
-        named = {name: getattr(self, name) for name in ("clfs", "pfs", "gpci", "opps")}
-        return {name: path for name, path in named.items() if path}
+        paths = {name: getattr(self, name) for name in ("clfs", "pfs", "gpci", "opps")}
+        return {name: path for name, path in paths.items() if path}
 
 
 class _Data(Section):
@@ -72,12 +72,12 @@ class _Data(Section):
     @property
     def paths(self) -> dict[str, str]:
         """Every file and folder of the user's own, by its key in the settings."""
-        found = {f"data.fee_schedules.{name}": path for name, path in self.fee_schedules.files.items()}
+        paths = {f"data.fee_schedules.{name}": path for name, path in self.fee_schedules.files.items()}
         if self.price_overrides:
-            found["data.price_overrides"] = self.price_overrides
+            paths["data.price_overrides"] = self.price_overrides
         for name in DATASETS:
-            found |= {f"data.{name}.{key}": path for key, path in self.source(name).paths.items()}
-        return found
+            paths |= {f"data.{name}.{key}": path for key, path in self.source(name).paths.items()}
+        return paths
 
 
 Data: Any = create_model(

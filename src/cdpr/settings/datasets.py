@@ -236,7 +236,7 @@ DATASETS: Mapping[str, DataSet] = {
         "AgentClinic NEJM",
         "further",
         "cdpr.ingest.agentclinic_nejm:read_agentclinic_nejm",
-        "`agentclinic_nejm_extended.jsonl`: those of 120 image challenges that can be told in words.",
+        "`agentclinic_nejm_extended.jsonl`: those of 120 image challenges that can be solved from text.",
         "Image challenges of the New England Journal of Medicine as AgentClinic collected them, without the images: "
         "what the text tells of history, examination and results. Cases that only the image solves stay unsolvable.",
         *_AGENTCLINIC,
@@ -258,15 +258,15 @@ DATASETS: Mapping[str, DataSet] = {
 }  # fmt: skip
 
 
-def named(role: str) -> tuple[str, ...]:
+def datasets_of(role: str) -> tuple[str, ...]:
     """Names of the data sets of a role, in order."""
     return tuple(name for name, entry in DATASETS.items() if entry.role == role)
 
 
-(IN_DOMAIN,) = named("in_domain")
-LESSONS = (IN_DOMAIN, *named("lessons"))  # what the warm start reads
-BENCHMARKS = (IN_DOMAIN, *named("out_of_domain"))
-FURTHER = named("further")  # columns of the table of open cases
+(IN_DOMAIN,) = datasets_of("in_domain")
+LESSONS = (IN_DOMAIN, *datasets_of("lessons"))  # what the warm start reads
+BENCHMARKS = (IN_DOMAIN, *datasets_of("out_of_domain"))
+FURTHER = datasets_of("further")  # columns of the table of open cases
 AVERAGED = tuple(name for name, entry in DATASETS.items() if entry.averaged)
 
 _CONTROLLED = "_controlled"

@@ -112,8 +112,9 @@ class ModelEntry(Section):
     @classmethod
     def _are_further_fields(cls, extra: dict[str, Any]) -> dict[str, Any]:
         if known := sorted(_OURS & extra.keys()):
-            raise ValueError(f"{', '.join(known)}: set elsewhere; the limit of an answer and its sampling are in "
-                             "`sampling`")  # fmt: skip
+            raise ValueError(
+                f"{', '.join(known)}: set elsewhere; the limit of an answer and its sampling are in `sampling`"
+            )
         return extra
 
     @property

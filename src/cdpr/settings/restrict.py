@@ -36,8 +36,9 @@ def _single() -> dict[str, set[str]]:
     """Every single setting, with all keys that stand for it: its sections and itself."""
     every = known_keys(Settings)
     inner = {key.rpartition(".")[0] for key in every}
-    return {key: {".".join(key.split(".")[:n]) for n in range(1, key.count(".") + 2)} for key in every
-            if key not in inner}  # fmt: skip
+    return {
+        key: {".".join(key.split(".")[:n]) for n in range(1, key.count(".") + 2)} for key in every if key not in inner
+    }
 
 
 def _keep(section: S, names: set[str]) -> S:

@@ -17,8 +17,9 @@ class Study(Section):
     methods: list[str] = key(
         ["cdpr", "gpt_5_4", "qwen3_32b", "med_gemma_27b", "mdagent"],
         paper="all five compared methods (CDPR, GPT-5.4, Qwen3-32B, Med-Gemma-27B, MDAgent)",
-        min_length=1, max_length=MOST_METHODS,
-    )  # fmt: skip
+        min_length=1,
+        max_length=MOST_METHODS,
+    )
     """Whose decisions are rated, ours first: variants (their first seed) and agents. What cannot be run is left out,
     and tables say why."""
     raters: list[str] = key(["R1", "R2", "R3"], paper="three board-certified physicians", min_length=1)

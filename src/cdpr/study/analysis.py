@@ -28,7 +28,7 @@ class _Part(BaseModel):
 
 
 class Interval(_Part):
-    """An estimate with its 95% interval, over resampled cases; None where it cannot be told."""
+    """An estimate with its 95% interval, over resampled cases; None where it is undefined."""
 
     value: float | None
     low: float | None = None
@@ -114,12 +114,15 @@ def analyse_study(settings: Settings, job: Job) -> None:
     ratings = _ratings(settings, job.inputs.get("ratings"), items)
     model = read_ratings([job.inputs["model_ratings"]], _only(items, job.inputs["model_ratings"])) if (
         "model_ratings" in job.inputs) else None  # fmt: skip
-    found = analyse(settings, states, items, key, ratings, model)
-    write_text(job.out["analysis"], found.model_dump_json(indent=1) + "\n")
+    analysis = analyse(settings, states, items, key, ratings, model)
+    write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
     write_lines(job.out["means"], per_state(states, items, key, ratings) if ratings else ())
-    job.metrics.update({f"alpha/{name}": at.value for name, at in found.alpha.items() if at.value is not None})
-    job.tags["raters"] = found.kind or "none yet"
-    print(f"study {found.study}: {found.kind or 'no'} raters, {found.states} states, {found.missing} ratings missing")
+    job.metrics.update({f"alpha/{name}": at.value for name, at in analysis.alpha.items() if at.value is not None})
+    job.tags["raters"] = analysis.kind or "none yet"
+    print(
+        f"study {analysis.study}: {analysis.kind or 'no'} raters, {analysis.states} states, "
+        f"{analysis.missing} ratings missing"
+    )
 
 
 def _ratings(settings: Settings, place: Path | None, items: Items) -> Ratings | None:
@@ -155,15 +158,15 @@ def analyse(
     draws = table.draws(weights)
     scores = {name: {run: _interval(table.mean(d)[r], draws[d, r]) for r, run in enumerate(table.runs)}
               for d, name in enumerate(dimensions())}  # fmt: skip
-    told = {
+    fields = {
         "kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing, "scores": scores,
         "datasets": table.by_dataset(states), "alpha": _alphas(table, weights[:_ALPHA_RESAMPLES]),
     }  # fmt: skip
     if len(runs) > 1:
-        told |= {"comparisons": _comparisons(settings, table, draws), **_leads(table, draws)}
+        fields |= {"comparisons": _comparisons(settings, table, draws), **_leads(table, draws)}
     if model is not None:
-        told |= _beside_model(table, model, states, items, key)
-    return head.model_copy(update=told)
+        fields |= _beside_model(table, model, states, items, key)
+    return head.model_copy(update=fields)
 
 
 class Means:
@@ -177,9 +180,9 @@ class Means:
         at = {name: n for n, name in enumerate(self.contents)}
         self.single = np.full((len(ratings.scores), len(dimensions()), len(self.contents)), np.nan)
         for r, scores in enumerate(ratings.scores.values()):
-            for name, given in scores.items():
+            for name, rows in scores.items():
                 for d, dimension in enumerate(dimensions()):
-                    self.single[r, d, at[name]] = given.get(dimension, np.nan)
+                    self.single[r, d, at[name]] = rows.get(dimension, np.nan)
         counted = (~np.isnan(self.single)).sum(axis=0)
         with np.errstate(invalid="ignore"):
             self.of_content = np.nansum(self.single, axis=0) / counted
@@ -203,8 +206,8 @@ class Means:
 
     def differences(self, dimension: int, run: int) -> np.ndarray:
         """Ours minus another run, of the states that have both."""
-        found = self.values[dimension, 0] - self.values[dimension, run]
-        return np.round(found[~np.isnan(found)], statistics.DECIMALS)
+        differences = self.values[dimension, 0] - self.values[dimension, run]
+        return np.round(differences[~np.isnan(differences)], statistics.DECIMALS)
 
     def by_dataset(self, states: Sequence[StudyState]) -> dict[str, dict[str, dict[str, float]]]:
         """Means by data set, dimension and run."""
@@ -218,33 +221,32 @@ class Means:
         }
 
 
-def per_state(
-    states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings
-) -> Iterator[StateMeans]:  # fmt: skip
+def per_state(states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings) -> Iterator[StateMeans]:
     """The means of every state and run."""
     table = Means(states, items, key, list(key.compared), ratings)
-    content = {(items.contents[name].state, run): items.contents[name] for name, runs in key.runs.items()
-               for run in runs}  # fmt: skip
+    content = {
+        (items.contents[name].state, run): items.contents[name] for name, runs in key.runs.items() for run in runs
+    }
     for n, state in enumerate(states):
         for r, run in enumerate(table.runs):
-            told, means = content[state.digest, run], table.values[:, r, n]
+            item, means = content[state.digest, run], table.values[:, r, n]
             yield StateMeans(
                 state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn, source=state.source,
-                run=run, kind=told.kind, action=told.action,
+                run=run, kind=item.kind, action=item.action,
                 means={d: None if np.isnan(m) else float(m) for d, m in zip(dimensions(), means, strict=True)},
             )  # fmt: skip
 
 
 def _alphas(table: Means, weights: np.ndarray) -> dict[str, Interval]:
     """Krippendorff's alpha per dimension, over the proposals; states of a case are drawn together."""
-    found = {}
+    alphas = {}
     for d, name in enumerate(dimensions()):
         value = statistics.alpha(table.single[:, d])
         twice = (~np.isnan(table.single[:, d])).sum(axis=0) > 1
         counts, state_of = statistics.value_counts(table.single[:, d]), table.state_of[twice]
         drawn = [statistics.alpha_of_counts(np.repeat(counts, w[state_of], axis=0)) for w in weights] if value else []
-        found[name] = _interval(value, np.array([a for a in drawn if a is not None]))
-    return found
+        alphas[name] = _interval(value, np.array([a for a in drawn if a is not None]))
+    return alphas
 
 
 def _interval(value: float | None, draws: np.ndarray) -> Interval:
@@ -256,19 +258,19 @@ def _interval(value: float | None, draws: np.ndarray) -> Interval:
 
 
 def _comparisons(settings: Settings, table: Means, draws: np.ndarray) -> tuple[Comparison, ...]:
-    plan, made = settings.study, {}
+    plan, comparisons = settings.study, {}
     for r, run in enumerate(table.runs[1:], 1):
         for d, name in enumerate(dimensions()):
             seed = derive_seed(plan.seed, "permutation", run, name)
             paired = statistics.compare(table.differences(d, r), plan.permutations, seed)
-            made[run, name] = paired, percentile_interval(draws[d, 0] - draws[d, r])
-    tests = len(made)
+            comparisons[run, name] = paired, percentile_interval(draws[d, 0] - draws[d, r])
+    tests = len(comparisons)
     corrected = {}
     for kind in ("p", "p_zeros_dropped", "p_permutation"):
         for run in table.runs[1:]:
-            of_run = [getattr(made[run, name][0], kind) for name in dimensions()]
+            of_run = [getattr(comparisons[run, name][0], kind) for name in dimensions()]
             corrected |= {(kind, run, name): p for name, p in zip(dimensions(), holm(of_run), strict=True)}
-    everywhere = dict(zip(made, holm([paired.p for paired, _ in made.values()]), strict=True))
+    everywhere = dict(zip(comparisons, holm([paired.p for paired, _ in comparisons.values()]), strict=True))
     return tuple(
         Comparison(
             dimension=name, than=run, difference=paired.difference, low=low, high=high, sd=paired.sd,
@@ -280,7 +282,7 @@ def _comparisons(settings: Settings, table: Means, draws: np.ndarray) -> tuple[C
             states_needed=statistics.states_needed(plan.difference, paired.sd, tests, level=plan.level)
             if paired.sd > 0 else None,
         )
-        for (run, name), (paired, (low, high)) in made.items()
+        for (run, name), (paired, (low, high)) in comparisons.items()
     )  # fmt: skip
 
 
@@ -295,7 +297,7 @@ def _leads(table: Means, draws: np.ndarray) -> Mapping[str, dict[str, Interval]]
 
 def _beside_model(
     table: Means, model: Ratings, states: Sequence[StudyState], items: Items, key: Key
-) -> Mapping[str, dict]:  # fmt: skip
+) -> Mapping[str, dict]:
     """How the language model agrees with the rounded means of the raters, and its means by method."""
     other = Means(states, items, key, table.runs, model)
     agreement = {}

@@ -82,24 +82,24 @@ class Key:
     def write(self, path: Path) -> None:
         """Readable by its owner alone."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        told = {
+        content = {
             "study": self.study,
             "compared": list(self.compared),
             "left_out": dict(self.left_out),
             "runs": dict(self.runs),
         }
-        path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         path.chmod(0o600)
 
     @classmethod
     def open(cls, path: Path, items: Items) -> Key:
         """Raises StudyError for the key of another study, or one that was edited."""
-        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         key = cls(
-            told["study"],
-            tuple(told["compared"]),
-            {name: tuple(runs) for name, runs in told["runs"].items()},
-            told["left_out"],
+            content["study"],
+            tuple(content["compared"]),
+            {name: tuple(runs) for name, runs in content["runs"].items()},
+            content["left_out"],
         )
         if key.study != items.study or set(key.runs) != set(items.contents):
             raise StudyError(f"{path}: this is the key of study {key.study}, the forms are of {items.study}; keep the "
@@ -107,8 +107,9 @@ class Key:
         return key
 
 
-def blind(plan: Study, states: Sequence[StudyState], proposals: Sequence[Proposal], left_out: Mapping[str, str]
-          ) -> tuple[Items, Key]:  # fmt: skip
+def blind(
+    plan: Study, states: Sequence[StudyState], proposals: Sequence[Proposal], left_out: Mapping[str, str]
+) -> tuple[Items, Key]:
     """Items and key. Raises StudyError where a run has no proposal at a state: then nothing would be paired."""
     at: dict[str, list[Proposal]] = defaultdict(list)
     for proposal in proposals:
@@ -122,20 +123,21 @@ def blind(plan: Study, states: Sequence[StudyState], proposals: Sequence[Proposa
             raise StudyError(f"state {state.digest}: not every method proposes something; make the proposals again")
         grouped: dict[tuple, list[str]] = defaultdict(list)
         for proposal in sorted(at[state.digest], key=lambda proposal: proposal.run):
-            shown = proposal.reasoning, proposal.leaning, proposal.kind, proposal.action, proposal.usd
-            grouped[shown if plan.merge_identical else (*shown, proposal.run)].append(proposal.run)
-        for n, (shown, those) in enumerate(grouped.items()):
+            visible = proposal.reasoning, proposal.leaning, proposal.kind, proposal.action, proposal.usd
+            grouped[visible if plan.merge_identical else (*visible, proposal.run)].append(proposal.run)
+        for n, (visible, those) in enumerate(grouped.items()):
             name = _code("content", plan.seed, state.digest, n)
-            reasoning, leaning, kind, action, usd = shown[:5]
-            contents[name] = Content(state=state.digest, reasoning=reasoning, leaning=leaning, kind=kind,
-                                     action=action, usd=usd)  # fmt: skip
+            reasoning, leaning, kind, action, usd = visible[:5]
+            contents[name] = Content(
+                state=state.digest, reasoning=reasoning, leaning=leaning, kind=kind, action=action, usd=usd
+            )
             behind[name] = tuple(those)
             of_state[state.digest].append(name)
     contents = dict(sorted(contents.items()))  # in an order that tells nothing
     forms = {rater: _form(plan.seed, rater, of_state) for rater in plan.raters}
-    told = json.dumps([[(s.digest, s.presentation) for s in states], [c.model_dump() for c in contents.values()],
+    seed_text = json.dumps([[(s.digest, s.presentation) for s in states], [c.model_dump() for c in contents.values()],
                        {r: [p.model_dump() for p in pages] for r, pages in forms.items()}])  # fmt: skip
-    study = hashlib.sha256(told.encode()).hexdigest()[:12]
+    study = hashlib.sha256(seed_text.encode()).hexdigest()[:12]
     return Items(study=study, forms=forms, contents=contents), Key(
         study, tuple(runs), dict(sorted(behind.items())), left_out
     )

@@ -10,26 +10,26 @@ from pathlib import Path
 from ..files import write_text
 from . import templates
 from .blinding import Page
+from .presentation import Presentation, action, heading, reasoning
 from .rubric import rubric
-from .shown import Shown, action, heading, reasoning
 
 
-def write(path: Path, study: str, rater: str, pages: Sequence[Page], shown: Shown, mark: str) -> None:
+def write(path: Path, study: str, rater: str, pages: Sequence[Page], presentation: Presentation, mark: str) -> None:
     """Write a rater's form; ``mark`` stands on top of it."""
-    told = {
+    content = {
         "study": study, "rater": rater, "mark": mark,
         "dimensions": [{"name": d.name, "title": d.title, "asks": d.asks, "anchors": d.anchors} for d in rubric()],
-        "pages": [_page(page, shown) for page in pages],
+        "pages": [_page(page, presentation) for page in pages],
     }  # fmt: skip
     form = resources.files(templates).joinpath("form.html").read_text(encoding="utf-8")
     # No text of a case can end the script element that holds it.
-    data = json.dumps(told, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+    data = json.dumps(content, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
     write_text(path, form.replace("__DATA__", data))
 
 
-def _page(page: Page, shown: Shown) -> dict:
-    state = shown.states[page.state]
+def _page(page: Page, presentation: Presentation) -> dict:
+    state = presentation.states[page.state]
     cards = [{"code": card.code, "letter": card.letter, "reasoning": reasoning(content), "action": action(content)}
-             for card in page.cards for content in (shown.content(card),)]  # fmt: skip
-    found = [{"head": heading(seen), "text": seen.text} for seen in state.found]
-    return {"patient": state.presentation, "found": found, "cards": cards}
+             for card in page.cards for content in (presentation.content(card),)]  # fmt: skip
+    findings = [{"head": heading(finding), "text": finding.text} for finding in state.found]
+    return {"patient": state.presentation, "found": findings, "cards": cards}

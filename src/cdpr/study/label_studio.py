@@ -9,11 +9,11 @@ from xml.sax.saxutils import quoteattr
 
 from ..files import write_text
 from .blinding import Page
+from .presentation import Presentation
 from .rubric import rubric
-from .shown import Shown
 
 
-def write(folder: Path, study: str, forms: Mapping[str, Sequence[Page]], shown: Shown) -> None:
+def write(folder: Path, study: str, forms: Mapping[str, Sequence[Page]], presentation: Presentation) -> None:
     """Write ``config.xml`` and ``tasks_<rater>.json``, to be imported into one project per rater."""
     lines = ["<View>", '  <Header value="What is known"/>', '  <Text name="patient" value="$patient"/>',
              '  <Header value="What is proposed"/>', '  <Text name="proposed" value="$proposed"/>']  # fmt: skip
@@ -24,6 +24,7 @@ def write(folder: Path, study: str, forms: Mapping[str, Sequence[Page]], shown: 
     lines += ['  <TextArea name="comment" toName="proposed" placeholder="Comment" rows="2"/>', "</View>"]
     write_text(folder / "config.xml", "\n".join(lines) + "\n")
     for rater, pages in forms.items():
-        tasks = [{"data": {"study": study, "rater": rater, "code": card.code, "patient": shown.patient(page),
-                           "proposed": shown.proposal(card)}} for page in pages for card in page.cards]  # fmt: skip
+        tasks = [{"data": {"study": study, "rater": rater, "code": card.code, "patient": presentation.patient(page),
+                           "proposed": presentation.proposal(card)}}
+                 for page in pages for card in page.cards]  # fmt: skip
         write_text(folder / f"tasks_{rater}.json", json.dumps(tasks, indent=1, ensure_ascii=False) + "\n")

@@ -13,11 +13,11 @@ from ..llm.guard import disclosed
 from ..settings import Settings, SettingsError
 from ..settings.queries import named_model
 from .blinding import Card, Items, Page
+from .presentation import Presentation
 from .ratings import write_ratings
 from .records import StudyError, StudyState, read_lines
 from .returned import MODEL
 from .rubric import dimensions, rubric
-from .shown import Shown
 
 _LONGEST = 64  # tokens of an answer
 _SCORES = re.compile(r"\b([1-5])\b")
@@ -32,7 +32,7 @@ def rate_by_model(settings: Settings, job: Job) -> None:
     job.tags.update(disclosed([spec.check(state.dataset) for state in states[:1]]))
     rater, pages = next(iter(items.forms.items()))
     questions = Questions(open_model(spec), rules(), "rater", _LONGEST)
-    scores = asyncio.run(_rated(questions, Shown(states, items), pages))
+    scores = asyncio.run(_rated(questions, Presentation(states, items), pages))
     write_ratings(job.out["ratings"], items.study, rater, MODEL, iter(scores))
     print(f"{settings.study.model_rater} rated {len(scores)} proposals")
 
@@ -51,7 +51,7 @@ def rater_spec(settings: Settings, *, credentialed: bool) -> ModelSpec:
 
 
 def rules() -> str:
-    """What the model is told: the rubric, and how to answer."""
+    """The instructions to the model: the rubric and the format of the answer."""
     lines = ["You rate one proposed next step in the workup of a patient, by what is known at that moment alone. Give "
              "each of these five dimensions a whole number from 1 to 5."]  # fmt: skip
     for number, dimension in enumerate(rubric(), 1):
@@ -60,24 +60,26 @@ def rules() -> str:
     return "\n".join([*lines, "\nAnswer with five numbers in this order, separated by commas, and nothing else."])
 
 
-async def _rated(questions: Questions, shown: Shown, pages: Sequence[Page]) -> list[tuple[str, dict[str, int]]]:
+async def _rated(
+    questions: Questions, presentation: Presentation, pages: Sequence[Page]
+) -> list[tuple[str, dict[str, int]]]:
     cards = [(page, card) for page in pages for card in page.cards]
-    asked = [_question(shown, page, card) for page, card in cards]
-    ended = await asyncio.gather(*map(questions.ask, asked), return_exceptions=True)
+    prompts = [_question(presentation, page, card) for page, card in cards]
+    ended = await asyncio.gather(*map(questions.ask, prompts), return_exceptions=True)
     for error in ended:
         if isinstance(error, BaseException):
             raise error
-    return [(card.code, scores(questions.answer(question))) for (_, card), question in zip(cards, asked, strict=True)]
+    return [(card.code, scores(questions.answer(question))) for (_, card), question in zip(cards, prompts, strict=True)]
 
 
-def _question(shown: Shown, page: Page, card: Card) -> str:
-    return f"{shown.patient(page)}\n\nProposed:\n{shown.proposal(card)}\n\nScores:"
+def _question(presentation: Presentation, page: Page, card: Card) -> str:
+    return f"{presentation.patient(page)}\n\nProposed:\n{presentation.proposal(card)}\n\nScores:"
 
 
 def scores(answer: str) -> dict[str, int]:
     """The last five numbers from 1 to 5 of an answer. Raises StudyError where there are fewer."""
-    found = _SCORES.findall(answer)[-len(dimensions()) :]
-    if len(found) < len(dimensions()):
-        raise StudyError(f"the model rater gave {len(found)} scores instead of {len(dimensions())}; name another model "
-                         "in study.model_rater")  # fmt: skip
-    return dict(zip(dimensions(), map(int, found), strict=True))
+    matches = _SCORES.findall(answer)[-len(dimensions()) :]
+    if len(matches) < len(dimensions()):
+        raise StudyError(f"the model rater gave {len(matches)} scores instead of {len(dimensions())}; name "
+                         "another model in study.model_rater")  # fmt: skip
+    return dict(zip(dimensions(), map(int, matches), strict=True))

@@ -49,26 +49,26 @@ def propose_actions(settings: Settings, job: Job) -> None:
     for state in read_lines(job.inputs["states"], StudyState):
         by_dataset[state.dataset].append(state)
     SYSTEM.set(run)
-    entry, kept, told = agent_entry(settings, run), [], []
+    entry, lines, proposals = agent_entry(settings, run), [], []
     style = settings.environment.prompt.style if entry.own_policy else "full"
     for dataset, states in by_dataset.items():
         credentialed = any(state.credentialed for state in states)
         spec = model_spec(settings, entry, policy, credentialed=credentialed)
-        told += [spec and spec.check(dataset), *check_judges(settings, dataset, credentialed=credentialed)]
+        proposals += [spec and spec.check(dataset), *check_judges(settings, dataset, credentialed=credentialed)]
         environment = open_environment(settings, credentialed=credentialed)
         agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)
-        wanted = {state.note_id for state in states}
+        note_ids = {state.note_id for state in states}
         records = (case for case in iterate_records(job.inputs[dataset], "test"))
-        cases = {name: case for case in records if (name := public_text(settings, case, case.note_id)) in wanted}
-        if missing := wanted - set(cases):
+        cases = {name: case for case in records if (name := public_text(settings, case, case.note_id)) in note_ids}
+        if missing := note_ids - set(cases):
             raise StudyError(f"{job.inputs[dataset]}: {len(missing)} cases of the study are not in it: sample again")
-        kept += asyncio.run(_decisions(settings, environment, agent, run, style, states, cases))
-    kept = [proposal.model_copy(update={"reasoning": blanked(proposal.reasoning, names(settings, entry))})
-            for proposal in kept]  # fmt: skip
-    job.tags.update(disclosed(told))
-    job.metrics["proposals"] = len(kept)
-    write_lines(job.out["proposals"], kept)
-    kinds = [proposal.kind for proposal in kept]
+        lines += asyncio.run(_decisions(settings, environment, agent, run, style, states, cases))
+    lines = [proposal.model_copy(update={"reasoning": blanked(proposal.reasoning, names(settings, entry))})
+            for proposal in lines]  # fmt: skip
+    job.tags.update(disclosed(proposals))
+    job.metrics["proposals"] = len(lines)
+    write_lines(job.out["proposals"], lines)
+    kinds = [proposal.kind for proposal in lines]
     print(f"{run}: {kinds.count('request')} requests, {kinds.count('diagnosis')} diagnoses, "
           f"{kinds.count('unreadable')} unreadable replies at {len(kinds)} states")  # fmt: skip
 
@@ -77,12 +77,12 @@ async def _decisions(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str, style: str,
     states: Sequence[StudyState], cases: dict[str, CaseRecord],
 ) -> list[Proposal]:  # fmt: skip
-    async def one(told: StudyState) -> Proposal:
-        case = cases[told.note_id]
-        CASE.set(told.note_id)
-        state = await rebuilt(settings, environment, case, told, style)
-        seed = derive_seed(settings.evaluation.seed, "study", told.digest)
-        return await decide(settings, environment, agent, run, state, told.digest, seed)
+    async def one(study_state: StudyState) -> Proposal:
+        case = cases[study_state.note_id]
+        CASE.set(study_state.note_id)
+        state = await rebuilt(settings, environment, case, study_state, style)
+        seed = derive_seed(settings.evaluation.seed, "study", study_state.digest)
+        return await decide(settings, environment, agent, run, state, study_state.digest, seed)
 
     done: list[Proposal] = []
     for start in range(0, len(states), WAVE):
@@ -96,22 +96,22 @@ async def _decisions(
 
 
 async def rebuilt(
-    settings: Settings, environment: DiagnosticEnvironment, case: CaseRecord, told: StudyState, style: str
+    settings: Settings, environment: DiagnosticEnvironment, case: CaseRecord, study_state: StudyState, style: str
 ) -> State:
-    """The state as the environment has it, told in the ``style`` of the agent that is asked: without the words, and so
+    """The state as the environment has it, in the ``style`` of the agent: without the words, and so
     without the reasons, of the policy that went there. Raises StudyError where it is another state now."""
     state = environment.initial(case)
-    for reply in told.replies:
+    for reply in study_state.replies:
         state = state.after(await environment.respond(state, Turn(in_style(reply, style))))
-    if state_digest(settings, case, state) != told.digest:
-        raise StudyError(f"{told.dataset}: state {told.digest} comes out differently: cases or matcher have changed; "
-                         "sample again")  # fmt: skip
+    if state_digest(settings, case, state) != study_state.digest:
+        raise StudyError(f"{study_state.dataset}: state {study_state.digest} comes out differently: cases or matcher "
+                         "have changed; sample again")  # fmt: skip
     return state
 
 
 async def decide(
     settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str, state: State, digest: str, seed: int
-) -> Proposal:  # fmt: skip
+) -> Proposal:
     """The decision of an agent at a state. One that gives no reasons and does not diagnose is also asked for the
     diagnosis that it leans to, which is all that raters can then know of its thoughts."""
     turn = await agent.act(state, False, seed)
@@ -123,18 +123,20 @@ async def decide(
     match action:
         case RequestTest(name):
             usd = asked_price(settings, environment, state, name)
-            return Proposal(state=digest, run=run, reasoning=reasoning, leaning=leaning, kind="request", action=name,
-                            usd=usd)  # fmt: skip
+            return Proposal(
+                state=digest, run=run, reasoning=reasoning, leaning=leaning, kind="request", action=name, usd=usd
+            )
         case FinalDiagnosis(text):
-            return Proposal(state=digest, run=run, reasoning=reasoning, leaning=leaning, kind="diagnosis", action=text,
-                            usd=None)  # fmt: skip
+            return Proposal(
+                state=digest, run=run, reasoning=reasoning, leaning=leaning, kind="diagnosis", action=text, usd=None
+            )
     return Proposal(state=digest, run=run, reasoning=reasoning, leaning=leaning, kind="unreadable", action="", usd=None)
 
 
 def reasons(reply: str) -> str:
     """The words of a reply beside its action."""
-    said = _LABEL.sub("", _ACTION.sub("", reply))
-    return "\n".join(line.strip() for line in said.splitlines() if re.search(r"\w", line))
+    text = _LABEL.sub("", _ACTION.sub("", reply))
+    return "\n".join(line.strip() for line in text.splitlines() if re.search(r"\w", line))
 
 
 def names(settings: Settings, agent: AgentEntry) -> list[str]:
@@ -152,8 +154,8 @@ def blanked(text: str, own: Sequence[str]) -> str:
 def asked_price(settings: Settings, environment: DiagnosticEnvironment, state: State, name: str) -> float:
     """US dollars that a request would be charged now; the list price where the record has no result: a rater must not
     see from the price what is available. ``name`` was matched before (:meth:`DiagnosticEnvironment.respond`)."""
-    found = environment.matcher.match(name, state.case.key_pertinent_results_dict)
-    if found:
-        fresh = [key for key in found if key not in state.obtained]
+    match = environment.matcher.match(name, state.case.key_pertinent_results_dict)
+    if match:
+        fresh = [key for key in match if key not in state.obtained]
         return charge(state.case, state.obtained, fresh[0]) if fresh else 0.0
     return 0.0 if is_physical(name) else round(price_of(name, settings.costs, load_catalogue()).usd, 2)

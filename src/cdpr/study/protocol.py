@@ -20,7 +20,7 @@ _MINUTES_PER_CARD = 1.5
 
 def protocol(
     settings: Settings, states: Sequence[StudyState], items: Items, runs: Sequence[str], left_out: Mapping[str, str]
-) -> str:  # fmt: skip
+) -> str:
     """Markdown. It names the runs, so raters must not see it."""
     plan = settings.study
     return "\n".join([
@@ -72,7 +72,7 @@ def _power(settings: Settings, states: int, baselines: int) -> list[str]:
         f"{states_needed(plan.difference, sd, len(dimensions()), level=plan.level)} | "
         f"{states_needed(plan.difference, sd, tests, level=plan.level)} |"
         for sd in SPREADS
-    ]  # fmt: skip
+    ]
     return [
         f"States that a paired signed-rank test needs to find {plan.difference:g} points with 80% power at level "
         f"{plan.level:g}, by the deviation of the differences between two methods' per-state means: for one test, for "

@@ -69,12 +69,12 @@ def _whose(returned: Returned, items: Items) -> tuple[str, list[str]]:
     if foreign := returned.studies - {items.study}:
         return "", [f"{path}: wrong study: it is of {_listed(foreign)}, these forms are of {items.study}"]
     by_code = {codes[code][0] for code, _ in returned.rows if code in codes}
-    named = returned.raters or by_code
-    if not named:
+    raters = returned.raters or by_code
+    if not raters:
         return "", [f"{path}: holds no code of study {items.study}: it is of another study, or its codes were edited"]
-    if len(named) > 1:
-        return "", [f"{path}: holds ratings of several raters ({_listed(named)}); one file each, please"]
-    (rater,) = named
+    if len(raters) > 1:
+        return "", [f"{path}: holds ratings of several raters ({_listed(raters)}); one file each, please"]
+    (rater,) = raters
     if rater not in items.forms:
         return "", [f"{path}: unknown rater {_quoted(rater)}; the study has {', '.join(items.forms)}"]
     return rater, []
@@ -82,8 +82,8 @@ def _whose(returned: Returned, items: Items) -> tuple[str, list[str]]:
 
 def _together(rater: str, files: Sequence[Returned], items: Items, ratings: Ratings, allow_missing: bool) -> list[str]:
     """Put a rater's scores into ``ratings``; what is wrong with them."""
-    wanted = [card.code for page in items.forms[rater] for card in page.cards]
-    everything = len(wanted) * len(dimensions())
+    codes = [card.code for page in items.forms[rater] for card in page.cards]
+    everything = len(codes) * len(dimensions())
     if not files:
         ratings.missing += everything
         return [] if allow_missing else [f"{rater}: missing: no form came back, or none that can be read"]
@@ -92,12 +92,12 @@ def _together(rater: str, files: Sequence[Returned], items: Items, ratings: Rati
     (returned,) = files
     scores, problems = _scores(returned, rater, items)
     ratings.scores[rater] = scores
-    given = sum(map(len, scores.values()))
-    ratings.missing += everything - given
-    if given < everything and not allow_missing and not problems:
+    count = sum(map(len, scores.values()))
+    ratings.missing += everything - count
+    if count < everything and not allow_missing and not problems:
         open_states = sum(any(len(scores.get(card.content, ())) < len(dimensions()) for card in page.cards)
                           for page in items.forms[rater])  # fmt: skip
-        problems.append(f"{returned.path}: missing: {everything - given} of {everything} ratings of {rater}, in "
+        problems.append(f"{returned.path}: missing: {everything - count} of {everything} ratings of {rater}, in "
                         f"{open_states} states; have it finished, or set study.allow_missing")  # fmt: skip
     return problems
 
@@ -119,7 +119,7 @@ def _several(rater: str, files: Sequence[Returned], items: Items) -> str:
 def _scores(returned: Returned, rater: str, items: Items) -> tuple[dict[str, dict[str, int]], list[str]]:
     codes, path = items.codes(), returned.path
     scores: dict[str, dict[str, int]] = {}
-    problems, seen = [], set()
+    problems, codes_read = [], set()
     for code, cells in returned.rows:
         if not code:
             problems.append(f"{path}: edited key: a row without a code; take out rows that were added")
@@ -127,21 +127,22 @@ def _scores(returned: Returned, rater: str, items: Items) -> tuple[dict[str, dic
             problems.append(f"{path}: edited key: {_quoted(code)} is no code of study {items.study}")
         elif codes[code][0] != rater:
             problems.append(f"{path}: edited key: {code} is of the form of {codes[code][0]}, not of {rater}")
-        elif code in seen:
+        elif code in codes_read:
             problems.append(f"{path}: duplicate: {code} stands twice")
         else:
-            seen.add(code)
-            found = scores[codes[code][1]] = {}
+            codes_read.add(code)
+            row_scores = scores[codes[code][1]] = {}
             for dimension in dimensions():
                 value = cells.get(dimension)
                 if value is None or str(value).strip() == "":
                     continue
                 score = _score(value)
                 if score is None:
-                    problems.append(f"{path}: out of range: {code}, {dimension}: {_quoted(value)} is no whole number "
-                                    "from 1 to 5")  # fmt: skip
+                    problems.append(
+                        f"{path}: out of range: {code}, {dimension}: {_quoted(value)} is no whole number from 1 to 5"
+                    )
                 else:
-                    found[dimension] = score
+                    row_scores[dimension] = score
     return scores, problems
 
 
@@ -170,6 +171,6 @@ def write_ratings(
 ) -> None:
     """A form filled in by a program, as the HTML form exports it: ``scores`` by code."""
     rows = [{"code": code, **values, "comment": ""} for code, values in scores]
-    told = {"format": FORMAT, "version": 1, "study": study, "rater": rater, "kind": kind, "filled_by": kind,
+    content = {"format": FORMAT, "version": 1, "study": study, "rater": rater, "kind": kind, "filled_by": kind,
             "exported": "", "ratings": rows}  # fmt: skip
-    write_text(path, json.dumps(told, indent=1) + "\n")
+    write_text(path, json.dumps(content, indent=1) + "\n")

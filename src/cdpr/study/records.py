@@ -25,7 +25,7 @@ class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Found(_Line):
+class Finding(_Line):
     """One examination asked for before the state: its answer as it was shown, and what was charged in US dollars."""
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget"]
@@ -46,7 +46,7 @@ class StudyState(_Line):
     source: str
     credentialed: bool
     presentation: str
-    found: tuple[Found, ...]
+    found: tuple[Finding, ...]
     replies: tuple[str, ...]
 
 
@@ -83,8 +83,8 @@ Line = TypeVar("Line", bound=_Line)
 
 def state_digest(settings: Settings, case: CaseRecord, state: State) -> str:
     """Identity of a state: the case, and its evidence in order, whatever words led there; 16 hexadecimal digits."""
-    told = [case.dataset, public_text(settings, case, case.note_id), state.key[1]]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    content = [case.dataset, public_text(settings, case, case.note_id), state.key[1]]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def write_lines(path: Path, lines: Iterable[BaseModel]) -> None:

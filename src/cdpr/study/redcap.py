@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..files import write_csv
 from .blinding import Page
+from .presentation import Presentation
 from .rubric import rubric
-from .shown import Shown
 
 COLUMNS = (
     "Variable / Field Name", "Form Name", "Section Header", "Field Type", "Field Label",
@@ -21,21 +21,21 @@ _FORM = "rating"
 _CHOICES = " | ".join(f"{value}, {value}" for value in range(1, 6))
 
 
-def write(folder: Path, study: str, forms: Mapping[str, Sequence[Page]], shown: Shown) -> None:
+def write(folder: Path, study: str, forms: Mapping[str, Sequence[Page]], presentation: Presentation) -> None:
     """Write ``dictionary.csv`` and ``import_<rater>.csv``."""
     write_csv(folder / "dictionary.csv", COLUMNS, _fields())
-    told = ("record_id", "study", "rater", "state", "proposal", "patient", "proposed")
+    header = ("record_id", "study", "rater", "state", "proposal", "patient", "proposed")
     for rater, pages in forms.items():
-        rows = [dict(zip(told, (card.code, study, rater, number, card.letter, shown.patient(page),
-                                shown.proposal(card)), strict=True))
+        rows = [dict(zip(header, (card.code, study, rater, number, card.letter, presentation.patient(page),
+                                presentation.proposal(card)), strict=True))
                 for number, page in enumerate(pages, 1) for card in page.cards]  # fmt: skip
-        write_csv(folder / f"import_{rater}.csv", told, rows)
+        write_csv(folder / f"import_{rater}.csv", header, rows)
 
 
 def _fields() -> list[dict[str, str]]:
     def field(name: str, kind: str, label: str, **more: str) -> dict[str, str]:
-        named = {column: value for column, value in zip(COLUMNS, (name, _FORM, "", kind, label), strict=False)}
-        return named | {column.replace("_", " "): value for column, value in more.items()}
+        row = {column: value for column, value in zip(COLUMNS, (name, _FORM, "", kind, label), strict=False)}
+        return row | {column.replace("_", " "): value for column, value in more.items()}
 
     shut = {"Field Annotation": "@READONLY"}
     fields = [field("record_id", "text", "Code of the proposal")]

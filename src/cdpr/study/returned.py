@@ -40,7 +40,7 @@ class Unreadable(Exception):
 
 def returned_files(paths: Iterable[Path]) -> list[Path]:
     """Files, and all those in folders but what programs leave there. Raises StudyError where there are none."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in map(Path, paths):
         if not path.exists():
             raise StudyError(f"{path}: there is no such file or folder")
@@ -48,8 +48,8 @@ def returned_files(paths: Iterable[Path]) -> list[Path]:
                                                       and not p.name.startswith(_BESIDE))  # fmt: skip
         if not inside:
             raise StudyError(f"{path}: holds no form: expected files that end in {', '.join(sorted(_READERS))}")
-        found += inside
-    return found
+        files += inside
+    return files
 
 
 def read_returned(path: Path) -> Returned:
@@ -78,13 +78,15 @@ def _text(path: Path) -> str:
 
 
 def _json(path: Path) -> Returned:
-    told = json.loads(_text(path))
-    if isinstance(told, list):
-        return _label_studio(path, told)
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
+    content = json.loads(_text(path))
+    if isinstance(content, list):
+        return _label_studio(path, content)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise Unreadable(f"neither an export of our form (format: {FORMAT}) nor a list of Label Studio's tasks")
-    rows = [(str(row["code"]), row) for row in told["ratings"]]
-    return Returned(path, rows, frozenset([told["study"]]), frozenset([told["rater"]]), told["filled_by"], told["kind"])
+    rows = [(str(row["code"]), row) for row in content["ratings"]]
+    return Returned(
+        path, rows, frozenset([content["study"]]), frozenset([content["rater"]]), content["filled_by"], content["kind"]
+    )
 
 
 def _label_studio(path: Path, tasks: Sequence[Mapping[str, Any]]) -> Returned:
@@ -136,13 +138,14 @@ def _table(path: Path, head: Sequence[Any], lines: Iterable[Sequence[Any]]) -> R
     if missing := {code, "study", "rater", *dimensions()} - set(names):
         raise Unreadable(f"no column {', '.join(sorted(missing))}")
     rows = [dict(zip(names, line, strict=False)) for line in lines if any(cell not in (None, "") for cell in line)]
-    studies, raters, people = (frozenset(str(row[name]) for row in rows if row.get(name))
-                               for name in ("study", "rater", "filled_by"))  # fmt: skip
+    studies, raters, people = (
+        frozenset(str(row[name]) for row in rows if row.get(name)) for name in ("study", "rater", "filled_by")
+    )
     if len(people) > 1:
         raise Unreadable("two raters under one name: its rows come from different forms")
     codes = (row.get(code) for row in rows)
-    told = [("" if one is None else str(one).strip(), row) for one, row in zip(codes, rows, strict=True)]
-    return Returned(path, told, studies, raters, next(iter(people), ""))
+    cells = [("" if one is None else str(one).strip(), row) for one, row in zip(codes, rows, strict=True)]
+    return Returned(path, cells, studies, raters, next(iter(people), ""))
 
 
 _READERS: dict[str, Callable[[Path], Returned]] = {".json": _json, ".csv": _csv, ".xlsx": _xlsx}

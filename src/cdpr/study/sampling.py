@@ -19,7 +19,7 @@ from ..llm.types import SYSTEM
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.datasets import BENCHMARKS
-from .records import Found, StudyError, StudyState, state_digest, write_lines
+from .records import Finding, StudyError, StudyState, state_digest, write_lines
 
 # Cases worked up for each state that is wanted: enough that every turn can be filled from different cases.
 _CASES_PER_STATE = 2
@@ -29,35 +29,35 @@ def sample_states(settings: Settings, job: Job) -> None:
     """Stage ``sample_states``: let the source work up test cases greedily, as its evaluation does, and keep a sample of
     its decisions. Raises StudyError where a benchmark gives none."""
     run, policy = job.options["run"], job.inputs.get("policy")
-    wanted, seed, kept, told = settings.study.states, settings.study.seed, [], []
+    count, seed, study_states, rows = settings.study.states, settings.study.seed, [], []
     SYSTEM.set(run)
     for dataset in BENCHMARKS:
-        cases = _drawn(list(iterate_records(job.inputs[dataset], "test")), wanted * _CASES_PER_STATE, seed)
+        cases = _drawn(list(iterate_records(job.inputs[dataset], "test")), count * _CASES_PER_STATE, seed)
         credentialed = any(case.credentialed for case in cases)
         spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
-        told += [spec and spec.check(dataset), *check_judges(settings, dataset, credentialed=credentialed)]
+        rows += [spec and spec.check(dataset), *check_judges(settings, dataset, credentialed=credentialed)]
         environment = open_environment(settings, credentialed=credentialed)
         agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)
         workups = asyncio.run(run_episodes(environment, agent, cases, settings.evaluation.seed))
-        states = [study_state(settings, state, run) for state in sampled(workups, wanted, derive_seed(seed, dataset))]
+        states = [study_state(settings, state, run) for state in sampled(workups, count, derive_seed(seed, dataset))]
         if not states:
             raise StudyError(f"{job.inputs[dataset]}: {run} decides nothing on these cases; name another study.source")
-        kept += states
+        study_states += states
         strata = Counter(state.turn for state in states)
         print(f"{dataset}: {len(states)} states of {len({s.note_id for s in states})} cases; by turn: "
               + ", ".join(f"{turn}: {strata[turn]}" for turn in sorted(strata)))  # fmt: skip
-    job.metrics["states"] = len(kept)
-    job.tags.update(disclosed(told))
-    write_lines(job.out["states"], kept)
+    job.metrics["states"] = len(study_states)
+    job.tags.update(disclosed(rows))
+    write_lines(job.out["states"], study_states)
 
 
-def _drawn(cases: Sequence[CaseRecord], wanted: int, seed: int) -> list[CaseRecord]:
+def _drawn(cases: Sequence[CaseRecord], count: int, seed: int) -> list[CaseRecord]:
     """So many cases at random."""
     order = np.random.default_rng(derive_seed(seed, "cases")).permutation(len(cases))
-    return [cases[i] for i in order[:wanted]]
+    return [cases[i] for i in order[:count]]
 
 
-def sampled(workups: Sequence[Trajectory], wanted: int, seed: int) -> list[State]:
+def sampled(workups: Sequence[Trajectory], count: int, seed: int) -> list[State]:
     """States at which the policy had a choice, in the order of cases and turns: each turn as often as among all of them
     (largest remainders, at least once), from as many cases as possible."""
     rng = np.random.default_rng(seed)
@@ -69,7 +69,7 @@ def sampled(workups: Sequence[Trajectory], wanted: int, seed: int) -> list[State
     order = {workup.case.note_id: n for n, workup in enumerate(workups)}
     used: Counter[str] = Counter()
     chosen: list[State] = []
-    shares = allotted({turn: len(states) for turn, states in by_turn.items()}, wanted)
+    shares = allotted({turn: len(states) for turn, states in by_turn.items()}, count)
     for turn in sorted(by_turn, key=lambda turn: (len(by_turn[turn]), turn)):  # late turns are rare: they choose first
         states = [by_turn[turn][i] for i in rng.permutation(len(by_turn[turn]))]
         states.sort(key=lambda state: used[state.case.note_id])
@@ -78,35 +78,42 @@ def sampled(workups: Sequence[Trajectory], wanted: int, seed: int) -> list[State
     return sorted(chosen, key=lambda state: (order[state.case.note_id], len(state.history)))
 
 
-def allotted(sizes: Mapping[int, int], wanted: int) -> dict[int, int]:
+def allotted(sizes: Mapping[int, int], total: int) -> dict[int, int]:
     """How many of each stratum: in proportion, by largest remainders, no stratum empty where there is room."""
-    wanted = min(wanted, sum(sizes.values()))
-    exact = {name: wanted * size / max(1, sum(sizes.values())) for name, size in sizes.items()}
-    least = 1 if wanted >= len(sizes) else 0
-    given = {name: min(sizes[name], max(least, int(share))) for name, share in exact.items()}
-    while sum(given.values()) > wanted:
-        room = [name for name in given if given[name] > least]
-        given[max(room, key=lambda name: (given[name] - exact[name], given[name], name))] -= 1
-    while sum(given.values()) < wanted:
-        room = [name for name in given if given[name] < sizes[name]]
-        given[max(room, key=lambda name: (exact[name] - given[name], -name))] += 1
-    return given
+    total = min(total, sum(sizes.values()))
+    exact = {name: total * size / max(1, sum(sizes.values())) for name, size in sizes.items()}
+    least = 1 if total >= len(sizes) else 0
+    shares = {name: min(sizes[name], max(least, int(share))) for name, share in exact.items()}
+    while sum(shares.values()) > total:
+        room = [name for name in shares if shares[name] > least]
+        shares[max(room, key=lambda name: (shares[name] - exact[name], shares[name], name))] -= 1
+    while sum(shares.values()) < total:
+        room = [name for name in shares if shares[name] < sizes[name]]
+        shares[max(room, key=lambda name: (exact[name] - shares[name], -name))] += 1
+    return shares
 
 
 def study_state(settings: Settings, state: State, source: str) -> StudyState:
     """A state as the study keeps it."""
-    case, found, replies = state.case, [], []
+    case, findings, replies = state.case, [], []
     for step in state.history:
-        asked = step.action.name if isinstance(step.action, RequestTest) else ""
-        seen = step.observation
-        found.append(Found(kind=seen.kind, examination=seen.exam_key or asked, text=seen.text, usd=seen.charge_usd))
+        request = step.action.name if isinstance(step.action, RequestTest) else ""
+        observation = step.observation
+        findings.append(
+            Finding(
+                kind=observation.kind,
+                examination=observation.exam_key or request,
+                text=observation.text,
+                usd=observation.charge_usd,
+            )
+        )
         readable = isinstance(step.action, (RequestTest, FinalDiagnosis))
         replies.append(render_action(step.action, "full") if readable else step.turn.text)
     return StudyState(
         digest=state_digest(settings, case, state), dataset=case.dataset,
         note_id=public_text(settings, case, case.note_id),
         turn=len(state.history), source=source, credentialed=case.credentialed, presentation=case.case_summary,
-        found=tuple(found), replies=tuple(replies),
+        found=tuple(findings), replies=tuple(replies),
     )  # fmt: skip
 
 

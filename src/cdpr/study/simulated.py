@@ -90,9 +90,9 @@ class Assessor:
 
     def _posterior(self, state: StudyState) -> np.ndarray:
         p = self.doctor.prior(state.presentation)
-        for seen in state.found:
-            if seen.kind == "result":
-                p = self.doctor.update(p, seen.examination, seen.text)
+        for finding in state.found:
+            if finding.kind == "result":
+                p = self.doctor.update(p, finding.examination, finding.text)
         return p
 
     def worth(self, state: StudyState, content: Content) -> np.ndarray:
@@ -104,22 +104,22 @@ class Assessor:
         """Completeness: how likely the disease that it leans to is beside the likeliest. Support: that disease against
         its strongest rival. Where it states findings, the share of the known ones that it states, and the share of
         those stated that are true, count half."""
-        named = self._disease(content.action if content.kind == "diagnosis" else content.leaning)
-        leans = (0.0, 0.0) if named is None else (
-            float(p[named] / p.max()), float(p[named] / (p[named] + np.delete(p, named).max())))  # fmt: skip
+        disease = self._disease(content.action if content.kind == "diagnosis" else content.leaning)
+        leans = (0.0, 0.0) if disease is None else (
+            float(p[disease] / p.max()), float(p[disease] / (p[disease] + np.delete(p, disease).max())))  # fmt: skip
         fidelity = self._fidelity(state, content.reasoning) if content.reasoning else None
         if fidelity is None:
             return leans
-        return fidelity if named is None else tuple(np.mean([leans, fidelity], axis=0))
+        return fidelity if disease is None else tuple(np.mean([leans, fidelity], axis=0))
 
     def _fidelity(self, state: StudyState, reasoning: str) -> tuple[float, float] | None:
         """Findings as reasoning and state have them; None where the reasoning tells none that can be read."""
         read = self.doctor.interpreter.examination
         known, stated = {}, {}
-        for seen in state.found:
-            exam = self.doctor.examination(seen.examination) if seen.kind == "result" else None
+        for finding in state.found:
+            exam = self.doctor.examination(finding.examination) if finding.kind == "result" else None
             if exam is not None:
-                known |= {(exam.name, name): value for name, value in read(exam, seen.text).items()}
+                known |= {(exam.name, name): value for name, value in read(exam, finding.text).items()}
                 stated |= {(exam.name, name): value for name, value in read(exam, reasoning).items()}
         if not stated:
             return None
@@ -132,12 +132,12 @@ class Assessor:
         A diagnosis: whether it is the likeliest, and how likely (geometric mean); its probability; the same, less
         what one examination more could add."""
         if content.kind == "diagnosis":
-            named = self._disease(content.action)
-            sure = 0.0 if named is None else float(p[named])
+            disease = self._disease(content.action)
+            sure = 0.0 if disease is None else float(p[disease])
             better = float(np.max(self.doctor.expected_best(p)) - p.max())
             return sure / float(p.max()) ** 0.5, sure, sure * (1 - min(1.0, 2 * better)) ** 0.5
         name = canonical_name(content.action) if content.kind == "request" else None
-        known = {canonical_name(seen.examination) for seen in state.found if seen.kind == "result"}
+        known = {canonical_name(finding.examination) for finding in state.found if finding.kind == "result"}
         if name is None or name not in self.doctor.exams or name in known:
             return 0.0, 0.0, 0.0
         at, open_ = self.doctor.exams.index(name), np.array([e not in known for e in self.doctor.exams])
@@ -156,8 +156,8 @@ class Assessor:
         """Expected information of each examination about the disease, bits, shape [examinations], where it is done."""
         return np.array([_mutual_information(table, p) for table in self.doctor.outcomes])
 
-    def _disease(self, said: str) -> int | None:
-        term = diagnoses().find(said) if said else None
+    def _disease(self, name: str) -> int | None:
+        term = diagnoses().find(name) if name else None
         return self.doctor.diseases.index(term.name) if term and term.name in self.doctor.diseases else None
 
 
@@ -165,9 +165,9 @@ def _differential(p: np.ndarray) -> np.ndarray:
     """The likeliest diseases that together hold most of the posterior, and none else."""
     order = np.argsort(-p, kind="stable")
     few = order[: max(2, int(np.searchsorted(np.cumsum(p[order]), _CANDIDATES)) + 1)]
-    kept = np.zeros_like(p)
-    kept[few] = p[few]
-    return kept / kept.sum()
+    mass = np.zeros_like(p)
+    mass[few] = p[few]
+    return mass / mass.sum()
 
 
 def _mutual_information(table: np.ndarray, p: np.ndarray) -> float:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..files import write_bytes
 from .blinding import Page
+from .presentation import Presentation
 from .rubric import dimensions, rubric
-from .shown import Shown
 
 HEADER = ("study", "rater", "code", "state", "proposal", "patient", "proposed", *dimensions(), "comment")
 _CELL = 32_000  # characters that a cell holds
@@ -21,7 +21,7 @@ _DATE = datetime.datetime(2000, 1, 1)
 _ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
-def write(path: Path, study: str, rater: str, pages: Sequence[Page], shown: Shown, mark: str) -> None:
+def write(path: Path, study: str, rater: str, pages: Sequence[Page], presentation: Presentation, mark: str) -> None:
     """Write a rater's workbook: everything but ratings and comments is locked (without a password)."""
     from openpyxl import Workbook
     from openpyxl.styles import Alignment, Font, Protection
@@ -33,8 +33,16 @@ def write(path: Path, study: str, rater: str, pages: Sequence[Page], shown: Show
     sheet.append(HEADER)
     for number, page in enumerate(pages, 1):
         for card in page.cards:
-            told = (study, rater, card.code, number, card.letter, shown.patient(page), shown.proposal(card))
-            sheet.append([*map(_plain, told)])
+            header = (
+                study,
+                rater,
+                card.code,
+                number,
+                card.letter,
+                presentation.patient(page),
+                presentation.proposal(card),
+            )
+            sheet.append([*map(_plain, header)])
     last = sheet.max_row
     first_rated, wrapped = len(HEADER) - len(dimensions()) - 1, Alignment(wrap_text=True, vertical="top")
     for row in sheet.iter_rows(min_row=2, max_row=last, max_col=len(HEADER)):

@@ -36,8 +36,9 @@ def import_(settings: Settings, file: str) -> str:
         if name in imported.of_weights:
             folders.append(f"{name} ({model_name})" if model_name else name)
         elif model := settings.models.get(model_name):
-            models.append(f"{model_name}: {{enabled: true}}" if model.where else
-                          f"{model_name}: {{at: \"http://127.0.0.1/v1\"}}")  # fmt: skip
+            models.append(
+                f"{model_name}: {{enabled: true}}" if model.where else f'{model_name}: {{at: "http://127.0.0.1/v1"}}'
+            )
     if models:
         message += (f"\nThey are of {', '.join(imported.systems)}. To replay them without key, server or network:\n"
                  f"calls: {{mode: replay}}\nmodels: {{{', '.join(dict.fromkeys(models))}}}")  # fmt: skip

@@ -43,8 +43,9 @@ def run_stage(
     from ..tracking.mlflow_index import live_run
 
     paths = paths or {}
-    outputs = {name: Path(paths.get(name) or plan.resolved(plan.output(stage.name, name, **options)))
-               for name in stage.outputs}  # fmt: skip
+    outputs = {
+        name: Path(paths.get(name) or plan.resolved(plan.output(stage.name, name, **options))) for name in stage.outputs
+    }
     elsewhere = any(paths.get(name) for name in stage.outputs)
     beside = next(iter(outputs.values())).with_suffix(".run.json") if elsewhere else None
     record = paths.get("record") or beside or plan.resolved(plan.output(stage.name, "record", **options))

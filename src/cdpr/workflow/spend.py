@@ -118,8 +118,9 @@ def _with_all_models(settings: Settings) -> Plan:
     """The plan as if every agent could be run."""
     models = {name: entry.model_copy(update={"at": entry.where or _EVERYWHERE, "enabled": True})
               for name, entry in settings.models.items()}  # fmt: skip
-    agents = {name: entry.model_copy(update={"why": ""}) if entry.model else entry
-              for name, entry in settings.agents.items()}  # fmt: skip
+    agents = {
+        name: entry.model_copy(update={"why": ""}) if entry.model else entry for name, entry in settings.agents.items()
+    }
     return Plan(settings.model_copy(update={"models": models, "agents": agents}))
 
 

@@ -110,5 +110,6 @@ class Stage:
         return pattern.format(**{name: options.get(name, "{" + name + "}") for name in fields})
 
     def _keyed(self, options: Options) -> set[str]:
-        return without([name.format(**options) for name in self.reads],
-                       [name.format(**options) for name in self.runtime])  # fmt: skip
+        return without(
+            [name.format(**options) for name in self.reads], [name.format(**options) for name in self.runtime]
+        )

@@ -20,9 +20,10 @@ from .experiment import Experiment, Options, Product
 from .stage import ACTING_PRELOAD, DECISIONS, JUDGED, RUN, Evidence, Need, Output, Stage
 
 # Placement and memory settings of verl that do not affect results.
-_PLACES = tuple(f"training.verl.{name}" for name in (
-    "nodes", "gpus_per_node", "gpu_memory_gb", "offload", "rollout_memory", "frozen"
-))  # fmt: skip
+_PLACES = tuple(
+    f"training.verl.{name}"
+    for name in ("nodes", "gpus_per_node", "gpu_memory_gb", "offload", "rollout_memory", "frozen")
+)
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
              "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
              "study.states", "study.level",

@@ -26,7 +26,7 @@ from .schedule import (
     prevailing,
     read_rows,
     same,
-)  # fmt: skip
+)
 
 _QUARTERS = {"JANUARY": "A", "APRIL": "B", "JULY": "C", "OCTOBER": "D"}
 _PRICED = frozenset("ART")  # status codes under which Medicare pays the published amounts

@@ -84,9 +84,9 @@ class Adapter(base.BaseRollout):
 
     async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
         """All tensors at once: a proof has few."""
-        named = {name: tensor.detach().to("cpu", torch.float32).clone() for name, tensor in weights}
+        tensors = {name: tensor.detach().to("cpu", torch.float32).clone() for name, tensor in weights}
         if self.is_leader_rank:
-            await ray.get_actor(_actor_name(self.replica_rank)).load_weights.remote(named, global_steps)
+            await ray.get_actor(_actor_name(self.replica_rank)).load_weights.remote(tensors, global_steps)
 
 
 def _vllm_replica() -> type[RolloutReplica]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .blinding import Card, Content, Items, Page
-from .records import Found, StudyState
+from .records import Finding, StudyState
 
 _MISSED = {"unavailable": "not available", "repeat": "asked again", "invalid": "an order that nobody could read",
            "over_budget": "refused: over the budget"}  # fmt: skip
 
 
-class Shown:
+class Presentation:
     """The texts of a study. What became of the patient is in none of them."""
 
     def __init__(self, states: Sequence[StudyState], items: Items):
@@ -26,8 +26,8 @@ class Shown:
         """Presentation and examinations so far, as one text."""
         state = self.states[page.state]
         lines = [state.presentation.strip(), "", "Examinations so far:" if state.found else "No examination so far."]
-        for n, seen in enumerate(state.found, 1):
-            lines += [f"{n}. {heading(seen)}", *([seen.text] if seen.text else [])]
+        for n, finding in enumerate(state.found, 1):
+            lines += [f"{n}. {heading(finding)}", *([finding.text] if finding.text else [])]
         return "\n".join(lines)
 
     def proposal(self, card: Card) -> str:
@@ -36,12 +36,12 @@ class Shown:
         return f"Reasoning: {reasoning(content)}\nNext action: {action(content)}"
 
 
-def heading(seen: Found) -> str:
+def heading(finding: Finding) -> str:
     """An examination, its price and what came of it."""
-    name = seen.examination or "Order"
-    if seen.kind == "result":
-        return f"{name} (USD {seen.usd:.2f})"
-    return f"{name}: {_MISSED[seen.kind]}" if seen.examination else _MISSED[seen.kind].capitalize()
+    name = finding.examination or "Order"
+    if finding.kind == "result":
+        return f"{name} (USD {finding.usd:.2f})"
+    return f"{name}: {_MISSED[finding.kind]}" if finding.examination else _MISSED[finding.kind].capitalize()
 
 
 def reasoning(content: Content) -> str:
