@@ -217,7 +217,7 @@ def test_states_have_probes_of_their_own_where_nothing_is_shared(case, scope, me
     actor = Recording()
     env, made = process(actor, ToyPolicy(), merge=merge, cache={"scope": scope})
     score(made, group(env, ToyPolicy(), case, n=3))
-    assert len({seed for state, _, seed, _ in actor.asked if not state.history}) == streams
+    assert len({seed for state, _, seed, _ in actor.requests if not state.history}) == streams
 
 
 def test_clipped_rewards_are_counted(case):
