@@ -292,3 +292,39 @@ def test_branches_of_a_sequence_are_worth_what_they_are_alone(tmp_path):
         second = token_logprobs(model, [(*ids[0][:25], 3)], [(25,)], 0.7)
         last = token_logprobs(model, ids[1:], positions[1:], 0.7)
     assert torch.allclose(got, torch.cat([own, first, second, last]), atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", [VinePpo, AllActions])
+def test_every_iteration_draws_continuations_of_its_own(case, algorithm):
+    ctx = context(Spelt())
+    trajectories = group(ctx.environment, ctx.policy, case)
+    first, again, next_iteration = (
+        credited(algorithm, ctx, [trajectories], iteration)[0].decisions for iteration in (0, 0, 1)
+    )
+    assert first == again != next_iteration
+
+
+class Undecided(Spelt):
+    """Orders a blood count or is wrong at once; where a diagnosis is due it is right, or orders once more."""
+
+    def distribution(self, state, forced):
+        return {RIGHT: 0.5, CBC: 0.5} if forced else {CBC: 0.5, WRONG: 0.5}
+
+
+def test_a_due_diagnosis_that_is_not_given_is_a_wrong_end(case):
+    """So the blood count is worth 0.5 (1 - λ_na) less its own price, and the wrong diagnosis nothing."""
+    ctx = context(Undecided(), comparators={"continuations": 200}, environment={"max_turns": 2})
+    trajectories = group(ctx.environment, ctx.policy, case, n=8)
+    [scored] = credited(AllActions, ctx, [trajectories])
+    for trajectory, advantages in zip(trajectories, scored.decisions, strict=True):
+        ordered = trajectory.steps[0].turn.text == CBC
+        assert advantages[0] == pytest.approx(0.2 if ordered else -0.2, abs=0.1)
+
+
+def test_continuations_that_fail_leave_the_values_of_the_others(case):
+    ctx = context(Spelt(failing=0.3), comparators={"continuations": 8})
+    trajectories = group(ctx.environment, Spelt(), case, n=6)
+    [scored] = credited(AllActions, ctx, [trajectories])
+    assert scored.counts["credit/failed"] > 0
+    advantages = [a for row in scored.decisions for a in row] + [other.advantage for other in scored.alternatives]
+    assert all(map(math.isfinite, advantages)) and any(advantages)
