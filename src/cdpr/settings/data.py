@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, create_model
 
-from .datasets import DATASETS, Source, benchmark_of
+from .datasets import DATASETS, benchmark_of
 from .section import Section, key
 
 
@@ -58,11 +58,11 @@ class _Data(Section):
     validation_cases: NonNegativeInt = key(200)
     """Cases held out for learning curves; the paper names a validation split without a size."""
     test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
-    split_seed: int = key(0, "Seed of the split by patient.")
 
-    def source(self, dataset: str) -> Source:
+    def source(self, dataset: str) -> Any:
         """Where the cases of a data set lie (those of a leak-controlled variant: the benchmark's)."""
-        return getattr(self, benchmark_of(dataset))
+        entry = DATASETS[benchmark_of(dataset)]
+        return entry.settings() if entry.role == "lessons" else getattr(self, benchmark_of(dataset))
 
     @property
     def credentialed(self) -> bool:
@@ -86,6 +86,7 @@ Data: Any = create_model(
     **{
         name: (entry.settings, Field(default_factory=entry.settings, description=entry.description))
         for name, entry in DATASETS.items()
+        if entry.role != "lessons"
     },  # type: ignore[call-overload]
 )
 

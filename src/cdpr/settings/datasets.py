@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_serializer, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, field_serializer, model_validator
 
 from .section import Section, key
 
@@ -21,14 +21,30 @@ class Source(Section):
     """Where the cases of a data set lie."""
 
     path: str | None = key(None, "Folder (or file) with the real data; empty: the synthetic hospital's raw files.")
+
+    under_agreement: ClassVar[bool] = False
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Files and folders that these settings name, by the key that names them."""
+        return {} if self.path is None else {"path": self.path}
+
+
+class FileSource(Source):
+    """Cases that anyone may see."""
+
+    path: str | None = key(None, "File with the cases; empty: the data set is left out.")
+
+    credentialed: ClassVar[bool] = False
+
+
+class LicensedSource(Source):
     credentialed: bool | None = key(None)
     """Cases under a data use agreement: their text never leaves the machine. Empty: as the data set's licence asks,
     once a path is given; `false` only for cases that are known to be free."""
 
-    under_agreement: ClassVar[bool] = False
-
     @model_validator(mode="after")
-    def _as_the_licence_asks(self) -> Source:
+    def _as_the_licence_asks(self) -> LicensedSource:
         if self.credentialed is None:
             self.__dict__["credentialed"] = self.under_agreement and self.path is not None
             self.model_fields_set.discard("credentialed")
@@ -39,13 +55,8 @@ class Source(Section):
         """What was left to the licence stays so when the settings are written, and a path is given later."""
         return value if "credentialed" in self.model_fields_set else None
 
-    @property
-    def paths(self) -> dict[str, str]:
-        """Files and folders that these settings name, by the key that names them."""
-        return {} if self.path is None else {"path": self.path}
 
-
-class AgreementSource(Source):
+class AgreementSource(LicensedSource):
     """Cases whose licence asks that their text stays where it is."""
 
     under_agreement = True
@@ -56,8 +67,6 @@ class Structurer(Section):
     """Language model that splits what regular expressions cannot: a Hugging Face folder, or the URL of an
     OpenAI-compatible server; empty: regular expressions alone. It may only copy from the note."""
     name: str | None = key(None, "Name of the model on the server.")
-    max_tokens: PositiveInt = key(512, "Tokens of one answer.")
-    at_once: PositiveInt = key(8, "Notes that a server is asked about at the same time.")
 
 
 class MimicSource(AgreementSource):
@@ -69,8 +78,6 @@ class MimicSource(AgreementSource):
     """Tubes held for later and sample indices stand among the laboratory items and, in the paper's sample record, among
     the examinations; `drop` leaves them out."""
     structurer: Structurer = Field(default_factory=Structurer, description="Help for notes in free form.")
-    memory_gb: PositiveFloat = key(4.0, "Memory of the table engine; what is larger goes to disk.")
-    threads: PositiveInt = key(2, "Threads of the table engine; as many processes read notes.")
 
     @property
     def paths(self) -> dict[str, str]:
@@ -79,13 +86,9 @@ class MimicSource(AgreementSource):
         return super().paths | ({"structurer.model": folder} if folder else {})
 
 
-class ClinicalBenchSource(Source):
+class ClinicalBenchSource(LicensedSource):
     language: Literal["en", "zh", "both"] = key("en", decision="D19b")
     """Language of the cases; the benchmark tells each of them in both."""
-
-
-class FileSource(Source):
-    path: str | None = key(None, "File with the cases; empty: the data set is left out.")
 
 
 class FhirSource(AgreementSource):
@@ -100,12 +103,13 @@ class DataSet:
     """One data set.
 
     ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain``
-    benchmark is for testing alone, and both stand in the main table; ``lessons`` are what the warm start reads beside
-    the in-domain cases; ``further`` cases are for testing alone where a path is given: they have a table of their own
-    (`open_cases`), and never stand in the main table. ``averaged`` data sets make up Table 1's average, which no
-    other entry changes. ``importer`` reads the data (a :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those
-    of the synthetic hospital for a data set without a path (:data:`cdpr.hospital.raw_files.Writer`), as many as the key
-    ``size`` of ``hospital`` says; both are ``module:function``. ``what``, ``licence``, ``conditions`` and ``links``
+    benchmark is for testing alone, and both stand in the main table; ``lessons`` are what the warm start of the tiny
+    policy reads beside the in-domain cases, always synthetic, without settings; ``further`` cases are for testing
+    alone where a path is given: they have a table of their own (`open_cases`), and never stand in the main table.
+    ``averaged`` data sets make up Table 1's average, which no other entry changes. ``importer`` reads the data (a
+    :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those of the synthetic hospital for a data set without a path
+    (:data:`cdpr.hospital.raw_files.Writer`), as many as the key ``size`` of ``hospital`` says; both are
+    ``module:function``. ``what``, ``licence``, ``conditions`` and ``links``
     are for cards; ``open`` tells whether anyone may see the cases: of others, a card names nothing that few patients
     have. ``short`` is the label in tables, where it differs.
     """
@@ -123,7 +127,7 @@ class DataSet:
     writer: str = ""
     size: str = ""
     short: str = ""
-    settings: type[Source] = Source
+    settings: type[Source] = LicensedSource
 
     @property
     def column(self) -> str:

@@ -7,13 +7,12 @@ are generated from here (``cdpr config --write``); ``config.yaml`` sets what the
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     model_validator,
@@ -92,7 +91,7 @@ class TinyModel(Section):
     hidden_size: PositiveInt = key(128, "Width.")
     layers: PositiveInt = key(2, "Transformer blocks.")
     heads: PositiveInt = key(4, "Query heads.")
-    kv_heads: PositiveInt = key(1, "Key-value heads.")
+    kv_heads: ClassVar[int] = 1  # one pair for all queries: the cache of so small a model outgrows its weights soonest
     intermediate_size: PositiveInt = key(384, "Width of the feed-forward layer.")
     vocab_size: int = key(2400, "Tokens of the byte-level BPE trained on the corpus.", gt=300)
 
@@ -133,11 +132,8 @@ class Policy(Section):
 
 class WarmStart(Section):
     cases: PositiveInt = key(6000)
-    """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the
-    others."""
-    textbook_cases: NonNegativeInt = key(18000)
-    """Textbook cases read beside them, in every hospital's names, labels and layout: out of domain is another hospital,
-    not another language."""
+    """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the others.
+    The tiny policy also reads the textbook: out of domain is another hospital, not another language."""
     static_share: Share = key(0.03)
     """Share of demonstrations that show the whole record at once, so that static diagnosis is a task the policy
     knows."""
@@ -206,8 +202,6 @@ class Evaluation(Section):
 class Tracking(Section):
     mlflow: bool = key(True, "Index runs in MLflow (`results/mlflow.db`).")
     uri: str | None = key(None, "Tracking server; empty: a SQLite file under `results`.")
-    traces: NonNegativeInt = key(50)
-    """Workups of each evaluation in the inspector that MLflow shows as traces; 0: none."""
 
 
 class Analysis(Section):
@@ -225,7 +219,6 @@ class Inspector(Section):
     cases: PositiveInt = key(40)
     """Test cases of each data set whose decisions are credited, spread over the diseases, the same for all runs; of the
     others the workups alone are shown."""
-    seed: int = key(0, "Seed of the choice of these cases, and of probes and continuations.")
     credentialed: bool = key(False)
     """Whether texts of credentialed cases are shown; otherwise pseudonyms stand in their place. The page is then as
     private as the cases."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import NonNegativeInt, PositiveInt, field_validator
 
-from .section import Section, Share, key
+from .section import Section, key
 
 MOST_METHODS = 8
 
@@ -38,9 +38,6 @@ class Study(Section):
     model_rater: str | None = key(None)
     """A language model that rates the same forms, apart from the raters: an entry of `workflow/models.yaml`, or a
     Hugging Face folder."""
-    level: Share = key(0.05, paper="p < 0.05 after Holm correction")
-    """Level at which a difference is marked."""
-    difference: PositiveFloat = key(0.5, "Difference in points that the study is planned to find.")
     permutations: NonNegativeInt = key(5000, "Sign flips of the permutation test.")
 
     @field_validator("methods", "raters")

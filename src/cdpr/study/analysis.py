@@ -82,8 +82,8 @@ class Analysis(_Part):
     comparisons: tuple[Comparison, ...] = ()
     lead: dict[str, Interval] = {}
     ahead: dict[str, Interval] = {}
-    level: float = 0.05
-    target: float = 0.5
+    level: float = statistics.LEVEL
+    target: float = statistics.TARGET
     model_rater: dict[str, Interval] = {}
     model_scores: dict[str, dict[str, float]] = {}
 
@@ -149,7 +149,7 @@ def analyse(
     cases = [(state.dataset, state.note_id) for state in states]
     head = Analysis(
         study=items.study, source=states[0].source, runs=runs, left_out=dict(key.left_out), states=len(states),
-        cases=len(set(cases)), level=plan.level, target=plan.difference,
+        cases=len(set(cases)), level=statistics.LEVEL, target=statistics.TARGET,
     )  # fmt: skip
     if ratings is None:
         return head
@@ -279,7 +279,7 @@ def _comparisons(settings: Settings, table: Means, draws: np.ndarray) -> tuple[C
             p_permutation=paired.p_permutation, holm_permutation=corrected["p_permutation", run, name],
             rank_biserial=paired.rank_biserial, shift=paired.shift, shift_low=paired.shift_low,
             shift_high=paired.shift_high,
-            states_needed=statistics.states_needed(plan.difference, paired.sd, tests, level=plan.level)
+            states_needed=statistics.states_needed(statistics.TARGET, paired.sd, tests)
             if paired.sd > 0 else None,
         )
         for (run, name), (paired, (low, high)) in comparisons.items()

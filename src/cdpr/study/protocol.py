@@ -12,7 +12,7 @@ from .blinding import Items
 from .methods import all_synthetic
 from .records import StudyState
 from .rubric import dimensions
-from .statistics import states_needed
+from .statistics import LEVEL, TARGET, states_needed
 
 SPREADS = (0.5, 0.75, 1.0, 1.25, 1.5)
 _MINUTES_PER_CARD = 1.5
@@ -35,7 +35,7 @@ def protocol(
         *(f"{rater}: {cards} proposals, {cards * len(dimensions())} ratings, about "
           f"{cards * _MINUTES_PER_CARD / 60:.0f} hours at {_MINUTES_PER_CARD:g} minutes a proposal."
           for rater, pages in items.forms.items() for cards in (sum(len(page.cards) for page in pages),)), "",
-        "## Power", "", *_power(settings, len(states), max(1, len(runs) - 1)), "",
+        "## Power", "", *_power(len(states), max(1, len(runs) - 1)), "",
     ])  # fmt: skip
 
 
@@ -65,17 +65,17 @@ def _strata(states: Sequence[StudyState]) -> list[str]:
     return ["| " + " | ".join(heads) + " |", "|:--" + "|--:" * (len(heads) - 1) + "|", *rows]
 
 
-def _power(settings: Settings, states: int, baselines: int) -> list[str]:
-    plan, tests = settings.study, len(dimensions()) * baselines
+def _power(states: int, baselines: int) -> list[str]:
+    tests = len(dimensions()) * baselines
     rows = [
-        f"| {sd:g} | {states_needed(plan.difference, sd, level=plan.level)} | "
-        f"{states_needed(plan.difference, sd, len(dimensions()), level=plan.level)} | "
-        f"{states_needed(plan.difference, sd, tests, level=plan.level)} |"
+        f"| {sd:g} | "
+        + " | ".join(str(states_needed(TARGET, sd, among)) for among in (1, len(dimensions()), tests))
+        + " |"
         for sd in SPREADS
     ]
     return [
-        f"States that a paired signed-rank test needs to find {plan.difference:g} points with 80% power at level "
-        f"{plan.level:g}, by the deviation of the differences between two methods' per-state means: for one test, for "
+        f"States that a paired signed-rank test needs to find {TARGET:g} points with 80% power at level "
+        f"{LEVEL:g}, by the deviation of the differences between two methods' per-state means: for one test, for "
         f"Holm's worst case over the {len(dimensions())} dimensions, and over all {tests} tests. Here are {states}.",
         "", f"| deviation | one test | {len(dimensions())} tests | {tests} tests |", "|--:|--:|--:|--:|", *rows,
     ]  # fmt: skip

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 
 from .rubric import SCALE
 
+LEVEL = 0.05  # of significance, after Holm's correction (paper)
+TARGET = 0.5  # points that a study should be able to find
 DECIMALS = 9  # means of whole scores lie on a grid: rounding keeps ties equal
 
 
@@ -127,9 +129,9 @@ def hodges_lehmann(d: np.ndarray) -> tuple[float, float, float]:
     return float(walsh[at]), float(np.median(walsh)), float(walsh[-1 - at])
 
 
-def states_needed(difference: float, sd: float, tests: int = 1, power: float = 0.8, level: float = 0.05) -> int:
-    """States for the signed-rank test to find a mean ``difference`` of per-state means whose deviation is ``sd``, at
-    ``level`` over ``tests`` (Bonferroni's, which Holm's is never above).
+def states_needed(difference: float, sd: float, tests: int = 1) -> int:
+    """States for the signed-rank test to find a mean ``difference`` of per-state means whose deviation is ``sd`` with
+    80% power, at ``LEVEL`` over ``tests`` (Bonferroni's, which Holm's is never above).
 
     Normal approximation, divided by the test's asymptotic efficiency against the t-test for normal differences, 3 / pi
     (Lehmann, Nonparametrics (1975)); at least six, since fewer reach no p below .05. Raises
@@ -139,5 +141,5 @@ def states_needed(difference: float, sd: float, tests: int = 1, power: float = 0
 
     if difference <= 0 or sd <= 0 or tests < 1:
         raise ValueError(f"need difference, sd > 0 and tests >= 1, got {difference}, {sd} and {tests}")
-    z = norm.ppf(1 - level / tests / 2) + norm.ppf(power)
+    z = norm.ppf(1 - LEVEL / tests / 2) + norm.ppf(0.8)
     return max(6, math.ceil((z * sd / difference) ** 2 * math.pi / 3))

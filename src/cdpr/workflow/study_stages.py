@@ -120,8 +120,7 @@ STAGES = (
     Stage(
         "make_forms", "Blind the proposals, and write what raters fill in.",
         "cdpr.study.forms:make_forms",
-        reads=("study.methods", "study.raters", "study.merge_identical", "study.seed", "study.level",
-               "study.difference"),
+        reads=("study.methods", "study.raters", "study.merge_identical", "study.seed"),
         runtime=("agents", "models", "serving", "data"),
         needs={"states": states, **PROPOSALS},
         about={"states": "states of `sample_states`"},
