@@ -323,7 +323,7 @@ def filled(study, rater: str = "R1") -> dict[str, dict[str, int]]:
 
 def as_json(place, folder: Path, rater: str = "R1", scores=None, **head) -> Path:
     path = folder / f"{rater}{len(list(folder.iterdir()))}.json"
-    write_ratings(path, place.items.study, rater, PHYSICIAN, iter((scores or filled(place, rater)).items()))
+    write_ratings(path, place.items.study, rater, PHYSICIAN, scores or filled(place, rater))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"filled_by": "x"} | head))
     return path
 
@@ -732,7 +732,7 @@ def test_language_models_propose_and_rate_once_and_are_replayed(study, cases, tm
     def run(url: str, mode: str, out: Path):
         settings = parse_settings({
             "study": STUDY | {"model_rater": "reader"}, "calls": {"mode": mode},
-            "paths": {"state": str(tmp_path / "state")},
+            "paths": {"state": str(tmp_path / "state")}, "matcher": {"model": "reader"},
             "models": {"reader": {"label": "Reader-9", "id": "reader", "at": url}},
             "agents": {"reader": {"model": "reader"}},
         })  # fmt: skip
@@ -822,5 +822,5 @@ def test_a_physician_fills_the_form_in_two_sittings(study, tmp_path):
 def test_forms_can_be_written_for_one_rater(study, tmp_path):
     """What a coordinator does who replaces a rater: the others' forms stay as they are."""
     only = study.items.model_copy(update={"forms": {"R2": study.items.forms["R2"]}})
-    write_forms(only, Presentation(study.states, only), tmp_path, "")
+    write_forms(Presentation(study.states, only), tmp_path, "")
     assert sorted(p.name for p in tmp_path.glob("R*")) == ["R2.html", "R2.xlsx"]

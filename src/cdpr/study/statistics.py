@@ -22,14 +22,12 @@ def alpha(ratings: ArrayLike, level: str = "ordinal") -> float | None:
 
     Source: Krippendorff, Content Analysis (2004), chapter 11; computed by the package ``krippendorff``.
     """
-    counts = value_counts(ratings)
-    return alpha_of_counts(counts, level)
+    return alpha_of_counts(value_counts(ratings), level)
 
 
 def value_counts(ratings: ArrayLike) -> np.ndarray:
     """How often each score was given to each unit, [units, 5], of units rated at least twice."""
-    table = np.asarray(ratings, dtype=float)
-    counts = np.stack([(table == value).sum(axis=0) for value in SCALE], axis=1)
+    counts = np.stack([(np.asarray(ratings) == value).sum(axis=0) for value in SCALE], axis=1)
     return counts[counts.sum(axis=1) > 1]
 
 
@@ -54,9 +52,8 @@ def resampled_clusters(clusters: Sequence[object], resamples: int, seed: int) ->
 class Paired:
     """A paired comparison: ``difference`` of means; two-sided p-values of the signed-rank test with Pratt's zeros
     (``p``), with zeros dropped, and of the permutation test; rank-biserial correlation; Hodges-Lehmann shift with its
-    95% interval; ``sd`` of the differences, ``zeros`` among ``n``."""
+    95% interval; ``sd`` and number of ``zeros`` of the differences."""
 
-    n: int
     zeros: int
     difference: float
     sd: float
@@ -75,7 +72,7 @@ def compare(differences: ArrayLike, permutations: int, seed: int) -> Paired:
     d = np.round(np.asarray(differences, dtype=float), DECIMALS)
     low, shift, high = hodges_lehmann(d)
     return Paired(
-        n=len(d), zeros=int((d == 0).sum()), difference=float(d.mean()), sd=float(d.std(ddof=1)) if len(d) > 1 else 0.0,
+        zeros=int((d == 0).sum()), difference=float(d.mean()), sd=float(d.std(ddof=1)) if len(d) > 1 else 0.0,
         p=signed_rank(d, "pratt"), p_zeros_dropped=signed_rank(d, "wilcox"),
         p_permutation=sign_flips(d, permutations, seed), rank_biserial=rank_biserial(d), shift=shift, shift_low=low,
         shift_high=high,

@@ -41,7 +41,7 @@ def archived(need: Need, path: str) -> Need:
 
 def _proposals(position: int) -> Need:
     def of(experiment: Experiment, options: Options) -> Source:
-        runs = list(study_runs(experiment.settings).values())
+        runs = study_runs(experiment.settings)
         return Product("propose_actions", "proposals", {"run": runs[position]}) if position < len(runs) else None
 
     return of
