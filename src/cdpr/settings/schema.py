@@ -224,6 +224,10 @@ class Inspector(Section):
     private as the cases."""
 
 
+REGISTRIES = {"experiments": FILE, "agents": AGENTS_FILE, "models": MODELS_FILE}
+"""Sections with a file of their own."""
+
+
 class Settings(Section):
     """The whole configuration."""
 
@@ -247,11 +251,11 @@ class Settings(Section):
     credit: Credit = Field(default_factory=Credit, description="The counterfactual process reward.")
     comparators: Comparators = Field(default_factory=Comparators, description="Other ways to assign credit.")
     evaluation: Evaluation = Field(default_factory=Evaluation, description="Benchmarks.")
-    experiments: Experiments = Field(default_factory=shipped_experiments, json_schema_extra={"file": FILE})
+    experiments: Experiments = Field(default_factory=shipped_experiments)
     """What is trained, with which seeds, and the table or figure that shows it."""
-    agents: dict[str, AgentEntry] = Field(default_factory=shipped_agents, json_schema_extra={"file": AGENTS_FILE})
+    agents: dict[str, AgentEntry] = Field(default_factory=shipped_agents)
     """Who is compared beside what is trained."""
-    models: dict[str, ModelEntry] = Field(default_factory=shipped_models, json_schema_extra={"file": MODELS_FILE})
+    models: dict[str, ModelEntry] = Field(default_factory=shipped_models)
     """Language models that agents act by."""
     serving: Serving = Field(default_factory=Serving, description="Servers that jobs start for language models.")
     calls: Calls = Field(default_factory=Calls, description="Calls of language models that are not trained here.")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.config import JsonDict
+from pydantic.fields import FieldInfo
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -13,7 +14,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 def key(default: Any, description: str | None = None, *, paper: str = "", decision: str = "", **bounds: Any) -> Any:
     """A setting. ``description`` (or the docstring below the setting, where it is long) says what it does; ``paper`` is
     the sentence or section that it comes from."""
-    extra: JsonDict = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
+    extra: Any = {k: v for k, v in {"paper": paper, "decision": decision}.items() if v}
     start = {"default_factory": default.copy} if isinstance(default, (dict, list)) else {"default": default}
     return Field(**start, description=description, json_schema_extra=extra or None, **bounds)
 
@@ -26,3 +27,16 @@ class Section(BaseModel):
     """A closed group of settings: an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
+
+
+def walk(section: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every section and setting below a section by its dotted name, in order."""
+    for name, field in section.model_fields.items():
+        yield above + name, field
+        if is_section(field):
+            yield from walk(field.annotation, f"{above}{name}.")  # type: ignore[arg-type]
+
+
+def is_section(field: FieldInfo) -> bool:
+    """Whether a field is a group of settings."""
+    return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
