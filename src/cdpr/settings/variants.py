@@ -111,7 +111,10 @@ def _resolved(text: str, name: str) -> Settings:
     changed = settings.model_dump()
     change = _variant(settings, name).change
     for key, value in change.items():
-        changed = merge(changed, functools.reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value))
+        nested: Any = value
+        for part in reversed(key.split(".")):
+            nested = {part: nested}
+        changed = merge(changed, nested)
     resolved = parse_settings(changed, f"variant {name}")
     _check_noticed(name, change, resolved)
     return canonical(resolved, settings)
