@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..settings import ModelEntry, Settings, SettingsError
-from ..settings.calls import Calls
+from ..settings.models import Calls
 from ..settings.data import Governance
 from ..settings.datasets import Structurer
 from ..settings.schema import Policy

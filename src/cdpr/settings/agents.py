@@ -1,10 +1,11 @@
-"""The compared agents: ``workflow/agents.yaml``, typed."""
+"""The compared agents: ``workflow/agents.yaml``, typed, and what the paper leaves open about published ones. Numbers
+that their descriptions fix are constants in ``cdpr/agents``."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from .section import Section, key
 from .shipped import read_shipped
@@ -54,6 +55,25 @@ class AgentEntry(Section):
     def own_policy(self) -> bool:
         """Whether the policy that training starts from acts."""
         return self.model == POLICY
+
+
+class MDAgents(Section):
+    rounds: PositiveInt = key(1, "Rounds of the debate (the code's: 5).", paper="Kim et al. 2024", decision="D32")
+    turns: PositiveInt = key(2, "Turns of a round (the code's: 5).", paper="Kim et al. 2024", decision="D32")
+
+
+class DiagAgent(Section):
+    instruction: str | None = key(None, decision="D34")
+    """File with the instruction of the model's training; empty: one in our own words with the same labels."""
+
+
+class Frameworks(Section):
+    temperature: NonNegativeFloat | None = key(None, decision="D30")
+    """Temperature of MDAgents and ToR for all replies but decisions; empty: that of the evaluated decoding."""
+    md_agents: MDAgents = Field(default_factory=MDAgents, description="MDAgents, row `mdagent`.")
+    diag_agent: DiagAgent = Field(
+        default_factory=DiagAgent, description="DiagAgent, rows `diagagent_8b` and `diagagent_14b`."
+    )
 
 
 def shipped_agents() -> dict[str, AgentEntry]:

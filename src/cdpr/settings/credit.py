@@ -11,11 +11,9 @@ from .section import Section, key
 
 class Continuation(Section):
     policy: Literal["frozen_init", "current"] = key(
-        "frozen_init",
-        paper="a separate vLLM server initialized from the same weights and frozen for the entire run",
-        decision="D2",
-    )
-    """The policy that acts in continuations: the frozen initial one or the current one."""
+        "frozen_init", "The policy that acts in continuations: the frozen initial one or the current one.",
+        paper="a separate vLLM server initialized from the same weights and frozen for the entire run", decision="D2",
+    )  # fmt: skip
 
 
 class Cache(Section):
@@ -30,11 +28,10 @@ class Cache(Section):
     """Fresh continuations added whenever a state with K or more is read again, so that an unlucky estimate does not
     stay; 0: the paper's rule."""
     reuse_group: Literal["branching", "every", "none"] = key(
-        "branching",
+        "branching", decision="D4a",
         paper="Whenever multiple aligned trajectories take different next actions at such a state, the suffixes of "
         "these trajectories form a pool",
-        decision="D4a",
-    )
+    )  # fmt: skip
     """Which suffixes of the group are continuations too: those behind a state where its trajectories take different
     actions; those behind every state; or none, so that every continuation is drawn from the continuation policy.
     Suffixes are the current policy's, and that of the trajectory which is judged holds its own outcome."""
@@ -47,26 +44,25 @@ class Credit(Section):
     beta: NonNegativeFloat = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5")
     candidates: PositiveInt = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4")
     continuations: PositiveInt = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch")
-    horizon: PositiveInt = key(3, paper="continuation horizon H=3")
-    """H: decisions of a continuation before a diagnosis is forced."""
+    horizon: PositiveInt = key(
+        3, "H: decisions of a continuation before a diagnosis is forced.", paper="continuation horizon H=3"
+    )
     samples: PositiveInt = key(8, paper="n_s=8 action samples for uncertainty estimation")
     """n_s: next actions drawn to measure uncertainty."""
     own_actions: Literal["counted", "apart"] = key("counted", decision="D8")
-    """Whether the actions that the group took at a state are among its n_s draws, or p_hat comes from n_s others
-    alone."""
+    """Whether the actions that the group took at a state are among its n_s draws, or p_hat comes from others alone."""
     threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
     select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
     select_disagreed: bool = key(True, paper="Unified State Selection: the union of both sets", decision="D9")
     """Whether cache-disagreed states are selected; otherwise the entropy decides alone."""
     max_states: int | None = key(
-        None, paper="cache-disagreed states preferred when the budget is limited", decision="D9", gt=0
-    )
-    """Most states evaluated per trajectory, cache-disagreed ones first; empty: all."""
+        None, "Most states evaluated per trajectory, cache-disagreed ones first; empty: all.", decision="D9", gt=0,
+        paper="cache-disagreed states preferred when the budget is limited",
+    )  # fmt: skip
     merge: Literal["ordered", "set", "none"] = key(
-        "ordered",
-        paper="states that share both the case description and the observed examination history",
+        "ordered", paper="states that share both the case description and the observed examination history",
         decision="D7",
-    )
+    )  # fmt: skip
     """Which states of a group are one state: same evidence in the same order, same evidence in any order, or each
     trajectory's for itself."""
     diagnoses: Literal["one_action", "by_text"] = key("one_action", decision="D7")
@@ -94,8 +90,7 @@ class Credit(Section):
     zeros). With `all`, beta is the size of the process part whatever share of the decisions is credited."""
     normalise: Literal["together", "apart"] = key("together", paper="Eq. group-relative advantage of G", decision="D1a")
     """Under `level: trajectory`: whether the score is normalised whole, or outcome and process part each within the
-    group before beta weighs them. `apart` divides either by its own deviation (`training.normalise`): where all
-    outcomes of a group are equal the advantages have the size of beta instead of 1, however small the differences."""
+    group before beta weighs them (D1a says what `apart` does to groups of equal outcomes)."""
     continuation: Continuation = Field(default_factory=Continuation, description="How continuations are made.")
     cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
 

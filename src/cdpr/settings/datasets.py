@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, field_serializer, model_validator
 
@@ -143,21 +143,24 @@ class DataSet:
 _KEPT_HERE = (
     "Records, checkpoints and everything else that holds or has learned their text are kept as the data themselves are."
 )
+_HOSPITAL: dict[str, Any] = {
+    "licence": "The hospital's own",
+    "conditions": ("The hospital decides who may see the cases and what may be reported.", _KEPT_HERE),
+}
 _OSCE = (
     "Structured examination cases that a language model built from the questions of a medical licensing examination; "
     "no patient stands behind them"
 )
-_AGENTCLINIC = (  # licence, conditions, links
-    "MIT",
-    ("The licence and its copyright notice go along with the cases.",),
-    ("https://github.com/SamuelSchmidgall/AgentClinic", "https://arxiv.org/abs/2405.07960"),
-)
+_AGENTCLINIC: dict[str, Any] = {
+    "licence": "MIT",
+    "conditions": ("The licence and its copyright notice go along with the cases.",),
+    "links": ("https://github.com/SamuelSchmidgall/AgentClinic", "https://arxiv.org/abs/2405.07960"),
+    "open": True,
+    "settings": FileSource,
+}
 DATASETS: Mapping[str, DataSet] = {
     "mimic_iv": DataSet(
-        "MIMIC-IV",
-        "in_domain",
-        "cdpr.ingest.mimic_iv:read_mimic_iv",
-        "In-domain cases.",
+        "MIMIC-IV", "in_domain", "cdpr.ingest.mimic_iv:read_mimic_iv", "In-domain cases.",
         "Hospital admissions with discharge notes, and the laboratory, microbiology and radiology events before them, "
         "of the Beth Israel Deaconess Medical Center, de-identified.",
         "PhysioNet Credentialed Health Data License 1.5.0 and its data use agreement",
@@ -166,15 +169,10 @@ DATASETS: Mapping[str, DataSet] = {
          "Their text goes to no service outside, unless an agreement allows it (`governance.remote_agreement`).",
          _KEPT_HERE),
         ("https://physionet.org/content/mimiciv/", "https://physionet.org/content/mimic-iv-note/"),
-        averaged=True,
-        writer="cdpr.hospital.write_mimic:write_mimic",
-        size="mimic_patients",
-        settings=MimicSource,
+        averaged=True, writer="cdpr.hospital.write_mimic:write_mimic", size="mimic_patients", settings=MimicSource,
     ),
     "clinicalbench": DataSet(
-        "ClinicalBench",
-        "out_of_domain",
-        "cdpr.ingest.clinicalbench:read_clinicalbench",
+        "ClinicalBench", "out_of_domain", "cdpr.ingest.clinicalbench:read_clinicalbench",
         "First out-of-domain benchmark.",
         "Clinical cases of many departments, the evaluation benchmark of ClinicalLab (arXiv:2406.13890).",
         "ClinicalLab's data agreement: evaluation only, for licensees, not commercial",
@@ -182,82 +180,44 @@ DATASETS: Mapping[str, DataSet] = {
          "Neither they nor anything made from them is passed on, in whole or in part.",
          "Every report says: Evaluated using ClinicalBench."),
         ("https://github.com/WeixiangYAN/ClinicalLab", "https://arxiv.org/abs/2406.13890"),
-        averaged=True,
-        writer="cdpr.hospital.write_clinicalbench:write_clinicalbench",
-        size="clinicalbench_cases",
+        averaged=True, writer="cdpr.hospital.write_clinicalbench:write_clinicalbench", size="clinicalbench_cases",
         settings=ClinicalBenchSource,
     ),
     "private": DataSet(
-        "Private hospital",
-        "out_of_domain",
-        "cdpr.ingest.private:read_private",
-        "Second out-of-domain benchmark.",
-        "Cases of a hospital's own, in the documented private format.",
-        "The hospital's own",
-        ("The hospital decides who may see the cases and what may be reported.", _KEPT_HERE),
-        averaged=True,
-        writer="cdpr.hospital.write_private:write_private",
-        size="private_cases",
-        short="Private",
+        "Private hospital", "out_of_domain", "cdpr.ingest.private:read_private", "Second out-of-domain benchmark.",
+        "Cases of a hospital's own, in the documented private format.", **_HOSPITAL,
+        averaged=True, writer="cdpr.hospital.write_private:write_private", size="private_cases", short="Private",
         settings=AgreementSource,
     ),
     "textbook": DataSet(
-        "Textbook",
-        "lessons",
-        "cdpr.ingest.clinicalbench:read_clinicalbench",
+        "Textbook", "lessons", "cdpr.ingest.clinicalbench:read_clinicalbench",
         "Cases in every hospital's names, labels and layout, which the tiny policy reads before it is trained: a "
         "pretrained model has read all of them.",
         "Synthetic cases as every synthetic hospital writes them, with no hospital's disease mix or equipment.",
-        "The project's own",
-        open=True,
-        writer="cdpr.hospital.write_clinicalbench:write_textbook",
-        size="textbook_cases",
-        settings=ClinicalBenchSource,
+        "The project's own", open=True, writer="cdpr.hospital.write_clinicalbench:write_textbook",
+        size="textbook_cases", settings=ClinicalBenchSource,
     ),
     "agentclinic": DataSet(
-        "AgentClinic MedQA",
-        "further",
-        "cdpr.ingest.agentclinic:read_agentclinic",
-        "Openly licensed cases for `open_cases`: `agentclinic_medqa.jsonl`, 107 cases.",
-        f"{_OSCE}.",
-        *_AGENTCLINIC,
-        open=True,
+        "AgentClinic MedQA", "further", "cdpr.ingest.agentclinic:read_agentclinic",
+        "Openly licensed cases for `open_cases`: `agentclinic_medqa.jsonl`, 107 cases.", f"{_OSCE}.", **_AGENTCLINIC,
         short="MedQA",
-        settings=FileSource,
     ),
     "agentclinic_extended": DataSet(
-        "AgentClinic MedQA extended",
-        "further",
-        "cdpr.ingest.agentclinic:read_agentclinic",
+        "AgentClinic MedQA extended", "further", "cdpr.ingest.agentclinic:read_agentclinic",
         "The longer file, `agentclinic_medqa_extended.jsonl`: 214 cases, the 107 above among them.",
-        f"{_OSCE}; the cases of AgentClinic MedQA and as many again.",
-        *_AGENTCLINIC,
-        open=True,
-        short="MedQA extended",
-        settings=FileSource,
+        f"{_OSCE}; the cases of AgentClinic MedQA and as many again.", **_AGENTCLINIC, short="MedQA extended",
     ),
     "agentclinic_nejm": DataSet(
-        "AgentClinic NEJM",
-        "further",
-        "cdpr.ingest.agentclinic_nejm:read_agentclinic_nejm",
+        "AgentClinic NEJM", "further", "cdpr.ingest.agentclinic_nejm:read_agentclinic_nejm",
         "`agentclinic_nejm_extended.jsonl`: those of 120 image challenges that can be solved from text.",
         "Image challenges of the New England Journal of Medicine as AgentClinic collected them, without the images: "
         "what the text tells of history, examination and results. Cases that only the image solves stay unsolvable.",
-        *_AGENTCLINIC,
-        open=True,
-        short="NEJM, no images",
-        settings=FileSource,
+        **_AGENTCLINIC, short="NEJM, no images",
     ),
     "fhir": DataSet(
-        "FHIR",
-        "further",
-        "cdpr.ingest.fhir:read_fhir",
-        "Encounters of an export in FHIR R4.",
+        "FHIR", "further", "cdpr.ingest.fhir:read_fhir", "Encounters of an export in FHIR R4.",
         "Encounters of a hospital's own export in FHIR R4: observations, reports and procedures as examinations, the "
-        "encounter's primary diagnosis.",
-        "The hospital's own",
-        ("The hospital decides who may see the cases and what may be reported.", _KEPT_HERE),
-        settings=FhirSource,
+        "encounter's primary diagnosis.", **_HOSPITAL, settings=FhirSource,
     ),
 }  # fmt: skip
 

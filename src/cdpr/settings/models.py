@@ -1,4 +1,5 @@
-"""The language models of ``workflow/models.yaml``: address, prices, sampling and licence of each, typed."""
+"""The language models of ``workflow/models.yaml``: address, prices, sampling and licence of each, typed; and how models
+that are not trained here are called."""
 
 from __future__ import annotations
 
@@ -140,6 +141,15 @@ class ModelEntry(Section):
     def request_settings(self) -> dict[str, Any]:
         """The fields that decide the answers and so enter the key of an evaluation, without address and prices."""
         return self.model_dump(include={"id", "provider", "sampling", "extra", "system", "answer"})
+
+
+class Calls(Section):
+    mode: Literal["record", "replay", "live"] = key("record")
+    """`record`: answers are recorded under `state`, and no question is sent twice; `replay`: no question is sent, all
+    answers are recorded ones; `live`: every question is sent, nothing is recorded."""
+    budget_usd: float | None = key(None, ge=0)
+    """Most US dollars that all calls together may cost, with those of earlier runs of the same `paths.state` (`cdpr
+    spend` shows the sum); empty: no limit. No call is sent that might exceed it."""
 
 
 def shipped_models() -> dict[str, ModelEntry]:

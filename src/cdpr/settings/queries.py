@@ -81,7 +81,9 @@ def judging_models(settings: Settings) -> dict[str, ModelEntry]:
 
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
     """Key and path of all data that the settings name and that are not there."""
-    paths = settings.data.paths | settings.frameworks.paths
-    study = {"study.ratings": settings.study.ratings, "study.kept": settings.study.kept}
-    paths |= {name: path for name, path in study.items() if path}
-    return [(key, path) for key, path in paths.items() if not Path(path).exists()]
+    paths = settings.data.paths | {
+        "frameworks.diag_agent.instruction": settings.frameworks.diag_agent.instruction,
+        "study.ratings": settings.study.ratings,
+        "study.kept": settings.study.kept,
+    }
+    return [(key, path) for key, path in paths.items() if path and not Path(path).exists()]

@@ -9,24 +9,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from .agents import AGENTS_FILE, AgentEntry, shipped_agents
+from .agents import AGENTS_FILE, AgentEntry, Frameworks, shipped_agents
 from .algorithms import check_algorithm
-from .calls import Calls
 from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
-from .frameworks import Frameworks
 from .judging import Judge, Matcher
-from .models import MODELS_FILE, ModelEntry, shipped_models
+from .models import MODELS_FILE, Calls, ModelEntry, shipped_models
 from .section import Section, Share, key
 from .serving import Serving
 from .study import Study
@@ -41,16 +32,13 @@ class Paths(Section):
 class HospitalSettings(Section):
     mimic_patients: PositiveInt = key(7300, "Patients behind the MIMIC-format files; some have several admissions.")
     textbook_cases: PositiveInt = key(18000, "Cases of the textbook that the tiny policy reads before it is trained.")
-    clinicalbench_cases: PositiveInt = key(600, paper="Datasets: 1,500 real cases")
-    """Cases written in ClinicalBench format."""
-    private_cases: PositiveInt = key(500, paper="Datasets: 952 inpatient cases")
-    """Cases written in the private-hospital format."""
+    clinicalbench_cases: PositiveInt = key(600, "Cases in ClinicalBench format.", paper="Datasets: 1,500 real cases")
+    private_cases: PositiveInt = key(500, "Cases in the private-hospital format.", paper="952 inpatient cases")
 
 
 class Costs(Section):
     price_map: Literal["corrected", "paper_prices"] = key("corrected", paper="appendix, Unified examination cost")
-    """`corrected`: rates of the shipped catalogue; `paper_prices`: the prices printed in the paper's sample record take
-    precedence."""
+    """`corrected`: rates of the shipped catalogue; `paper_prices`: those printed in the paper's sample record first."""
     fallback_usd: NonNegativeFloat = key(5.0, paper="sample record: unmapped items stand at 5.00")
     """Price of an examination that maps to no code and is of no class."""
     class_rates: bool = key(True, decision="D15a")
@@ -70,8 +58,7 @@ class Prompt(Section):
 class Tests(Section):
     count: Literal["available", "issued"] = key("available", decision="D13")
     """What N_tests counts: examinations that gave a result, or every parsed request."""
-    count_physical: bool = key(False, decision="D13")
-    """Whether items of the physical examination (free) count in N_tests and AEN."""
+    count_physical: bool = key(False, "Whether items of the (free) physical examination count too.", decision="D13")
 
 
 class Environment(Section):
@@ -109,8 +96,7 @@ class Policy(Section):
     device: Literal["auto", "cpu", "cuda"] = key("auto")
     """Where the torch trainer and evaluation compute; `auto`: on the GPU if there is one, the embedded model on the
     CPU, where it is as fast and repeats its draws bit by bit."""
-    max_prompt_tokens: PositiveInt = key(2048, paper="a maximum prompt length of 2048 tokens")
-    """Longest initial prompt."""
+    max_prompt_tokens: PositiveInt = key(2048, "Longest initial prompt.", paper="maximum prompt length of 2048 tokens")
     max_response_tokens: PositiveInt = key(4096, paper="a maximum response length of 4096 tokens", decision="D16b")
     """Tokens of all turns and observations together. The diagnosis is forced while a whole turn is left for it."""
     max_turn_tokens: PositiveInt = key(16, "Tokens of one assistant turn.")
@@ -134,9 +120,8 @@ class WarmStart(Section):
     cases: PositiveInt = key(6000)
     """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the others.
     The tiny policy also reads the textbook: out of domain is another hospital, not another language."""
-    static_share: Share = key(0.03)
-    """Share of demonstrations that show the whole record at once, so that static diagnosis is a task the policy
-    knows."""
+    static_share: Share = key(0.03, decision="D20")
+    """Share of demonstrations of static diagnosis, which show the whole record at once."""
     epochs: PositiveInt = key(3, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
     batch_size: PositiveInt = key(16, "Demonstrations a step.")
@@ -169,10 +154,8 @@ class Training(Section):
     temperature: PositiveFloat = key(1.0, "Sampling temperature of rollouts.")
     normalise: Literal["group_std", "none"] = key("group_std", paper="Group-relative Advantage")
     """Division of the group-centred score: by the group's standard deviation, or by nothing."""
-    save_every: PositiveInt = key(200, paper="save/evaluate every 200 optimizer steps")
-    """Iterations between checkpoints."""
-    validate_every: PositiveInt = key(200, paper="save/evaluate every 200 optimizer steps")
-    """Iterations between validations."""
+    save_every: PositiveInt = key(200, "Iterations between checkpoints.", paper="every 200 optimizer steps")
+    validate_every: PositiveInt = key(200, "Iterations between validations.", paper="every 200 optimizer steps")
     threads: PositiveInt = key(1, "Torch threads of each process of a training job on a CPU.")
     engine: Literal["torch", "verl"] = key("torch", paper="We base our implementation on the verl framework")
     """`torch` trains in this process, `verl` on GPUs with rollout servers (docs/design/verl.md). Environment, prompts,
@@ -186,9 +169,9 @@ class OpenCases(Section):
 
 
 class Evaluation(Section):
-    decodings: list[Literal["greedy", "sampled"]] = key(["greedy", "sampled"], decision="D16", min_length=1)
+    decodings: list[Literal["greedy", "sampled"]] = key(["greedy", "sampled"], decision="D16a", min_length=1)
     """Decodings that are evaluated; the main table shows the first."""
-    max_turn_tokens: PositiveInt = key(512)
+    max_turn_tokens: PositiveInt = key(512, decision="D29")
     """Tokens of one turn of a model of `workflow/models.yaml`, which may ask for more; of policies it is
     `policy.max_turn_tokens`."""
     partial: bool = key(False)
@@ -233,9 +216,7 @@ class Settings(Section):
 
     tier: Literal["demo", "small_gpu", "paper"] = key("demo")
     """Scale of the run; every figure and table is marked with it."""
-    seeds: list[int] = key(
-        [0, 1, 2, 3, 4], "Training seeds; a variant may train with the first few only.", min_length=1
-    )
+    seeds: list[int] = key([0, 1, 2, 3, 4], "Training seeds; a variant may train with the first few.", min_length=1)
     paths: Paths = Field(default_factory=Paths, description="Where results go.")
     data: Data = Field(default_factory=Data, description="Where cases and prices come from.")
     governance: Governance = Field(default_factory=Governance, description="What may leave the machine.")
