@@ -41,7 +41,8 @@ def test_a_stage_that_sees_no_path_still_knows_the_mark():
 
 
 def test_no_neighbouring_folder_decides_what_the_workflow_reads():
-    assert not Settings().data.paths and not parse_settings(CONFIG).data.paths
+    for settings in (Settings(), parse_settings(CONFIG)):
+        assert not any(settings.data.source(name).path for name in DATASETS)
 
 
 def test_every_mistyped_path_is_found(tmp_path):

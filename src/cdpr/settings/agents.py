@@ -63,7 +63,7 @@ class MDAgents(Section):
 
 
 class DiagAgent(Section):
-    instruction: str | None = key(None, decision="D34")
+    instruction: str | None = key(None, decision="D34", place=True)
     """File with the instruction of the model's training; empty: one in our own words with the same labels."""
 
 

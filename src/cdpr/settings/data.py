@@ -30,12 +30,13 @@ class Leaks(Section):
 
 
 class FeeSchedules(Section):
-    clfs: str | None = key(None, "Clinical Laboratory Fee Schedule, CSV.", paper="Laboratory tests are priced using")
-    pfs: str | None = key(None, paper="imaging, electrocardiography, ")
+    clfs: str | None = key(None, paper="Laboratory tests are priced using", place=True)
+    """Clinical Laboratory Fee Schedule, CSV."""
+    pfs: str | None = key(None, paper="imaging, electrocardiography, ", place=True)
     """Relative value file of the Physician Fee Schedule (PPRRVU), CSV."""
-    gpci: str | None = key(None, "Geographic practice cost indices (GPCI), CSV; needed for a locality.")
-    opps: str | None = key(None, "Addendum B of the Outpatient Prospective Payment System, xlsx.",
-                           paper="facility-heavy outpatient procedures")  # fmt: skip
+    gpci: str | None = key(None, "Geographic practice cost indices (GPCI), CSV; needed for a locality.", place=True)
+    opps: str | None = key(None, paper="facility-heavy outpatient procedures", place=True)
+    """Addendum B of the Outpatient Prospective Payment System, xlsx."""
     locality: str = key("national")
     """Where the Physician Fee Schedule is priced: `national`, or contractor and locality (`10112-00`)."""
     conversion_factor: float | None = key(None, gt=0)
@@ -52,7 +53,7 @@ class _Data(Section):
     leaks: Leaks = Field(default_factory=Leaks, description="What may give the diagnosis away.")
     fee_schedules: FeeSchedules = Field(default_factory=FeeSchedules)
     """Your own year or locality of the Medicare fee schedules; empty: the shipped catalogue."""
-    price_overrides: str | None = key(None)
+    price_overrides: str | None = key(None, place=True)
     """CSV of your own prices (`examination,price_usd,billing_group`); they take precedence over all others."""
     train_cases: PositiveInt = key(6512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV")
     validation_cases: NonNegativeInt = key(200)
@@ -68,16 +69,6 @@ class _Data(Section):
     def credentialed(self) -> bool:
         """Whether any of the data sets is under a data use agreement."""
         return any(self.source(name).credentialed for name in DATASETS)
-
-    @property
-    def paths(self) -> dict[str, str]:
-        """Every file and folder of the user's own, by its key in the settings."""
-        paths = {f"data.fee_schedules.{name}": path for name, path in self.fee_schedules.files.items()}
-        if self.price_overrides:
-            paths["data.price_overrides"] = self.price_overrides
-        for name in DATASETS:
-            paths |= {f"data.{name}.{key}": path for key, path in self.source(name).paths.items()}
-        return paths
 
 
 Data: Any = create_model(

@@ -20,21 +20,16 @@ ADDRESSES = ("http://", "https://", "unix:", "anthropic")  # what begins so is a
 class Source(Section):
     """Where the cases of a data set lie."""
 
-    path: str | None = key(None, "Folder (or file) with the real data; empty: the synthetic hospital's raw files.")
+    path: str | None = key(None, place=True)
+    """Folder (or file) with the real data; empty: the synthetic hospital's raw files."""
 
     under_agreement: ClassVar[bool] = False
-
-    @property
-    def paths(self) -> dict[str, str]:
-        """Files and folders that these settings name, by the key that names them."""
-        return {} if self.path is None else {"path": self.path}
 
 
 class FileSource(Source):
     """Cases that anyone may see."""
 
-    path: str | None = key(None, "File with the cases; empty: the data set is left out.")
-
+    path: str | None = key(None, "File with the cases; empty: the data set is left out.", place=True)
     credentialed: ClassVar[bool] = False
 
 
@@ -63,7 +58,7 @@ class AgreementSource(LicensedSource):
 
 
 class Structurer(Section):
-    model: str | None = key(None)
+    model: str | None = key(None, place=True)
     """Language model that splits what regular expressions cannot: a Hugging Face folder, or the URL of an
     OpenAI-compatible server; empty: regular expressions alone. It may only copy from the note."""
     name: str | None = key(None, "Name of the model on the server.")
@@ -79,12 +74,6 @@ class MimicSource(AgreementSource):
     the examinations; `drop` leaves them out."""
     structurer: Structurer = Field(default_factory=Structurer, description="Help for notes in free form.")
 
-    @property
-    def paths(self) -> dict[str, str]:
-        model = self.structurer.model
-        folder = model if model and not model.startswith(ADDRESSES) else None
-        return super().paths | ({"structurer.model": folder} if folder else {})
-
 
 class ClinicalBenchSource(LicensedSource):
     language: Literal["en", "zh", "both"] = key("en", decision="D19b")
@@ -92,7 +81,7 @@ class ClinicalBenchSource(LicensedSource):
 
 
 class FhirSource(AgreementSource):
-    path: str | None = key(None)
+    path: str | None = key(None, place=True)
     """Bundle (JSON), NDJSON file, or folder of them, also compressed; empty: the data set is left out."""
     hours_after_start: PositiveFloat | None = key(None)
     """Results up to this many hours after the encounter began are the workup; empty: all results of the encounter."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from .agents import AgentEntry
+from .datasets import ADDRESSES
 from .judging import TABLES
 from .models import MODELS_FILE, ModelEntry
 from .schema import Settings
-from .section import SettingsError
+from .section import SettingsError, walk
+from .variants import value_at
 
 
 def model_of(settings: Settings, agent: AgentEntry) -> ModelEntry | None:
@@ -80,10 +82,8 @@ def judging_models(settings: Settings) -> dict[str, ModelEntry]:
 
 
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
-    """Key and path of all data that the settings name and that are not there."""
-    paths = settings.data.paths | {
-        "frameworks.diag_agent.instruction": settings.frameworks.diag_agent.instruction,
-        "study.ratings": settings.study.ratings,
-        "study.kept": settings.study.kept,
-    }
-    return [(key, path) for key, path in paths.items() if path and not Path(path).exists()]
+    """Key and path of all files and folders that the settings name and that are not there."""
+    extras: list[tuple[str, Any]] = [(name, field.json_schema_extra or {}) for name, field in walk(Settings)]
+    paths = [(name, value_at(settings, name)) for name, extra in extras if extra.get("place")]
+    return [(name, path) for name, path in paths
+            if path and not path.startswith(ADDRESSES) and not Path(path).exists()]  # fmt: skip

@@ -29,9 +29,9 @@ class Study(Section):
     seed: int = key(0)
     """Seed of the sample, of the raters' orders and of the codes. For a study with physicians set a number that none
     of them knows."""
-    ratings: str | None = key(None)
+    ratings: str | None = key(None, place=True)
     """Folder with the forms that came back; empty: simulated raters where all cases are synthetic, else none yet."""
-    kept: str | None = key(None)
+    kept: str | None = key(None, place=True)
     """Copy of `results/study` from when the forms were handed out: states, forms and key of the analysis are taken from
     there, and nothing is made again, whatever changes in code or models meanwhile."""
     allow_missing: bool = key(False, "Analyse although ratings are missing; how many, every table then says.")
