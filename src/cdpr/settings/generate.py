@@ -8,9 +8,10 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import yaml
+from pydantic.fields import FieldInfo
 
 from ..files import write_text
 from .load import unknown_key
@@ -24,32 +25,10 @@ _HEADS = "| key | default | values | what it does | source |\n|---|---|---|---|-
 _TYPES = {"bool": "yes/no", "str": "text", "int": "integer", "float": "number"}
 
 
-class Key(NamedTuple):
-    """One setting or section, as documentation shows it."""
-
-    name: str
-    description: str
-    default: Any
-    kind: str
-    paper: str
-    decision: str
-    is_section: bool
-
-
-def keys() -> Iterator[Key]:
-    """Every section and setting, in the order of the schema. Registries with a file of their own are left out."""
-    for name, field in walk(Settings):
-        if name.partition(".")[0] not in REGISTRIES:
-            extra: Any = field.json_schema_extra or {}
-            yield Key(
-                name,
-                " ".join((field.description or "").split()),
-                field.get_default(call_default_factory=True),
-                _kind(field.annotation),
-                extra.get("paper", ""),
-                extra.get("decision", ""),
-                is_section(field),
-            )
+def keys() -> dict[str, FieldInfo]:
+    """Every section and setting by its dotted name, in the order of the schema. Registries with a file of their own are
+    left out."""
+    return {name: field for name, field in walk(Settings) if name.partition(".")[0] not in REGISTRIES}
 
 
 def files(root: Path) -> dict[Path, str]:
@@ -74,10 +53,10 @@ def explain(name: str, settings: Settings) -> str:
 
     Raises SettingsError for a name that no setting has.
     """
-    matches = [key for key in keys() if key.name == name or key.name.startswith(f"{name}.")]
+    matches = {key: field for key, field in keys().items() if key == name or key.startswith(f"{name}.")}
     if not matches:
         raise SettingsError(unknown_key(name.split(".")))
-    return "\n\n".join(_explain(key, settings) for key in matches)
+    return "\n\n".join(_explain(key, field, settings) for key, field in matches.items())
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -101,36 +80,43 @@ def _schema() -> str:
 
 def _reference(config: Mapping[str, Any]) -> str:
     """Text of ``config/README.md``: one table per section. ``config`` is the content of ``config.yaml``."""
-    demo, every = dict(leaves(config)), list(keys())
-    heads = {"": "## Top level"} | {
-        key.name: f"## `{key.name}`\n\n{key.description}" for key in every if key.is_section
-    }
-    parts = []
-    for section, head in heads.items():
-        members = [key for key in every if key.name.rpartition(".")[0] == section and not key.is_section]
-        table = "\n".join([_HEADS, *(_row(key, demo) for key in members)])
-        parts.append(f"{head}\n\n{table}" if members else head)
+    demo, parts = dict(leaves(config)), []
+    for section in ("", *(name for name, field in keys().items() if is_section(field))):
+        head = f"## `{section}`\n\n{_description(keys()[section])}" if section else "## Top level"
+        rows = [_row(name, field, demo) for name, field in keys().items()
+                if name.rpartition(".")[0] == section and not is_section(field)]  # fmt: skip
+        parts.append("\n".join([head, "", _HEADS, *rows]) if rows else head)
     template = resources.files(__package__).joinpath("reference.md").read_text(encoding="utf-8")
     return template.replace("{tables}", "\n\n".join(parts))
 
 
-def _explain(key: Key, settings: Settings) -> str:
-    lines = [textwrap.fill(key.description, _WIDTH)]
-    if not key.is_section:
-        lines += [f"value    {_yaml(value_at(settings, key.name))}", f"default  {_yaml(key.default)}"]
-        lines += [f"type     {key.kind.replace('`', '')}"]
-        lines += [f'paper    "{key.paper.strip()}"'] if key.paper else []
-        lines += [f"decision {key.decision} of docs/deviations.md"] if key.decision else []
-    return "\n".join([key.name, textwrap.indent("\n".join(lines), "  ")])
+def _explain(name: str, field: FieldInfo, settings: Settings) -> str:
+    lines, source = [textwrap.fill(_description(field), _WIDTH)], _source(field)
+    if not is_section(field):
+        default = field.get_default(call_default_factory=True)
+        lines += [f"value    {_yaml(value_at(settings, name))}", f"default  {_yaml(default)}"]
+        lines += [f"type     {_kind(field.annotation).replace('`', '')}"]
+        lines += [f'paper    "{source["paper"].strip()}"'] if "paper" in source else []
+        lines += [f"decision {source['decision']} of docs/deviations.md"] if "decision" in source else []
+    return "\n".join([name, textwrap.indent("\n".join(lines), "  ")])
 
 
-def _row(key: Key, demo: Mapping[str, Any]) -> str:
-    value = f"`{_yaml(key.default)}`"
-    if demo.get(key.name, key.default) != key.default:
-        value += f" (demo: `{_yaml(demo[key.name])}`)"
-    source = "; ".join(part for part in (key.paper, key.decision) if part)
-    cells = (f"`{key.name}`", value, key.kind, key.description, source)
+def _row(name: str, field: FieldInfo, demo: Mapping[str, Any]) -> str:
+    default, source = field.get_default(call_default_factory=True), _source(field)
+    value = f"`{_yaml(default)}`"
+    if demo.get(name, default) != default:
+        value += f" (demo: `{_yaml(demo[name])}`)"
+    sources = "; ".join(source[part] for part in ("paper", "decision") if part in source)
+    cells = (f"`{name}`", value, _kind(field.annotation), _description(field), sources)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _description(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split())
+
+
+def _source(field: FieldInfo) -> Mapping[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 def _yaml(value: Any) -> str:

@@ -40,15 +40,11 @@ class Serving(Section):
     @field_validator("command")
     @classmethod
     def _can_be_filled(cls, command: str | None) -> str | None:
-        if command is None:
-            return None
         try:
-            parts = [
-                part.format(weights="", name="", host="", port=0, gpus=1, serve="") for part in shlex.split(command)
-            ]
+            shlex.split((command or "").format(weights="", name="", host="", port=0, gpus=1, serve=""))
         except (LookupError, ValueError) as error:
             raise ValueError(f"only {{weights}}, {{name}}, {{host}}, {{port}}, {{gpus}} and {{serve}} are filled in "
                              f"({type(error).__name__}: {error})") from None  # fmt: skip
-        if not parts or "{port}" not in command:
+        if command is not None and "{port}" not in command:
             raise ValueError("name {port}, at which the job expects the server")
         return command
