@@ -10,10 +10,8 @@ from .section import Section, key
 
 
 class Continuation(Section):
-    policy: Literal["frozen_init", "current"] = key(
-        "frozen_init", "The policy that acts in continuations: the frozen initial one or the current one.",
-        paper="a separate vLLM server initialized from the same weights and frozen for the entire run", decision="D2",
-    )  # fmt: skip
+    policy: Literal["frozen_init", "current"] = key("frozen_init", paper="frozen for the entire run", decision="D2")
+    """The policy that acts in continuations: the frozen initial one or the current one."""
 
 
 class Cache(Section):
@@ -28,10 +26,8 @@ class Cache(Section):
     """Fresh continuations added whenever a state with K or more is read again, so that an unlucky estimate does not
     stay; 0: the paper's rule."""
     reuse_group: Literal["branching", "every", "none"] = key(
-        "branching", decision="D4a",
-        paper="Whenever multiple aligned trajectories take different next actions at such a state, the suffixes of "
-        "these trajectories form a pool",
-    )  # fmt: skip
+        "branching", paper="the suffixes of these trajectories form a pool", decision="D4a"
+    )
     """Which suffixes of the group are continuations too: those behind a state where its trajectories take different
     actions; those behind every state; or none, so that every continuation is drawn from the continuation policy.
     Suffixes are the current policy's, and that of the trajectory which is judged holds its own outcome."""
@@ -55,33 +51,24 @@ class Credit(Section):
     select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
     select_disagreed: bool = key(True, paper="Unified State Selection: the union of both sets", decision="D9")
     """Whether cache-disagreed states are selected; otherwise the entropy decides alone."""
-    max_states: int | None = key(
-        None, "Most states evaluated per trajectory, cache-disagreed ones first; empty: all.", decision="D9", gt=0,
-        paper="cache-disagreed states preferred when the budget is limited",
-    )  # fmt: skip
+    max_states: int | None = key(None, paper="preferred when the budget is limited", decision="D9", gt=0)
+    """Most states evaluated per trajectory, cache-disagreed ones first; empty: all."""
     merge: Literal["ordered", "set", "none"] = key(
-        "ordered", paper="states that share both the case description and the observed examination history",
-        decision="D7",
-    )  # fmt: skip
+        "ordered", paper="share both the case description and the observed examination history", decision="D7"
+    )
     """Which states of a group are one state: same evidence in the same order, same evidence in any order, or each
     trajectory's for itself."""
     diagnoses: Literal["one_action", "by_text"] = key("one_action", decision="D7")
     """Whether all diagnoses are one action, worth the share of right ones drawn, or each disease is its own."""
     baseline: Literal["uniform", "policy_weighted", "leave_one_out"] = key(
-        "uniform", paper="Eq. process reward: advantage over the average utility of the candidate set", decision="D5"
+        "uniform", paper="Eq. process reward", decision="D5"
     )
     """What R_proc subtracts: the mean over the candidates, the mean weighted by p_hat, or the mean over the candidates
     other than the action taken."""
-    clip: PositiveFloat = key(
-        1.0, "c: bound of each R_proc, before beta.", paper="clipped at +-c with c=1.0", decision="D12"
-    )
-    aggregate: Literal["sum", "mean"] = key(
-        "sum", paper="Eq. trajectory score: a sum over the selected states", decision="D1"
-    )
+    clip: PositiveFloat = key(1.0, "c: bound of each R_proc, before beta.", paper="c=1.0", decision="D12")
+    aggregate: Literal["sum", "mean"] = key("sum", paper="Eq. trajectory score", decision="D1")
     """Whether a trajectory's process rewards are summed or averaged over its selected states."""
-    level: Literal["trajectory", "step"] = key(
-        "trajectory", paper="Eq. trajectory score; the text also speaks of step-level credit", decision="D1"
-    )
+    level: Literal["trajectory", "step"] = key("trajectory", paper="Eq. trajectory score", decision="D1")
     """`trajectory`: process rewards enter the trajectory score; `step`: each is added to the advantage of its own
     decision."""
     step_scale: Literal["none", "credited", "all"] = key("none", paper="r_t = R_out + beta R_proc", decision="D1b")

@@ -17,9 +17,8 @@ from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
 from .judging import Judge, Matcher
-from .models import MODELS_FILE, Calls, ModelEntry, shipped_models
+from .models import MODELS_FILE, Calls, ModelEntry, Serving, shipped_models
 from .section import Section, Share, key
-from .serving import Serving
 from .study import Study
 from .verl import Verl
 

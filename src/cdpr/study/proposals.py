@@ -11,16 +11,7 @@ from ..agents.build import agent_entry
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs import load_catalogue, price_of
 from ..costs.price import charge
-from ..environment import (
-    WAVE,
-    Agent,
-    DiagnosticEnvironment,
-    FinalDiagnosis,
-    RequestTest,
-    State,
-    Turn,
-    parse_action,
-)
+from ..environment import WAVE, Agent, DiagnosticEnvironment, FinalDiagnosis, RequestTest, State, Turn, parse_action
 from ..evaluation.row import public_text
 from ..job import Job
 from ..llm.guard import disclosed

@@ -65,11 +65,12 @@ def _whose(returned: Returned, items: Items) -> str:
     """The rater of a file. Raises StudyError for a file of another study, and for none or several raters."""
     path = returned.path
     if foreign := returned.studies - {items.study}:
-        raise StudyError(f"{path}: wrong study: it is of {_listed(foreign)}, these forms are of {items.study}")
+        raise StudyError(f"{path}: wrong study: it is of {_quoted(min(foreign))}, these forms are of {items.study}")
     if not returned.raters:
         raise StudyError(f"{path}: holds no rating that names its rater; have it exported again")
     if len(returned.raters) > 1:
-        raise StudyError(f"{path}: holds ratings of several raters ({_listed(returned.raters)}); one file each, please")
+        several = ", ".join(map(_quoted, sorted(returned.raters)[:3]))
+        raise StudyError(f"{path}: holds ratings of several raters ({several}); one file each, please")
     (rater,) = returned.raters
     if rater not in items.forms:
         raise StudyError(f"{path}: unknown rater {_quoted(rater)}; the study has {', '.join(items.forms)}")
@@ -143,11 +144,6 @@ def _score(value: Any) -> int | None:
     except (TypeError, ValueError):
         return None
     return int(number) if number in SCALE and not isinstance(value, bool) else None
-
-
-def _listed(values: Iterable[str]) -> str:
-    few = sorted(values)
-    return ", ".join([*map(_quoted, few[:3]), *(["..."] if len(few) > 3 else [])])
 
 
 def _quoted(value: Any) -> str:
