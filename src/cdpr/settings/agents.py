@@ -33,16 +33,12 @@ class AgentEntry(Section):
     """The acting model: `policy` (the one that training starts from), an entry of `workflow/models.yaml`, a Hugging
     Face folder, or the address of a server."""
     served_as: str | None = key(None, "Name of the model on a server whose address stands here.")
-    why: str = key("", "Why a row cannot run with any settings; a missing model is detected without it.")
     look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
 
     @model_validator(mode="after")
     def _runs_with_something(self) -> AgentEntry:
-        if not self.why and self.model is None and not self.knows_hospital:
-            raise ValueError(
-                "name its `model` (policy, an entry of workflow/models.yaml, a folder or an address), or say `why` it "
-                "is not run"
-            )
+        if self.model is None and not self.knows_hospital:
+            raise ValueError("name its `model`: policy, an entry of workflow/models.yaml, a folder or an address")
         return self
 
     @property

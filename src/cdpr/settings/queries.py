@@ -62,8 +62,8 @@ def why_not_run(settings: Settings, name: str) -> str:
     """
     agent = settings.agents[name]
     model = model_of(settings, agent)
-    if agent.why or model is None:
-        return agent.why
+    if model is None:
+        return ""
     if model.where is None and not served(settings, agent):
         return f"not run: needs a server or a folder with its weights (models.{agent.model}.at)"
     if model.paid and not model.enabled:

@@ -18,7 +18,7 @@ from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
 from .judging import Judge, Matcher
 from .models import MODELS_FILE, Calls, ModelEntry, Serving, shipped_models
-from .section import Section, Share, key
+from .section import Section, key
 from .study import Study
 from .verl import Verl
 
@@ -119,7 +119,7 @@ class WarmStart(Section):
     cases: PositiveInt = key(6000)
     """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the others.
     The tiny policy also reads the textbook: out of domain is another hospital, not another language."""
-    static_share: Share = key(0.03, decision="D20")
+    static_share: float = key(0.03, decision="D20", ge=0, le=1)
     """Share of demonstrations of static diagnosis, which show the whole record at once."""
     epochs: PositiveInt = key(3, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
