@@ -31,7 +31,7 @@ class Interval(Record):
 
 
 class Comparison(Record):
-    """Ours against a baseline on a dimension; see :class:`~cdpr.study.statistics.Paired`. ``low`` and ``high`` are the
+    """Ours against a baseline on a dimension; see :func:`~cdpr.study.statistics.compare`. ``low`` and ``high`` are the
     interval of the mean difference over cases, ``holm`` the p-value corrected over the dimensions (the paper's family),
     ``holm_all`` over all comparisons of the study, ``states_needed`` what a study of this spread would take."""
 
@@ -93,8 +93,8 @@ class Analysis(Record):
         return max(means, key=lambda run: means[run])
 
     def comparison(self, dimension: str, than: str) -> Comparison:
-        """Ours against a run."""
-        return next(one for one in self.comparisons if (one.dimension, one.than) == (dimension, than))
+        """Ours against a run. Raises KeyError where there is none."""
+        return {(one.dimension, one.than): one for one in self.comparisons}[dimension, than]
 
 
 def analyse_study(settings: Settings, job: Job) -> None:
@@ -235,18 +235,17 @@ def _comparisons(settings: Settings, table: Means, draws: np.ndarray) -> tuple[C
         for r, run in baselines
         for d, name in enumerate(dimensions())
     }
-    over_all = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    over_all = dict(zip(tests, holm([test["p"] for test in tests.values()]), strict=True))
     comparisons = []
     for r, run in baselines:
         of_run = [tests[run, name] for name in dimensions()]
-        corrected = (holm([test.p for test in of_run]), holm([test.p_zeros_dropped for test in of_run]),
-                     holm([test.p_permutation for test in of_run]))  # fmt: skip
+        corrected = [holm([test[kind] for test in of_run]) for kind in ("p", "p_zeros_dropped", "p_permutation")]
         for d, (name, test, *ps) in enumerate(zip(dimensions(), of_run, *corrected, strict=True)):
             low, high = percentile_interval(draws[d, 0] - draws[d, r])
-            needed = statistics.states_needed(statistics.TARGET, test.sd, len(tests)) if test.sd > 0 else None
+            needed = statistics.states_needed(statistics.TARGET, test["sd"], len(tests)) if test["sd"] > 0 else None
             comparisons.append(Comparison(
                 dimension=name, than=run, low=low, high=high, holm=ps[0], holm_all=over_all[run, name],
-                holm_zeros_dropped=ps[1], holm_permutation=ps[2], states_needed=needed, **vars(test),
+                holm_zeros_dropped=ps[1], holm_permutation=ps[2], states_needed=needed, **test,
             ))  # fmt: skip
     return tuple(comparisons)
 

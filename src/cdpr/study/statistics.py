@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -48,35 +47,19 @@ def resampled_clusters(clusters: Sequence[object], resamples: int, seed: int) ->
     return drawn[:, of_unit]
 
 
-@dataclass(frozen=True)
-class Paired:
-    """A paired comparison: ``difference`` of means; two-sided p-values of the signed-rank test with Pratt's zeros
-    (``p``), with zeros dropped, and of the permutation test; rank-biserial correlation; Hodges-Lehmann shift with its
-    95% interval; ``sd`` and number of ``zeros`` of the differences."""
-
-    zeros: int
-    difference: float
-    sd: float
-    p: float
-    p_zeros_dropped: float
-    p_permutation: float
-    rank_biserial: float
-    shift: float
-    shift_low: float
-    shift_high: float
-
-
-def compare(differences: ArrayLike, permutations: int, seed: int) -> Paired:
-    """The comparison of per-state ``differences`` [states]. Sources: Wilcoxon, Biometrics Bull. 1 (1945); Pratt, JASA
-    54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and Lehmann, Ann. Math. Stat. 34 (1963)."""
+def compare(differences: ArrayLike, permutations: int, seed: int) -> dict[str, float]:
+    """A paired comparison of per-state ``differences`` [states]: their mean, ``sd`` and number of ``zeros``; two-sided
+    p-values of the signed-rank test with Pratt's zeros (``p``), with zeros dropped, and of the permutation test;
+    rank-biserial correlation; Hodges-Lehmann ``shift`` with its 95% interval. Sources: Wilcoxon, Biometrics Bull. 1
+    (1945); Pratt, JASA 54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and Lehmann, Ann. Math. Stat. 34 (1963)."""
     d = np.round(np.asarray(differences, dtype=float), DECIMALS)
     low, shift, high = hodges_lehmann(d)
-    return Paired(
-        zeros=int((d == 0).sum()), difference=float(d.mean()), sd=float(d.std(ddof=1)) if len(d) > 1 else 0.0,
-        p=signed_rank(d, "pratt"), p_zeros_dropped=signed_rank(d, "wilcox"),
-        p_permutation=sign_flips(d, permutations, seed), rank_biserial=rank_biserial(d), shift=shift, shift_low=low,
-        shift_high=high,
-    )  # fmt: skip
+    return {
+        "zeros": int((d == 0).sum()), "difference": float(d.mean()), "sd": float(d.std(ddof=1)) if len(d) > 1 else 0.0,
+        "p": signed_rank(d, "pratt"), "p_zeros_dropped": signed_rank(d, "wilcox"),
+        "p_permutation": sign_flips(d, permutations, seed), "rank_biserial": rank_biserial(d), "shift": shift,
+        "shift_low": low, "shift_high": high,
+    }  # fmt: skip
 
 
 def signed_rank(d: np.ndarray, zeros: str) -> float:
