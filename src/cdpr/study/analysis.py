@@ -109,7 +109,8 @@ def analyse_study(settings: Settings, job: Job) -> None:
         if settings.study.ratings and ratings.kind != PHYSICIAN:
             raise StudyError(f"{place}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
     if place := job.inputs.get("model_ratings"):  # a model fills in the form of the first rater
-        model = read_ratings([place], items.of_rater(next(iter(items.forms))))
+        first = dict(list(items.forms.items())[:1])
+        model = read_ratings([place], items.model_copy(update={"forms": first}))
     analysis = analyse(settings, states, items, key, ratings, model)
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
     write_lines(job.out["means"], Means(states, items, key, ratings).lines() if ratings else ())

@@ -62,10 +62,6 @@ class Items(Record):
         return {card.code: (rater, card.content) for rater, pages in self.forms.items() for page in pages
                 for card in page.cards}  # fmt: skip
 
-    def of_rater(self, rater: str) -> Items:
-        """The study with this rater alone."""
-        return self.model_copy(update={"forms": {rater: self.forms[rater]}})
-
 
 class Key(Record):
     """The sealed part: the ``runs`` behind every content, of one ``study``; ``compared`` are all of them, ours first,

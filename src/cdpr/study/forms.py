@@ -54,7 +54,7 @@ def write_forms(presentation: Presentation, folder: Path, mark: str) -> None:
         rows = presentation.rows(rater)
         _write_html(folder / f"{rater}.html", rater, presentation, mark)
         spreadsheet.write(folder / f"{rater}.xlsx", rows, f"Rater {rater}, study {presentation.items.study}. {mark}")
-        records = [{"record_id": row.pop("code")} | row for row in (dict(row) for row in rows)]
+        records = [{"record_id": row["code"], **{name: row[name] for name in row if name != "code"}} for row in rows]
         write_csv(folder / "redcap" / f"import_{rater}.csv", list(records[0]), records)
         columns = ("study", "rater", "code", "patient", "proposed")
         tasks = [{"data": {name: row[name] for name in columns}} for row in rows]
