@@ -44,8 +44,8 @@ def write(root: Path) -> list[str]:
 
 def check(root: Path) -> list[str]:
     """Paths of generated files that are missing or out of date."""
-    return [str(path.relative_to(root)) for path, text in files(root).items()
-            if not path.exists() or path.read_text(encoding="utf-8") != text]  # fmt: skip
+    current = {path: path.read_text(encoding="utf-8") if path.exists() else None for path in files(root)}
+    return [str(path.relative_to(root)) for path, text in files(root).items() if current[path] != text]
 
 
 def explain(name: str, settings: Settings) -> str:

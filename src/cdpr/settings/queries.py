@@ -85,5 +85,5 @@ def missing_paths(settings: Settings) -> list[tuple[str, str]]:
     """Key and path of all files and folders that the settings name and that are not there."""
     extras: list[tuple[str, Any]] = [(name, field.json_schema_extra or {}) for name, field in walk(Settings)]
     paths = [(name, value_at(settings, name)) for name, extra in extras if extra.get("place")]
-    return [(name, path) for name, path in paths
-            if path and not path.startswith(ADDRESSES) and not Path(path).exists()]  # fmt: skip
+    local = [(name, path) for name, path in paths if path and not path.startswith(ADDRESSES)]
+    return [(name, path) for name, path in local if not Path(path).exists()]

@@ -9,15 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 
-def key(
-    default: Any, description: str | None = None, *, paper: str = "", decision: str = "", place: bool = False,
-    **bounds: Any,
-) -> Any:  # fmt: skip
+def key(default: Any, description: str = "", *, paper="", decision="", place: bool = False, **bounds: Any) -> Any:
     """A setting. ``description`` (or the docstring below the setting, where it is long) says what it does; ``paper`` is
     the sentence or section that it comes from; a ``place`` is a file or folder that must be there."""
     extra: Any = {k: v for k, v in {"paper": paper, "decision": decision, "place": place}.items() if v}
     start = {"default_factory": default.copy} if isinstance(default, (dict, list)) else {"default": default}
-    return Field(**start, description=description, json_schema_extra=extra or None, **bounds)
+    return Field(**start, description=description or None, json_schema_extra=extra or None, **bounds)
 
 
 class SettingsError(ValueError):

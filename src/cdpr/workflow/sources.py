@@ -141,8 +141,9 @@ def _actor(experiment: Experiment, options: Options) -> Mapping[str, Any]:
 def acting_files(experiment: Experiment, options: Options) -> Mapping[str, str]:
     """Digests of the file that the agent's own settings name, and of the judges' weights."""
     path, own = experiment.settings.frameworks.diag_agent.instruction, _own_settings(experiment, options)
-    named = path and "frameworks.diag_agent" in own
-    files = {"frameworks.diag_agent.instruction": experiment.digests.digest(path)} if named else {}
+    files = {}
+    if path and "frameworks.diag_agent" in own:
+        files["frameworks.diag_agent.instruction"] = experiment.digests.digest(path)
     return files | _weights(experiment, (*DECIDING, *SECOND))
 
 
