@@ -30,7 +30,7 @@ from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episodes
 from cdpr.llm import Completion, Messages, Model, ModelSpec, Sampling, Usage, open_model
 from cdpr.llm.recording import RecordedModel
 from cdpr.settings import ModelEntry, Settings
-from cdpr.settings.calls import Calls
+from cdpr.settings.models import Calls
 
 IN_FLIGHT, CALLS, REPLAYED, CASES, TURNS = 32, 320, 10_000, 200, 4
 SERVER = """

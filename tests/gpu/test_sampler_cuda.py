@@ -6,12 +6,13 @@ import pytest
 
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.types import Request, Sampling
-from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy
 
 
 def test_every_device_draws_the_same(tmp_path, device):
-    tiny = TinyModel(hidden_size=64, kv_heads=2, vocab_size=320)
+    from toy import Grouped
+
+    tiny = Grouped(hidden_size=64, vocab_size=320)
     folder = build_tiny_policy(tmp_path / "policy", tiny, ["fever and cough"] * 20)
     samplings = [Sampling(8), Sampling(5, 0.7, 0.9), Sampling(8, 0)]
     wave = [Request(tuple(range(4, 10 + 3 * i)), (0, 1, 2), samplings[i % 3], i) for i in range(30)]

@@ -17,7 +17,7 @@ from cdpr.training.torch.warm_start import Workup, corpus
 from cdpr.training.training_run import TrainingRun
 
 SMALL = {
-    "policy": {"tiny": {"hidden_size": 64, "layers": 2, "kv_heads": 2, "intermediate_size": 128, "vocab_size": 400}},
+    "policy": {"tiny": {"hidden_size": 64, "layers": 2, "intermediate_size": 128, "vocab_size": 400}},
     "warm_start": {"cases": 1},
     "training": {"prompts_per_batch": 2, "mini_batch_prompts": 2, "group_size": 4, "steps": 2, "learning_rate": 1e-3},
 }

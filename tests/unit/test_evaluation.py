@@ -27,7 +27,7 @@ from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.workflow.stages import STAGES
 
 FORCED = "Give your final diagnosis now."
-TINY = TinyModel(hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=48, vocab_size=320)
+TINY = TinyModel(hidden_size=32, layers=1, heads=2, intermediate_size=48, vocab_size=320)
 
 
 @pytest.fixture

@@ -68,8 +68,10 @@ def test_worker_processes_change_nothing(tmp_path, monkeypatch):
     from cdpr.ingest import mimic_iv
 
     monkeypatch.setattr(mimic_iv, "CHUNK", 1)
-    sources = [{"path": "real", "hours_after_admission": 24, "threads": processes} for processes in (1, 2)]
-    told = [ingest("mimic_iv", settings(mimic_iv=source), write_mimic(tmp_path)) for source in sources]
+    told = []
+    for processes in (1, 2):
+        monkeypatch.setattr(mimic_iv, "THREADS", processes)
+        told.append(ingest("mimic_iv", settings(), write_mimic(tmp_path)))
     assert told[0][0] == told[1][0] and told[0][1].report() == told[1][1].report()
 
 

@@ -208,7 +208,7 @@ def test_selection_is_that_of_training(tmp_path, toy_case, rule):
     here = made(tmp_path, toy_case, credit=rule)
     _, environment = problem()
     credit = here.settings.credit.model_copy(update={"own_actions": "apart"})
-    policy, seed = ToyPolicy(), derive_seed(here.settings.inspector.seed, "credit")
+    policy, seed = ToyPolicy(), derive_seed(0, "credit")
     own = ProcessReward(environment, policy, policy, credit, here.settings.utility, seed)
     seen = set()
     for line in here.credit.values():
@@ -467,9 +467,10 @@ def _grow(world: World, site: Path) -> int:
 # Traces
 
 
-def test_traces_have_price_value_and_reward_of_every_turn_once(tmp_path, toy_case):
+def test_traces_have_price_value_and_reward_of_every_turn_once(tmp_path, toy_case, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
-    here = made(tmp_path, toy_case, tracking={"traces": 5})
+    here = made(tmp_path, toy_case)
+    monkeypatch.setattr("cdpr.tracking.traces.TRACES", 5)
     for run in (RUN, OTHER):
         _record(tmp_path / "evaluations" / run / f"{DATASET}.run.json", "evaluate_agent", f"{run == OTHER:016d}",
                 run=run, dataset=DATASET)  # fmt: skip

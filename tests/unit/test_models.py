@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from toy import Grouped
 
 from cdpr.agents.build import agent_code, agent_entry, model_spec
 from cdpr.llm import ModelSpec, Sampling, open_model
@@ -14,7 +15,6 @@ from cdpr.llm.types import UNREAD
 from cdpr.settings import AgentEntry, SettingsError, load_settings, parse_settings, why_not_run
 from cdpr.settings.data import Governance
 from cdpr.settings.datasets import Structurer
-from cdpr.settings.schema import TinyModel
 
 SECRET = "zqsecret complaint"
 ASK = [{"role": "user", "content": SECRET}]
@@ -25,7 +25,7 @@ SERVER = "http://127.0.0.1:9/v1"
 def folder(tmp_path_factory):
     from cdpr.training.torch.tiny import build_tiny_policy
 
-    tiny = TinyModel(hidden_size=32, layers=2, heads=4, kv_heads=2, intermediate_size=48, vocab_size=320)
+    tiny = Grouped(hidden_size=32, layers=2, heads=4, intermediate_size=48, vocab_size=320)
     corpus = ["fever cough pain in the flank", "elevated blood count of a patient"] * 20
     return build_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny", tiny, corpus)
 
@@ -85,8 +85,8 @@ def test_settings_name_models(folder):
     governance = Governance(remote_agreement="DUA 17")
     with pytest.raises(SettingsError, match="no model is named"):
         ModelSpec.of_structurer(Structurer(), governance, credentialed=True)
-    helper = ModelSpec.of_structurer(Structurer(model=SERVER, name="m", at_once=3), governance, credentialed=True)
-    assert (helper.kind, helper.name, helper.at_once, helper.governance) == ("openai", "m", 3, governance)
+    helper = ModelSpec.of_structurer(Structurer(model=SERVER, name="m"), governance, credentialed=True)
+    assert (helper.kind, helper.name, helper.at_once, helper.governance) == ("openai", "m", 8, governance)
     verl = {"rollout": "vllm", "frozen": {"url": SERVER, "at_once": 5}}
     settings = parse_settings({"policy": {"model": "models/qwen"}, "training": {"verl": verl}})
     frozen = ModelSpec.of_frozen_server(settings, credentialed=False)

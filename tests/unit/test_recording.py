@@ -34,7 +34,7 @@ from cdpr.llm.recording import (
 )
 from cdpr.pseudonym import pseudonym
 from cdpr.settings import ModelEntry, Settings, parse_settings
-from cdpr.settings.calls import Calls
+from cdpr.settings.models import Calls
 
 ASK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "zqsecret complaint"}]
 GREEDY, WARM = Sampling(64, 0.0), Sampling(64, 0.7)

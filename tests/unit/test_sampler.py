@@ -8,6 +8,7 @@ import random
 import pytest
 import torch
 from scipy.stats import chisquare
+from toy import Grouped
 
 from cdpr.llm.attention import Branches, as_path
 from cdpr.llm.decoding import Rules, draw, uniforms
@@ -16,14 +17,13 @@ from cdpr.llm.sampler import InProcessSampler, cache_memory
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.transformer import DecoderConfig, Transformer
 from cdpr.llm.types import Request, Sampling
-from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import build_tiny_policy, train_tokenizer
 
 WORDS = ["fever", "cough", "pain in the flank", "Complete Blood Count", "CT Abdomen", "58 year old male", "elevated"]
 PLAIN = (Sampling(12),)
 MIXED = (Sampling(9), Sampling(4, temperature=0.7), Sampling(12, temperature=0), Sampling(7, top_p=0.8, top_k=20))
 RULES = ((1.0,), (1.0,), (0.7,), (0.0,), (1.0, 0.7), (0.9, 0.9, 12))
-TINY = TinyModel(hidden_size=32, layers=2, heads=4, kv_heads=2, intermediate_size=48, vocab_size=320)
+TINY = Grouped(hidden_size=32, layers=2, heads=4, intermediate_size=48, vocab_size=320)
 
 
 def corpus() -> list[str]:

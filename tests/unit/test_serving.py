@@ -359,7 +359,7 @@ def test_the_server_of_a_policy_reads_its_longest_sequence_and_no_more(tmp_path,
     from cdpr.training.torch.tiny import build_tiny_policy
 
     plan = Plan(project(serving=serving(policies=True, gpus=2)))
-    tiny = TinyModel(hidden_size=32, layers=1, heads=2, kv_heads=1, intermediate_size=48, vocab_size=320)
+    tiny = TinyModel(hidden_size=32, layers=1, heads=2, intermediate_size=48, vocab_size=320)
     folder = build_tiny_policy(tmp_path / "results" / "training" / "cdpr-seed0" / "policy", tiny, ["fever"] * 20)
     jobs = {job.name: job for job in served_jobs(plan)}
     with server_of(plan, jobs["cdpr-seed0"]) as own:

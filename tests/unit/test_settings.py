@@ -73,7 +73,7 @@ def test_errors_name_key_and_remedy(data, message):
 
 
 def test_every_setting_is_described():
-    assert [key.path for key in keys() if not key.description] == []
+    assert [name for name, field in keys().items() if not field.description] == []
 
 
 def test_variants_that_train_the_same_are_one_job():

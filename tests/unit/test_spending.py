@@ -23,7 +23,7 @@ from cdpr.llm.journal import open_journal
 from cdpr.llm.spending import Spending, spent, worst_case
 from cdpr.llm.types import SYSTEM
 from cdpr.settings import ModelEntry, SettingsError, load_settings
-from cdpr.settings.calls import Calls
+from cdpr.settings.models import Calls
 from cdpr.workflow.plan import Plan
 from cdpr.workflow.spend import plan_spending, render_plan
 

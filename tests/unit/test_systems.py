@@ -77,7 +77,6 @@ def test_nothing_is_asked_unless_somebody_said_so():
          ["agents.mine.model: qwen3_8c"], True),
         ({"agents": {"mine": {"label": "Mine", "model": "qwen3_32b"}}}, "mine", {}, ["models.qwen3_32b.at"], False),
         ({}, "medagent", {}, ["models.qwen3_8b.at"], False),
-        ({"agents": {"medagent": {"why": "not today"}}}, "medagent", {}, ["not today"], False),
         ({}, "warm_start", {}, [], True),
         ({"policy": {"model": "no/folder"}}, "static", {}, ["policy.model: there is no folder no/folder"], True),
         ({"models": {"qwen3_8b": {"at": FAR}}, "calls": {"budget_usd": 5}}, "qwen3_8b", {},

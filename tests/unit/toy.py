@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from typing import ClassVar
 
 from cdpr.cases import CaseRecord
 from cdpr.environment import DiagnosticEnvironment, Effort, Policy, State, Turn, run_episode
 from cdpr.environment.utility import utility
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import parse_settings
+from cdpr.settings.schema import TinyModel
 
 # Counts of model calls in a row of an evaluation.
 CALL_COUNTS = {"calls": 2, "prompt_tokens": 900, "completion_tokens": 40, "unmarked": 0, "silent": 0,
          "too_long": 0}  # fmt: skip
 RIGHT, WRONG = "FINAL_DIAGNOSIS: Acute appendicitis", "FINAL_DIAGNOSIS: Sepsis"
 CBC, CT, MRI = "REQUEST_TEST: CBC", "REQUEST_TEST: CT Abdomen and Pelvis", "REQUEST_TEST: MRI Brain"
+
+
+class Grouped(TinyModel):
+    """A tiny policy whose queries share keys and values in two groups, as larger models' do."""
+
+    kv_heads: ClassVar[int] = 2
 
 
 def appendicitis() -> CaseRecord:

@@ -46,6 +46,7 @@ from ..settings import Settings
 from ..settings.credit import Credit
 from .credit_quality import every_state
 
+SEED = 0  # of the choice of cases, of probes and continuations
 _AT_ONCE = 16  # cases: enough to fill batches
 
 
@@ -121,9 +122,8 @@ def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     cases = list(iterate_records(path, "test"))
     if not cases:
         raise ValueError(f"{path}: no case of split 'test'")
-    plan = settings.inspector
     chosen = stratified_sample(
-        cases, plan.cases, lambda case: case.diagnosis_results, lambda case: case.note_id, plan.seed
+        cases, settings.inspector.cases, lambda case: case.diagnosis_results, lambda case: case.note_id, SEED
     )
     names = {case.note_id for case in chosen}
     return [case for case in cases if case.note_id in names]
@@ -144,7 +144,7 @@ class Crediting:
         policy = open_policy(settings.training.temperature)
         # Evaluated workups are no draws at the temperature of training: p_hat comes from the n_s probes alone.
         credit = every_state(settings.credit).model_copy(update={"own_actions": "apart"})
-        seed = derive_seed(settings.inspector.seed, "credit")
+        seed = derive_seed(SEED, "credit")
         self.process = ProcessReward(environment, policy, continues or policy, credit, settings.utility, seed)
 
     async def all(self, cases: Sequence[CaseRecord], evaluation: Path) -> list[CreditedCase]:

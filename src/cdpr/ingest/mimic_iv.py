@@ -38,6 +38,7 @@ from .tables import LONGEST_NOTE, Tables, line_of
 Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 
 _log = logging.getLogger(__name__)
+THREADS = 2  # of the table engine, and as many processes read notes: all of MIMIC-IV takes 12 minutes
 CHUNK = 500  # notes; also the smallest import for which worker processes pay
 _OLDEST = 130  # years
 _NOTES = """
@@ -65,14 +66,14 @@ class Note(NamedTuple):
 
 
 def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
-    """Records of all usable discharge summaries, read by ``source.threads`` processes; by this one alone where a
+    """Records of all usable discharge summaries, read by ``THREADS`` processes; by this one alone where a
     language model helps with notes in free form.
 
     Raises IngestError for a missing table or column, a damaged file, or an unreadable age or admission time; and what
     :class:`cdpr.ingest.structurer.NoteStructurer` raises, before any note is read.
     """
     structurer = _structurer(source, work)
-    with Tables(work.path, work.state / "tables", source.memory_gb, source.threads) as tables:
+    with Tables(work.path, work.state / "tables", THREADS) as tables:
         _open(tables, work.attrition)
         _log.info("numbering notes and admissions in %s", work.path)
         _index_notes(tables)
@@ -80,7 +81,7 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
         link_events(tables, work.attrition, held=source.held_specimens == "keep")
         check_references(tables, work.attrition)
         improve = structurer.improve_all if structurer else None
-        for records, attrition_of_chunk in _read_chunks(tables, work.selection, source.threads, improve):
+        for records, attrition_of_chunk in _read_chunks(tables, work.selection, THREADS, improve):
             work.attrition.add(attrition_of_chunk)
             yield from records
     count_left_out(work.attrition)

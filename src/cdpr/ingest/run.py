@@ -15,6 +15,7 @@ from .draft import Import, Importer, Selection
 from .error import IngestError
 
 SPLITS = ("train", "validation", "test")
+SPLIT_SEED = 0  # one split for every seed of training
 
 
 def ingest_dataset(settings: Settings, job: Job) -> None:
@@ -100,7 +101,7 @@ def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition:
             f"{there} usable cases where {requested} are asked for: split in proportion ({expected})"
         )
         sizes["train"] = there  # what rounding leaves over
-    split = split_by_subject([record.subject_key for record in records], sizes, data.split_seed)
+    split = split_by_subject([record.subject_key for record in records], sizes, SPLIT_SEED)
     train = sum(split.get(record.subject_key) == "train" for record in records)
     if synthetic and train < data.train_cases:
         requested_sizes = ", ".join(f"{size} {name}" for name, size in sizes.items())

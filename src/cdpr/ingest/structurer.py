@@ -39,6 +39,7 @@ SILENT = "structurer gave no answer"
 
 _WORDS = phrases("structurer")
 
+_MAX_TOKENS = 512  # of an answer, which copies at most one section
 _LONGEST_CLEAR = 12  # words of a diagnosis; what is longer tells a story
 _SENTENCE_END = re.compile(r"(?<=[.;])\s+|\n\s*(?=[A-Z0-9*#•-])|\n\s*\n")  # a new line counts where a new item starts
 _NEGATION = re.compile(r"\b(?:no|non|not|without|den(?:y|ie[sd])|neg|negative|unlikely|rule[sd]? out)\b|\br/o\b", re.I)
@@ -111,11 +112,11 @@ class NoteStructurer:
         return answer.get(kind)
 
     async def _remembered(self, messages: list[dict[str, str]]) -> str:
-        request = [self._settings.model, self._settings.name, self._settings.max_tokens, messages]
+        request = [self._settings.model, self._settings.name, _MAX_TOKENS, messages]
         path = self._folder / f"{hashlib.sha256(json.dumps(request).encode()).hexdigest()[:32]}.txt"
         if path.exists():
             return path.read_text(encoding="utf-8")
-        greedy = Sampling(self._settings.max_tokens, temperature=0.0)
+        greedy = Sampling(_MAX_TOKENS, temperature=0.0)
         [answer] = await self.model.chat(messages, (0,), greedy, seed=0)
         if answer.finish_reason == "too_long":
             raise ModelFailure("a section of a note is too long for the model")

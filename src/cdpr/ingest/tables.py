@@ -23,13 +23,14 @@ WHOLE_NUMBERS = {
     "anchor_age", "anchor_year", "field_ordinal",
 }  # fmt: skip
 _LONGEST_ROW = 1024 * 1024  # of other tables: the engine's buffers grow with it
+_MEMORY = "4GB"  # of the engine, what is larger goes to disk: the whole of MIMIC-IV takes 6 GB of the job's 8
 _FETCH = 2048  # rows in memory at a time; the engine's own batch
 
 
 class Tables:
     """Views over the tables of a folder; all columns are text, empty fields are NULL."""
 
-    def __init__(self, folder: Path, scratch: Path, memory_gb: float = 4.0, threads: int = 2):
+    def __init__(self, folder: Path, scratch: Path, threads: int = 2):
         """``scratch``: where linked tables lie meanwhile; what a killed import left there goes first."""
         import duckdb
 
@@ -41,7 +42,7 @@ class Tables:
         self.connection = duckdb.connect(str(self._scratch / "tables.duckdb"))
         self.connection.execute("SET enable_progress_bar = false")
         self.connection.execute(f"SET temp_directory = {_quoted(str(self._scratch))}")
-        self.connection.execute(f"SET memory_limit = '{memory_gb:g}GB'")
+        self.connection.execute(f"SET memory_limit = '{_MEMORY}'")
         self.connection.execute(f"SET threads = {threads}")
         # Not knowing how many rows a compressed file has, the optimiser would hash the event tables, not the cases.
         self.connection.execute("SET disabled_optimizers = 'build_side_probe_side'")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..settings import ModelEntry, Settings, SettingsError
-from ..settings.calls import Calls
 from ..settings.data import Governance
 from ..settings.datasets import Structurer
+from ..settings.models import Calls
 from ..settings.schema import Policy
 from .types import Model
 
@@ -30,6 +30,7 @@ _AGENT_MODEL, _RECORDING = "cdpr.llm.agent_model", "cdpr.llm.recording"
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
 _LONG_ANSWER = 600.0  # seconds for an agent that may think aloud
 _PATIENCE = 8  # retries for an agent: two minutes in which an overloaded server may recover
+_NOTES = 8  # notes that a structurer's server is asked about at the same time
 _FROZEN_RETRIES = 10  # retries for the frozen server, which may be started again
 
 
@@ -169,8 +170,8 @@ class ModelSpec:
             raise SettingsError(
                 "no model is named: set the key `model` to a Hugging Face folder or the URL of a server"
             )
-        name, at_once = settings.name or "", settings.at_once
-        return cls(where=settings.model, name=name, credentialed=credentialed, governance=governance, at_once=at_once)
+        name = settings.name or ""
+        return cls(where=settings.model, name=name, credentialed=credentialed, governance=governance, at_once=_NOTES)
 
     @classmethod
     def of_frozen_server(cls, settings: Settings, *, credentialed: bool) -> ModelSpec:

@@ -1,10 +1,11 @@
-"""The compared agents: ``workflow/agents.yaml``, typed."""
+"""The compared agents: ``workflow/agents.yaml``, typed, and what the paper leaves open about published ones. Numbers
+that their descriptions fix are constants in ``cdpr/agents``."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from .section import Section, key
 from .shipped import read_shipped
@@ -32,16 +33,12 @@ class AgentEntry(Section):
     """The acting model: `policy` (the one that training starts from), an entry of `workflow/models.yaml`, a Hugging
     Face folder, or the address of a server."""
     served_as: str | None = key(None, "Name of the model on a server whose address stands here.")
-    why: str = key("", "Why a row cannot run with any settings; a missing model is detected without it.")
     look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
 
     @model_validator(mode="after")
     def _runs_with_something(self) -> AgentEntry:
-        if not self.why and self.model is None and not self.knows_hospital:
-            raise ValueError(
-                "name its `model` (policy, an entry of workflow/models.yaml, a folder or an address), or say `why` it "
-                "is not run"
-            )
+        if self.model is None and not self.knows_hospital:
+            raise ValueError("name its `model`: policy, an entry of workflow/models.yaml, a folder or an address")
         return self
 
     @property
@@ -54,6 +51,25 @@ class AgentEntry(Section):
     def own_policy(self) -> bool:
         """Whether the policy that training starts from acts."""
         return self.model == POLICY
+
+
+class MDAgents(Section):
+    rounds: PositiveInt = key(1, "Rounds of the debate (the code's: 5).", paper="Kim et al. 2024", decision="D32")
+    turns: PositiveInt = key(2, "Turns of a round (the code's: 5).", paper="Kim et al. 2024", decision="D32")
+
+
+class DiagAgent(Section):
+    instruction: str | None = key(None, decision="D34", place=True)
+    """File with the instruction of the model's training; empty: one in our own words with the same labels."""
+
+
+class Frameworks(Section):
+    temperature: NonNegativeFloat | None = key(None, decision="D30")
+    """Temperature of MDAgents and ToR for all replies but decisions; empty: that of the evaluated decoding."""
+    md_agents: MDAgents = Field(default_factory=MDAgents, description="MDAgents, row `mdagent`.")
+    diag_agent: DiagAgent = Field(
+        default_factory=DiagAgent, description="DiagAgent, rows `diagagent_8b` and `diagagent_14b`."
+    )
 
 
 def shipped_agents() -> dict[str, AgentEntry]:

@@ -19,8 +19,7 @@ _CONTRACT = "cdpr.training.algorithm"
 
 def known_algorithms() -> list[str]:
     """Names of the algorithms that come with the package."""
-    package = importlib.util.find_spec(_HOME)
-    assert package is not None and package.submodule_search_locations is not None
+    package: Any = importlib.util.find_spec(_HOME)
     return sorted(module.name for module in pkgutil.iter_modules(package.submodule_search_locations))
 
 
@@ -28,7 +27,7 @@ def check_algorithm(name: str) -> str:
     """The name again. Raises SettingsError for one that is neither known nor an import path; what an import path names
     is looked up when a variant is resolved."""
     if "." not in name and name not in known_algorithms():
-        raise SettingsError(f"unknown algorithm {name!r}; known: {', '.join(known_algorithms())}; {_OWN}")
+        raise SettingsError(f"unknown algorithm {name!r}; {_choices()}")
     return name
 
 
@@ -48,18 +47,18 @@ def algorithm_class(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module is there; something that it imports is not
-        raise SettingsError(
-            f"training.algorithm: {name!r}: no module {error.name!r} can be imported; install it or "
-            f"put its folder on PYTHONPATH; known: {', '.join(known_algorithms())}; {_OWN}"
-        ) from error
+        raise SettingsError(f"training.algorithm: {name!r}: no module {error.name!r} can be imported; install it or "
+                            f"put its folder on PYTHONPATH; {_choices()}") from error  # fmt: skip
     own = [thing for thing in vars(module).values()
            if isinstance(thing, type) and issubclass(thing, contract) and thing.__module__ == module_name]  # fmt: skip
-    classes = [getattr(module, chosen, None)] if chosen else own
-    if len(classes) != 1 or classes[0] not in own:
+    classes = [thing for thing in own if chosen in ("", thing.__name__)]
+    if len(classes) != 1:
         there = ", ".join(thing.__name__ for thing in own) or "none"
         raise SettingsError(f"training.algorithm: {name!r} names no single subclass of {_CONTRACT}.Algorithm in "
                             f"{module_name} (there: {there}); write MODULE:CLASS")  # fmt: skip
     return classes[0]
 
 
-_OWN = "one of your own is named by its import path, such as my_package.my_rule or my_package.my_rule:MyRule"
+def _choices() -> str:
+    return (f"known: {', '.join(known_algorithms())}; one of your own is named by its import path, such as "
+            "my_package.my_rule or my_package.my_rule:MyRule")  # fmt: skip

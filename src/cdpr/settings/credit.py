@@ -10,11 +10,7 @@ from .section import Section, key
 
 
 class Continuation(Section):
-    policy: Literal["frozen_init", "current"] = key(
-        "frozen_init",
-        paper="a separate vLLM server initialized from the same weights and frozen for the entire run",
-        decision="D2",
-    )
+    policy: Literal["frozen_init", "current"] = key("frozen_init", paper="frozen for the entire run", decision="D2")
     """The policy that acts in continuations: the frozen initial one or the current one."""
 
 
@@ -30,10 +26,7 @@ class Cache(Section):
     """Fresh continuations added whenever a state with K or more is read again, so that an unlucky estimate does not
     stay; 0: the paper's rule."""
     reuse_group: Literal["branching", "every", "none"] = key(
-        "branching",
-        paper="Whenever multiple aligned trajectories take different next actions at such a state, the suffixes of "
-        "these trajectories form a pool",
-        decision="D4a",
+        "branching", paper="the suffixes of these trajectories form a pool", decision="D4a"
     )
     """Which suffixes of the group are continuations too: those behind a state where its trajectories take different
     actions; those behind every state; or none, so that every continuation is drawn from the continuation policy.
@@ -47,45 +40,35 @@ class Credit(Section):
     beta: NonNegativeFloat = key(0.5, "Weight of the process reward.", paper="weight beta = 0.5")
     candidates: PositiveInt = key(4, "M: candidate actions per state.", paper="top-M candidate actions M=4")
     continuations: PositiveInt = key(4, "K: continuations per candidate.", paper="K=4 continuations per branch")
-    horizon: PositiveInt = key(3, paper="continuation horizon H=3")
-    """H: decisions of a continuation before a diagnosis is forced."""
+    horizon: PositiveInt = key(
+        3, "H: decisions of a continuation before a diagnosis is forced.", paper="continuation horizon H=3"
+    )
     samples: PositiveInt = key(8, paper="n_s=8 action samples for uncertainty estimation")
     """n_s: next actions drawn to measure uncertainty."""
     own_actions: Literal["counted", "apart"] = key("counted", decision="D8")
-    """Whether the actions that the group took at a state are among its n_s draws, or p_hat comes from n_s others
-    alone."""
+    """Whether the actions that the group took at a state are among its n_s draws, or p_hat comes from others alone."""
     threshold: float = key(0.5, "eta: entropy from which a state is evaluated.", paper="uncertainty threshold eta=0.5")
     select_all: bool = key(False, "Evaluate every state (the paper's 'w/o state selection').")
     select_disagreed: bool = key(True, paper="Unified State Selection: the union of both sets", decision="D9")
     """Whether cache-disagreed states are selected; otherwise the entropy decides alone."""
-    max_states: int | None = key(
-        None, paper="cache-disagreed states preferred when the budget is limited", decision="D9", gt=0
-    )
+    max_states: int | None = key(None, paper="preferred when the budget is limited", decision="D9", gt=0)
     """Most states evaluated per trajectory, cache-disagreed ones first; empty: all."""
     merge: Literal["ordered", "set", "none"] = key(
-        "ordered",
-        paper="states that share both the case description and the observed examination history",
-        decision="D7",
+        "ordered", paper="share both the case description and the observed examination history", decision="D7"
     )
     """Which states of a group are one state: same evidence in the same order, same evidence in any order, or each
     trajectory's for itself."""
     diagnoses: Literal["one_action", "by_text"] = key("one_action", decision="D7")
     """Whether all diagnoses are one action, worth the share of right ones drawn, or each disease is its own."""
     baseline: Literal["uniform", "policy_weighted", "leave_one_out"] = key(
-        "uniform", paper="Eq. process reward: advantage over the average utility of the candidate set", decision="D5"
+        "uniform", paper="Eq. process reward", decision="D5"
     )
     """What R_proc subtracts: the mean over the candidates, the mean weighted by p_hat, or the mean over the candidates
     other than the action taken."""
-    clip: PositiveFloat = key(
-        1.0, "c: bound of each R_proc, before beta.", paper="clipped at +-c with c=1.0", decision="D12"
-    )
-    aggregate: Literal["sum", "mean"] = key(
-        "sum", paper="Eq. trajectory score: a sum over the selected states", decision="D1"
-    )
+    clip: PositiveFloat = key(1.0, "c: bound of each R_proc, before beta.", paper="c=1.0", decision="D12")
+    aggregate: Literal["sum", "mean"] = key("sum", paper="Eq. trajectory score", decision="D1")
     """Whether a trajectory's process rewards are summed or averaged over its selected states."""
-    level: Literal["trajectory", "step"] = key(
-        "trajectory", paper="Eq. trajectory score; the text also speaks of step-level credit", decision="D1"
-    )
+    level: Literal["trajectory", "step"] = key("trajectory", paper="Eq. trajectory score", decision="D1")
     """`trajectory`: process rewards enter the trajectory score; `step`: each is added to the advantage of its own
     decision."""
     step_scale: Literal["none", "credited", "all"] = key("none", paper="r_t = R_out + beta R_proc", decision="D1b")
@@ -94,8 +77,7 @@ class Credit(Section):
     zeros). With `all`, beta is the size of the process part whatever share of the decisions is credited."""
     normalise: Literal["together", "apart"] = key("together", paper="Eq. group-relative advantage of G", decision="D1a")
     """Under `level: trajectory`: whether the score is normalised whole, or outcome and process part each within the
-    group before beta weighs them. `apart` divides either by its own deviation (`training.normalise`): where all
-    outcomes of a group are equal the advantages have the size of beta instead of 1, however small the differences."""
+    group before beta weighs them (D1a says what `apart` does to groups of equal outcomes)."""
     continuation: Continuation = Field(default_factory=Continuation, description="How continuations are made.")
     cache: Cache = Field(default_factory=Cache, description="The rollout cache.")
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, create_model
 
-from .datasets import DATASETS, Source, benchmark_of
+from .datasets import DATASETS, benchmark_of
 from .section import Section, key
 
 
@@ -30,12 +30,13 @@ class Leaks(Section):
 
 
 class FeeSchedules(Section):
-    clfs: str | None = key(None, "Clinical Laboratory Fee Schedule, CSV.", paper="Laboratory tests are priced using")
-    pfs: str | None = key(None, paper="imaging, electrocardiography, ")
+    clfs: str | None = key(None, paper="Laboratory tests are priced using", place=True)
+    """Clinical Laboratory Fee Schedule, CSV."""
+    pfs: str | None = key(None, paper="imaging, electrocardiography, ", place=True)
     """Relative value file of the Physician Fee Schedule (PPRRVU), CSV."""
-    gpci: str | None = key(None, "Geographic practice cost indices (GPCI), CSV; needed for a locality.")
-    opps: str | None = key(None, "Addendum B of the Outpatient Prospective Payment System, xlsx.",
-                           paper="facility-heavy outpatient procedures")  # fmt: skip
+    gpci: str | None = key(None, "Geographic practice cost indices (GPCI), CSV; needed for a locality.", place=True)
+    opps: str | None = key(None, paper="facility-heavy outpatient procedures", place=True)
+    """Addendum B of the Outpatient Prospective Payment System, xlsx."""
     locality: str = key("national")
     """Where the Physician Fee Schedule is priced: `national`, or contractor and locality (`10112-00`)."""
     conversion_factor: float | None = key(None, gt=0)
@@ -52,32 +53,22 @@ class _Data(Section):
     leaks: Leaks = Field(default_factory=Leaks, description="What may give the diagnosis away.")
     fee_schedules: FeeSchedules = Field(default_factory=FeeSchedules)
     """Your own year or locality of the Medicare fee schedules; empty: the shipped catalogue."""
-    price_overrides: str | None = key(None)
+    price_overrides: str | None = key(None, place=True)
     """CSV of your own prices (`examination,price_usd,billing_group`); they take precedence over all others."""
     train_cases: PositiveInt = key(6512, "Cases of the training split.", paper="Datasets: 23,377 cases from MIMIC-IV")
     validation_cases: NonNegativeInt = key(200)
     """Cases held out for learning curves; the paper names a validation split without a size."""
     test_cases: PositiveInt = key(1000, "In-domain test cases.", paper="Datasets: 750 additional MIMIC-IV cases")
-    split_seed: int = key(0, "Seed of the split by patient.")
 
-    def source(self, dataset: str) -> Source:
+    def source(self, dataset: str) -> Any:
         """Where the cases of a data set lie (those of a leak-controlled variant: the benchmark's)."""
-        return getattr(self, benchmark_of(dataset))
+        entry = DATASETS[benchmark_of(dataset)]
+        return entry.settings() if entry.role == "lessons" else getattr(self, benchmark_of(dataset))
 
     @property
     def credentialed(self) -> bool:
         """Whether any of the data sets is under a data use agreement."""
         return any(self.source(name).credentialed for name in DATASETS)
-
-    @property
-    def paths(self) -> dict[str, str]:
-        """Every file and folder of the user's own, by its key in the settings."""
-        paths = {f"data.fee_schedules.{name}": path for name, path in self.fee_schedules.files.items()}
-        if self.price_overrides:
-            paths["data.price_overrides"] = self.price_overrides
-        for name in DATASETS:
-            paths |= {f"data.{name}.{key}": path for key, path in self.source(name).paths.items()}
-        return paths
 
 
 Data: Any = create_model(
@@ -86,6 +77,7 @@ Data: Any = create_model(
     **{
         name: (entry.settings, Field(default_factory=entry.settings, description=entry.description))
         for name, entry in DATASETS.items()
+        if entry.role != "lessons"
     },  # type: ignore[call-overload]
 )
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_serializer, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, field_serializer, model_validator
 
 from .section import Section, key
 
@@ -20,15 +20,26 @@ ADDRESSES = ("http://", "https://", "unix:", "anthropic")  # what begins so is a
 class Source(Section):
     """Where the cases of a data set lie."""
 
-    path: str | None = key(None, "Folder (or file) with the real data; empty: the synthetic hospital's raw files.")
+    path: str | None = key(None, place=True)
+    """Folder (or file) with the real data; empty: the synthetic hospital's raw files."""
+
+    under_agreement: ClassVar[bool] = False
+
+
+class FileSource(Source):
+    """Cases that anyone may see."""
+
+    path: str | None = key(None, "File with the cases; empty: the data set is left out.", place=True)
+    credentialed: ClassVar[bool] = False
+
+
+class LicensedSource(Source):
     credentialed: bool | None = key(None)
     """Cases under a data use agreement: their text never leaves the machine. Empty: as the data set's licence asks,
     once a path is given; `false` only for cases that are known to be free."""
 
-    under_agreement: ClassVar[bool] = False
-
     @model_validator(mode="after")
-    def _as_the_licence_asks(self) -> Source:
+    def _as_the_licence_asks(self) -> LicensedSource:
         if self.credentialed is None:
             self.__dict__["credentialed"] = self.under_agreement and self.path is not None
             self.model_fields_set.discard("credentialed")
@@ -39,25 +50,18 @@ class Source(Section):
         """What was left to the licence stays so when the settings are written, and a path is given later."""
         return value if "credentialed" in self.model_fields_set else None
 
-    @property
-    def paths(self) -> dict[str, str]:
-        """Files and folders that these settings name, by the key that names them."""
-        return {} if self.path is None else {"path": self.path}
 
-
-class AgreementSource(Source):
+class AgreementSource(LicensedSource):
     """Cases whose licence asks that their text stays where it is."""
 
     under_agreement = True
 
 
 class Structurer(Section):
-    model: str | None = key(None)
+    model: str | None = key(None, place=True)
     """Language model that splits what regular expressions cannot: a Hugging Face folder, or the URL of an
     OpenAI-compatible server; empty: regular expressions alone. It may only copy from the note."""
     name: str | None = key(None, "Name of the model on the server.")
-    max_tokens: PositiveInt = key(512, "Tokens of one answer.")
-    at_once: PositiveInt = key(8, "Notes that a server is asked about at the same time.")
 
 
 class MimicSource(AgreementSource):
@@ -69,27 +73,15 @@ class MimicSource(AgreementSource):
     """Tubes held for later and sample indices stand among the laboratory items and, in the paper's sample record, among
     the examinations; `drop` leaves them out."""
     structurer: Structurer = Field(default_factory=Structurer, description="Help for notes in free form.")
-    memory_gb: PositiveFloat = key(4.0, "Memory of the table engine; what is larger goes to disk.")
-    threads: PositiveInt = key(2, "Threads of the table engine; as many processes read notes.")
-
-    @property
-    def paths(self) -> dict[str, str]:
-        model = self.structurer.model
-        folder = model if model and not model.startswith(ADDRESSES) else None
-        return super().paths | ({"structurer.model": folder} if folder else {})
 
 
-class ClinicalBenchSource(Source):
+class ClinicalBenchSource(LicensedSource):
     language: Literal["en", "zh", "both"] = key("en", decision="D19b")
     """Language of the cases; the benchmark tells each of them in both."""
 
 
-class FileSource(Source):
-    path: str | None = key(None, "File with the cases; empty: the data set is left out.")
-
-
 class FhirSource(AgreementSource):
-    path: str | None = key(None)
+    path: str | None = key(None, place=True)
     """Bundle (JSON), NDJSON file, or folder of them, also compressed; empty: the data set is left out."""
     hours_after_start: PositiveFloat | None = key(None)
     """Results up to this many hours after the encounter began are the workup; empty: all results of the encounter."""
@@ -100,12 +92,13 @@ class DataSet:
     """One data set.
 
     ``role``: ``in_domain`` cases are split by patient for training, validation and test; an ``out_of_domain``
-    benchmark is for testing alone, and both stand in the main table; ``lessons`` are what the warm start reads beside
-    the in-domain cases; ``further`` cases are for testing alone where a path is given: they have a table of their own
-    (`open_cases`), and never stand in the main table. ``averaged`` data sets make up Table 1's average, which no
-    other entry changes. ``importer`` reads the data (a :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those
-    of the synthetic hospital for a data set without a path (:data:`cdpr.hospital.raw_files.Writer`), as many as the key
-    ``size`` of ``hospital`` says; both are ``module:function``. ``what``, ``licence``, ``conditions`` and ``links``
+    benchmark is for testing alone, and both stand in the main table; ``lessons`` are what the warm start of the tiny
+    policy reads beside the in-domain cases, always synthetic, without settings; ``further`` cases are for testing
+    alone where a path is given: they have a table of their own (`open_cases`), and never stand in the main table.
+    ``averaged`` data sets make up Table 1's average, which no other entry changes. ``importer`` reads the data (a
+    :data:`cdpr.ingest.draft.Importer`); ``writer`` writes those of the synthetic hospital for a data set without a path
+    (:data:`cdpr.hospital.raw_files.Writer`), as many as the key ``size`` of ``hospital`` says; both are
+    ``module:function``. ``what``, ``licence``, ``conditions`` and ``links``
     are for cards; ``open`` tells whether anyone may see the cases: of others, a card names nothing that few patients
     have. ``short`` is the label in tables, where it differs.
     """
@@ -123,7 +116,7 @@ class DataSet:
     writer: str = ""
     size: str = ""
     short: str = ""
-    settings: type[Source] = Source
+    settings: type[Source] = LicensedSource
 
     @property
     def column(self) -> str:
@@ -139,21 +132,24 @@ class DataSet:
 _KEPT_HERE = (
     "Records, checkpoints and everything else that holds or has learned their text are kept as the data themselves are."
 )
+_HOSPITAL: dict[str, Any] = {
+    "licence": "The hospital's own",
+    "conditions": ("The hospital decides who may see the cases and what may be reported.", _KEPT_HERE),
+}
 _OSCE = (
     "Structured examination cases that a language model built from the questions of a medical licensing examination; "
     "no patient stands behind them"
 )
-_AGENTCLINIC = (  # licence, conditions, links
-    "MIT",
-    ("The licence and its copyright notice go along with the cases.",),
-    ("https://github.com/SamuelSchmidgall/AgentClinic", "https://arxiv.org/abs/2405.07960"),
-)
+_AGENTCLINIC: dict[str, Any] = {
+    "licence": "MIT",
+    "conditions": ("The licence and its copyright notice go along with the cases.",),
+    "links": ("https://github.com/SamuelSchmidgall/AgentClinic", "https://arxiv.org/abs/2405.07960"),
+    "open": True,
+    "settings": FileSource,
+}
 DATASETS: Mapping[str, DataSet] = {
     "mimic_iv": DataSet(
-        "MIMIC-IV",
-        "in_domain",
-        "cdpr.ingest.mimic_iv:read_mimic_iv",
-        "In-domain cases.",
+        "MIMIC-IV", "in_domain", "cdpr.ingest.mimic_iv:read_mimic_iv", "In-domain cases.",
         "Hospital admissions with discharge notes, and the laboratory, microbiology and radiology events before them, "
         "of the Beth Israel Deaconess Medical Center, de-identified.",
         "PhysioNet Credentialed Health Data License 1.5.0 and its data use agreement",
@@ -162,15 +158,10 @@ DATASETS: Mapping[str, DataSet] = {
          "Their text goes to no service outside, unless an agreement allows it (`governance.remote_agreement`).",
          _KEPT_HERE),
         ("https://physionet.org/content/mimiciv/", "https://physionet.org/content/mimic-iv-note/"),
-        averaged=True,
-        writer="cdpr.hospital.write_mimic:write_mimic",
-        size="mimic_patients",
-        settings=MimicSource,
+        averaged=True, writer="cdpr.hospital.write_mimic:write_mimic", size="mimic_patients", settings=MimicSource,
     ),
     "clinicalbench": DataSet(
-        "ClinicalBench",
-        "out_of_domain",
-        "cdpr.ingest.clinicalbench:read_clinicalbench",
+        "ClinicalBench", "out_of_domain", "cdpr.ingest.clinicalbench:read_clinicalbench",
         "First out-of-domain benchmark.",
         "Clinical cases of many departments, the evaluation benchmark of ClinicalLab (arXiv:2406.13890).",
         "ClinicalLab's data agreement: evaluation only, for licensees, not commercial",
@@ -178,82 +169,44 @@ DATASETS: Mapping[str, DataSet] = {
          "Neither they nor anything made from them is passed on, in whole or in part.",
          "Every report says: Evaluated using ClinicalBench."),
         ("https://github.com/WeixiangYAN/ClinicalLab", "https://arxiv.org/abs/2406.13890"),
-        averaged=True,
-        writer="cdpr.hospital.write_clinicalbench:write_clinicalbench",
-        size="clinicalbench_cases",
+        averaged=True, writer="cdpr.hospital.write_clinicalbench:write_clinicalbench", size="clinicalbench_cases",
         settings=ClinicalBenchSource,
     ),
     "private": DataSet(
-        "Private hospital",
-        "out_of_domain",
-        "cdpr.ingest.private:read_private",
-        "Second out-of-domain benchmark.",
-        "Cases of a hospital's own, in the documented private format.",
-        "The hospital's own",
-        ("The hospital decides who may see the cases and what may be reported.", _KEPT_HERE),
-        averaged=True,
-        writer="cdpr.hospital.write_private:write_private",
-        size="private_cases",
-        short="Private",
+        "Private hospital", "out_of_domain", "cdpr.ingest.private:read_private", "Second out-of-domain benchmark.",
+        "Cases of a hospital's own, in the documented private format.", **_HOSPITAL,
+        averaged=True, writer="cdpr.hospital.write_private:write_private", size="private_cases", short="Private",
         settings=AgreementSource,
     ),
     "textbook": DataSet(
-        "Textbook",
-        "lessons",
-        "cdpr.ingest.clinicalbench:read_clinicalbench",
+        "Textbook", "lessons", "cdpr.ingest.clinicalbench:read_clinicalbench",
         "Cases in every hospital's names, labels and layout, which the tiny policy reads before it is trained: a "
         "pretrained model has read all of them.",
         "Synthetic cases as every synthetic hospital writes them, with no hospital's disease mix or equipment.",
-        "The project's own",
-        open=True,
-        writer="cdpr.hospital.write_clinicalbench:write_textbook",
-        size="textbook_cases",
-        settings=ClinicalBenchSource,
+        "The project's own", open=True, writer="cdpr.hospital.write_clinicalbench:write_textbook",
+        size="textbook_cases", settings=ClinicalBenchSource,
     ),
     "agentclinic": DataSet(
-        "AgentClinic MedQA",
-        "further",
-        "cdpr.ingest.agentclinic:read_agentclinic",
-        "Openly licensed cases for `open_cases`: `agentclinic_medqa.jsonl`, 107 cases.",
-        f"{_OSCE}.",
-        *_AGENTCLINIC,
-        open=True,
+        "AgentClinic MedQA", "further", "cdpr.ingest.agentclinic:read_agentclinic",
+        "Openly licensed cases for `open_cases`: `agentclinic_medqa.jsonl`, 107 cases.", f"{_OSCE}.", **_AGENTCLINIC,
         short="MedQA",
-        settings=FileSource,
     ),
     "agentclinic_extended": DataSet(
-        "AgentClinic MedQA extended",
-        "further",
-        "cdpr.ingest.agentclinic:read_agentclinic",
+        "AgentClinic MedQA extended", "further", "cdpr.ingest.agentclinic:read_agentclinic",
         "The longer file, `agentclinic_medqa_extended.jsonl`: 214 cases, the 107 above among them.",
-        f"{_OSCE}; the cases of AgentClinic MedQA and as many again.",
-        *_AGENTCLINIC,
-        open=True,
-        short="MedQA extended",
-        settings=FileSource,
+        f"{_OSCE}; the cases of AgentClinic MedQA and as many again.", **_AGENTCLINIC, short="MedQA extended",
     ),
     "agentclinic_nejm": DataSet(
-        "AgentClinic NEJM",
-        "further",
-        "cdpr.ingest.agentclinic_nejm:read_agentclinic_nejm",
+        "AgentClinic NEJM", "further", "cdpr.ingest.agentclinic_nejm:read_agentclinic_nejm",
         "`agentclinic_nejm_extended.jsonl`: those of 120 image challenges that can be solved from text.",
         "Image challenges of the New England Journal of Medicine as AgentClinic collected them, without the images: "
         "what the text tells of history, examination and results. Cases that only the image solves stay unsolvable.",
-        *_AGENTCLINIC,
-        open=True,
-        short="NEJM, no images",
-        settings=FileSource,
+        **_AGENTCLINIC, short="NEJM, no images",
     ),
     "fhir": DataSet(
-        "FHIR",
-        "further",
-        "cdpr.ingest.fhir:read_fhir",
-        "Encounters of an export in FHIR R4.",
+        "FHIR", "further", "cdpr.ingest.fhir:read_fhir", "Encounters of an export in FHIR R4.",
         "Encounters of a hospital's own export in FHIR R4: observations, reports and procedures as examinations, the "
-        "encounter's primary diagnosis.",
-        "The hospital's own",
-        ("The hospital decides who may see the cases and what may be reported.", _KEPT_HERE),
-        settings=FhirSource,
+        "encounter's primary diagnosis.", **_HOSPITAL, settings=FhirSource,
     ),
 }  # fmt: skip
 

@@ -12,39 +12,34 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from .agents import shipped_agents
-from .experiments import shipped_experiments
-from .models import shipped_models
-from .schema import Settings
-from .section import SettingsError
-from .shipped import parse_yaml
+from .schema import REGISTRIES, Settings
+from .section import SettingsError, walk
+from .shipped import parse_yaml, read_shipped
 
 
 def load_settings(*paths: str | Path) -> Settings:
     """Settings from YAML files, later files overriding earlier ones key by key, all of them over the project's
     files of experiments, agents and models; a resolved file (``.json``) stands alone. Raises SettingsError."""
+    alone = bool(paths) and Path(paths[0]).suffix == ".json"
+    merged = {} if alone else {name: read_shipped(file)[name] for name, file in REGISTRIES.items()}
+    for path in paths:
+        merged = merge(merged, _read(path))
+    return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
+
+
+def _read(path: str | Path) -> dict[str, Any]:
     import yaml
 
-    merged: dict[str, Any] = {}
-    for path in paths:
-        try:
-            data = parse_yaml(Path(path).read_text(encoding="utf-8")) or {}
-        except FileNotFoundError as error:
-            problem = "no such file; go to the folder of the project, or name your settings (--settings FILE)"
-            raise SettingsError(f"{path}: {problem}") from error
-        except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, or a date that is none
-            raise SettingsError(f"{path}: cannot be read as YAML: {error}") from error
-        if not isinstance(data, dict):
-            raise SettingsError(f"{path}: expected keys and values, found {type(data).__name__}")
-        merged = merge(merged, data)
-    if not paths or Path(paths[0]).suffix != ".json":
-        agents, models = (
-            {name: entry.model_dump() for name, entry in registry.items()}
-            for registry in (shipped_agents(), shipped_models())
-        )
-        shipped = {"agents": agents, "models": models, "experiments": shipped_experiments().model_dump()}
-        merged = merge(shipped, merged)
-    return parse_settings(merged, " + ".join(map(str, paths)) or "configuration")
+    try:
+        data = parse_yaml(Path(path).read_text(encoding="utf-8")) or {}
+    except FileNotFoundError as error:
+        problem = "no such file; go to the folder of the project, or name your settings (--settings FILE)"
+        raise SettingsError(f"{path}: {problem}") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, or a date that is none
+        raise SettingsError(f"{path}: cannot be read as YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise SettingsError(f"{path}: expected keys and values, found {type(data).__name__}")
+    return data
 
 
 def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Settings:
@@ -54,7 +49,10 @@ def parse_settings(data: Mapping[str, Any], source: str = "configuration") -> Se
     except ValidationError as error:
         # A misspelt key is also a missing one: the misspelling is reported.
         problem = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-        raise SettingsError(f"{source}: {_explain(problem)}") from error
+        path = [str(part) for part in problem["loc"]]
+        message = f"key {'.'.join(path)!r}: {problem['msg']} (got {problem['input']!r})"
+        message = unknown_key(path) if problem["type"] == "extra_forbidden" else message
+        raise SettingsError(f"{source}: {message}") from error
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,37 +72,17 @@ def digest(value: Any, length: int = 16) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-def _explain(problem: Mapping[str, Any]) -> str:
-    path = [str(part) for part in problem["loc"]]
-    dotted = ".".join(path)
-    if problem["type"] != "extra_forbidden":
-        return f"key {dotted!r}: {problem['msg']} (got {problem['input']!r})"
-    return unknown_key(path)
-
-
 def unknown_key(path: Sequence[str]) -> str:
-    """The message for a key that does not exist, with the nearest key that does."""
-    near = _nearest(path)
-    hint = f"; did you mean {near!r}?" if near else "; see config/README.md for all keys"
-    return f"unknown key {'.'.join(path)!r}{hint}"
-
-
-def _nearest(path: Sequence[str]) -> str | None:
-    everywhere = known_keys(Settings)
-    siblings = [k for k in everywhere if k.split(".")[:-1] == list(path[:-1])]
-    for among, cutoff in ((siblings, 0.5), (everywhere, 0.75)):
+    """The message for a key that does not exist, with the nearest key that does: in its section, or anywhere."""
+    section, everywhere = ".".join(path[:-1]), known_keys()
+    for among, cutoff in (([k for k in everywhere if k.rpartition(".")[0] == section], 0.5), (everywhere, 0.75)):
         names = {k.rpartition(".")[2]: k for k in among}
         if close := difflib.get_close_matches(path[-1], names, n=1, cutoff=cutoff):
-            return names[close[0]]
-    return None
+            return f"unknown key {'.'.join(path)!r}; did you mean {names[close[0]]!r}?"
+    return f"unknown key {'.'.join(path)!r}; see config/README.md for all keys"
 
 
 @functools.cache
-def known_keys(model: type[BaseModel], prefix: str = "") -> tuple[str, ...]:
+def known_keys() -> tuple[str, ...]:
     """Dotted names of all keys, sections included."""
-    keys: list[str] = []
-    for name, field in model.model_fields.items():
-        keys.append(prefix + name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += known_keys(field.annotation, f"{prefix}{name}.")
-    return tuple(keys)
+    return tuple(name for name, _ in walk(Settings))

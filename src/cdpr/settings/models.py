@@ -1,17 +1,18 @@
-"""The language models of ``workflow/models.yaml``: address, prices, sampling and licence of each, typed."""
+"""The language models of ``workflow/models.yaml``: address, prices, sampling and licence of each, typed; how models
+that are not trained here are called, and the servers that jobs start for them."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator
 
 from .datasets import ADDRESSES
 from .section import Section, key
-from .serving import Machine
 from .shipped import read_shipped
 
 MODELS_FILE = "workflow/models.yaml"
@@ -45,6 +46,17 @@ PROVIDERS: Mapping[str, Provider] = {
     "deepseek": Provider("DeepSeek", "https://api.deepseek.com", ("DEEPSEEK_API_KEY",)),
     "own": Provider("your own", None, ("CDPR_API_KEY",), paid=False, seeds=True),
 }
+
+
+class Machine(Section):
+    """Resources of a job with a server."""
+
+    gpus: NonNegativeInt = key(1)
+    """GPUs over which the weights of a model are spread, or each of which holds a copy of a policy; 0: the server
+    computes on the CPU."""
+    cpus: PositiveInt = key(4, "Cores.")
+    memory_gb: PositiveInt = key(64, "Main memory.")
+    hours: PositiveInt = key(12, "Longest duration.")
 
 
 class Prices(Section):
@@ -140,6 +152,44 @@ class ModelEntry(Section):
     def request_settings(self) -> dict[str, Any]:
         """The fields that decide the answers and so enter the key of an evaluation, without address and prices."""
         return self.model_dump(include={"id", "provider", "sampling", "extra", "system", "answer"})
+
+
+class Serving(Section):
+    program: Literal["none", "vllm", "sglang", "llama_cpp"] = key("none")
+    """Server that jobs start; it must be installed, possibly in another environment (`command`)."""
+    models: list[str] = key([])
+    """Entries of `workflow/models.yaml` that jobs serve; an entry with an address (`at`) keeps that server."""
+    policies: bool = key(False)
+    """Whether policies (trained ones and the initial one) are evaluated behind such a server, not in the process of the
+    evaluation; `vllm` or `sglang`, which take tokens."""
+    command: str | None = key(None)
+    """Command of the server; empty: the usual one of the program. Placeholders: `{weights}`, `{name}`, `{host}`,
+    `{port}`, `{gpus}` (of one copy of the weights) and `{serve}` (flags: those of the model's entry; for a policy its
+    longest sequence and the number of copies)."""
+    gpus: NonNegativeInt = key(1)
+    """GPUs of the job, over which weights are spread, or each of which holds a copy of a policy; 0: the server computes
+    on the CPU. The entry of a model may set another `machine`."""
+
+    @field_validator("command")
+    @classmethod
+    def _can_be_filled(cls, command: str | None) -> str | None:
+        try:
+            shlex.split((command or "").format(weights="", name="", host="", port=0, gpus=1, serve=""))
+        except (LookupError, ValueError) as error:
+            raise ValueError(f"only {{weights}}, {{name}}, {{host}}, {{port}}, {{gpus}} and {{serve}} are filled in "
+                             f"({type(error).__name__}: {error})") from None  # fmt: skip
+        if command is not None and "{port}" not in command:
+            raise ValueError("name {port}, at which the job expects the server")
+        return command
+
+
+class Calls(Section):
+    mode: Literal["record", "replay", "live"] = key("record")
+    """`record`: answers are recorded under `state`, and no question is sent twice; `replay`: no question is sent, all
+    answers are recorded ones; `live`: every question is sent, nothing is recorded."""
+    budget_usd: float | None = key(None, ge=0)
+    """Most US dollars that all calls together may cost, with those of earlier runs of the same `paths.state` (`cdpr
+    spend` shows the sum); empty: no limit. No call is sent that might exceed it."""
 
 
 def shipped_models() -> dict[str, ModelEntry]:

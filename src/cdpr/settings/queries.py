@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from .agents import AgentEntry
+from .datasets import ADDRESSES
 from .judging import TABLES
 from .models import MODELS_FILE, ModelEntry
 from .schema import Settings
-from .section import SettingsError
+from .section import SettingsError, walk
+from .variants import value_at
 
 
 def model_of(settings: Settings, agent: AgentEntry) -> ModelEntry | None:
@@ -60,8 +62,8 @@ def why_not_run(settings: Settings, name: str) -> str:
     """
     agent = settings.agents[name]
     model = model_of(settings, agent)
-    if agent.why or model is None:
-        return agent.why
+    if model is None:
+        return ""
     if model.where is None and not served(settings, agent):
         return f"not run: needs a server or a folder with its weights (models.{agent.model}.at)"
     if model.paid and not model.enabled:
@@ -80,8 +82,8 @@ def judging_models(settings: Settings) -> dict[str, ModelEntry]:
 
 
 def missing_paths(settings: Settings) -> list[tuple[str, str]]:
-    """Key and path of all data that the settings name and that are not there."""
-    paths = settings.data.paths | settings.frameworks.paths
-    study = {"study.ratings": settings.study.ratings, "study.kept": settings.study.kept}
-    paths |= {name: path for name, path in study.items() if path}
-    return [(key, path) for key, path in paths.items() if not Path(path).exists()]
+    """Key and path of all files and folders that the settings name and that are not there."""
+    extras: list[tuple[str, Any]] = [(name, field.json_schema_extra or {}) for name, field in walk(Settings)]
+    paths = [(name, value_at(settings, name)) for name, extra in extras if extra.get("place")]
+    local = [(name, path) for name, path in paths if path and not path.startswith(ADDRESSES)]
+    return [(name, path) for name, path in local if not Path(path).exists()]

@@ -6,8 +6,9 @@ import functools
 from collections.abc import Iterable
 from typing import TypeVar
 
-from .load import SettingsError, known_keys
-from .schema import Section, Settings
+from .load import known_keys
+from .schema import Settings
+from .section import Section, SettingsError
 
 S = TypeVar("S", bound=Section)
 
@@ -19,7 +20,7 @@ def restrict(settings: Settings, names: Iterable[str]) -> Settings:
     Raises SettingsError for a name that is no key.
     """
     names = set(names)
-    unknown = sorted(names - set(known_keys(Settings)))
+    unknown = sorted(names - set(known_keys()))
     if unknown:
         raise SettingsError(f"a stage declares the settings {unknown}, which do not exist; see config/README.md")
     return _keep(settings, names)
@@ -34,19 +35,15 @@ def without(names: Iterable[str], leaves: Iterable[str]) -> set[str]:
 @functools.cache
 def _single() -> dict[str, set[str]]:
     """Every single setting, with all keys that stand for it: its sections and itself."""
-    every = known_keys(Settings)
-    inner = {key.rpartition(".")[0] for key in every}
-    return {
-        key: {".".join(key.split(".")[:n]) for n in range(1, key.count(".") + 2)} for key in every if key not in inner
-    }
+    sections = {key.rpartition(".")[0] for key in known_keys()}
+    above = {key: key.split(".") for key in known_keys() if key not in sections}
+    return {key: {".".join(parts[: n + 1]) for n in range(len(parts))} for key, parts in above.items()}
 
 
 def _keep(section: S, names: set[str]) -> S:
     copy = section.model_copy()
-    for name in type(section).model_fields:
-        if name in names:
-            continue
-        below = {n.partition(".")[2] for n in names if n.startswith(name + ".")}
+    for name in type(section).model_fields.keys() - names:
+        below = {inner.removeprefix(f"{name}.") for inner in names if inner.startswith(f"{name}.")}
         if below:
             copy.__dict__[name] = _keep(getattr(section, name), below)
         else:

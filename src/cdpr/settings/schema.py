@@ -7,29 +7,18 @@ are generated from here (``cdpr config --write``); ``config.yaml`` sets what the
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from .agents import AGENTS_FILE, AgentEntry, shipped_agents
+from .agents import AGENTS_FILE, AgentEntry, Frameworks, shipped_agents
 from .algorithms import check_algorithm
-from .calls import Calls
 from .credit import Comparators, Credit
 from .data import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
-from .frameworks import Frameworks
 from .judging import Judge, Matcher
-from .models import MODELS_FILE, ModelEntry, shipped_models
-from .section import Section, Share, key
-from .serving import Serving
+from .models import MODELS_FILE, Calls, ModelEntry, Serving, shipped_models
+from .section import Section, key
 from .study import Study
 from .verl import Verl
 
@@ -42,16 +31,13 @@ class Paths(Section):
 class HospitalSettings(Section):
     mimic_patients: PositiveInt = key(7300, "Patients behind the MIMIC-format files; some have several admissions.")
     textbook_cases: PositiveInt = key(18000, "Cases of the textbook that the tiny policy reads before it is trained.")
-    clinicalbench_cases: PositiveInt = key(600, paper="Datasets: 1,500 real cases")
-    """Cases written in ClinicalBench format."""
-    private_cases: PositiveInt = key(500, paper="Datasets: 952 inpatient cases")
-    """Cases written in the private-hospital format."""
+    clinicalbench_cases: PositiveInt = key(600, "Cases in ClinicalBench format.", paper="Datasets: 1,500 real cases")
+    private_cases: PositiveInt = key(500, "Cases in the private-hospital format.", paper="952 inpatient cases")
 
 
 class Costs(Section):
     price_map: Literal["corrected", "paper_prices"] = key("corrected", paper="appendix, Unified examination cost")
-    """`corrected`: rates of the shipped catalogue; `paper_prices`: the prices printed in the paper's sample record take
-    precedence."""
+    """`corrected`: rates of the shipped catalogue; `paper_prices`: those printed in the paper's sample record first."""
     fallback_usd: NonNegativeFloat = key(5.0, paper="sample record: unmapped items stand at 5.00")
     """Price of an examination that maps to no code and is of no class."""
     class_rates: bool = key(True, decision="D15a")
@@ -71,8 +57,7 @@ class Prompt(Section):
 class Tests(Section):
     count: Literal["available", "issued"] = key("available", decision="D13")
     """What N_tests counts: examinations that gave a result, or every parsed request."""
-    count_physical: bool = key(False, decision="D13")
-    """Whether items of the physical examination (free) count in N_tests and AEN."""
+    count_physical: bool = key(False, "Whether items of the (free) physical examination count too.", decision="D13")
 
 
 class Environment(Section):
@@ -92,7 +77,7 @@ class TinyModel(Section):
     hidden_size: PositiveInt = key(128, "Width.")
     layers: PositiveInt = key(2, "Transformer blocks.")
     heads: PositiveInt = key(4, "Query heads.")
-    kv_heads: PositiveInt = key(1, "Key-value heads.")
+    kv_heads: ClassVar[int] = 1  # one pair for all queries: the cache of so small a model outgrows its weights soonest
     intermediate_size: PositiveInt = key(384, "Width of the feed-forward layer.")
     vocab_size: int = key(2400, "Tokens of the byte-level BPE trained on the corpus.", gt=300)
 
@@ -110,8 +95,7 @@ class Policy(Section):
     device: Literal["auto", "cpu", "cuda"] = key("auto")
     """Where the torch trainer and evaluation compute; `auto`: on the GPU if there is one, the embedded model on the
     CPU, where it is as fast and repeats its draws bit by bit."""
-    max_prompt_tokens: PositiveInt = key(2048, paper="a maximum prompt length of 2048 tokens")
-    """Longest initial prompt."""
+    max_prompt_tokens: PositiveInt = key(2048, "Longest initial prompt.", paper="maximum prompt length of 2048 tokens")
     max_response_tokens: PositiveInt = key(4096, paper="a maximum response length of 4096 tokens", decision="D16b")
     """Tokens of all turns and observations together. The diagnosis is forced while a whole turn is left for it."""
     max_turn_tokens: PositiveInt = key(16, "Tokens of one assistant turn.")
@@ -133,14 +117,10 @@ class Policy(Section):
 
 class WarmStart(Section):
     cases: PositiveInt = key(6000)
-    """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the
-    others."""
-    textbook_cases: NonNegativeInt = key(18000)
-    """Textbook cases read beside them, in every hospital's names, labels and layout: out of domain is another hospital,
-    not another language."""
-    static_share: Share = key(0.03)
-    """Share of demonstrations that show the whole record at once, so that static diagnosis is a task the policy
-    knows."""
+    """Training cases whose workups are demonstrated: the first of the split; reinforcement learning takes the others.
+    The tiny policy also reads the textbook: out of domain is another hospital, not another language."""
+    static_share: float = key(0.03, decision="D20", ge=0, le=1)
+    """Share of demonstrations of static diagnosis, which show the whole record at once."""
     epochs: PositiveInt = key(3, "Passes over the demonstrations.")
     threads: PositiveInt = key(2, "Torch threads.")
     batch_size: PositiveInt = key(16, "Demonstrations a step.")
@@ -173,10 +153,8 @@ class Training(Section):
     temperature: PositiveFloat = key(1.0, "Sampling temperature of rollouts.")
     normalise: Literal["group_std", "none"] = key("group_std", paper="Group-relative Advantage")
     """Division of the group-centred score: by the group's standard deviation, or by nothing."""
-    save_every: PositiveInt = key(200, paper="save/evaluate every 200 optimizer steps")
-    """Iterations between checkpoints."""
-    validate_every: PositiveInt = key(200, paper="save/evaluate every 200 optimizer steps")
-    """Iterations between validations."""
+    save_every: PositiveInt = key(200, "Iterations between checkpoints.", paper="every 200 optimizer steps")
+    validate_every: PositiveInt = key(200, "Iterations between validations.", paper="every 200 optimizer steps")
     threads: PositiveInt = key(1, "Torch threads of each process of a training job on a CPU.")
     engine: Literal["torch", "verl"] = key("torch", paper="We base our implementation on the verl framework")
     """`torch` trains in this process, `verl` on GPUs with rollout servers (docs/design/verl.md). Environment, prompts,
@@ -190,9 +168,9 @@ class OpenCases(Section):
 
 
 class Evaluation(Section):
-    decodings: list[Literal["greedy", "sampled"]] = key(["greedy", "sampled"], decision="D16", min_length=1)
+    decodings: list[Literal["greedy", "sampled"]] = key(["greedy", "sampled"], decision="D16a", min_length=1)
     """Decodings that are evaluated; the main table shows the first."""
-    max_turn_tokens: PositiveInt = key(512)
+    max_turn_tokens: PositiveInt = key(512, decision="D29")
     """Tokens of one turn of a model of `workflow/models.yaml`, which may ask for more; of policies it is
     `policy.max_turn_tokens`."""
     partial: bool = key(False)
@@ -206,8 +184,6 @@ class Evaluation(Section):
 class Tracking(Section):
     mlflow: bool = key(True, "Index runs in MLflow (`results/mlflow.db`).")
     uri: str | None = key(None, "Tracking server; empty: a SQLite file under `results`.")
-    traces: NonNegativeInt = key(50)
-    """Workups of each evaluation in the inspector that MLflow shows as traces; 0: none."""
 
 
 class Analysis(Section):
@@ -225,10 +201,13 @@ class Inspector(Section):
     cases: PositiveInt = key(40)
     """Test cases of each data set whose decisions are credited, spread over the diseases, the same for all runs; of the
     others the workups alone are shown."""
-    seed: int = key(0, "Seed of the choice of these cases, and of probes and continuations.")
     credentialed: bool = key(False)
     """Whether texts of credentialed cases are shown; otherwise pseudonyms stand in their place. The page is then as
     private as the cases."""
+
+
+REGISTRIES = {"experiments": FILE, "agents": AGENTS_FILE, "models": MODELS_FILE}
+"""Sections with a file of their own."""
 
 
 class Settings(Section):
@@ -236,9 +215,7 @@ class Settings(Section):
 
     tier: Literal["demo", "small_gpu", "paper"] = key("demo")
     """Scale of the run; every figure and table is marked with it."""
-    seeds: list[int] = key(
-        [0, 1, 2, 3, 4], "Training seeds; a variant may train with the first few only.", min_length=1
-    )
+    seeds: list[int] = key([0, 1, 2, 3, 4], "Training seeds; a variant may train with the first few.", min_length=1)
     paths: Paths = Field(default_factory=Paths, description="Where results go.")
     data: Data = Field(default_factory=Data, description="Where cases and prices come from.")
     governance: Governance = Field(default_factory=Governance, description="What may leave the machine.")
@@ -254,11 +231,11 @@ class Settings(Section):
     credit: Credit = Field(default_factory=Credit, description="The counterfactual process reward.")
     comparators: Comparators = Field(default_factory=Comparators, description="Other ways to assign credit.")
     evaluation: Evaluation = Field(default_factory=Evaluation, description="Benchmarks.")
-    experiments: Experiments = Field(default_factory=shipped_experiments, json_schema_extra={"file": FILE})
+    experiments: Experiments = Field(default_factory=shipped_experiments)
     """What is trained, with which seeds, and the table or figure that shows it."""
-    agents: dict[str, AgentEntry] = Field(default_factory=shipped_agents, json_schema_extra={"file": AGENTS_FILE})
+    agents: dict[str, AgentEntry] = Field(default_factory=shipped_agents)
     """Who is compared beside what is trained."""
-    models: dict[str, ModelEntry] = Field(default_factory=shipped_models, json_schema_extra={"file": MODELS_FILE})
+    models: dict[str, ModelEntry] = Field(default_factory=shipped_models)
     """Language models that agents act by."""
     serving: Serving = Field(default_factory=Serving, description="Servers that jobs start for language models.")
     calls: Calls = Field(default_factory=Calls, description="Calls of language models that are not trained here.")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import NonNegativeInt, PositiveInt, field_validator
 
-from .section import Section, Share, key
+from .section import Section, key
 
 MOST_METHODS = 8
 
@@ -29,18 +29,15 @@ class Study(Section):
     seed: int = key(0)
     """Seed of the sample, of the raters' orders and of the codes. For a study with physicians set a number that none
     of them knows."""
-    ratings: str | None = key(None)
+    ratings: str | None = key(None, place=True)
     """Folder with the forms that came back; empty: simulated raters where all cases are synthetic, else none yet."""
-    kept: str | None = key(None)
+    kept: str | None = key(None, place=True)
     """Copy of `results/study` from when the forms were handed out: states, forms and key of the analysis are taken from
     there, and nothing is made again, whatever changes in code or models meanwhile."""
     allow_missing: bool = key(False, "Analyse although ratings are missing; how many, every table then says.")
     model_rater: str | None = key(None)
     """A language model that rates the same forms, apart from the raters: an entry of `workflow/models.yaml`, or a
     Hugging Face folder."""
-    level: Share = key(0.05, paper="p < 0.05 after Holm correction")
-    """Level at which a difference is marked."""
-    difference: PositiveFloat = key(0.5, "Difference in points that the study is planned to find.")
     permutations: NonNegativeInt = key(5000, "Sign flips of the permutation test.")
 
     @field_validator("methods", "raters")

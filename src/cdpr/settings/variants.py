@@ -6,15 +6,17 @@ point of every sweep is CDPR.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from .algorithms import algorithm_class
 from .experiments import Sweep, Value, Variant
-from .load import SettingsError, merge, parse_settings
+from .load import merge, parse_settings
 from .restrict import without
 from .schema import Settings
+from .section import SettingsError
 
 _SHARED = ("training", "environment", "policy", "warm_start.cases")
 _OWNED = ("training.normalise", "utility", "credit", "comparators")
@@ -28,7 +30,7 @@ def variants(settings: Settings) -> dict[str, Variant]:
     for name, sweep in settings.experiments.sweeps.items():
         for value in _points(settings, sweep):
             point = Variant(label=f"{sweep.symbol} = {value}", change={sweep.setting: value}, seeds=sweep.seeds)
-            by_name.setdefault(point_name(name, value), point)
+            by_name.setdefault(_point_name(name, value), point)
     return by_name
 
 
@@ -40,18 +42,14 @@ def labels_of(settings: Settings, where: str) -> dict[str, str]:
 def sweeps(settings: Settings, where: str, every: bool = False) -> dict[str, dict[Value, str]]:
     """Sweeps that feed a figure: of each point the variant that trains it. Those that `experiments.swept` and
     `points` choose, the configuration's own always among them; or ``every`` point."""
+    chosen, points = settings.experiments.swept, settings.experiments.points
     by_sweep = {}
     for name, sweep in settings.experiments.sweeps.items():
         if sweep.feeds == where:
-            most = None if every else planned_points(settings, name)
-            by_sweep[name] = {value: point_name(name, value) for value in _points(settings, sweep, most)}
+            most = points if chosen is None or name in chosen else 0
+            values = _points(settings, sweep, None if every else most)
+            by_sweep[name] = {value: _point_name(name, value) for value in values}
     return by_sweep
-
-
-def planned_points(settings: Settings, sweep: str) -> int | None:
-    """How many points of a sweep are chosen beside the configuration's own; None: all."""
-    chosen = settings.experiments.swept
-    return settings.experiments.points if chosen is None or sweep in chosen else 0
 
 
 def seeds_of(settings: Settings, name: str) -> list[int]:
@@ -62,12 +60,11 @@ def seeds_of(settings: Settings, name: str) -> list[int]:
 def _points(settings: Settings, sweep: Sweep, most: int | None = None) -> list[Value]:
     """The values of a sweep in order: the configuration's own and the first ``most`` others."""
     own = value_at(settings, sweep.setting)
-    other = [value for value in sweep.values if value != own][:most]
-    both = [own, *other]
+    both = [own, *[value for value in sweep.values if value != own][:most]]
     return sorted(both, key=float) if all(isinstance(v, (int, float)) for v in both) else both  # type: ignore[arg-type]
 
 
-def point_name(sweep: str, value: Value) -> str:
+def _point_name(sweep: str, value: Value) -> str:
     """Name of a point as a variant, fit for a path: ``beta_0.25``."""
     return f"{sweep}_{value:g}" if isinstance(value, float) else f"{sweep}_{value}".lower()
 
@@ -85,33 +82,42 @@ def value_at(settings: Settings, key: str) -> Any:
 def resolve_variant(settings: Settings, name: str) -> Settings:
     """The settings under which a variant is trained, canonical. Raises SettingsError for an unknown name, for a change
     that is no valid setting, and for one that its training would not notice."""
-    resolved = _resolved(settings.model_dump_json(), name)
-    if isinstance(resolved, SettingsError):
-        raise resolved
-    return resolved
+    return _resolved(settings.model_dump_json(), name)
 
 
 def job_of(settings: Settings, name: str) -> str:
     """The first variant that trains exactly what ``name`` trains: the name of the one job both share. Raises
     SettingsError as :func:`resolve_variant`."""
     resolve_variant(settings, name)
-    return _job(settings.model_dump_json(), name)
+    return _jobs(settings.model_dump_json())[name]
 
 
-@functools.lru_cache(maxsize=4096)
-def _job(text: str, name: str) -> str:
-    own, known = _resolved(text, name), variants(Settings.model_validate_json(text))
-    return next(other for other in known if _resolved(text, other) == own)
+@functools.lru_cache(maxsize=64)
+def _jobs(text: str) -> dict[str, str]:
+    """Of every variant the first that trains the same. A configuration may choose an algorithm under which some
+    variants are invalid: they have no job."""
+    jobs: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for name in variants(Settings.model_validate_json(text)):
+        with contextlib.suppress(SettingsError):
+            jobs[name] = first.setdefault(_resolved(text, name).model_dump_json(), name)
+    return jobs
 
 
 @functools.lru_cache(maxsize=1024)
-def _resolved(text: str, name: str) -> Settings | SettingsError:
-    """Canonical settings of a variant of the settings with this JSON, or the error that its use raises. The error is
-    raised only on use, because a configuration may choose an algorithm under which other variants are invalid."""
+def _resolved(text: str, name: str) -> Settings:
+    """Canonical settings of a variant of the settings with this JSON."""
     settings = Settings.model_validate_json(text)
+    changed = settings.model_dump()
     change = _variant(settings, name).change
-    changed = parse_settings(merge(settings.model_dump(), _nested(change)), f"variant {name}")
-    return _unnoticed(name, change, changed) or canonical(changed, settings)
+    for key, value in change.items():
+        nested: Any = value
+        for part in reversed(key.split(".")):
+            nested = {part: nested}
+        changed = merge(changed, nested)
+    resolved = parse_settings(changed, f"variant {name}")
+    _check_noticed(name, change, resolved)
+    return canonical(resolved, settings)
 
 
 def _variant(settings: Settings, name: str) -> Variant:
@@ -139,24 +145,14 @@ def _reads(settings: Settings) -> tuple[str, ...]:
     return (*own, _VERL) if settings.training.engine == "verl" else tuple(own)
 
 
-def _unnoticed(name: str, change: Iterable[str], settings: Settings) -> SettingsError | None:
-    """What is wrong with a variant that changes what the training with these ``settings`` does not read."""
+def _check_noticed(name: str, change: Iterable[str], settings: Settings) -> None:
+    """Raise SettingsError for a variant that changes what the training with these ``settings`` does not read."""
     training, reads = settings.training, _reads(settings)
     read = without((*_SHARED, *reads), without((*_OWNED, _VERL), reads))
     for key in change:
         if key not in read:
-            return SettingsError(
+            raise SettingsError(
                 f"variant {name} sets {key}, which {training.algorithm} on the engine {training.engine} does not read; "
                 f"take the key out, or set training.algorithm to one that reads it (beside {', '.join(_SHARED)} this "
                 f"one reads {', '.join(reads)})"
             )
-    return None
-
-
-def _nested(change: Mapping[str, Value]) -> dict[str, Any]:
-    """Dotted names as nested sections."""
-    nested: dict[str, Any] = {}
-    for name, value in change.items():
-        *path, last = name.split(".")
-        functools.reduce(lambda section, part: section.setdefault(part, {}), path, nested)[last] = value
-    return nested

@@ -1,5 +1,4 @@
-"""Settings of the engine verl, for models that outgrow the torch trainer: placement of the trainer, of its rollout
-servers, and of the frozen server."""
+"""Settings of the engine verl: placement of the trainer, of its rollout servers, and of the frozen server."""
 
 from __future__ import annotations
 
@@ -16,11 +15,7 @@ class FrozenServer(Section):
     takes the share `memory` of each."""
     command: str = key("vllm")
     """How `beside` calls vLLM; a path where it is installed in another environment (as with SGLang rollouts)."""
-    url: str | None = key(
-        None,
-        paper="hosted by a separate vLLM server initialized from the same Qwen3-4B-Instruct-2507 weights and frozen "
-        "for the entire run",
-    )
+    url: str | None = key(None, paper="hosted by a separate vLLM server ... and frozen for the entire run")
     """OpenAI-compatible server of the frozen initial policy (`http://HOST:PORT/v1` or `unix:/PATH`) that answers token
     prompts, as vLLM does; empty: as `beside` says, or verl starts one on a further GPU."""
     name: str | None = key(None, "Name of the model on that server; empty: the folder `policy.model`.")
@@ -39,9 +34,7 @@ class Verl(Section):
     """Attention of the trained model."""
     offload: bool = key(False, "Keep weights and optimiser state in main memory while the GPU serves rollouts.")
     lora_rank: NonNegativeInt = key(0, "Rank and scale of LoRA adapters; 0: all weights are trained.")
-    rollout: Literal["vllm", "sglang", "cpu", "vllm_cpu"] = key(
-        "sglang", paper="Rollouts are served by SGLang ..., asynchronous mode"
-    )
+    rollout: Literal["vllm", "sglang", "cpu", "vllm_cpu"] = key("sglang", paper="Rollouts are served by SGLang")
     """Server of the trained policy. Without a GPU, for small proofs: `cpu`, our own sampler, or `vllm_cpu`."""
     rollout_memory: float = key(0.4, "Share of a GPU's memory that the rollout server takes.", gt=0, lt=1)
     tensor_parallel: PositiveInt = key(2, "GPUs of one rollout server.", paper="a tensor-parallel size of 2")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from ..evaluation.significance import holm, percentile_interval
 from ..files import write_text
@@ -16,18 +15,14 @@ from ..settings import Settings
 from . import statistics
 from .blinding import Items, Key
 from .ratings import Ratings, read_ratings
-from .records import StateMeans, StudyError, StudyState, read_lines, write_lines
+from .records import Record, StateMeans, StudyError, StudyState, read_lines, write_lines
 from .returned import PHYSICIAN
 from .rubric import dimensions
 
 _ALPHA_RESAMPLES = 500  # each is a new alpha; the interval's ends move by less than .005 with more
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Interval(_Part):
+class Interval(Record):
     """An estimate with its 95% interval, over resampled cases; None where it is undefined."""
 
     value: float | None
@@ -35,8 +30,8 @@ class Interval(_Part):
     high: float | None = None
 
 
-class Comparison(_Part):
-    """Ours against a baseline on a dimension; see :class:`~cdpr.study.statistics.Paired`. ``low`` and ``high`` are the
+class Comparison(Record):
+    """Ours against a baseline on a dimension; see :func:`~cdpr.study.statistics.compare`. ``low`` and ``high`` are the
     interval of the mean difference over cases, ``holm`` the p-value corrected over the dimensions (the paper's family),
     ``holm_all`` over all comparisons of the study, ``states_needed`` what a study of this spread would take."""
 
@@ -61,7 +56,7 @@ class Comparison(_Part):
     states_needed: int | None
 
 
-class Analysis(_Part):
+class Analysis(Record):
     """What the study found. ``kind`` says who rated (empty: nobody has yet), ``runs`` are compared, ours first;
     ``scores`` by dimension and run, ``datasets`` means by data set, dimension and run; ``lead`` by dimension is ours
     above the best baseline, ``ahead`` that lead above the largest other one. ``model_rater`` is how a language model's
@@ -76,16 +71,16 @@ class Analysis(_Part):
     states: int
     cases: int
     missing: int = 0
-    alpha: dict[str, Interval] = {}
-    scores: dict[str, dict[str, Interval]] = {}
-    datasets: dict[str, dict[str, dict[str, float]]] = {}
+    alpha: dict[str, Interval] = Field(default_factory=dict)
+    scores: dict[str, dict[str, Interval]] = Field(default_factory=dict)
+    datasets: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
-    lead: dict[str, Interval] = {}
-    ahead: dict[str, Interval] = {}
-    level: float = 0.05
-    target: float = 0.5
-    model_rater: dict[str, Interval] = {}
-    model_scores: dict[str, dict[str, float]] = {}
+    lead: dict[str, Interval] = Field(default_factory=dict)
+    ahead: dict[str, Interval] = Field(default_factory=dict)
+    level: float = statistics.LEVEL
+    target: float = statistics.TARGET
+    model_rater: dict[str, Interval] = Field(default_factory=dict)
+    model_scores: dict[str, dict[str, float]] = Field(default_factory=dict)
 
     @property
     def ours(self) -> str:
@@ -99,24 +94,26 @@ class Analysis(_Part):
 
     def comparison(self, dimension: str, than: str) -> Comparison:
         """Ours against a run. Raises KeyError where there is none."""
-        for one in self.comparisons:
-            if (one.dimension, one.than) == (dimension, than):
-                return one
-        raise KeyError((dimension, than))
+        return {(one.dimension, one.than): one for one in self.comparisons}[dimension, than]
 
 
 def analyse_study(settings: Settings, job: Job) -> None:
     """Stage ``analyse_study``: read the forms that came back, open the key, write every figure of the study. Raises
     StudyError for forms that cannot be used."""
-    items = Items.model_validate_json(job.inputs["cards"].read_text(encoding="utf-8"))
+    items = Items.read(job.inputs["cards"])
     key = Key.open(job.inputs["sealed"], items)
     states = read_lines(job.inputs["states"], StudyState)
-    ratings = _ratings(settings, job.inputs.get("ratings"), items)
-    model = read_ratings([job.inputs["model_ratings"]], _only(items, job.inputs["model_ratings"])) if (
-        "model_ratings" in job.inputs) else None  # fmt: skip
+    ratings = model = None
+    if place := job.inputs.get("ratings"):
+        ratings = read_ratings([place], items, allow_missing=settings.study.allow_missing)
+        if settings.study.ratings and ratings.kind != PHYSICIAN:
+            raise StudyError(f"{place}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
+    if place := job.inputs.get("model_ratings"):  # a model fills in the form of the first rater
+        first = dict(list(items.forms.items())[:1])
+        model = read_ratings([place], items.model_copy(update={"forms": first}))
     analysis = analyse(settings, states, items, key, ratings, model)
     write_text(job.out["analysis"], analysis.model_dump_json(indent=1) + "\n")
-    write_lines(job.out["means"], per_state(states, items, key, ratings) if ratings else ())
+    write_lines(job.out["means"], Means(states, items, key, ratings).lines() if ratings else ())
     job.metrics.update({f"alpha/{name}": at.value for name, at in analysis.alpha.items() if at.value is not None})
     job.tags["raters"] = analysis.kind or "none yet"
     print(
@@ -125,75 +122,52 @@ def analyse_study(settings: Settings, job: Job) -> None:
     )
 
 
-def _ratings(settings: Settings, place: Path | None, items: Items) -> Ratings | None:
-    if place is None:
-        return None
-    ratings = read_ratings([place], items, allow_missing=settings.study.allow_missing)
-    if settings.study.ratings and ratings.kind != PHYSICIAN:
-        raise StudyError(f"{place}: these are {ratings.kind} ratings; study.ratings is for physicians' alone")
-    return ratings
-
-
-def _only(items: Items, place: Path) -> Items:
-    """The study with the one rater whose form the model filled in."""
-    first = next(iter(items.forms))
-    return items.model_copy(update={"forms": {first: items.forms[first]}})
-
-
 def analyse(
     settings: Settings, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings | None,
     model: Ratings | None = None,
 ) -> Analysis:  # fmt: skip
     """Everything that tables, figures and the ledger show."""
-    plan, runs = settings.study, key.compared
     cases = [(state.dataset, state.note_id) for state in states]
     head = Analysis(
-        study=items.study, source=states[0].source, runs=runs, left_out=dict(key.left_out), states=len(states),
-        cases=len(set(cases)), level=plan.level, target=plan.difference,
+        study=items.study, source=states[0].source, runs=key.compared, left_out=key.left_out, states=len(states),
+        cases=len(set(cases)),
     )  # fmt: skip
     if ratings is None:
         return head
-    table = Means(states, items, key, list(runs), ratings)
-    weights = statistics.resampled_clusters(cases, settings.evaluation.bootstrap, derive_seed(plan.seed, "bootstrap"))
+    table, seed = Means(states, items, key, ratings), derive_seed(settings.study.seed, "bootstrap")
+    weights = statistics.resampled_clusters(cases, settings.evaluation.bootstrap, seed)
     draws = table.draws(weights)
     scores = {name: {run: _interval(table.mean(d)[r], draws[d, r]) for r, run in enumerate(table.runs)}
               for d, name in enumerate(dimensions())}  # fmt: skip
     fields = {
         "kind": ratings.kind, "raters": tuple(ratings.scores), "missing": ratings.missing, "scores": scores,
-        "datasets": table.by_dataset(states), "alpha": _alphas(table, weights[:_ALPHA_RESAMPLES]),
+        "datasets": table.by_dataset(), "alpha": _alphas(table, weights[:_ALPHA_RESAMPLES]),
     }  # fmt: skip
-    if len(runs) > 1:
+    if len(table.runs) > 1:
         fields |= {"comparisons": _comparisons(settings, table, draws), **_leads(table, draws)}
     if model is not None:
-        fields |= _beside_model(table, model, states, items, key)
+        fields |= _beside_model(table, Means(states, items, key, model))
     return head.model_copy(update=fields)
 
 
 class Means:
     """Per-state means over raters: ``values`` [dimensions, runs, states], NaN where nobody rated; ``single`` [raters,
-    dimensions, contents] are the scores behind them."""
+    dimensions, contents] are the scores behind them, ``of_content`` [dimensions, contents] their means."""
 
-    def __init__(self, states: Sequence[StudyState], items: Items, key: Key, runs: list[str], ratings: Ratings):
-        self.runs, self.contents = runs, list(items.contents)
-        self.place = {state.digest: n for n, state in enumerate(states)}
-        self.state_of = np.array([self.place[items.contents[name].state] for name in self.contents])
-        at = {name: n for n, name in enumerate(self.contents)}
-        self.single = np.full((len(ratings.scores), len(dimensions()), len(self.contents)), np.nan)
-        for r, scores in enumerate(ratings.scores.values()):
-            for name, rows in scores.items():
-                for d, dimension in enumerate(dimensions()):
-                    self.single[r, d, at[name]] = rows.get(dimension, np.nan)
-        counted = (~np.isnan(self.single)).sum(axis=0)
+    def __init__(self, states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings):
+        self.states, self.runs, self.contents = states, key.compared, items.contents
+        place = {state.digest: n for n, state in enumerate(states)}
+        self.state_of = np.array([place[content.state] for content in self.contents.values()])
+        by_rater = ratings.scores.values()
+        self.single = np.array([[[scores.get(content, {}).get(name, np.nan) for content in self.contents]
+                                 for name in dimensions()] for scores in by_rater], dtype=float)  # fmt: skip
         with np.errstate(invalid="ignore"):
-            self.of_content = np.nansum(self.single, axis=0) / counted
-        self.values = np.full((len(dimensions()), len(runs), len(states)), np.nan)
-        for name, behind in key.runs.items():
-            for run in behind:
-                if run in runs:
-                    self.values[:, runs.index(run), self.place[items.contents[name].state]] = self.of_content[
-                        :, at[name]
-                    ]
-        self.values = np.round(self.values, statistics.DECIMALS)
+            self.of_content = np.nansum(self.single, axis=0) / (~np.isnan(self.single)).sum(axis=0)
+        self.content_of = np.zeros((len(self.runs), len(states)), dtype=int)
+        for n, name in enumerate(self.contents):
+            for run in key.runs[name]:
+                self.content_of[self.runs.index(run), self.state_of[n]] = n
+        self.values = np.round(self.of_content[:, self.content_of], statistics.DECIMALS)
 
     def mean(self, dimension: int) -> np.ndarray:
         """Means [runs] over states."""
@@ -209,9 +183,9 @@ class Means:
         differences = self.values[dimension, 0] - self.values[dimension, run]
         return np.round(differences[~np.isnan(differences)], statistics.DECIMALS)
 
-    def by_dataset(self, states: Sequence[StudyState]) -> dict[str, dict[str, dict[str, float]]]:
+    def by_dataset(self) -> dict[str, dict[str, dict[str, float]]]:
         """Means by data set, dimension and run."""
-        of = np.array([state.dataset for state in states])
+        of = np.array([state.dataset for state in self.states])
         return {
             str(dataset): {
                 name: {run: float(np.nanmean(self.values[d, r, of == dataset])) for r, run in enumerate(self.runs)}
@@ -220,21 +194,17 @@ class Means:
             for dataset in dict.fromkeys(of.tolist())
         }
 
-
-def per_state(states: Sequence[StudyState], items: Items, key: Key, ratings: Ratings) -> Iterator[StateMeans]:
-    """The means of every state and run."""
-    table = Means(states, items, key, list(key.compared), ratings)
-    content = {
-        (items.contents[name].state, run): items.contents[name] for name, runs in key.runs.items() for run in runs
-    }
-    for n, state in enumerate(states):
-        for r, run in enumerate(table.runs):
-            item, means = content[state.digest, run], table.values[:, r, n]
-            yield StateMeans(
-                state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn, source=state.source,
-                run=run, kind=item.kind, action=item.action,
-                means={d: None if np.isnan(m) else float(m) for d, m in zip(dimensions(), means, strict=True)},
-            )  # fmt: skip
+    def lines(self) -> Iterator[StateMeans]:
+        """The means of every state and run."""
+        contents = list(self.contents.values())
+        for n, state in enumerate(self.states):
+            for r, run in enumerate(self.runs):
+                content, means = contents[self.content_of[r, n]], self.values[:, r, n]
+                yield StateMeans(
+                    state=state.digest, dataset=state.dataset, note_id=state.note_id, turn=state.turn,
+                    source=state.source, run=run, kind=content.kind, action=content.action,
+                    means={d: None if np.isnan(m) else float(m) for d, m in zip(dimensions(), means, strict=True)},
+                )  # fmt: skip
 
 
 def _alphas(table: Means, weights: np.ndarray) -> dict[str, Interval]:
@@ -258,35 +228,30 @@ def _interval(value: float | None, draws: np.ndarray) -> Interval:
 
 
 def _comparisons(settings: Settings, table: Means, draws: np.ndarray) -> tuple[Comparison, ...]:
-    plan, comparisons = settings.study, {}
-    for r, run in enumerate(table.runs[1:], 1):
-        for d, name in enumerate(dimensions()):
-            seed = derive_seed(plan.seed, "permutation", run, name)
-            paired = statistics.compare(table.differences(d, r), plan.permutations, seed)
-            comparisons[run, name] = paired, percentile_interval(draws[d, 0] - draws[d, r])
-    tests = len(comparisons)
-    corrected = {}
-    for kind in ("p", "p_zeros_dropped", "p_permutation"):
-        for run in table.runs[1:]:
-            of_run = [getattr(comparisons[run, name][0], kind) for name in dimensions()]
-            corrected |= {(kind, run, name): p for name, p in zip(dimensions(), holm(of_run), strict=True)}
-    everywhere = dict(zip(comparisons, holm([paired.p for paired, _ in comparisons.values()]), strict=True))
-    return tuple(
-        Comparison(
-            dimension=name, than=run, difference=paired.difference, low=low, high=high, sd=paired.sd,
-            zeros=paired.zeros, p=paired.p, holm=corrected["p", run, name], holm_all=everywhere[run, name],
-            p_zeros_dropped=paired.p_zeros_dropped, holm_zeros_dropped=corrected["p_zeros_dropped", run, name],
-            p_permutation=paired.p_permutation, holm_permutation=corrected["p_permutation", run, name],
-            rank_biserial=paired.rank_biserial, shift=paired.shift, shift_low=paired.shift_low,
-            shift_high=paired.shift_high,
-            states_needed=statistics.states_needed(plan.difference, paired.sd, tests, level=plan.level)
-            if paired.sd > 0 else None,
+    plan, baselines = settings.study, list(enumerate(table.runs))[1:]
+    tests = {
+        (run, name): statistics.compare(
+            table.differences(d, r), plan.permutations, derive_seed(plan.seed, "permutation", run, name)
         )
-        for (run, name), (paired, (low, high)) in comparisons.items()
-    )  # fmt: skip
+        for r, run in baselines
+        for d, name in enumerate(dimensions())
+    }
+    over_all = dict(zip(tests, holm([test["p"] for test in tests.values()]), strict=True))
+    comparisons = []
+    for r, run in baselines:
+        of_run = [tests[run, name] for name in dimensions()]
+        corrected = [holm([test[kind] for test in of_run]) for kind in ("p", "p_zeros_dropped", "p_permutation")]
+        for d, (name, test, *ps) in enumerate(zip(dimensions(), of_run, *corrected, strict=True)):
+            low, high = percentile_interval(draws[d, 0] - draws[d, r])
+            needed = statistics.states_needed(statistics.TARGET, test["sd"], len(tests)) if test["sd"] > 0 else None
+            comparisons.append(Comparison(
+                dimension=name, than=run, low=low, high=high, holm=ps[0], holm_all=over_all[run, name],
+                holm_zeros_dropped=ps[1], holm_permutation=ps[2], states_needed=needed, **test,
+            ))  # fmt: skip
+    return tuple(comparisons)
 
 
-def _leads(table: Means, draws: np.ndarray) -> Mapping[str, dict[str, Interval]]:
+def _leads(table: Means, draws: np.ndarray) -> dict[str, dict[str, Interval]]:
     """Ours above the best baseline, and how far that lead is above the largest other one."""
     means = np.stack([table.mean(d) for d in range(len(dimensions()))])
     lead, drawn = means[:, 0] - means[:, 1:].max(axis=1), draws[:, 0] - draws[:, 1:].max(axis=1)
@@ -295,14 +260,9 @@ def _leads(table: Means, draws: np.ndarray) -> Mapping[str, dict[str, Interval]]
     return {"lead": {name: _interval(lead[d], drawn[d]) for d, name in enumerate(dimensions())}, "ahead": ahead}
 
 
-def _beside_model(
-    table: Means, model: Ratings, states: Sequence[StudyState], items: Items, key: Key
-) -> Mapping[str, dict]:
+def _beside_model(table: Means, model: Means) -> dict[str, dict]:
     """How the language model agrees with the rounded means of the raters, and its means by method."""
-    other = Means(states, items, key, table.runs, model)
-    agreement = {}
-    for d, name in enumerate(dimensions()):
-        pair = np.stack([np.rint(table.of_content[d]), other.of_content[d]])
-        agreement[name] = Interval(value=statistics.alpha(pair))
-    means = {name: dict(zip(table.runs, other.mean(d).tolist(), strict=True)) for d, name in enumerate(dimensions())}
+    pairs = np.stack([np.rint(table.of_content), model.of_content])
+    agreement = {name: Interval(value=statistics.alpha(pairs[:, d])) for d, name in enumerate(dimensions())}
+    means = {name: dict(zip(table.runs, model.mean(d).tolist(), strict=True)) for d, name in enumerate(dimensions())}
     return {"model_rater": agreement, "model_scores": means}

@@ -7,43 +7,35 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from ..files import write_text
 from ..seeding import derive_seed
 from ..settings.study import Study
-from .records import Proposal, StudyError, StudyState
+from .records import Proposal, Record, StudyError, StudyState
 
 _LETTERS = "ABCDEFGH"
 
 
-class Card(BaseModel):
+class Card(Record):
     """One proposal as a rater sees it: ``code`` is its name in this rater's form, ``content`` that of the proposal."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     code: str
     content: str
     letter: str
 
 
-class Page(BaseModel):
+class Page(Record):
     """A state in a rater's form, and its proposals in this rater's order."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     state: str
     cards: tuple[Card, ...]
 
 
-class Content(BaseModel):
+class Content(Record):
     """What stands on a card."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     state: str
     reasoning: str
@@ -53,15 +45,17 @@ class Content(BaseModel):
     usd: float | None
 
 
-class Items(BaseModel):
+class Items(Record):
     """What is rated by whom, without a word of who proposed it: what a form is made of, and what an import is checked
     against. ``forms`` are the pages by rater, ``contents`` the cards' by name. ``study`` is a digest of it all."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     study: str
     forms: dict[str, tuple[Page, ...]]
     contents: dict[str, Content]
+
+    @classmethod
+    def read(cls, path: Path) -> Items:
+        return cls.model_validate_json(path.read_text(encoding="utf-8"))
 
     def codes(self) -> dict[str, tuple[str, str]]:
         """Rater and content by code."""
@@ -69,38 +63,24 @@ class Items(BaseModel):
                 for card in page.cards}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Key:
-    """The sealed part: the runs behind every content, of one ``study``; ``compared`` are all of them, ours first, and
-    ``left_out`` what could not be."""
+class Key(Record):
+    """The sealed part: the ``runs`` behind every content, of one ``study``; ``compared`` are all of them, ours first,
+    and ``left_out`` what could not be."""
 
     study: str
     compared: tuple[str, ...]
-    runs: Mapping[str, tuple[str, ...]]
-    left_out: Mapping[str, str]
+    left_out: dict[str, str]
+    runs: dict[str, tuple[str, ...]]
 
     def write(self, path: Path) -> None:
         """Readable by its owner alone."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = {
-            "study": self.study,
-            "compared": list(self.compared),
-            "left_out": dict(self.left_out),
-            "runs": dict(self.runs),
-        }
-        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_text(path, self.model_dump_json(indent=1) + "\n")
         path.chmod(0o600)
 
     @classmethod
     def open(cls, path: Path, items: Items) -> Key:
         """Raises StudyError for the key of another study, or one that was edited."""
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        key = cls(
-            content["study"],
-            tuple(content["compared"]),
-            {name: tuple(runs) for name, runs in content["runs"].items()},
-            content["left_out"],
-        )
+        key = cls.model_validate_json(path.read_text(encoding="utf-8"))
         if key.study != items.study or set(key.runs) != set(items.contents):
             raise StudyError(f"{path}: this is the key of study {key.study}, the forms are of {items.study}; keep the "
                              "key that was written with them")  # fmt: skip
@@ -111,36 +91,28 @@ def blind(
     plan: Study, states: Sequence[StudyState], proposals: Sequence[Proposal], left_out: Mapping[str, str]
 ) -> tuple[Items, Key]:
     """Items and key. Raises StudyError where a run has no proposal at a state: then nothing would be paired."""
-    at: dict[str, list[Proposal]] = defaultdict(list)
-    for proposal in proposals:
-        at[proposal.state].append(proposal)
-    runs = dict.fromkeys(proposal.run for proposal in proposals)
+    runs = tuple(dict.fromkeys(proposal.run for proposal in proposals))
+    at = {(proposal.state, proposal.run): proposal for proposal in proposals}
     contents: dict[str, Content] = {}
     behind: dict[str, tuple[str, ...]] = {}
-    of_state: dict[str, list[str]] = defaultdict(list)
-    for state in states:
-        if {proposal.run for proposal in at[state.digest]} != set(runs):
-            raise StudyError(f"state {state.digest}: not every method proposes something; make the proposals again")
-        grouped: dict[tuple, list[str]] = defaultdict(list)
-        for proposal in sorted(at[state.digest], key=lambda proposal: proposal.run):
-            visible = proposal.reasoning, proposal.leaning, proposal.kind, proposal.action, proposal.usd
-            grouped[visible if plan.merge_identical else (*visible, proposal.run)].append(proposal.run)
-        for n, (visible, those) in enumerate(grouped.items()):
-            name = _code("content", plan.seed, state.digest, n)
-            reasoning, leaning, kind, action, usd = visible[:5]
-            contents[name] = Content(
-                state=state.digest, reasoning=reasoning, leaning=leaning, kind=kind, action=action, usd=usd
-            )
-            behind[name] = tuple(those)
-            of_state[state.digest].append(name)
+    of_state: dict[str, list[str]] = {}
+    for state in (state.digest for state in states):
+        if any((state, run) not in at for run in runs):
+            raise StudyError(f"state {state}: not every method proposes something; make the proposals again")
+        alike: dict[tuple[Content, str], list[str]] = defaultdict(list)
+        for run in sorted(runs):
+            content = Content.model_validate(at[state, run].model_dump(exclude={"run"}))
+            alike[content, "" if plan.merge_identical else run].append(run)
+        of_state[state] = [_code("content", plan.seed, state, n) for n in range(len(alike))]
+        contents |= zip(of_state[state], (content for content, _ in alike), strict=True)
+        behind |= zip(of_state[state], map(tuple, alike.values()), strict=True)
     contents = dict(sorted(contents.items()))  # in an order that tells nothing
     forms = {rater: _form(plan.seed, rater, of_state) for rater in plan.raters}
-    seed_text = json.dumps([[(s.digest, s.presentation) for s in states], [c.model_dump() for c in contents.values()],
-                       {r: [p.model_dump() for p in pages] for r, pages in forms.items()}])  # fmt: skip
-    study = hashlib.sha256(seed_text.encode()).hexdigest()[:12]
-    return Items(study=study, forms=forms, contents=contents), Key(
-        study, tuple(runs), dict(sorted(behind.items())), left_out
-    )
+    everything = json.dumps([[(s.digest, s.presentation) for s in states], [c.model_dump() for c in contents.values()],
+                             {r: [p.model_dump() for p in pages] for r, pages in forms.items()}])  # fmt: skip
+    study = hashlib.sha256(everything.encode()).hexdigest()[:12]
+    items = Items(study=study, forms=forms, contents=contents)
+    return items, Key(study=study, compared=runs, left_out=dict(left_out), runs=dict(sorted(behind.items())))
 
 
 def _form(seed: int, rater: str, of_state: Mapping[str, Sequence[str]]) -> tuple[Page, ...]:

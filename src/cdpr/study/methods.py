@@ -17,23 +17,18 @@ def study_run(settings: Settings, name: str) -> str:
     return name
 
 
-def study_runs(settings: Settings) -> dict[str, str]:
-    """The runs that are compared, by method; two methods that train the same thing are one."""
-    runs: dict[str, str] = {}
-    for name in settings.study.methods:
-        run = study_run(settings, name)
-        if not why_left_out(settings, name) and run not in runs.values():
-            runs[name] = run
-    return runs
+def study_runs(settings: Settings) -> list[str]:
+    """The runs that are compared; two methods that train the same thing are one."""
+    runs = {name: study_run(settings, name) for name in settings.study.methods}
+    return list(dict.fromkeys(run for name, run in runs.items() if not _why_left_out(settings, name)))
 
 
 def left_out(settings: Settings) -> dict[str, str]:
     """Methods that are asked for and not run, with the reason."""
-    return {name: why for name in settings.study.methods if (why := why_left_out(settings, name))}
+    return {name: why for name in settings.study.methods if (why := _why_left_out(settings, name))}
 
 
-def why_left_out(settings: Settings, name: str) -> str:
-    """Why a method takes no part; empty where it does."""
+def _why_left_out(settings: Settings, name: str) -> str:
     entry = settings.agents.get(name)
     if entry is None:
         return ""

@@ -12,7 +12,7 @@ from ..llm import ModelSpec, open_model
 from ..llm.guard import disclosed
 from ..settings import Settings, SettingsError
 from ..settings.queries import named_model
-from .blinding import Card, Items, Page
+from .blinding import Items
 from .presentation import Presentation
 from .ratings import write_ratings
 from .records import StudyError, StudyState, read_lines
@@ -26,15 +26,16 @@ _SCORES = re.compile(r"\b([1-5])\b")
 def rate_by_model(settings: Settings, job: Job) -> None:
     """Stage ``rate_by_model``: ask ``study.model_rater`` about every proposal. Raises SettingsError and GovernanceError
     before any case is shown, StudyError for an answer without five scores."""
-    states = read_lines(job.inputs["states"], StudyState)
-    items = Items.model_validate_json(job.inputs["cards"].read_text(encoding="utf-8"))
+    states, items = read_lines(job.inputs["states"], StudyState), Items.read(job.inputs["cards"])
     spec = rater_spec(settings, credentialed=any(state.credentialed for state in states))
-    job.tags.update(disclosed([spec.check(state.dataset) for state in states[:1]]))
-    rater, pages = next(iter(items.forms.items()))
-    questions = Questions(open_model(spec), rules(), "rater", _LONGEST)
-    scores = asyncio.run(_rated(questions, Presentation(states, items), pages))
-    write_ratings(job.out["ratings"], items.study, rater, MODEL, iter(scores))
-    print(f"{settings.study.model_rater} rated {len(scores)} proposals")
+    job.tags.update(disclosed([spec.check(states[0].dataset)]))
+    rater = next(iter(items.forms))
+    rows = Presentation(states, items).rows(rater)
+    prompts = [f"{row['patient']}\n\nProposed:\n{row['proposed']}\n\nScores:" for row in rows]
+    answers = asyncio.run(_answers(Questions(open_model(spec), rules(), "rater", _LONGEST), prompts))
+    rated = {str(row["code"]): scores(answer) for row, answer in zip(rows, answers, strict=True)}
+    write_ratings(job.out["ratings"], items.study, rater, MODEL, rated)
+    print(f"{settings.study.model_rater} rated {len(rated)} proposals")
 
 
 def rater_spec(settings: Settings, *, credentialed: bool) -> ModelSpec:
@@ -60,20 +61,13 @@ def rules() -> str:
     return "\n".join([*lines, "\nAnswer with five numbers in this order, separated by commas, and nothing else."])
 
 
-async def _rated(
-    questions: Questions, presentation: Presentation, pages: Sequence[Page]
-) -> list[tuple[str, dict[str, int]]]:
-    cards = [(page, card) for page in pages for card in page.cards]
-    prompts = [_question(presentation, page, card) for page, card in cards]
+async def _answers(questions: Questions, prompts: Sequence[str]) -> list[str]:
+    """An answer each; all are waited for, and so recorded, before the first error is raised."""
     ended = await asyncio.gather(*map(questions.ask, prompts), return_exceptions=True)
     for error in ended:
         if isinstance(error, BaseException):
             raise error
-    return [(card.code, scores(questions.answer(question))) for (_, card), question in zip(cards, prompts, strict=True)]
-
-
-def _question(presentation: Presentation, page: Page, card: Card) -> str:
-    return f"{presentation.patient(page)}\n\nProposed:\n{presentation.proposal(card)}\n\nScores:"
+    return [questions.answer(prompt) for prompt in prompts]
 
 
 def scores(answer: str) -> dict[str, int]:

@@ -18,10 +18,6 @@ class Presentation:
         self.states = {state.digest: state for state in states}
         self.items = items
 
-    def content(self, card: Card) -> Content:
-        """What a card holds."""
-        return self.items.contents[card.content]
-
     def patient(self, page: Page) -> str:
         """Presentation and examinations so far, as one text."""
         state = self.states[page.state]
@@ -32,8 +28,24 @@ class Presentation:
 
     def proposal(self, card: Card) -> str:
         """Reasoning and action, as one text."""
-        content = self.content(card)
+        content = self.items.contents[card.content]
         return f"Reasoning: {reasoning(content)}\nNext action: {action(content)}"
+
+    def rows(self, rater: str) -> list[dict[str, str | int]]:
+        """A rater's form as a table, a proposal a row; ``state`` is the number of the page."""
+        return [
+            {
+                "study": self.items.study,
+                "rater": rater,
+                "code": card.code,
+                "state": number,
+                "proposal": card.letter,
+                "patient": self.patient(page),
+                "proposed": self.proposal(card),
+            }
+            for number, page in enumerate(self.items.forms[rater], 1)
+            for card in page.cards
+        ]
 
 
 def heading(finding: Finding) -> str:

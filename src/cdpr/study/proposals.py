@@ -7,29 +7,19 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ..agents.build import agent_entry, build_agent, model_spec
+from ..agents.build import agent_entry
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs import load_catalogue, price_of
 from ..costs.price import charge
-from ..environment import (
-    WAVE,
-    Agent,
-    DiagnosticEnvironment,
-    FinalDiagnosis,
-    RequestTest,
-    State,
-    Turn,
-    parse_action,
-)
-from ..environment.opening import check_judges, open_environment
+from ..environment import WAVE, Agent, DiagnosticEnvironment, FinalDiagnosis, RequestTest, State, Turn, parse_action
 from ..evaluation.row import public_text
 from ..job import Job
 from ..llm.guard import disclosed
-from ..llm.types import CASE, SYSTEM
+from ..llm.types import CASE
 from ..seeding import derive_seed
 from ..settings import AgentEntry, Settings, model_of
 from .records import Proposal, StudyError, StudyState, read_lines, state_digest, write_lines
-from .sampling import in_style
+from .sampling import in_style, open_actor
 
 # Lines of a reply that tell the action, and the labels before reasons.
 _ACTION = re.compile(r"^\W*(?:ACTION|Test needed|Diagnosis|REQUEST_TEST|FINAL_DIAGNOSIS)\W*:.*$", re.MULTILINE | re.I)
@@ -44,45 +34,40 @@ _NAMES = (
 def propose_actions(settings: Settings, job: Job) -> None:
     """Stage ``propose_actions``: ask a run for its decision at every state of the study, greedily. Raises StudyError
     where the cases are no longer those that the states are from."""
-    run, policy = job.options["run"], job.inputs.get("policy")
+    run, proposals, disclosures = job.options["run"], [], []
+    entry = agent_entry(settings, run)
     by_dataset: dict[str, list[StudyState]] = defaultdict(list)
     for state in read_lines(job.inputs["states"], StudyState):
         by_dataset[state.dataset].append(state)
-    SYSTEM.set(run)
-    entry, lines, proposals = agent_entry(settings, run), [], []
-    style = settings.environment.prompt.style if entry.own_policy else "full"
     for dataset, states in by_dataset.items():
-        credentialed = any(state.credentialed for state in states)
-        spec = model_spec(settings, entry, policy, credentialed=credentialed)
-        proposals += [spec and spec.check(dataset), *check_judges(settings, dataset, credentialed=credentialed)]
-        environment = open_environment(settings, credentialed=credentialed)
-        agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)
+        environment, agent, remote = open_actor(settings, job, dataset, any(state.credentialed for state in states))
+        disclosures += remote
         note_ids = {state.note_id for state in states}
         records = (case for case in iterate_records(job.inputs[dataset], "test"))
         cases = {name: case for case in records if (name := public_text(settings, case, case.note_id)) in note_ids}
         if missing := note_ids - set(cases):
             raise StudyError(f"{job.inputs[dataset]}: {len(missing)} cases of the study are not in it: sample again")
-        lines += asyncio.run(_decisions(settings, environment, agent, run, style, states, cases))
-    lines = [proposal.model_copy(update={"reasoning": blanked(proposal.reasoning, names(settings, entry))})
-            for proposal in lines]  # fmt: skip
-    job.tags.update(disclosed(proposals))
-    job.metrics["proposals"] = len(lines)
-    write_lines(job.out["proposals"], lines)
-    kinds = [proposal.kind for proposal in lines]
+        proposals += asyncio.run(_decisions(settings, environment, agent, run, states, cases))
+    own = names(settings, entry)
+    proposals = [line.model_copy(update={"reasoning": blanked(line.reasoning, own)}) for line in proposals]
+    job.tags.update(disclosed(disclosures))
+    job.metrics["proposals"] = len(proposals)
+    write_lines(job.out["proposals"], proposals)
+    kinds = [proposal.kind for proposal in proposals]
     print(f"{run}: {kinds.count('request')} requests, {kinds.count('diagnosis')} diagnoses, "
           f"{kinds.count('unreadable')} unreadable replies at {len(kinds)} states")  # fmt: skip
 
 
 async def _decisions(
-    settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str, style: str,
+    settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str,
     states: Sequence[StudyState], cases: dict[str, CaseRecord],
 ) -> list[Proposal]:  # fmt: skip
+    style = settings.environment.prompt.style if agent_entry(settings, run).own_policy else "full"
+
     async def one(study_state: StudyState) -> Proposal:
-        case = cases[study_state.note_id]
         CASE.set(study_state.note_id)
-        state = await rebuilt(settings, environment, case, study_state, style)
-        seed = derive_seed(settings.evaluation.seed, "study", study_state.digest)
-        return await decide(settings, environment, agent, run, state, study_state.digest, seed)
+        state = await rebuilt(settings, environment, cases[study_state.note_id], study_state, style)
+        return await decide(settings, environment, agent, run, state, study_state.digest)
 
     done: list[Proposal] = []
     for start in range(0, len(states), WAVE):
@@ -110,27 +95,24 @@ async def rebuilt(
 
 
 async def decide(
-    settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str, state: State, digest: str, seed: int
+    settings: Settings, environment: DiagnosticEnvironment, agent: Agent, run: str, state: State, digest: str
 ) -> Proposal:
     """The decision of an agent at a state. One that gives no reasons and does not diagnose is also asked for the
     diagnosis that it leans to, which is all that raters can then know of its thoughts."""
+    seed = derive_seed(settings.evaluation.seed, "study", digest)
     turn = await agent.act(state, False, seed)
-    action, reasoning = parse_action(turn.text), reasons(turn.text)
-    leaning = ""
-    if isinstance(action, RequestTest) and not reasoning:
-        forced = parse_action((await agent.act(state, True, seed)).text)
-        leaning = forced.text if isinstance(forced, FinalDiagnosis) else ""
-    match action:
+    reasoning = reasons(turn.text)
+    match parse_action(turn.text):
         case RequestTest(name):
-            usd = asked_price(settings, environment, state, name)
-            return Proposal(
-                state=digest, run=run, reasoning=reasoning, leaning=leaning, kind="request", action=name, usd=usd
-            )
+            forced = None if reasoning else parse_action((await agent.act(state, True, seed)).text)
+            leaning = forced.text if isinstance(forced, FinalDiagnosis) else ""
+            usd = await request_price(settings, environment, state, name)
+            decision = {"kind": "request", "action": name, "leaning": leaning, "usd": usd}
         case FinalDiagnosis(text):
-            return Proposal(
-                state=digest, run=run, reasoning=reasoning, leaning=leaning, kind="diagnosis", action=text, usd=None
-            )
-    return Proposal(state=digest, run=run, reasoning=reasoning, leaning=leaning, kind="unreadable", action="", usd=None)
+            decision = {"kind": "diagnosis", "action": text}
+        case _:
+            decision = {}
+    return Proposal(state=digest, run=run, reasoning=reasoning, **decision)
 
 
 def reasons(reply: str) -> str:
@@ -151,11 +133,12 @@ def blanked(text: str, own: Sequence[str]) -> str:
     return re.sub(rf"(?<!\w)(?:{known})(?!\w)", "[model]", text, flags=re.IGNORECASE)
 
 
-def asked_price(settings: Settings, environment: DiagnosticEnvironment, state: State, name: str) -> float:
+async def request_price(settings: Settings, environment: DiagnosticEnvironment, state: State, name: str) -> float:
     """US dollars that a request would be charged now; the list price where the record has no result: a rater must not
-    see from the price what is available. ``name`` was matched before (:meth:`DiagnosticEnvironment.respond`)."""
-    match = environment.matcher.match(name, state.case.key_pertinent_results_dict)
-    if match:
+    see from the price what is available."""
+    results = state.case.key_pertinent_results_dict
+    await environment.matcher.prepare(name, results)
+    if match := environment.matcher.match(name, results):
         fresh = [key for key in match if key not in state.obtained]
         return charge(state.case, state.obtained, fresh[0]) if fresh else 0.0
     return 0.0 if is_physical(name) else round(price_of(name, settings.costs, load_catalogue()).usd, 2)

@@ -12,9 +12,9 @@ from .blinding import Items
 from .methods import all_synthetic
 from .records import StudyState
 from .rubric import dimensions
-from .statistics import states_needed
+from .statistics import LEVEL, TARGET, states_needed
 
-SPREADS = (0.5, 0.75, 1.0, 1.25, 1.5)
+_SPREADS = (0.5, 0.75, 1.0, 1.25, 1.5)
 _MINUTES_PER_CARD = 1.5
 
 
@@ -22,20 +22,25 @@ def protocol(
     settings: Settings, states: Sequence[StudyState], items: Items, runs: Sequence[str], left_out: Mapping[str, str]
 ) -> str:
     """Markdown. It names the runs, so raters must not see it."""
-    plan = settings.study
+    source = states[0].source
+    among = "which is itself compared" if source in runs else "which is not compared"
+    alike = ", those that read alike shown once" if settings.study.merge_identical else ""
+    cards, ratings = len(items.contents), len(items.contents) * len(dimensions())
     return "\n".join([
         f"# Study {items.study}", "",
         "For whoever runs the study. It says which methods are compared: **do not hand it to raters.**", "",
         *_open_seed(settings),
-        "## Sample", "", bias(states, runs), "", *_strata(states), "",
+        "## Sample", "",
+        f"The states are decisions of {source}, {among}. A method is judged at moments that it might never have come "
+        f"to: the sample favours methods that decide like {source}, and says nothing of states that it does not "
+        "reach.", "",
+        *_strata(states), "",
         "## What is rated", "",
         f"Methods: {', '.join(runs)}." + "".join(f" Left out: {name} ({why})." for name, why in left_out.items()),
-        f"{len(items.contents)} proposals at {len(states)} states"
-        + (", those that read alike shown once" if plan.merge_identical else "") + f"; {len(dimensions())} dimensions.",
-        *(f"{rater}: {cards} proposals, {cards * len(dimensions())} ratings, about "
-          f"{cards * _MINUTES_PER_CARD / 60:.0f} hours at {_MINUTES_PER_CARD:g} minutes a proposal."
-          for rater, pages in items.forms.items() for cards in (sum(len(page.cards) for page in pages),)), "",
-        "## Power", "", *_power(settings, len(states), max(1, len(runs) - 1)), "",
+        f"{cards} proposals at {len(states)} states{alike}; {len(dimensions())} dimensions.",
+        *(f"{rater}: {cards} proposals, {ratings} ratings, about {cards * _MINUTES_PER_CARD / 60:.0f} hours at "
+          f"{_MINUTES_PER_CARD:g} minutes a proposal." for rater in items.forms), "",
+        "## Power", "", *_power(len(states), max(1, len(runs) - 1)), "",
     ])  # fmt: skip
 
 
@@ -47,15 +52,6 @@ def _open_seed(settings: Settings) -> list[str]:
             "again before they go out.**", ""]  # fmt: skip
 
 
-def bias(states: Sequence[StudyState], runs: Sequence[str]) -> str:
-    """Whose states these are, and what that does to the comparison."""
-    source = states[0].source
-    among = "which is itself compared" if source in runs else "which is not compared"
-    return (f"The states are decisions of {source}, {among}. A method is judged at moments that it might never have "
-            f"come to: the sample favours methods that decide like {source}, and says nothing of states that it "
-            "does not reach.")  # fmt: skip
-
-
 def _strata(states: Sequence[StudyState]) -> list[str]:
     counts = Counter((state.dataset, state.turn) for state in states)
     turns = sorted({state.turn for state in states})
@@ -65,17 +61,16 @@ def _strata(states: Sequence[StudyState]) -> list[str]:
     return ["| " + " | ".join(heads) + " |", "|:--" + "|--:" * (len(heads) - 1) + "|", *rows]
 
 
-def _power(settings: Settings, states: int, baselines: int) -> list[str]:
-    plan, tests = settings.study, len(dimensions()) * baselines
+def _power(states: int, baselines: int) -> list[str]:
+    few, tests = len(dimensions()), len(dimensions()) * baselines
     rows = [
-        f"| {sd:g} | {states_needed(plan.difference, sd, level=plan.level)} | "
-        f"{states_needed(plan.difference, sd, len(dimensions()), level=plan.level)} | "
-        f"{states_needed(plan.difference, sd, tests, level=plan.level)} |"
-        for sd in SPREADS
+        f"| {sd:g} | {states_needed(TARGET, sd)} | {states_needed(TARGET, sd, few)} | "
+        f"{states_needed(TARGET, sd, tests)} |"
+        for sd in _SPREADS
     ]
     return [
-        f"States that a paired signed-rank test needs to find {plan.difference:g} points with 80% power at level "
-        f"{plan.level:g}, by the deviation of the differences between two methods' per-state means: for one test, for "
-        f"Holm's worst case over the {len(dimensions())} dimensions, and over all {tests} tests. Here are {states}.",
-        "", f"| deviation | one test | {len(dimensions())} tests | {tests} tests |", "|--:|--:|--:|--:|", *rows,
+        f"States that a paired signed-rank test needs to find {TARGET:g} points with 80% power at level "
+        f"{LEVEL:g}, by the deviation of the differences between two methods' per-state means: for one test, for "
+        f"Holm's worst case over the {few} dimensions, and over all {tests} tests. Here are {states}.",
+        "", f"| deviation | one test | {few} tests | {tests} tests |", "|--:|--:|--:|--:|", *rows,
     ]  # fmt: skip

@@ -21,11 +21,13 @@ class StudyError(ValueError):
     """A study that cannot go on; the message says what is wrong, where, and what to do."""
 
 
-class _Line(BaseModel):
+class Record(BaseModel):
+    """What a file of the study holds: closed, and hashable."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Finding(_Line):
+class Finding(Record):
     """One examination asked for before the state: its answer as it was shown, and what was charged in US dollars."""
 
     kind: Literal["result", "repeat", "unavailable", "invalid", "over_budget"]
@@ -34,7 +36,7 @@ class Finding(_Line):
     usd: NonNegativeFloat = 0.0
 
 
-class StudyState(_Line):
+class StudyState(Record):
     """A decision state. ``dataset``, ``note_id`` (of credentialed cases a digest, as in evaluations), ``turn`` (0: only
     the presentation is known) and ``source``, the run whose workup it is from, are where it is; ``digest`` is its
     identity. ``replies`` lead there, in the full grammar. As private as the case."""
@@ -50,20 +52,20 @@ class StudyState(_Line):
     replies: tuple[str, ...]
 
 
-class Proposal(_Line):
+class Proposal(Record):
     """What a run does at a state. ``reasoning`` are its words without the action; ``leaning`` is the diagnosis that it
     would have given there, asked of those that give no reasons; ``usd`` what the request would be charged."""
 
     state: str
     run: str
-    reasoning: str
-    leaning: str
-    kind: Literal["request", "diagnosis", "unreadable"]
-    action: str
-    usd: NonNegativeFloat | None
+    reasoning: str = ""
+    leaning: str = ""
+    kind: Literal["request", "diagnosis", "unreadable"] = "unreadable"
+    action: str = ""
+    usd: NonNegativeFloat | None = None
 
 
-class StateMeans(_Line):
+class StateMeans(Record):
     """What raters gave a run at a state, unsealed: means over raters by dimension, None where nobody rated. ``state``
     is the digest of :class:`StudyState`, whose place stands beside it."""
 
@@ -78,7 +80,7 @@ class StateMeans(_Line):
     means: dict[str, float | None]
 
 
-Line = TypeVar("Line", bound=_Line)
+Line = TypeVar("Line", bound=Record)
 
 
 def state_digest(settings: Settings, case: CaseRecord, state: State) -> str:

@@ -6,8 +6,7 @@ import codecs
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,28 @@ PHYSICIAN, SIMULATED, MODEL = "physician", "simulated", "language model"
 FORMAT = "cdpr-study-ratings"
 _BESIDE = (".", "~$")  # names of files that systems and office programs leave beside others
 _HTML = "it is the form itself, and ratings stay in the browser: open it there, press Export JSON, and send that file"
-_INSTEAD = {".html": _HTML, ".htm": _HTML, ".zip": "unpack it, and put the files that are in it here",
-            ".xls": "save it as .xlsx", ".ods": "save it as .xlsx"}  # fmt: skip
+_INSTEAD = {".html": _HTML, ".zip": "unpack it, and put the files that are in it here", ".xls": "save it as .xlsx",
+            ".ods": "save it as .xlsx"}  # fmt: skip
 
-
-@dataclass(frozen=True)
-class Returned:
-    """One file: whose it says it is (empty: it does not say), who filled it in, and its rows: code and cells."""
-
-    path: Path
-    rows: Sequence[tuple[str, Mapping[str, Any]]]
-    studies: frozenset[str] = frozenset()
-    raters: frozenset[str] = frozenset()
-    filled_by: str = ""
-    kind: str = PHYSICIAN
+Row = Mapping[str, Any]
 
 
 class Unreadable(Exception):
     """A file that is no form of ours; says why."""
+
+
+class Returned:
+    """One file: the studies and raters that its rows name, who filled it in (empty: it does not say), what ``kind`` of
+    rater, and its ``rows``, each with its ``code`` and its cells by the name of the dimension."""
+
+    def __init__(self, path: Path, rows: Sequence[Row], kind: str = PHYSICIAN):
+        self.path, self.rows, self.kind = path, rows, kind
+        self.studies, self.raters, people = (
+            {str(row[name]) for row in rows if row.get(name)} for name in ("study", "rater", "filled_by")
+        )
+        if len(people) > 1:
+            raise Unreadable(f"two raters under one name: {len(people)} people filled it in; one file each")
+        self.filled_by = next(iter(people), "")
 
 
 def returned_files(paths: Iterable[Path]) -> list[Path]:
@@ -56,8 +59,8 @@ def read_returned(path: Path) -> Returned:
     """What a file holds. Raises Unreadable for one that is no form."""
     ending = path.suffix.lower()
     if ending not in _READERS:
-        expected = f"expected a file that ends in {', '.join(sorted(_READERS))}"
-        raise Unreadable(_INSTEAD.get(ending, f"{expected}; put nothing else here"))
+        expected = f"expected a file that ends in {', '.join(sorted(_READERS))}; put nothing else here"
+        raise Unreadable(_INSTEAD.get(ending, expected))
     try:
         return _READERS[ending](path)
     except json.JSONDecodeError as error:
@@ -80,42 +83,31 @@ def _text(path: Path) -> str:
 def _json(path: Path) -> Returned:
     content = json.loads(_text(path))
     if isinstance(content, list):
-        return _label_studio(path, content)
+        return Returned(path, list(_label_studio(content)))
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise Unreadable(f"neither an export of our form (format: {FORMAT}) nor a list of Label Studio's tasks")
-    rows = [(str(row["code"]), row) for row in content["ratings"]]
-    return Returned(
-        path, rows, frozenset([content["study"]]), frozenset([content["rater"]]), content["filled_by"], content["kind"]
-    )
+    head = {name: content[name] for name in ("study", "rater", "filled_by")}
+    return Returned(path, [{**row, "code": str(row["code"]), **head} for row in content["ratings"]], content["kind"])
 
 
-def _label_studio(path: Path, tasks: Sequence[Mapping[str, Any]]) -> Returned:
+def _label_studio(tasks: Sequence[Row]) -> Iterator[Row]:
     """Every finished annotation of a task; two of one task are two rows, hence a duplicate."""
     if not all("annotations" in task and "data" in task for task in tasks):
         raise Unreadable("it is no whole export of Label Studio: choose JSON there, not JSON-MIN")
-    rows, people = [], set()
     for task in tasks:
         for annotation in task["annotations"]:
-            if annotation.get("was_cancelled"):
-                continue
-            cells = {
-                one["from_name"]: one["value"]["rating"] for one in annotation["result"] if one["type"] == "rating"
-            }
-            rows.append((str(task["data"]["code"]), cells))
-            who = annotation.get("completed_by")
-            people.add(str(who.get("id") if isinstance(who, dict) else who))
-    if len(people) > 1:
-        raise Unreadable(f"two raters under one name: {len(people)} people worked on these tasks; one project each")
-    studies, raters = (frozenset(str(task["data"][name]) for task in tasks) for name in ("study", "rater"))
-    return Returned(path, rows, studies, raters, next(iter(people), ""))
+            if not annotation.get("was_cancelled"):
+                who = annotation.get("completed_by")
+                rated = {one["from_name"]: one["value"]["rating"] for one in annotation["result"]
+                         if one["type"] == "rating"}  # fmt: skip
+                yield {**task["data"], **rated, "filled_by": str(who.get("id") if isinstance(who, dict) else who)}
 
 
 def _csv(path: Path) -> Returned:
     """Our own CSV, or REDCap's export; where commas are decimal points, programs write semicolons."""
     text = _text(path)
     head = text.partition("\n")[0]
-    lines = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=head.count))
-    return _table(path, next(lines, []), lines)
+    return _table(path, csv.reader(io.StringIO(text), delimiter=max(",;\t", key=head.count)))
 
 
 def _xlsx(path: Path) -> Returned:
@@ -127,25 +119,17 @@ def _xlsx(path: Path) -> Returned:
         raise Unreadable("it is no workbook") from error
     if "ratings" not in book.sheetnames:
         raise Unreadable("it has no sheet 'ratings'")
-    lines = book["ratings"].iter_rows(values_only=True)
-    return _table(path, next(lines, ()), lines)
+    return _table(path, book["ratings"].iter_rows(values_only=True))
 
 
-def _table(path: Path, head: Sequence[Any], lines: Iterable[Sequence[Any]]) -> Returned:
-    """A table with a header; lines without a cell are passed over."""
-    names = ["" if name is None else str(name).strip() for name in head]
+def _table(path: Path, lines: Iterator[Sequence[Any]]) -> Returned:
+    """A table with a header; lines without a cell are passed over. REDCap calls the code ``record_id``."""
+    names = ["" if name is None else str(name).strip() for name in next(lines, ())]
     code = "code" if "code" in names else "record_id"
     if missing := {code, "study", "rater", *dimensions()} - set(names):
         raise Unreadable(f"no column {', '.join(sorted(missing))}")
     rows = [dict(zip(names, line, strict=False)) for line in lines if any(cell not in (None, "") for cell in line)]
-    studies, raters, people = (
-        frozenset(str(row[name]) for row in rows if row.get(name)) for name in ("study", "rater", "filled_by")
-    )
-    if len(people) > 1:
-        raise Unreadable("two raters under one name: its rows come from different forms")
-    codes = (row.get(code) for row in rows)
-    cells = [("" if one is None else str(one).strip(), row) for one, row in zip(codes, rows, strict=True)]
-    return Returned(path, cells, studies, raters, next(iter(people), ""))
+    return Returned(path, [row | {"code": str(row.get(code) or "").strip()} for row in rows])
 
 
 _READERS: dict[str, Callable[[Path], Returned]] = {".json": _json, ".csv": _csv, ".xlsx": _xlsx}

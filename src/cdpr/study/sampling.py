@@ -9,12 +9,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..agents.build import agent_entry, build_agent, model_spec
-from ..cases import CaseRecord, iterate_records
-from ..environment import FinalDiagnosis, RequestTest, State, Trajectory, parse_action, render_action, run_episodes
+from ..cases import iterate_records
+from ..environment import (
+    Agent,
+    DiagnosticEnvironment,
+    FinalDiagnosis,
+    RequestTest,
+    State,
+    Trajectory,
+    parse_action,
+    render_action,
+    run_episodes,
+)
 from ..environment.opening import check_judges, open_environment
 from ..evaluation.row import public_text
 from ..job import Job
-from ..llm.guard import disclosed
+from ..llm.guard import Disclosure, disclosed
 from ..llm.types import SYSTEM
 from ..seeding import derive_seed
 from ..settings import Settings
@@ -28,33 +38,37 @@ _CASES_PER_STATE = 2
 def sample_states(settings: Settings, job: Job) -> None:
     """Stage ``sample_states``: let the source work up test cases greedily, as its evaluation does, and keep a sample of
     its decisions. Raises StudyError where a benchmark gives none."""
-    run, policy = job.options["run"], job.inputs.get("policy")
-    count, seed, study_states, rows = settings.study.states, settings.study.seed, [], []
-    SYSTEM.set(run)
+    plan, study_states, disclosures = settings.study, [], []
     for dataset in BENCHMARKS:
-        cases = _drawn(list(iterate_records(job.inputs[dataset], "test")), count * _CASES_PER_STATE, seed)
-        credentialed = any(case.credentialed for case in cases)
-        spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
-        rows += [spec and spec.check(dataset), *check_judges(settings, dataset, credentialed=credentialed)]
-        environment = open_environment(settings, credentialed=credentialed)
-        agent = build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed)
+        cases = list(iterate_records(job.inputs[dataset], "test"))
+        order = np.random.default_rng(derive_seed(plan.seed, "cases")).permutation(len(cases))
+        cases = [cases[i] for i in order[: plan.states * _CASES_PER_STATE]]
+        environment, agent, remote = open_actor(settings, job, dataset, any(case.credentialed for case in cases))
+        disclosures += remote
         workups = asyncio.run(run_episodes(environment, agent, cases, settings.evaluation.seed))
-        states = [study_state(settings, state, run) for state in sampled(workups, count, derive_seed(seed, dataset))]
+        states = sampled(workups, plan.states, derive_seed(plan.seed, dataset))
         if not states:
-            raise StudyError(f"{job.inputs[dataset]}: {run} decides nothing on these cases; name another study.source")
-        study_states += states
-        strata = Counter(state.turn for state in states)
-        print(f"{dataset}: {len(states)} states of {len({s.note_id for s in states})} cases; by turn: "
+            raise StudyError(f"{job.inputs[dataset]}: {job.options['run']} decides nothing on these cases; name "
+                             "another study.source")  # fmt: skip
+        study_states += [study_state(settings, state, job.options["run"]) for state in states]
+        strata = Counter(len(state.history) for state in states)
+        print(f"{dataset}: {len(states)} states of {len({s.case.note_id for s in states})} cases; by turn: "
               + ", ".join(f"{turn}: {strata[turn]}" for turn in sorted(strata)))  # fmt: skip
     job.metrics["states"] = len(study_states)
-    job.tags.update(disclosed(rows))
+    job.tags.update(disclosed(disclosures))
     write_lines(job.out["states"], study_states)
 
 
-def _drawn(cases: Sequence[CaseRecord], count: int, seed: int) -> list[CaseRecord]:
-    """So many cases at random."""
-    order = np.random.default_rng(derive_seed(seed, "cases")).permutation(len(cases))
-    return [cases[i] for i in order[:count]]
+def open_actor(
+    settings: Settings, job: Job, dataset: str, credentialed: bool
+) -> tuple[DiagnosticEnvironment, Agent, list[Disclosure | None]]:
+    """Environment and agent (greedy) of the job's run, and where text of credentialed cases will be sent."""
+    run, policy = job.options["run"], job.inputs.get("policy")
+    SYSTEM.set(run)
+    spec = model_spec(settings, agent_entry(settings, run), policy, credentialed=credentialed)
+    disclosures = [spec and spec.check(dataset), *check_judges(settings, dataset, credentialed=credentialed)]
+    environment = open_environment(settings, credentialed=credentialed)
+    return environment, build_agent(settings, run, policy, 0.0, dataset, credentialed=credentialed), disclosures
 
 
 def sampled(workups: Sequence[Trajectory], count: int, seed: int) -> list[State]:
@@ -95,10 +109,9 @@ def allotted(sizes: Mapping[int, int], total: int) -> dict[int, int]:
 
 def study_state(settings: Settings, state: State, source: str) -> StudyState:
     """A state as the study keeps it."""
-    case, findings, replies = state.case, [], []
+    case, findings = state.case, []
     for step in state.history:
-        request = step.action.name if isinstance(step.action, RequestTest) else ""
-        observation = step.observation
+        observation, request = step.observation, step.action.name if isinstance(step.action, RequestTest) else ""
         findings.append(
             Finding(
                 kind=observation.kind,
@@ -107,13 +120,11 @@ def study_state(settings: Settings, state: State, source: str) -> StudyState:
                 usd=observation.charge_usd,
             )
         )
-        readable = isinstance(step.action, (RequestTest, FinalDiagnosis))
-        replies.append(render_action(step.action, "full") if readable else step.turn.text)
     return StudyState(
         digest=state_digest(settings, case, state), dataset=case.dataset,
         note_id=public_text(settings, case, case.note_id),
         turn=len(state.history), source=source, credentialed=case.credentialed, presentation=case.case_summary,
-        found=tuple(findings), replies=tuple(replies),
+        found=tuple(findings), replies=tuple(in_style(step.turn.text, "full") for step in state.history),
     )  # fmt: skip
 
 

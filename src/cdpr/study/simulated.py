@@ -7,8 +7,7 @@ together) and noise. What they agree on is the posterior; what they say of a met
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -32,61 +31,45 @@ _CANDIDATES = 0.9  # share of the posterior that the differential holds
 def simulate_ratings(settings: Settings, job: Job) -> None:
     """Stage ``simulate_ratings``: fill in every rater's form."""
     states = {state.digest: state for state in read_lines(job.inputs["states"], StudyState)}
-    items = Items.model_validate_json(job.inputs["cards"].read_text(encoding="utf-8"))
+    items = Items.read(job.inputs["cards"])
     assessors = {state.dataset: Assessor(state.dataset, settings.costs) for state in states.values()}
-    truth = {name: assessors[states[content.state].dataset].worth(states[content.state], content)
-             for name, content in items.contents.items()}  # fmt: skip
-    folder = job.out["ratings"]
-    folder.mkdir(parents=True, exist_ok=True)
+    worths = {name: assessors[states[content.state].dataset].worth(states[content.state], content)
+              for name, content in items.contents.items()}  # fmt: skip
+    job.out["ratings"].mkdir(parents=True, exist_ok=True)
     for rater, pages in items.forms.items():
-        scores = SimulatedRater.of(rater, settings.study.seed).scores(pages, truth)
-        write_ratings(folder / f"{rater}.json", items.study, rater, SIMULATED, scores)
-    print(f"{len(items.forms)} simulated raters scored {len(truth)} proposals")
+        scores = _simulated_scores(rater, settings.study.seed, pages, worths)
+        write_ratings(job.out["ratings"] / f"{rater}.json", items.study, rater, SIMULATED, scores)
+    print(f"{len(items.forms)} simulated raters scored {len(worths)} proposals")
 
 
-@dataclass(frozen=True)
-class SimulatedRater:
-    """Habits: ``leniency`` and ``drift`` [dimensions] in points, ``contrast`` of the scale, deviations of ``mood`` and
-    ``noise`` in points."""
-
-    name: str
-    seed: int
-    leniency: float
-    contrast: float
-    drift: np.ndarray
-    mood: float
-    noise: float
-
-    @classmethod
-    def of(cls, name: str, seed: int) -> SimulatedRater:
-        """The rater of a name: the same one every time."""
-        rng = np.random.default_rng(derive_seed(seed, "habits", name))
-        return cls(name, seed, rng.normal(0, 0.25), rng.uniform(0.85, 1.1), rng.normal(0, 0.15, len(dimensions())),
-                   rng.uniform(0.15, 0.3), rng.uniform(0.35, 0.55))  # fmt: skip
-
-    def scores(self, pages: Sequence[Page], truth: Mapping[str, np.ndarray]) -> Iterator[tuple[str, dict[str, int]]]:
-        """Scores of every card by its code; ``truth`` are the worths [dimensions] in 0..1 by content."""
-        for page in pages:
-            for card in page.cards:
-                rng = np.random.default_rng(derive_seed(self.seed, self.name, card.content))
-                points = 3 + self.contrast * 4 * (truth[card.content] - 0.5) + self.leniency + self.drift
-                points = points + rng.normal(0, self.mood) + rng.normal(0, self.noise, len(points))
-                rated = np.clip(np.rint(points), 1, 5).astype(int).tolist()
-                yield card.code, dict(zip(dimensions(), rated, strict=True))
+def _simulated_scores(
+    rater: str, seed: int, pages: Sequence[Page], worths: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, int]]:
+    """Scores of every card by its code; ``worths`` [dimensions] are in 0..1, by content. The habits are in points; a
+    rater of a name has the same ones every time."""
+    habits = np.random.default_rng(derive_seed(seed, "habits", rater))
+    leniency, contrast = habits.normal(0, 0.25), habits.uniform(0.85, 1.1)
+    drift = habits.normal(0, 0.15, len(dimensions()))
+    mood, noise = habits.uniform(0.15, 0.3), habits.uniform(0.35, 0.55)
+    scores = {}
+    for card in (card for page in pages for card in page.cards):
+        rng = np.random.default_rng(derive_seed(seed, rater, card.content))
+        points = 3 + contrast * 4 * (worths[card.content] - 0.5) + leniency + drift
+        points = points + rng.normal(0, mood) + rng.normal(0, noise, len(points))
+        rated = np.clip(np.rint(points), 1, 5).astype(int).tolist()
+        scores[card.code] = dict(zip(dimensions(), rated, strict=True))
+    return scores
 
 
 class Assessor:
     """What a proposal is worth, by the exact posterior of one hospital."""
 
     def __init__(self, dataset: str, costs: Costs):
-        self.doctor, self.costs = Diagnostician(dataset=dataset), costs
-        self.usd = np.array([self.price(exam) for exam in self.doctor.exams])
+        self.doctor = Diagnostician(dataset=dataset)
+        keys = [self.doctor.key(exam) for exam in self.doctor.exams]
+        self.usd = np.array([0.0 if is_physical(key) else price_of(key, costs, load_catalogue()).usd for key in keys])
         self.posterior = functools.cache(self._posterior)
         self.gains = functools.cache(self._gains)
-
-    def price(self, exam: str) -> float:
-        key = self.doctor.key(exam)
-        return 0.0 if is_physical(key) else price_of(key, self.costs, load_catalogue()).usd
 
     def _posterior(self, state: StudyState) -> np.ndarray:
         p = self.doctor.prior(state.presentation)
@@ -148,26 +131,19 @@ class Assessor:
         return tuple(float(_share(values, at, open_)) ** 0.5 for values in (few, gain, per_dollar))  # type: ignore[return-value]
 
     def _gains(self, state: StudyState) -> tuple[np.ndarray, np.ndarray]:
-        """Information of each examination in a state, and what of it is on the differential."""
+        """Expected information of each examination about the disease, bits, shape [examinations], and what of it is on
+        the differential: the likeliest diseases that together hold most of the posterior."""
         p = self.posterior(state)
-        return self.information(p), self.information(_differential(p))
-
-    def information(self, p: np.ndarray) -> np.ndarray:
-        """Expected information of each examination about the disease, bits, shape [examinations], where it is done."""
-        return np.array([_mutual_information(table, p) for table in self.doctor.outcomes])
+        order = np.argsort(-p, kind="stable")
+        few = order[: max(2, int(np.searchsorted(np.cumsum(p[order]), _CANDIDATES)) + 1)]
+        mass = np.zeros_like(p)
+        mass[few] = p[few]
+        both = (p, mass / mass.sum())
+        return tuple(np.array([_mutual_information(table, q) for table in self.doctor.outcomes]) for q in both)  # type: ignore[return-value]
 
     def _disease(self, name: str) -> int | None:
         term = diagnoses().find(name) if name else None
         return self.doctor.diseases.index(term.name) if term and term.name in self.doctor.diseases else None
-
-
-def _differential(p: np.ndarray) -> np.ndarray:
-    """The likeliest diseases that together hold most of the posterior, and none else."""
-    order = np.argsort(-p, kind="stable")
-    few = order[: max(2, int(np.searchsorted(np.cumsum(p[order]), _CANDIDATES)) + 1)]
-    mass = np.zeros_like(p)
-    mass[few] = p[few]
-    return mass / mass.sum()
 
 
 def _mutual_information(table: np.ndarray, p: np.ndarray) -> float:

@@ -6,22 +6,19 @@ import datetime
 import io
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..files import write_bytes
-from .blinding import Page
-from .presentation import Presentation
 from .rubric import dimensions, rubric
 
-HEADER = ("study", "rater", "code", "state", "proposal", "patient", "proposed", *dimensions(), "comment")
 _CELL = 32_000  # characters that a cell holds
 _DATE = datetime.datetime(2000, 1, 1)
-# What Excel would take for a formula, and what XML cannot hold.
-_ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_WIDTHS = (14, 7, 14, 7, 9, 70, 50, 13, 13, 13, 13, 13, 30)  # of the columns
+_ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # in XML
 
 
-def write(path: Path, study: str, rater: str, pages: Sequence[Page], presentation: Presentation, mark: str) -> None:
+def write(path: Path, rows: Sequence[Mapping[str, str | int]], title: str) -> None:
     """Write a rater's workbook: everything but ratings and comments is locked (without a password)."""
     from openpyxl import Workbook
     from openpyxl.styles import Alignment, Font, Protection
@@ -30,51 +27,35 @@ def write(path: Path, study: str, rater: str, pages: Sequence[Page], presentatio
     book = Workbook()
     sheet = book.active
     sheet.title = "ratings"
-    sheet.append(HEADER)
-    for number, page in enumerate(pages, 1):
-        for card in page.cards:
-            header = (
-                study,
-                rater,
-                card.code,
-                number,
-                card.letter,
-                presentation.patient(page),
-                presentation.proposal(card),
-            )
-            sheet.append([*map(_plain, header)])
-    last = sheet.max_row
-    first_rated, wrapped = len(HEADER) - len(dimensions()) - 1, Alignment(wrap_text=True, vertical="top")
-    for row in sheet.iter_rows(min_row=2, max_row=last, max_col=len(HEADER)):
-        for at, cell in enumerate(row):
+    sheet.append((*rows[0], *dimensions(), "comment"))
+    for row in rows:
+        sheet.append([_ILLEGAL.sub(" ", cell)[:_CELL] if isinstance(cell, str) else cell for cell in row.values()])
+    wrapped = Alignment(wrap_text=True, vertical="top")
+    for cells in sheet.iter_rows(min_row=2, max_row=sheet.max_row, max_col=len(_WIDTHS)):
+        for at, cell in enumerate(cells):
             cell.alignment = wrapped
-            if at >= first_rated:
+            if at >= len(rows[0]):
                 cell.protection = Protection(locked=False)
             elif isinstance(cell.value, str):
                 cell.data_type = "s"  # a text that begins with "=" is no formula
-    for cell in sheet[1]:
+    for cell, width in zip(sheet[1], _WIDTHS, strict=True):
         cell.font = Font(bold=True)
-    for column, width in zip("ABCDEFGHIJKLM", (14, 7, 14, 7, 9, 70, 50, 13, 13, 13, 13, 13, 30), strict=True):
-        sheet.column_dimensions[column].width = width
+        sheet.column_dimensions[cell.column_letter].width = width
     rated = DataValidation(
         type="whole", operator="between", formula1="1", formula2="5", allow_blank=True, showErrorMessage=True,
         errorTitle="1 to 5", error="Give a whole number from 1 to 5.",
     )  # fmt: skip
     sheet.add_data_validation(rated)
-    rated.add(f"H2:L{last}")
+    rated.add(f"H2:L{sheet.max_row}")
     sheet.freeze_panes = "F2"
     sheet.protection.sheet = True
     guide = book.create_sheet("how to rate")
-    guide.append([f"Rater {rater}, study {study}. {mark}"])
+    guide.append([title])
     guide.append(["Rate every proposal by itself, from 1 to 5, by what is known at that moment. Rate alone."])
     guide.append(["", "1", "2", "3", "4", "5"])
     for dimension in rubric():
         guide.append([f"{dimension.title}: {dimension.asks}", *dimension.anchors.values()])
     write_bytes(path, _same_bytes(book))
-
-
-def _plain(value: object) -> object:
-    return _ILLEGAL.sub(" ", value)[:_CELL] if isinstance(value, str) else value
 
 
 def _same_bytes(book) -> bytes:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .rubric import SCALE
 
+LEVEL = 0.05  # of significance, after Holm's correction (paper)
+TARGET = 0.5  # points that a study should be able to find
 DECIMALS = 9  # means of whole scores lie on a grid: rounding keeps ties equal
 
 
@@ -20,14 +21,12 @@ def alpha(ratings: ArrayLike, level: str = "ordinal") -> float | None:
 
     Source: Krippendorff, Content Analysis (2004), chapter 11; computed by the package ``krippendorff``.
     """
-    counts = value_counts(ratings)
-    return alpha_of_counts(counts, level)
+    return alpha_of_counts(value_counts(ratings), level)
 
 
 def value_counts(ratings: ArrayLike) -> np.ndarray:
     """How often each score was given to each unit, [units, 5], of units rated at least twice."""
-    table = np.asarray(ratings, dtype=float)
-    counts = np.stack([(table == value).sum(axis=0) for value in SCALE], axis=1)
+    counts = np.stack([(np.asarray(ratings) == value).sum(axis=0) for value in SCALE], axis=1)
     return counts[counts.sum(axis=1) > 1]
 
 
@@ -48,36 +47,19 @@ def resampled_clusters(clusters: Sequence[object], resamples: int, seed: int) ->
     return drawn[:, of_unit]
 
 
-@dataclass(frozen=True)
-class Paired:
-    """A paired comparison: ``difference`` of means; two-sided p-values of the signed-rank test with Pratt's zeros
-    (``p``), with zeros dropped, and of the permutation test; rank-biserial correlation; Hodges-Lehmann shift with its
-    95% interval; ``sd`` of the differences, ``zeros`` among ``n``."""
-
-    n: int
-    zeros: int
-    difference: float
-    sd: float
-    p: float
-    p_zeros_dropped: float
-    p_permutation: float
-    rank_biserial: float
-    shift: float
-    shift_low: float
-    shift_high: float
-
-
-def compare(differences: ArrayLike, permutations: int, seed: int) -> Paired:
-    """The comparison of per-state ``differences`` [states]. Sources: Wilcoxon, Biometrics Bull. 1 (1945); Pratt, JASA
-    54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and Lehmann, Ann. Math. Stat. 34 (1963)."""
+def compare(differences: ArrayLike, permutations: int, seed: int) -> dict[str, float]:
+    """A paired comparison of per-state ``differences`` [states]: their mean, ``sd`` and number of ``zeros``; two-sided
+    p-values of the signed-rank test with Pratt's zeros (``p``), with zeros dropped, and of the permutation test;
+    rank-biserial correlation; Hodges-Lehmann ``shift`` with its 95% interval. Sources: Wilcoxon, Biometrics Bull. 1
+    (1945); Pratt, JASA 54 (1959); Kerby, Compr. Psychol. 3 (2014); Hodges and Lehmann, Ann. Math. Stat. 34 (1963)."""
     d = np.round(np.asarray(differences, dtype=float), DECIMALS)
     low, shift, high = hodges_lehmann(d)
-    return Paired(
-        n=len(d), zeros=int((d == 0).sum()), difference=float(d.mean()), sd=float(d.std(ddof=1)) if len(d) > 1 else 0.0,
-        p=signed_rank(d, "pratt"), p_zeros_dropped=signed_rank(d, "wilcox"),
-        p_permutation=sign_flips(d, permutations, seed), rank_biserial=rank_biserial(d), shift=shift, shift_low=low,
-        shift_high=high,
-    )  # fmt: skip
+    return {
+        "zeros": int((d == 0).sum()), "difference": float(d.mean()), "sd": float(d.std(ddof=1)) if len(d) > 1 else 0.0,
+        "p": signed_rank(d, "pratt"), "p_zeros_dropped": signed_rank(d, "wilcox"),
+        "p_permutation": sign_flips(d, permutations, seed), "rank_biserial": rank_biserial(d), "shift": shift,
+        "shift_low": low, "shift_high": high,
+    }  # fmt: skip
 
 
 def signed_rank(d: np.ndarray, zeros: str) -> float:
@@ -97,11 +79,9 @@ def sign_flips(d: np.ndarray, permutations: int, seed: int) -> float:
     moved = d[d != 0]
     if not len(moved):
         return 1.0
-    rng, observed, extreme = np.random.default_rng(seed), abs(moved.sum()) - 1e-9, 0
-    for start in range(0, permutations, 1000):
-        flips = rng.integers(0, 2, size=(min(1000, permutations - start), len(moved)), dtype=np.int8) * 2.0 - 1.0
-        extreme += int((abs(flips @ moved) >= observed).sum())
-    return (extreme + 1) / (permutations + 1)
+    flips = np.random.default_rng(seed).integers(0, 2, size=(permutations, len(moved)), dtype=np.int8) * 2.0 - 1.0
+    extreme = (abs(flips @ moved) >= abs(moved.sum()) - 1e-9).sum()
+    return float((extreme + 1) / (permutations + 1))
 
 
 def rank_biserial(d: np.ndarray) -> float:
@@ -127,9 +107,9 @@ def hodges_lehmann(d: np.ndarray) -> tuple[float, float, float]:
     return float(walsh[at]), float(np.median(walsh)), float(walsh[-1 - at])
 
 
-def states_needed(difference: float, sd: float, tests: int = 1, power: float = 0.8, level: float = 0.05) -> int:
-    """States for the signed-rank test to find a mean ``difference`` of per-state means whose deviation is ``sd``, at
-    ``level`` over ``tests`` (Bonferroni's, which Holm's is never above).
+def states_needed(difference: float, sd: float, tests: int = 1) -> int:
+    """States for the signed-rank test to find a mean ``difference`` of per-state means whose deviation is ``sd`` with
+    80% power, at ``LEVEL`` over ``tests`` (Bonferroni's, which Holm's is never above).
 
     Normal approximation, divided by the test's asymptotic efficiency against the t-test for normal differences, 3 / pi
     (Lehmann, Nonparametrics (1975)); at least six, since fewer reach no p below .05. Raises
@@ -139,5 +119,5 @@ def states_needed(difference: float, sd: float, tests: int = 1, power: float = 0
 
     if difference <= 0 or sd <= 0 or tests < 1:
         raise ValueError(f"need difference, sd > 0 and tests >= 1, got {difference}, {sd} and {tests}")
-    z = norm.ppf(1 - level / tests / 2) + norm.ppf(power)
+    z = norm.ppf(1 - LEVEL / tests / 2) + norm.ppf(0.8)
     return max(6, math.ceil((z * sd / difference) ** 2 * math.pi / 3))

@@ -19,6 +19,7 @@ from .mlflow_index import MlflowIndex, tracking_uri
 
 # Tag on the run of an evaluation: key of the inspector whose workups it has as traces.
 TRACED_TAG = "cdpr.traced"
+TRACES = 50  # of an evaluation: the inspector has all of them, MLflow shows some of each kind
 _REPLY_CHARACTERS = 1000  # the inspector has the whole reply
 _ASYNCHRONOUS = {"MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "true", "MLFLOW_ASYNC_TRACE_LOGGING_MAX_SPAN_BATCH_SIZE": "200"}
 
@@ -26,7 +27,7 @@ Entry = dict[str, Any]  # an entry of the inspector's data
 
 
 def log_traces(settings: Settings) -> dict[str, int]:
-    """Log ``tracking.traces`` workups of every evaluation in the inspector, those of an evaluation once.
+    """Log ``TRACES`` workups of every evaluation in the inspector, those of an evaluation once.
 
     Returns the numbers of traces, of evaluations, and of credentialed evaluations without traces. Raises ValueError
     when the inspector or the ``run.json`` of an evaluation is missing.
@@ -50,7 +51,7 @@ def log_traces(settings: Settings) -> dict[str, int]:
             assert run_id is not None
             if index.client.get_run(run_id).data.tags.get(TRACED_TAG) == key:
                 continue
-            workups = sample(read_data(folder, view["data"]), settings)
+            workups = sample(read_data(folder, view["data"]))
             for workup in workups:
                 _log(index.experiment(record.experiment), run_id, view, workup, record.run_key)
             index.client.set_tag(run_id, TRACED_TAG, key)
@@ -59,14 +60,14 @@ def log_traces(settings: Settings) -> dict[str, int]:
     return counts
 
 
-def sample(workups: list[Entry], settings: Settings) -> list[Entry]:
+def sample(workups: list[Entry]) -> list[Entry]:
     """The workups to log: credited ones if there are any, spread over decodings, right and wrong, and lengths."""
     with_steps = [workup for workup in workups if workup["steps"]]
     credited = [workup for workup in with_steps if any("credit" in step for step in workup["steps"])]
     return stratified_sample(
-        credited or with_steps, settings.tracking.traces,
+        credited or with_steps, TRACES,
         lambda workup: (workup["decoding"], workup["right"], len(workup["steps"])),
-        lambda workup: f"{workup['case']} {workup['decoding']}", settings.inspector.seed,
+        lambda workup: f"{workup['case']} {workup['decoding']}", 0,
     )  # fmt: skip
 
 

@@ -139,10 +139,11 @@ def _actor(experiment: Experiment, options: Options) -> Mapping[str, Any]:
 
 
 def acting_files(experiment: Experiment, options: Options) -> Mapping[str, str]:
-    """Digests of the files that the agent's own settings name, and of the judges' weights."""
-    paths = experiment.settings.frameworks.paths.items()
-    own = tuple(f"{name}." for name in _own_settings(experiment, options))
-    files = {key: experiment.digests.digest(path) for key, path in paths if key.startswith(own)} if own else {}
+    """Digests of the file that the agent's own settings name, and of the judges' weights."""
+    path, own = experiment.settings.frameworks.diag_agent.instruction, _own_settings(experiment, options)
+    files = {}
+    if path and "frameworks.diag_agent" in own:
+        files["frameworks.diag_agent.instruction"] = experiment.digests.digest(path)
     return files | _weights(experiment, (*DECIDING, *SECOND))
 
 

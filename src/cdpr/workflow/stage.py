@@ -99,8 +99,8 @@ class Stage:
 
     def view(self, settings: Settings, options: Options) -> Settings:
         """The settings as the stage sees them."""
-        runtime = {name.format(**options) for name in self.runtime}
-        return restrict(settings, self._keyed(options) | {*_RUNTIME} | runtime)
+        runtime = [name.format(**options) for name in (*_RUNTIME, *self.runtime)]
+        return restrict(settings, self._keyed(options) | without(runtime, ()))
 
     def path(self, output: str, options: Options) -> str:
         """Where an output of a job lies, ``<results>`` standing for the results folder; ``record`` is its run.json."""

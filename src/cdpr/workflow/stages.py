@@ -26,8 +26,7 @@ _PLACES = tuple(
 )
 _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "training", "credit", "comparators",
              "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
-             "study.states", "study.level",
-             *DECISIONS)  # fmt: skip
+             "study.states", *DECISIONS)  # fmt: skip
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
 _DRAWING = ("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf")
 _SHOWING = (*_DRAWING, "scipy.stats")
@@ -161,10 +160,8 @@ _ALL = (
     Stage(
         "ingest_dataset", "Read a data set's raw files into case records, split by patient.",
         "cdpr.ingest.run:ingest_dataset",
-        reads=("data.{dataset}", "data.leaks", "data.train_cases", "data.validation_cases", "data.test_cases",
-               "data.split_seed"),
-        runtime=("data.{dataset}.path", "data.mimic_iv.memory_gb", "data.mimic_iv.threads",
-                 "data.mimic_iv.structurer.at_once", "governance"),
+        reads=("data.{dataset}", "data.leaks", "data.train_cases", "data.validation_cases", "data.test_cases"),
+        runtime=("data.{dataset}.path", "governance"),
         options=_DATASET,
         needs={"raw": sources.raw_data}, about={"raw": "folder or file with the raw data"},
         outputs={
@@ -420,7 +417,7 @@ _ALL = (
     Stage(
         "credit_workups", "Credit the decisions of a policy on test cases, as CDPR's training would have done.",
         "cdpr.analysis.credit_workups:credit_workups",
-        reads=("inspector.cases", "inspector.seed", "credit", "evaluation.decodings", "evaluation.seed",
+        reads=("inspector.cases", "credit", "evaluation.decodings", "evaluation.seed",
                "training.temperature", *DECISIONS),
         runtime=JUDGED,
         options={"run": RUN, "dataset": _DATASET["dataset"]},

@@ -41,7 +41,7 @@ def archived(need: Need, path: str) -> Need:
 
 def _proposals(position: int) -> Need:
     def of(experiment: Experiment, options: Options) -> Source:
-        runs = list(study_runs(experiment.settings).values())
+        runs = study_runs(experiment.settings)
         return Product("propose_actions", "proposals", {"run": runs[position]}) if position < len(runs) else None
 
     return of
@@ -120,8 +120,7 @@ STAGES = (
     Stage(
         "make_forms", "Blind the proposals, and write what raters fill in.",
         "cdpr.study.forms:make_forms",
-        reads=("study.methods", "study.raters", "study.merge_identical", "study.seed", "study.level",
-               "study.difference"),
+        reads=("study.methods", "study.raters", "study.merge_identical", "study.seed"),
         runtime=("agents", "models", "serving", "data"),
         needs={"states": states, **PROPOSALS},
         about={"states": "states of `sample_states`"},

@@ -71,8 +71,6 @@ def missing(experiment: Experiment, name: str, environment: Mapping[str, str] = 
     """What an agent lacks, each with how to supply it."""
     settings = experiment.settings
     agent = settings.agents[name]
-    if agent.why:
-        return (agent.why,)
     if all(unfit := [methods.unfit(settings, name, dataset) for dataset in BENCHMARKS]):
         return tuple(dict.fromkeys(unfit))
     if (model := model_of(settings, agent)) is None:

@@ -37,7 +37,7 @@ from ...llm.tokenizer import ChatTokenizer
 from ...metrics_log import MetricsLog
 from ...seeding import derive_seed
 from ...settings import Settings
-from ...settings.datasets import LESSONS
+from ...settings.datasets import IN_DOMAIN, LESSONS
 from ..training_run import METRICS, Log
 from .tiny import build_tiny_policy
 from .update import Piece, piecewise_logprobs
@@ -84,7 +84,8 @@ def warm_start_policy(settings: Settings, job: Job) -> None:
     torch.set_num_threads(plan.threads)
     environment = DiagnosticEnvironment(settings.environment)
     workups, static = [], []
-    for dataset, most in zip(LESSONS, (plan.cases, plan.textbook_cases), strict=True):
+    for dataset in LESSONS if tiny else (IN_DOMAIN,):  # a pretrained model has read every textbook
+        most = plan.cases if dataset == IN_DOMAIN else None
         cases = list(itertools.islice(iterate_records(job.inputs[dataset], "train"), most))
         clinician = Clinician(settings, dataset)
         workups += asyncio.run(demonstrate(environment, clinician, cases, readings=tiny))
