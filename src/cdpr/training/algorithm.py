@@ -51,17 +51,6 @@ class Context:
 
 
 @dataclass(frozen=True)
-class CreditWork:
-    """Replies of one kind that credit needs in a step, and how many of them are diagnoses; ``frozen``: they come from
-    the initial policy. For estimates of time and cost."""
-
-    kind: str
-    replies: float
-    diagnoses: float = 0.0
-    frozen: bool = False
-
-
-@dataclass(frozen=True)
 class Alternative:
     """A reply drawn from the policy at decision ``t`` of trajectory ``i`` of its group, evaluated but not followed, as
     training data. ``weight``: each of its tokens counts in the loss as that many tokens of a trajectory."""
@@ -136,12 +125,6 @@ class Algorithm(ABC):
         """Whether it uses the frozen initial policy."""
         return False
 
-    @classmethod
-    def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
-        """Replies of a step beside its rollouts, if nothing is shared. Workups have ``turns`` decisions; an algorithm
-        that selects evaluates the share ``selected`` of their states."""
-        return []
-
     def normalised(self, scores: Sequence[float]) -> list[float]:
         """Group-relative advantages of the trajectories' scores, under ``training.normalise``."""
         import torch
@@ -149,13 +132,6 @@ class Algorithm(ABC):
         # Twice: torch sums a single row by another algorithm than several, with other last digits.
         rows = torch.tensor([scores, scores], dtype=torch.float64)
         return group_relative(rows, self.settings.training.normalise)[0].tolist()
-
-
-def whole_continuations(settings: Settings, turns: float) -> CreditWork:
-    """The work of ``comparators.continuations`` whole continuations of every state of a batch."""
-    plan = settings.training
-    starts = plan.prompts_per_batch * plan.group_size * turns * settings.comparators.continuations
-    return CreditWork("continuations", starts * (turns + 1) / 2, starts)
 
 
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:

@@ -19,7 +19,7 @@ from ...credit.scores import (
 )
 from ...environment.utility import outcome_reward
 from ...settings import Settings
-from ..algorithm import Algorithm, Context, CreditWork, Group, GroupAdvantages, equal_share, every_decision
+from ..algorithm import Algorithm, Context, Group, GroupAdvantages, equal_share, every_decision
 
 
 @dataclass(kw_only=True)
@@ -106,16 +106,3 @@ class Cdpr(Algorithm):
     def needs_frozen(cls, settings: Settings) -> bool:
         """Whether the frozen initial policy continues, and not the current one."""
         return settings.credit.continuation.policy == "frozen_init"
-
-    @classmethod
-    def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
-        """Probes of every state; continuations of the candidates and of the action taken at the selected ones."""
-        plan, credit = settings.training, settings.credit
-        trajectories = plan.prompts_per_batch * plan.group_size
-        states = trajectories * min(turns * selected, credit.max_states or turns)
-        continuations = states * (credit.candidates + 1) * credit.continuations
-        replies, frozen = continuations * (credit.horizon + 1), cls.needs_frozen(settings)
-        return [
-            CreditWork("probes", trajectories * turns * credit.samples),
-            CreditWork("continuations", replies, continuations, frozen),
-        ]
