@@ -136,18 +136,15 @@ class PolicyUpdate:
 
     def _micro_batch(self, rows: Sequence[Sequence[Sample]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token losses and probability ratios, flat over the generated tokens of these samples."""
-        device = next(self.model.parameters()).device
         samples = [sample for row in rows for sample in row]
-        if any(len(row) > 1 or row[0].branches for row in rows):
-            logprobs = piecewise_logprobs(self.model, [pieces(row) for row in rows], self.settings.temperature)
-        else:
-            ids, positions = [s.ids for s in samples], [s.positions for s in samples]
-            logprobs = token_logprobs(self.model, ids, positions, self.settings.temperature)
-        old = torch.tensor([x for s in samples for x in s.old_logprobs], device=device)
-        advantages = torch.tensor([x for s in samples for x in s.advantages], device=device)
-        weights = torch.tensor([x for s in samples for x in s.weights], device=device)
-        loss = clipped_surrogate(logprobs, old, advantages)
-        return loss * weights, torch.exp((logprobs - old).detach())
+        logprobs = token_logprobs(self.model, [pieces(row) for row in rows], self.settings.temperature)
+
+        def column(name: str) -> torch.Tensor:
+            return torch.tensor([x for sample in samples for x in getattr(sample, name)], device=logprobs.device)
+
+        old = column("old_logprobs")
+        loss = clipped_surrogate(logprobs, old, column("advantages"))
+        return loss * column("weights"), torch.exp((logprobs - old).detach())
 
 
 def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Sequence[Sample]]]:
@@ -191,35 +188,15 @@ def _shared(first: Sample, other: Sample) -> int:
 # Log-probabilities
 
 
-def token_logprobs(
-    model: torch.nn.Module, ids: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], temperature: float = 1.0
-) -> torch.Tensor:
-    """log pi(ids[p] | ids[:p]) for every listed position, flat in the order given; differentiable.
+def token_logprobs(model: torch.nn.Module, rows: Sequence[Sequence[Piece]], temperature: float = 1.0) -> torch.Tensor:
+    """log pi of every scored token given all that it follows, flat by row, piece and position; differentiable.
 
-    The projection on the vocabulary runs only at these positions.
-    """
-    device = next(model.parameters()).device
-    width = padded_width(model, max(map(len, ids)))
-    batch = torch.zeros(len(ids), width, dtype=torch.long)
-    mask = torch.zeros(len(ids), width, dtype=torch.long)
-    for row, sequence in enumerate(ids):
-        batch[row, : len(sequence)] = torch.tensor(sequence)
-        mask[row, : len(sequence)] = 1
-    rows = torch.tensor([row for row, scored in enumerate(positions) for _ in scored], dtype=torch.long)
-    columns = torch.tensor([p for scored in positions for p in scored], dtype=torch.long)
-    hidden = model.model(input_ids=batch.to(device), attention_mask=mask.to(device), use_cache=False).last_hidden_state
-    return _target_logprobs(model, hidden[rows, columns - 1], batch[rows, columns], temperature)
+    The pieces of a row are concatenated, and each attends to the tokens that it follows and to itself only, so that a
+    beginning that they share is computed once. Nothing follows the last token of a later piece, so it is scored without
+    passing through the model; the projection on the vocabulary runs only for scored tokens. A long beginning of all
+    rows, such as a system prompt, passes through the model once too; its gradient is that of all rows.
 
-
-def piecewise_logprobs(
-    model: torch.nn.Module, rows: Sequence[Sequence[Piece]], temperature: float = 1.0
-) -> torch.Tensor:
-    """As :func:`token_logprobs` for sequences that share a beginning, which is computed once: the pieces of a row are
-    concatenated, and each attends to the tokens that it follows and to itself only. Flat by row, piece and position.
-    Nothing follows the last token of a later piece, so it is scored without passing through the model.
-
-    A long beginning of all rows, such as a system prompt, passes through the model once too; its gradient is that of
-    all rows. The mask is dense, (rows, width, width): for rows of at most a few thousand tokens.
+    Rows of several pieces need a dense mask, (rows, width, width): they are for a few thousand tokens at most.
     """
     device = next(model.parameters()).device
     first, begin = rows[0][0].ids, _common_beginning(rows)
@@ -228,28 +205,31 @@ def piecewise_logprobs(
     width = padded_width(model, max(sum(map(len, row)) for row in inputs))
     # Filled as numpy arrays: many small pieces, and a small write to a tensor costs ten times as much.
     batch, place = np.zeros((2, len(rows), width), dtype=np.int64)
-    sees = np.tile(np.eye(width, dtype=bool), (len(rows), 1, 1))  # padding sees itself: no empty softmax
-    before = np.tri(width, dtype=bool)
-    sources, targets, numbers = [], [], []
+    real = np.zeros((len(rows), width), dtype=bool)
+    dense = any(len(row) > 1 for row in rows)
+    sees = np.tile(np.eye(width, dtype=bool), (len(rows), 1, 1)) if dense else real  # padding sees itself
+    before = np.tri(width, dtype=bool) if dense else real
+    scored: list[tuple[int, int, int]] = []  # row, place of the token before, token
     for number, row in enumerate(rows):
         at = 0
         for piece, ids in zip(row, inputs[number], strict=True):
             end = at + len(ids)
             batch[number, at:end] = ids
             place[number, at:end] = np.arange(piece.start, piece.start + len(ids))
-            sees[number, at:end, : piece.start - begin] = True
-            sees[number, at:end, at:end] = before[: end - at, : end - at]
-            # The token before the first one of a piece is in the first piece.
-            sources += [p - 1 - begin if p == piece.start else at + p - 1 - piece.start for p in piece.scored]
-            targets += [piece.ids[p - piece.start] for p in piece.scored]
-            numbers += [number] * len(piece.scored)
+            real[number, at:end] = True
+            if dense:
+                sees[number, at:end, : piece.start - begin] = True
+                sees[number, at:end, at:end] = before[: end - at, : end - at]
+            for p in piece.scored:  # the token before the first one of a piece is in the first piece
+                source = p - 1 - begin if p == piece.start else at + p - 1 - piece.start
+                scored.append((number, source, piece.ids[p - piece.start]))
             at = end
     before_rows = None
     if begin:
         beginning = torch.tensor([first[:begin]], device=device)
         before_rows = model.model(input_ids=beginning, use_cache=True).past_key_values
         before_rows.batch_repeat_interleave(len(rows))
-    mask = torch.nn.functional.pad(torch.from_numpy(sees[:, None]), (begin, 0), value=True)
+    mask = torch.nn.functional.pad(torch.from_numpy(sees[:, None] if dense else real), (begin, 0), value=True)
     hidden = model.model(
         input_ids=torch.from_numpy(batch).to(device),
         attention_mask=mask.to(device),
@@ -257,8 +237,9 @@ def piecewise_logprobs(
         past_key_values=before_rows,
         use_cache=before_rows is not None,
     ).last_hidden_state
-    scored = hidden[torch.tensor(numbers, dtype=torch.long), torch.tensor(sources, dtype=torch.long)]
-    return _target_logprobs(model, scored, torch.tensor(targets, dtype=torch.long), temperature)
+    numbers, sources, targets = torch.tensor(scored, dtype=torch.long, device=device).reshape(-1, 3).unbind(1)
+    logits = model.lm_head(hidden[numbers, sources]).float() / temperature
+    return torch.log_softmax(logits, dim=-1).gather(1, targets[:, None]).squeeze(1)
 
 
 def _common_beginning(rows: Sequence[Sequence[Piece]]) -> int:
@@ -268,14 +249,6 @@ def _common_beginning(rows: Sequence[Sequence[Piece]]) -> int:
     for other in others:
         most = next((k for k in range(most) if first[k] != other[k]), most)
     return most if others and most >= _SHARED else 0
-
-
-def _target_logprobs(
-    model: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
-) -> torch.Tensor:
-    """Log-probabilities (N,) of the tokens ``targets`` (N,) behind the hidden states (N, width)."""
-    logits = model.lm_head(hidden).float() / temperature
-    return torch.log_softmax(logits, dim=-1).gather(1, targets.to(logits.device)[:, None]).squeeze(1)
 
 
 # Linear layers on a CPU

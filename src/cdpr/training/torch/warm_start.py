@@ -40,7 +40,7 @@ from ...settings import Settings
 from ...settings.datasets import LESSONS
 from ..training_run import METRICS, Log
 from .tiny import build_tiny_policy
-from .update import Piece, piecewise_logprobs
+from .update import Piece, token_logprobs
 from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 
 _SEED = 0  # of the order of batches
@@ -203,7 +203,7 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
         losses = []
         for batch in _batches(demonstrations, plan.batch_size, derive_seed(_SEED, "epoch", epoch)):
             rows = [[Piece(0, one.ids, one.positions), *one.readings] for one in batch]
-            loss = -piecewise_logprobs(model, rows).mean()
+            loss = -token_logprobs(model, rows).mean()
             model.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
