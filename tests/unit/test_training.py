@@ -14,7 +14,7 @@ from cdpr.environment import DiagnosticEnvironment, PromptBuilder, Turn, run_epi
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import merge, parse_settings
-from cdpr.training.algorithm import group_relative
+from cdpr.training.algorithm import Alternative, GroupAdvantages, group_relative
 from cdpr.training.torch import update
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
@@ -25,6 +25,7 @@ from cdpr.training.torch.update import (
     clipped_surrogate,
     micro_batches,
     pieces,
+    samples_of,
 )
 from cdpr.training.torch.weights import load_model
 from cdpr.training.training_run import TrainingRun
@@ -92,7 +93,10 @@ def test_what_is_trained_is_what_was_sampled(case, tmp_path):
     assert len(trajectory.steps) == 8 and trajectory.forced
 
     alternative = Turn("", trajectory.steps[2].turn.prompt_ids, (5, 6), (-1.0, -2.0))
-    sample = Sample.of(trajectory, [1.0] * 7 + [1.5], [1.0] * 7 + [0.5], [(alternative, -3.0, 0.25)])
+    [[sample]] = samples_of([[trajectory]], [GroupAdvantages(
+        decisions=[[1.0] * 7 + [1.5]], weights=[[1.0] * 7 + [0.5]],
+        alternatives=[Alternative(0, 2, alternative, -3.0, 0.25)],
+    )])  # fmt: skip
     sampled = [token for step in trajectory.steps for token in step.turn.token_ids]
     assert [sample.ids[p] for p in sample.positions] == sampled
     last = len(trajectory.steps[-1].turn.token_ids)

@@ -34,14 +34,15 @@ from cdpr.settings.algorithms import algorithm_class, known_algorithms
 from cdpr.settings.variants import canonical
 from cdpr.training.algorithm import score_groups
 from cdpr.training.torch.tiny import build_tiny_policy
-from cdpr.training.torch.trainer import Trainer, samples_of
+from cdpr.training.torch.trainer import Trainer
+from cdpr.training.torch.update import samples_of
 from cdpr.training.torch.warm_start import Workup, corpus, encode_workup, imitate
 from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check, overrides, resolve
 from cdpr.training.verl.cpu.local_server import LocalServer
 from cdpr.training.verl.estimates import memory_plan
-from cdpr.training.verl.session import Schedule, Session, problem, read_session, tokens_of, training_row
+from cdpr.training.verl.session import Schedule, Session, on_response, problem, read_session, training_row
 
 QWEN3_4B = {
     "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
@@ -359,14 +360,17 @@ def test_credentialed_cases_and_a_frozen_server_elsewhere(taught, tmp_path):
     assert disclosure.tags() == {"remote_agreement": "DUA 17", "remote_host": "models.example.org"}
 
 
-def test_what_exceeds_the_response_is_cut_and_counted(taught, tmp_path):
+def test_what_exceeds_the_response_is_cut(taught, tmp_path):
     session = session_of(taught, tmp_path)
     trainer = Trainer(session.run)
     [[trajectory, *_], *_] = asyncio.run(trainer.roll_out(0))
-    whole = tokens_of(trajectory)
-    cut = tokens_of(trajectory, limit=len(whole.response) - 2)
-    assert (whole.cut, cut.cut, cut.response) == (0, 2, whole.response[:-2])
-    assert len(cut.mask) == len(cut.logprobs) == len(cut.advantages) == len(cut.weights) == len(cut.response)
+    values = [step.turn.logprobs for step in trajectory.steps]
+    whole = on_response(trajectory, values)
+    ids = trajectory.steps[-1].turn.prompt_ids + trajectory.steps[-1].turn.token_ids
+    sampled = [t for step in trajectory.steps for t in step.turn.token_ids]
+    start = len(trajectory.steps[0].turn.prompt_ids)
+    assert [t for t, value in zip(ids[start:], whole, strict=True) if value] == sampled
+    assert on_response(trajectory, values, len(whole) - 2) == whole[:-2]
 
 
 def paper(tmp_path, **change) -> Settings:

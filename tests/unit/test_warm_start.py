@@ -123,15 +123,16 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
     demonstrations = [warm_start.encode_workup(prompts, workup) for workup in workups]
     whole, wanted = [], []
     for workup, demonstration in zip(workups, demonstrations, strict=True):
-        assert len(demonstration.readings) == len(workup.trajectory.states)
-        for reading in demonstration.readings:
-            whole.append((*demonstration.ids[: reading.start], *reading.ids))
+        conversation, *readings = demonstration
+        assert len(readings) == len(workup.trajectory.states)
+        for reading in readings:
+            whole.append((*conversation.ids[: reading.start], *reading.ids))
             wanted.append(list(reading.scored))
         state = random.Random(0).choice(workup.trajectory.states)
         turn = asyncio.run(agent.act(state, True, 0))
         assert turn in workup.readings
     with torch.no_grad():
-        beside = token_logprobs(model, [[Piece(0, d.ids, ()), *d.readings] for d in demonstrations])
+        beside = token_logprobs(model, [[Piece(0, first.ids, ()), *readings] for first, *readings in demonstrations])
         alone = logprobs_alone(model, whole, wanted)
     torch.testing.assert_close(beside, alone, atol=1e-5, rtol=1e-5)
 

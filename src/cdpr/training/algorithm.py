@@ -67,17 +67,20 @@ class GroupAdvantages:
     """The result of scoring one group.
 
     ``decisions[i][t]``: advantage of decision t of trajectory i, for each of its tokens; ``weights``, of the same
-    shape, where decisions count differently in the loss. ``alternatives``: further training data. ``scores``: one for
-    each trajectory, where whole trajectories are compared. ``counts`` are logged, summed over the batch; ``record``
-    goes to the credit artifact.
+    shape: what each counts in the loss, 1 by default. ``alternatives``: further training data. ``scores``: one for each
+    trajectory, where whole trajectories are compared. ``counts`` are logged, summed over the batch; ``record`` goes to
+    the credit artifact.
     """
 
     decisions: list[list[float]]
-    weights: list[list[float]] | None = None
+    weights: list[list[float]] = field(default_factory=list)
     alternatives: Sequence[Alternative] = ()
     scores: Sequence[float] | None = None
     counts: dict[str, float] = field(default_factory=dict)
     record: CreditRow | None = None
+
+    def __post_init__(self) -> None:
+        self.weights = self.weights or [[1.0] * len(steps) for steps in self.decisions]
 
 
 class Algorithm(ABC):

@@ -1,5 +1,4 @@
-"""One policy update over a batch of trajectories: training examples, loss, optimiser step, log-probabilities, and the
-linear layers of a model on a CPU."""
+"""One policy update over a batch of trajectories: training examples, loss, optimiser step, log-probabilities."""
 
 from __future__ import annotations
 
@@ -10,9 +9,10 @@ import numpy as np
 import torch
 
 from ...environment import Trajectory, Turn
-from ...llm.transformer import ONEDNN_LINEAR, padded
 from ...settings.schema import Training
+from ..algorithm import Group, GroupAdvantages
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
+from .weights import padded_width
 
 _SHARED = 256  # common first tokens of all rows from which on one pass for all pays
 _ROW = 2048  # tokens up to which a row with a dense mask costs less than computing a shared prompt for each sample
@@ -57,31 +57,30 @@ class Sample:
         return len(self.ids) + sum(len(branch.ids) for branch in self.branches)
 
     @classmethod
-    def of(
-        cls,
-        trajectory: Trajectory,
-        advantages: Sequence[float],
-        weights: Sequence[float] | None = None,
-        alternatives: Sequence[tuple[Turn, float, float]] = (),
-    ) -> Sample:
-        """The very tokens that were sampled, with one advantage and weight per decision; prompts and observations
-        carry no loss. ``alternatives`` are replies drawn at the trajectory's states, with advantage and weight."""
+    def of(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Sample:
+        """Trajectory ``i`` of a group as the very tokens that were sampled; prompts and observations carry no loss."""
         turns = [step.turn for step in trajectory.steps]
-        own = zip(turns, advantages, weights or [1.0] * len(advantages), strict=True)
-        every, last = [*own, *alternatives], turns[-1]
+        others = [(x.turn, x.advantage, x.weight) for x in scored.alternatives if x.i == i]
+        every = [*zip(turns, scored.decisions[i], scored.weights[i], strict=True), *others]
         return cls(
-            last.prompt_ids + last.token_ids,
+            turns[-1].prompt_ids + turns[-1].token_ids,
             tuple(position for turn in turns for position in _places(turn)),
             tuple(x for turn, _, _ in every for x in turn.logprobs),
             tuple(a for turn, a, _ in every for _ in turn.token_ids),
             tuple(w for turn, _, w in every for _ in turn.token_ids),
-            tuple(Piece(len(turn.prompt_ids), turn.token_ids, _places(turn)) for turn, _, _ in alternatives),
+            tuple(Piece(len(turn.prompt_ids), turn.token_ids, _places(turn)) for turn, _, _ in others),
         )
 
 
 def _places(turn: Turn) -> range:
     """The positions of a reply, behind its prompt."""
     return range(len(turn.prompt_ids), len(turn.prompt_ids) + len(turn.token_ids))
+
+
+def samples_of(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> list[list[Sample]]:
+    """The trajectories of a batch with their advantages, and the alternatives evaluated beside them."""
+    batch = zip(groups, scored, strict=True)
+    return [[Sample.of(trajectory, credit, i) for i, trajectory in enumerate(group)] for group, credit in batch]
 
 
 class PolicyUpdate:
@@ -249,51 +248,3 @@ def _common_beginning(rows: Sequence[Sequence[Piece]]) -> int:
     for other in others:
         most = next((k for k in range(most) if first[k] != other[k]), most)
     return most if others and most >= _SHARED else 0
-
-
-# Linear layers on a CPU
-
-
-class _Product(torch.autograd.Function):
-    """``x @ weight.T`` and its gradients; ``x`` [..., in], ``weight`` [out, in]."""
-
-    @staticmethod
-    def forward(ctx, x, weight):
-        ctx.save_for_backward(x, weight)
-        return _multiply(x, weight)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, weight = ctx.saved_tensors
-        flat = gradient.reshape(-1, gradient.shape[-1])
-        return (
-            _multiply(flat, weight.t().contiguous()).view_as(x) if ctx.needs_input_grad[0] else None,
-            flat.t() @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[1] else None,
-        )
-
-
-class _Linear(torch.nn.Linear):
-    """A linear layer in float32 on a CPU; forward and backward by oneDNN."""
-
-    def forward(self, x):
-        return _Product.apply(x, self.weight)
-
-
-def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return ONEDNN_LINEAR(x, weight, None, "none", [], "")
-
-
-def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, with oneDNN for linear layers without bias, where torch has it. Torch itself multiplies with MKL,
-    which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
-    for layer in model.modules() if ONEDNN_LINEAR is not None else ():
-        weight = getattr(layer, "weight", None)
-        plain = type(layer) is torch.nn.Linear and layer.bias is None
-        if plain and weight.device.type == "cpu" and weight.dtype == torch.float32:
-            layer.__class__ = _Linear
-    return model
-
-
-def padded_width(model: torch.nn.Module, longest: int) -> int:
-    """The width in tokens to which a batch with a longest sequence of ``longest`` is best padded."""
-    return padded(longest) if any(type(layer) is _Linear for layer in model.modules()) else longest

@@ -77,38 +77,39 @@ def check(settings: Settings) -> None:
     gpus, trajectories = verl.nodes * verl.gpus_per_node, plan.prompts_per_batch * plan.group_size
     mini_batch = plan.mini_batch_prompts * plan.group_size
     several_batches = plan.mini_batch_prompts != plan.prompts_per_batch
-    _refuse(
+    refuse(
         frozen.beside and (frozen.url or not frozen.memory),
         "training.verl.frozen.beside: the run chooses its address, and it needs a share of memory: leave out "
         "training.verl.frozen.url, and set .memory above 0",
     )
-    _refuse(
+    refuse(
         algorithm_class(plan.algorithm).extra_samples and several_batches,
         f"training.mini_batch_prompts: {plan.algorithm} trains on further replies, and verl cuts a batch into "
         "mini-batches of so many rows, whichever case they belong to; set it to training.prompts_per_batch "
         f"({plan.prompts_per_batch}), or training.engine: torch",
     )
-    _refuse(
+    refuse(
         gpus % verl.tensor_parallel,
         f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide {gpus} GPUs",
     )
-    _refuse(
+    refuse(
         trajectories % gpus or mini_batch % gpus,
         f"training: {trajectories} trajectories a step, or a mini-batch, do not divide over {gpus} GPUs; change "
         "prompts_per_batch, mini_batch_prompts or group_size",
     )
     if verl.without_gpu:
-        _refuse(verl.lora_rank, "training.verl.lora_rank: there are no LoRA adapters without a GPU; set it to 0")
+        refuse(verl.lora_rank, "training.verl.lora_rank: there are no LoRA adapters without a GPU; set it to 0")
         return
     memory = memory_plan(settings)
-    _refuse(
+    refuse(
         memory.model.heads % verl.tensor_parallel,
         f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide the model's {memory.model.heads} heads",
     )
     memory.check()
 
 
-def _refuse(wrong: object, message: str) -> None:
+def refuse(wrong: object, message: str) -> None:
+    """Raises SettingsError where something is wrong."""
     if wrong:
         raise SettingsError(message)
 

@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,18 +21,16 @@ from ...environment.opening import check_judges
 from ...job import Job
 from ...llm.guard import NO_TELEMETRY, Disclosure, allow, disclosed
 from ...llm.own_server import PROGRAMS, OwnServer
-from ...metrics_log import read_metrics
 from ...settings import Serving, Settings, SettingsError, judging_models, merge, parse_settings
 from ...settings.datasets import IN_DOMAIN
 from ...settings.verl import Verl
-from ..training_run import Log, following
+from ..training_run import store_records
 from .checkpoints import fall_back, hand_over, merge_shards
-from .configuration import CHECKPOINTS, overrides, resolve
+from .configuration import CHECKPOINTS, overrides, refuse, resolve
 from .cpu import ENVIRONMENT, LOGICAL
 from .estimates import needs_frozen
-from .session import ROWS, Session
+from .session import Session
 
-_POLL_SECONDS = 2.0
 _FROZEN = "frozen"  # name of the frozen server's model
 _RESTARTS = 3  # of a frozen server that dies, in a run
 # One call starts Ray on every machine of the job: the first, where this process runs, leads.
@@ -52,16 +49,16 @@ def train_policy(settings: Settings, job: Job) -> None:
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
     state.mkdir(parents=True, exist_ok=True)
     trained, checkpoints = state / "policy", state / CHECKPOINTS
-    with following(job) as log:
-        if not trained.exists():
-            fall_back(checkpoints)
-            _train(Session(settings, Path(job.inputs["cases"]), policy, state, job.seed), log)
-            merge_shards(checkpoints, policy, trained, settings.training.verl.lora_rank)
-        shutil.rmtree(checkpoints, ignore_errors=True)  # also where a kill came between merging and removing
-        hand_over(trained, Path(job.out["policy"]))
+    if not trained.exists():
+        fall_back(checkpoints)
+        _train(Session(settings, Path(job.inputs["cases"]), policy, state, job.seed))
+        merge_shards(checkpoints, policy, trained, settings.training.verl.lora_rank)
+    shutil.rmtree(checkpoints, ignore_errors=True)  # also where a kill came between merging and removing
+    hand_over(trained, Path(job.out["policy"]))
+    store_records(job)
 
 
-def _train(session: Session, log: Log) -> None:
+def _train(session: Session) -> None:
     """Train with verl, with Ray and the frozen server beside it."""
     settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
     machines = LOGICAL if verl.without_gpu else None
@@ -78,7 +75,6 @@ def _train(session: Session, log: Log) -> None:
             placed = merge(settings.model_dump(), {"training": {"verl": {"frozen": place}}})
             session = dataclasses.replace(session, settings=parse_settings(placed))
         session.write(path)
-        running.enter_context(_followed(session.state / ROWS, log))
         _launch(overrides(resolved))
 
 
@@ -113,25 +109,26 @@ def _check_installed(verl: Verl) -> None:
     def missing(module: str) -> bool:
         return importlib.util.find_spec(module) is None
 
-    if missing("verl"):
-        raise SettingsError(
-            "training.engine: verl is not installed: `make verl` without a GPU, `make gpu-env` with one"
-        )
+    refuse(
+        missing("verl"),
+        "training.engine: verl is not installed: `make verl` without a GPU, `make gpu-env` with one",
+    )
     if verl.without_gpu:
         return
-    if missing(verl.rollout):
-        raise SettingsError(f"training.verl.rollout: {verl.rollout} is not installed: `make gpu-env` installs vllm")
-    if not _gpu_is_there():
-        raise SettingsError(
-            "training.verl: torch finds no GPU on this machine (nvidia-smi says which driver there is; torch 2.11 "
-            "needs 580.65 or later); without a GPU set training.verl.rollout: cpu"
-        )
-    if verl.attention == "flash_attention_2" and missing("flash_attn"):
-        raise SettingsError(
-            "training.verl.attention: flash-attn is not installed: `pip install flash-attn==2.8.3 "
-            "--no-build-isolation` compiles it for about an hour (CUDA toolkit 13.0); or set training.verl.attention: "
-            "sdpa"
-        )
+    refuse(
+        missing(verl.rollout),
+        f"training.verl.rollout: {verl.rollout} is not installed: `make gpu-env` installs vllm",
+    )
+    refuse(
+        not _gpu_is_there(),
+        "training.verl: torch finds no GPU on this machine (nvidia-smi says which driver there is; torch 2.11 needs "
+        "580.65 or later); without a GPU set training.verl.rollout: cpu",
+    )
+    refuse(
+        verl.attention == "flash_attention_2" and missing("flash_attn"),
+        "training.verl.attention: flash-attn is not installed: `pip install flash-attn==2.8.3 --no-build-isolation` "
+        "compiles it for about an hour (CUDA toolkit 13.0); or set training.verl.attention: sdpa",
+    )
 
 
 def _gpu_is_there() -> bool:
@@ -172,30 +169,6 @@ def _launch(arguments: list[str]) -> None:
         ray.shutdown()
 
 
-@contextlib.contextmanager
-def _followed(path: Path, log: Log) -> Iterator[None]:
-    """Hand every line that another process appends to ``path`` to ``log``."""
-    path.unlink(missing_ok=True)
-    ended = threading.Event()
-
-    def follow() -> None:
-        done, last = 0, False
-        while not last:
-            last = ended.wait(_POLL_SECONDS)
-            rows = read_metrics(path)
-            for row in rows[done:]:
-                log(row)
-            done = len(rows)
-
-    thread = threading.Thread(target=follow, name="metrics")
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 # Ray over several machines: a cluster that runs already, or one over the machines of this Slurm job.
 
 
@@ -228,7 +201,6 @@ def ray_cluster(
     with log.open("ab") as out:
         # Machines and this process authenticate each other by a secret of the job; it is on no command line.
         variables = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
         alone = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         options = ["--block --disable-usage-stats"]
@@ -241,8 +213,8 @@ def ray_cluster(
         finally:
             servers.terminate()
             servers.wait()
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
+            for name in variables:
+                del os.environ[name]
 
 
 def _own_address() -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,10 +28,10 @@ from ...credit.scores import verdicts
 from ...metrics_log import read_metrics
 from ...settings.algorithms import algorithm_class
 from ...settings.schema import Training
-from ..training_run import METRICS
+from ..training_run import METRICS, training_log
 from .agent_loop import Finished
 from .checkpoints import folder_of, keep_only
-from .session import ROWS, problem, read_session, training_row, validation_row
+from .session import problem, read_session, training_row, validation_row
 
 _CREDIT = "credit.pkl"
 
@@ -104,7 +102,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         known = [row for row in read_metrics(self.session.state / METRICS) if row["step"] <= self.global_steps]
         self.seconds = known[-1]["seconds"] if known else 0.0
         self.tokens = known[-1]["tokens"] if known else 0
-        self.start = self.global_steps
+        self.start, self.log = self.global_steps, training_log(self.session.state)
         self.finished = Finished()
         self.validation: dict[str, Any] = {}
         self.verdicts = ""
@@ -225,8 +223,7 @@ class DiagnosticTrainer(PPOTrainerSync):
             raise RuntimeError(f"step {global_steps}: {why} The state of this step is saved; the run goes on from it.")
 
     def _write(self, row: dict[str, Any]) -> None:
-        with (self.session.state / ROWS).open("a", encoding="utf-8") as out:
-            out.write(json.dumps(row | self.validation) + os.linesep)
+        self.log(row | self.validation)
         self.validation = {}
 
 
