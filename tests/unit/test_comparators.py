@@ -249,7 +249,7 @@ def test_apart_gives_either_part_a_deviation_of_its_own(case):
         }  # fmt: skip
         deviation = {
             rule: [np.std([steps[0] for steps in one.decisions], ddof=1) for one in scored
-                   if len({*one.outcome}) == 1 and len({*map(tuple, one.decisions)}) > 1]
+                   if len({t.correct for t in one.credit.group}) == 1 and len({*map(tuple, one.decisions)}) > 1]
             for rule, scored in found.items()
         }  # fmt: skip
         assert len(deviation["apart"]) > 2

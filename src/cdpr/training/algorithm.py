@@ -140,20 +140,13 @@ class Algorithm(ABC):
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
     """Score the groups at the same time. Raises FloatingPointError naming the case where an advantage is no number."""
 
-    async def score(group: Group) -> GroupAdvantages:
-        scored = await algorithm.score_group(group, iteration)
-        check_finite(scored, group)
-        return scored
-
-    return list(await asyncio.gather(*map(score, groups)))
-
-
-def check_finite(scored: GroupAdvantages, group: Group) -> None:
-    """Raises FloatingPointError naming the case where an advantage is not a number."""
-    for row in [*scored.decisions, [other.advantage for other in scored.alternatives]]:
-        if not all(map(math.isfinite, row)):
-            case = group[0].case
-            raise FloatingPointError(f"{case.called}: the advantages {row} are not finite; the step was stopped")
+    scored = await asyncio.gather(*(algorithm.score_group(group, iteration) for group in groups))
+    for group, credit in zip(groups, scored, strict=True):
+        for row in [*credit.decisions, [other.advantage for other in credit.alternatives]]:
+            if not all(map(math.isfinite, row)):
+                called = group[0].case.called
+                raise FloatingPointError(f"{called}: the advantages {row} are not finite; the step was stopped")
+    return scored
 
 
 def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
