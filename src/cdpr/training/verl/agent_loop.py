@@ -23,7 +23,6 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from ...cases import CaseRecord
 from ...credit.scores import summarise_workups
 from ...environment import State, Trajectory, case_seed, run_episode
 from ...llm import ModelFailure, ModelSpec, open_model
@@ -31,8 +30,8 @@ from ...llm.guard import is_local
 from ...llm.rollout_server import CONVERSATION
 from ...metrics_log import MetricsLog
 from ...settings.algorithms import algorithm_class
-from ..algorithm import Alternative, GroupAdvantages, credit_line, score_groups
-from ..training_run import CREDIT, VALIDATION_SEED, TrainingRun
+from ..algorithm import GroupAdvantages, credit_line, score_groups
+from ..training_run import CREDIT, VALIDATION_SEED
 from .session import on_response, read_session
 
 _log = logging.getLogger(__name__)
@@ -74,12 +73,20 @@ class DiagnosticLoop(AgentLoopBase):
         CONVERSATION.set(str(row.get("uid", case.note_id)))
         try:
             trajectory = await run_episode(run.environment, agent, case, seed)
-        except ModelFailure as error:
-            _log.warning("an episode failed: %s", error)
-            return self._failed(run, case, type(error).__name__, fatal=False)
         except Exception as error:
-            _log_fault("a fault in an episode", error)
-            return self._failed(run, case, type(error).__name__, fatal=True)
+            if fatal := not isinstance(error, ModelFailure):
+                _log_fault("a fault in an episode", error)
+            else:
+                _log.warning("an episode failed: %s", error)
+            return EpisodeOutput(  # a prompt and one token without loss: verl needs every member of a group
+                prompt_ids=list(run.prompts.context_ids(State(case))),
+                response_ids=[run.tokenizer.end_of_turn],
+                response_mask=[0],
+                response_logprobs=[0.0],
+                extra_fields={"min_global_steps": 0, "max_global_steps": 0},
+                failure=type(error).__name__,
+                fatal=fatal,
+            )
         turns, limit = [step.turn for step in trajectory.steps], self.rollout_config.response_length
         whole = [*turns[-1].prompt_ids, *turns[-1].token_ids]
         versions = model.versions or {0}
@@ -91,18 +98,6 @@ class DiagnosticLoop(AgentLoopBase):
             num_turns=2 * len(turns),
             extra_fields={"min_global_steps": min(versions), "max_global_steps": max(versions)},
             trajectory=trajectory,
-        )
-
-    def _failed(self, run: TrainingRun, case: CaseRecord, kind: str, fatal: bool) -> EpisodeOutput:
-        """A prompt and one token without loss: verl needs every member of a group."""
-        return EpisodeOutput(
-            prompt_ids=list(run.prompts.context_ids(State(case))),
-            response_ids=[run.tokenizer.end_of_turn],
-            response_mask=[0],
-            response_logprobs=[0.0],
-            extra_fields={"min_global_steps": 0, "max_global_steps": 0},
-            failure=kind,
-            fatal=fatal,
         )
 
 
@@ -192,7 +187,16 @@ class GroupHook:
         for member in members:
             self._report(member)
         for other in group.scored.alternatives if group.scored else ():
-            members[other.i].alternatives.append(_row_of(other, members[other.i]))
+            member, turn = members[other.i], other.turn
+            row = EpisodeOutput(  # verl displays the trajectory's reward for both
+                prompt_ids=list(turn.prompt_ids),
+                response_ids=list(turn.token_ids),
+                response_mask=[1] * len(turn.token_ids),
+                response_logprobs=list(turn.logprobs),
+                reward_score=member.reward_score,
+                extra_fields=member.extra_fields,
+            )
+            member.alternatives.append(row)
 
     def _report(self, output: EpisodeOutput) -> None:
         """Set the outcome as verl's reward, which it only displays, and the figures of an episode for the log."""
@@ -230,19 +234,6 @@ class GroupHook:
     def restore_credit(self, state: bytes) -> None:
         """The inverse of :meth:`credit_state`; the state is this program's own file."""
         self.algorithm.load_state_dict(pickle.loads(state))
-
-
-def _row_of(other: Alternative, member: EpisodeOutput) -> EpisodeOutput:
-    """An alternative as a row beside its trajectory; verl displays the trajectory's reward for both."""
-    turn = other.turn
-    return EpisodeOutput(
-        prompt_ids=list(turn.prompt_ids),
-        response_ids=list(turn.token_ids),
-        response_mask=[1] * len(turn.token_ids),
-        response_logprobs=list(turn.logprobs),
-        reward_score=member.reward_score,
-        extra_fields=member.extra_fields,
-    )
 
 
 def _rows(group: _Group) -> Iterator[tuple[str, list[float], list[float]]]:

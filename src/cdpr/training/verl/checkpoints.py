@@ -7,7 +7,6 @@ checkpoint of a 4B model takes 48 GB, the policy 8, so the last checkpoint goes 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -70,14 +69,10 @@ def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: 
 
 def hand_over(policy: Path, out_dir: Path) -> None:
     """Put the merged policy into ``out_dir``, without a second copy of its files where the file system can link."""
-    shutil.copytree(policy, out_dir, copy_function=_link)
-
-
-def _link(source: str, target: str) -> None:
-    with contextlib.suppress(OSError):
-        os.link(source, target)
-        return
-    shutil.copyfile(source, target)
+    try:
+        shutil.copytree(policy, out_dir, copy_function=os.link)
+    except OSError:
+        shutil.copytree(policy, out_dir, dirs_exist_ok=True)
 
 
 def fold_adapter(folder: Path, rank: int) -> None:

@@ -90,17 +90,9 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
     }
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
-    command = PROGRAMS["vllm"].replace("vllm", frozen.command, 1)
-    return OwnServer(
-        Serving(program="vllm", command=command),
-        str(policy),
-        _FROZEN,
-        state / "frozen_server.log",
-        gpus=1,
-        flags=flags,
-        restarts=_RESTARTS,
-        patience=patience,
-    )
+    serving = Serving(program="vllm", command=PROGRAMS["vllm"].replace("vllm", frozen.command, 1))
+    more = {"gpus": 1, "flags": flags, "restarts": _RESTARTS, "patience": patience}
+    return OwnServer(serving, str(policy), _FROZEN, state / "frozen_server.log", **more)
 
 
 def _check_installed(verl: Verl) -> None:
@@ -229,17 +221,17 @@ def _machines_of_job() -> int:
     """Machines of the Slurm job around this process, 0 without one. Snakemake's plugin removes Slurm's variables except
     the job's number, so a request to Slurm replaces them. Raises SettingsError when Slurm does not answer."""
     count, job = os.environ.get("SLURM_JOB_NUM_NODES"), os.environ.get("SLURM_JOB_ID")
-    if count is None and job:
-        command = ["squeue", "--noheader", f"--jobs={job}", "--format=%D"]
-        try:
-            count = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        except (OSError, subprocess.CalledProcessError) as error:
-            why = getattr(error, "stderr", None) or error
-            raise SettingsError(
-                f"training.verl.nodes: Slurm does not say how many machines job {job} has: {why}; export "
-                "SLURM_JOB_NUM_NODES, or RAY_ADDRESS of a cluster"
-            ) from error
-    return int(count or 0)
+    if count or not job:
+        return int(count or 0)
+    command = ["squeue", "--noheader", f"--jobs={job}", "--format=%D"]
+    try:
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = getattr(error, "stderr", None) or error
+        raise SettingsError(
+            f"training.verl.nodes: Slurm does not say how many machines job {job} has: {why}; export "
+            "SLURM_JOB_NUM_NODES, or RAY_ADDRESS of a cluster"
+        ) from error
 
 
 def _await(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:

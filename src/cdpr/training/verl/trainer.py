@@ -199,22 +199,17 @@ class DiagnosticTrainer(PPOTrainerSync):
         return super()._compute_advantage(batch, metrics)
 
     def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
-        data = tq.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
-        )
-        episodes, tokens = [], 0
-        for key, tag, fields, mask in zip(
-            batch.keys, batch.tags, data.pop("extra_fields").tolist(), data["response_mask"].unbind(), strict=True
-        ):
-            if not tag.get("is_padding") and key.endswith("_0"):
-                episodes.append(fields["reward_extra_info"])
-                tokens += int(mask.sum())
+        names = ["extra_fields", "response_mask"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        fields = data.pop("extra_fields").tolist()
+        rows = zip(batch.keys, batch.tags, fields, data["response_mask"].unbind(), strict=True)
+        own = [row for row in rows if not row[1].get("is_padding") and row[0].endswith("_0")]
+        episodes = [extra["reward_extra_info"] for _, _, extra, _ in own]
         row = training_row(episodes, self.finished.metrics, metrics, timing_raw)
-        row["rollout/tokens"] = tokens
+        row["rollout/tokens"] = sum(int(mask.sum()) for *_, mask in own)
         self.seconds += timing_raw["step"]
-        self.tokens += row["rollout/tokens"] + int(
-            row.get("credit/probe_tokens", 0) + row.get("credit/continuation_tokens", 0)
-        )
+        credit = ("credit/probe_tokens", "credit/continuation_tokens")
+        self.tokens += row["rollout/tokens"] + int(sum(row.get(name, 0) for name in credit))
         self._write({"step": global_steps, "seconds": self.seconds, "tokens": self.tokens, **row})
         metrics.update(row)
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
