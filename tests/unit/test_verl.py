@@ -343,21 +343,18 @@ def test_credit_by_url_and_a_dead_server_that_is_told(served, taught, tmp_path, 
     assert "frozen server" in problem(row, 0.1)
 
 
-def test_credentialed_cases_and_a_frozen_server_elsewhere(taught, tmp_path):
+def test_credentialed_cases_and_a_frozen_server_elsewhere(taught):
     """Refused before anything starts, or in the tags of the run's record."""
-    from cdpr.cases import iterate_records
-    from cdpr.training.verl.launch import disclosures
-
-    kept = [case.model_copy(update={"credentialed": True}) for case in iterate_records(taught / "cases.jsonl")]
-    write_records(tmp_path / "cases.jsonl", kept)
+    public = list(iterate_records(taught / "cases.jsonl"))
+    credentialed = [case.model_copy(update={"credentialed": True}) for case in public]
     change = {"training": {"verl": {"frozen": {"url": "http://models.example.org/v1"}}}}
     settings = parse_settings(merge(SMALL, change))
-    assert disclosures(settings, taught / "cases.jsonl") == [None]
+    assert TrainingRun(settings, public, taught / "policy", 0).disclosed() == {}
     with pytest.raises(GovernanceError, match="another machine"):
-        disclosures(settings, tmp_path / "cases.jsonl")
+        TrainingRun(settings, credentialed, taught / "policy", 0).disclosed()
     agreed = parse_settings(merge(SMALL, change | {"governance": {"remote_agreement": "DUA 17"}}))
-    [disclosure] = disclosures(agreed, tmp_path / "cases.jsonl")
-    assert disclosure.tags() == {"remote_agreement": "DUA 17", "remote_host": "models.example.org"}
+    tags = TrainingRun(agreed, credentialed, taught / "policy", 0).disclosed()
+    assert tags == {"remote_agreement": "DUA 17", "remote_host": "models.example.org"}
 
 
 def test_what_exceeds_the_response_is_cut(taught, tmp_path):

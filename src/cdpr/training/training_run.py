@@ -16,11 +16,12 @@ from ..cases import CaseRecord
 from ..environment import DiagnosticEnvironment, PromptBuilder
 from ..environment.opening import check_judges, open_environment
 from ..job import Job
-from ..llm.guard import disclosed
+from ..llm.guard import allow, disclosed
 from ..llm.tokenizer import ChatTokenizer
 from ..metrics_log import MetricsLog, read_metrics
 from ..seeding import derive_seed
 from ..settings import Settings
+from ..settings.algorithms import algorithm_class
 
 if TYPE_CHECKING:
     from ..llm import Model
@@ -59,10 +60,13 @@ class TrainingRun:
         return open_environment(self.settings, credentialed=self.credentialed)
 
     def disclosed(self) -> dict[str, str]:
-        """Tags for ``run.json``: where judge and matcher get credentialed text. Raises SettingsError and
-        GovernanceError where they cannot be used."""
-        dataset = self.train[0].dataset
-        return disclosed(check_judges(self.settings, dataset, credentialed=self.credentialed))
+        """Tags for ``run.json``: where judge, matcher and the frozen server get credentialed text. Raises SettingsError
+        and GovernanceError where they cannot be used."""
+        servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
+        frozen = algorithm_class(self.settings.training.algorithm).needs_frozen(self.settings)
+        if frozen and (url := self.settings.training.verl.frozen.url):
+            servers = [allow(url, self.credentialed, self.settings.governance), *servers]
+        return disclosed(servers)
 
     @property
     def steps(self) -> int:

@@ -16,13 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ...agents.policy import longest_sequence
-from ...cases import iterate_records
-from ...environment.opening import check_judges
 from ...job import Job
-from ...llm.guard import NO_TELEMETRY, Disclosure, allow, disclosed
+from ...llm.guard import NO_TELEMETRY
 from ...llm.own_server import PROGRAMS, OwnServer
-from ...settings import Serving, Settings, SettingsError, judging_models, merge, parse_settings
-from ...settings.datasets import IN_DOMAIN
+from ...settings import Serving, Settings, SettingsError, merge, parse_settings
 from ...settings.verl import Verl
 from ..training_run import store_records
 from .checkpoints import fall_back, hand_over, merge_shards
@@ -43,15 +40,16 @@ _START = (
 def train_policy(settings: Settings, job: Job) -> None:
     """Stage ``train``: one variant (settings already resolved) with the job's seed; the policy is a Hugging Face
     folder. A killed run resumes from verl's last checkpoint. Raises SettingsError where verl is missing or the plan
-    does not fit, GovernanceError as :func:`disclosures`."""
-    job.tags.update(disclosed(disclosures(settings, job.inputs["cases"])))
-    _check_installed(settings.training.verl)
+    does not fit, GovernanceError where credentialed text would leave the machine without an agreement."""
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
+    session = Session(settings, Path(job.inputs["cases"]), policy, state, job.seed)
+    job.tags.update(session.run.disclosed())
+    _check_installed(settings.training.verl)
     state.mkdir(parents=True, exist_ok=True)
     trained, checkpoints = state / "policy", state / CHECKPOINTS
     if not trained.exists():
         fall_back(checkpoints)
-        _train(Session(settings, Path(job.inputs["cases"]), policy, state, job.seed))
+        _train(session)
         merge_shards(checkpoints, policy, trained, settings.training.verl.lora_rank)
     shutil.rmtree(checkpoints, ignore_errors=True)  # also where a kill came between merging and removing
     hand_over(trained, Path(job.out["policy"]))
@@ -127,17 +125,6 @@ def _gpu_is_there() -> bool:
     import torch
 
     return torch.cuda.is_available()
-
-
-def disclosures(settings: Settings, cases: Path) -> list[Disclosure | None]:
-    """Where credentialed text goes: to the frozen server, to judge and matcher. Checked before anything starts. Raises
-    GovernanceError where it would leave the machine without an agreement."""
-    url = settings.training.verl.frozen.url if needs_frozen(settings) else None
-    if url is None and not judging_models(settings):
-        return []
-    credentialed = any(case.credentialed for case in iterate_records(cases))
-    frozen = [] if url is None else [allow(url, credentialed, settings.governance)]
-    return [*frozen, *check_judges(settings, IN_DOMAIN, credentialed=credentialed)]
 
 
 def _launch(arguments: list[str]) -> None:
