@@ -150,8 +150,7 @@ async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration:
 
 
 def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
-    """The line of the credit artifact for an iteration, as :class:`~cdpr.credit.scores.CreditStep` reads it; None where
-    the algorithm keeps no records."""
+    """The line of the credit artifact for an iteration; None where the algorithm keeps no records."""
     rows = [asdict(scored.record) for scored in batch if scored.record]
     return {"step": step, "groups": rows} if rows else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import logging
 import time
 from pathlib import Path
@@ -93,7 +92,7 @@ class Trainer:
         self.tokens += self._generated - tokens_before
         return {
             **self._so_far,
-            **self._summary("train", list(itertools.chain(*groups))),
+            **self._summary("train", [trajectory for group in groups for trajectory in group]),
             **credit,
             **metrics,
             "rollout/tokens": rollout_tokens,

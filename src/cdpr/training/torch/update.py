@@ -165,7 +165,7 @@ def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Se
 
 
 def pieces(row: Sequence[Sample]) -> list[Piece]:
-    """A row for :func:`piecewise_logprobs`: a sample with its branches, or samples that share a prompt."""
+    """A row for :func:`token_logprobs`: a sample with its branches, or samples that share a prompt."""
     first, *others = row
     starts = [_shared(first, other) for other in others]
     shared = [Piece(at, other.ids[at:], other.positions) for at, other in zip(starts, others, strict=True)]
