@@ -390,7 +390,7 @@ def test_the_papers_appendix_reaches_verl_key_by_key(tmp_path):
     assert memory_plan(paper(tmp_path)).model.parameters == pytest.approx(4.02e9, rel=0.01)
 
 
-WHOLE = ("override_config", "ray_init")  # mappings that verl hands on as they are
+WHOLE = ("override_config", "ray_init", "custom")  # mappings that verl hands on as they are
 OTHER_ENGINES = {"config", "megatron", "veomni", "torchtitan", "automodel", "tests"}
 
 

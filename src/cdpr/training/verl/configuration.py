@@ -57,7 +57,7 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         "+ray_kwargs.ray_init.address": "auto" if verl.nodes > 1 else "local",
     }
     if needs_frozen(settings) and frozen.url is None and not frozen.beside:  # our trainer reads it and starts a server
-        resolved[f"+{_ROLLOUT}.custom"] = {"frozen_memory": OWN_SERVER}
+        resolved[f"+{_ROLLOUT}.custom.frozen_memory"] = OWN_SERVER
     if verl.without_gpu:
         resolved |= table["without_gpu"]
         # Logical devices for Ray; several machines get them from `cluster`.
@@ -67,8 +67,8 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
 
 
 def overrides(resolved: Mapping[str, Any]) -> list[str]:
-    """The configuration in Hydra's grammar."""
-    return [f"{name}={_value(value)}" for name, value in resolved.items()]
+    """The configuration in Hydra's grammar: values are JSON."""
+    return [f"{name}={json.dumps(value)}" for name, value in resolved.items()]
 
 
 def check(settings: Settings) -> None:
@@ -112,13 +112,6 @@ def refuse(wrong: object, message: str) -> None:
     """Raises SettingsError where something is wrong."""
     if wrong:
         raise SettingsError(message)
-
-
-def _value(value: Any) -> str:
-    """A value in Hydra's grammar: JSON, but for the bare keys of a mapping."""
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{name}:{json.dumps(inner)}" for name, inner in value.items()) + "}"
-    return json.dumps(value)
 
 
 def report(settings: Settings, session: Path, policy: Path, state: Path) -> str:

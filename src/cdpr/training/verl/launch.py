@@ -42,7 +42,7 @@ def train_policy(settings: Settings, job: Job) -> None:
     folder. A killed run resumes from verl's last checkpoint. Raises SettingsError where verl is missing or the plan
     does not fit, GovernanceError where credentialed text would leave the machine without an agreement."""
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
-    session = Session(settings, Path(job.inputs["cases"]), policy, state, job.seed)
+    session = Session(settings, Path(job.inputs["cases"]).resolve(), policy, state, job.seed)
     job.tags.update(session.run.disclosed())
     _check_installed(settings.training.verl)
     state.mkdir(parents=True, exist_ok=True)

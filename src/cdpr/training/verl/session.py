@@ -8,22 +8,22 @@ reads the cases from their file, and rows of a batch name their place.
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from ...agents.policy import PolicyAgent
 from ...cases import iterate_records
 from ...environment import Trajectory
-from ...files import write_text
+from ...files import write_bytes
 from ...llm import ModelSpec, open_model
-from ...settings import Settings, SettingsError, parse_settings
+from ...settings import Settings, SettingsError
 from ..algorithm import Context
 from ..training_run import TrainingRun
 
@@ -42,7 +42,7 @@ _TIMES = {"gen": "time/rollout_and_credit", "update_actor": "time/update", "upda
 
 @dataclass(frozen=True)
 class Session:
-    """Settings (canonical), cases, initial policy, folder of interruptible work, and seed of a run."""
+    """Settings (canonical), absolute paths of cases, initial policy and interruptible work, and seed of a run."""
 
     settings: Settings
     cases: Path
@@ -52,9 +52,7 @@ class Session:
 
     def write(self, path: Path) -> None:
         """Describe the run in a file for :func:`read_session`."""
-        content = {"settings": self.settings.model_dump(mode="json"), "seed": self.seed}
-        content |= {name: str(getattr(self, name).resolve()) for name in ("cases", "policy", "state")}
-        write_text(path, json.dumps(content))
+        write_bytes(path, TypeAdapter(Session).dump_json(self))
 
     @functools.cached_property
     def run(self) -> TrainingRun:
@@ -83,9 +81,7 @@ class Session:
 @functools.lru_cache(maxsize=4)
 def read_session(path: str) -> Session:
     """The run described in a file; one object per process, so that cases and prompts are read once."""
-    content = json.loads(Path(path).read_text(encoding="utf-8"))
-    settings = parse_settings(content["settings"], path)
-    return Session(settings, *(Path(content[name]) for name in ("cases", "policy", "state")), content["seed"])
+    return TypeAdapter(Session).validate_json(Path(path).read_bytes())
 
 
 class Schedule(torch.utils.data.Dataset):
