@@ -44,8 +44,6 @@ class EpisodeOutput(AgentLoopOutput):
     ``fatal`` marks a fault of the program, not of a server. ``alternatives``: evaluated replies that are training data
     too, rows of their own."""
 
-    num_turns: int = 0
-    metrics: AgentLoopMetrics = Field(default_factory=AgentLoopMetrics)
     trajectory: Trajectory | None = Field(default=None, exclude=True)
     failure: str = Field(default="", exclude=True)
     fatal: bool = Field(default=False, exclude=True)
@@ -78,27 +76,34 @@ class DiagnosticLoop(AgentLoopBase):
                 _log_fault("a fault in an episode", error)
             else:
                 _log.warning("an episode failed: %s", error)
-            return EpisodeOutput(  # a prompt and one token without loss: verl needs every member of a group
-                prompt_ids=list(run.prompts.context_ids(State(case))),
-                response_ids=[run.tokenizer.end_of_turn],
-                response_mask=[0],
-                response_logprobs=[0.0],
-                extra_fields={"min_global_steps": 0, "max_global_steps": 0},
-                failure=type(error).__name__,
-                fatal=fatal,
-            )
+            # A prompt and one token without loss: verl needs every member of a group.
+            prompt, reply = run.prompts.context_ids(State(case)), [run.tokenizer.end_of_turn]
+            versions = {"min_global_steps": 0, "max_global_steps": 0}
+            failure = {"failure": type(error).__name__, "fatal": fatal}
+            return _output(prompt, reply, [0], [0.0], extra_fields=versions, **failure)
         turns, limit = [step.turn for step in trajectory.steps], self.rollout_config.response_length
         whole = [*turns[-1].prompt_ids, *turns[-1].token_ids]
-        versions = model.versions or {0}
-        return EpisodeOutput(
-            prompt_ids=list(turns[0].prompt_ids),
-            response_ids=whole[len(turns[0].prompt_ids) :][:limit],
-            response_mask=on_response(trajectory, ([1] * len(turn.token_ids) for turn in turns), limit),
-            response_logprobs=on_response(trajectory, (turn.logprobs for turn in turns), limit),
-            num_turns=2 * len(turns),
-            extra_fields={"min_global_steps": min(versions), "max_global_steps": max(versions)},
-            trajectory=trajectory,
+        response = whole[len(turns[0].prompt_ids) :][:limit]
+        mask = on_response(trajectory, ([1] * len(turn.token_ids) for turn in turns), limit)
+        logprobs = on_response(trajectory, (turn.logprobs for turn in turns), limit)
+        numbers = model.versions or {0}
+        versions = {"min_global_steps": min(numbers), "max_global_steps": max(numbers)}
+        return _output(
+            turns[0].prompt_ids, response, mask, logprobs, 2 * len(turns), extra_fields=versions, trajectory=trajectory
         )
+
+
+def _output(prompt: Sequence[int], reply: Sequence[int], mask, logprobs, turns: int = 1, **more: Any) -> EpisodeOutput:
+    """A row; verl reads only fields that are set."""
+    return EpisodeOutput(
+        prompt_ids=list(prompt),
+        response_ids=list(reply),
+        response_mask=mask,
+        response_logprobs=list(map(float, logprobs)),
+        num_turns=turns,
+        metrics=AgentLoopMetrics(generate_sequences=0.0),
+        **more,
+    )
 
 
 def _log_fault(what: str, error: Exception) -> None:
@@ -188,15 +193,9 @@ class GroupHook:
             self._report(member)
         for other in group.scored.alternatives if group.scored else ():
             member, turn = members[other.i], other.turn
-            row = EpisodeOutput(  # verl displays the trajectory's reward for both
-                prompt_ids=list(turn.prompt_ids),
-                response_ids=list(turn.token_ids),
-                response_mask=[1] * len(turn.token_ids),
-                response_logprobs=list(turn.logprobs),
-                reward_score=member.reward_score,
-                extra_fields=member.extra_fields,
-            )
-            member.alternatives.append(row)
+            mask = [1] * len(turn.token_ids)
+            own = {"reward_score": member.reward_score, "extra_fields": member.extra_fields}  # verl displays them
+            member.alternatives.append(_output(turn.prompt_ids, turn.token_ids, mask, turn.logprobs, **own))
 
     def _report(self, output: EpisodeOutput) -> None:
         """Set the outcome as verl's reward, which it only displays, and the figures of an episode for the log."""
