@@ -9,10 +9,10 @@ from torch.nn.utils import parameters_to_vector
 
 from cdpr.environment import DiagnosticEnvironment, run_episode
 from cdpr.settings import merge, parse_settings
-from cdpr.training.algorithm import score_groups
+from cdpr.training.algorithm import GroupAdvantages, score_groups
 from cdpr.training.torch.tiny import build_tiny_policy
-from cdpr.training.torch.trainer import Trainer, samples_of
-from cdpr.training.torch.update import Sample
+from cdpr.training.torch.trainer import Trainer
+from cdpr.training.torch.update import Sample, samples_of
 from cdpr.training.torch.warm_start import Workup, corpus
 from cdpr.training.training_run import TrainingRun
 
@@ -63,4 +63,4 @@ def test_a_step_is_the_step_on_the_cpu(case, tmp_path, algorithm, device):
 
 
 def token_ids(trajectory):
-    return Sample.of(trajectory, [1.0] * len(trajectory.steps)).ids
+    return Sample.of(trajectory, GroupAdvantages(decisions=[[1.0] * len(trajectory.steps)]), 0).ids

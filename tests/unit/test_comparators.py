@@ -10,7 +10,7 @@ from statistics import pstdev
 import numpy as np
 import pytest
 import torch
-from toy import CBC, CT, RIGHT, WRONG, Script, ToyPolicy, exact_value, group, problem
+from toy import CBC, CT, RIGHT, WRONG, Script, ToyPolicy, exact_value, group, logprobs_alone, problem
 
 from cdpr.environment import Turn, run_episode
 from cdpr.llm.types import ModelFailure
@@ -23,7 +23,7 @@ from cdpr.training.algorithms.grpo import Grpo
 from cdpr.training.algorithms.utility_grpo import UtilityGrpo
 from cdpr.training.algorithms.vineppo import VinePpo
 from cdpr.training.torch.tiny import build_tiny_policy
-from cdpr.training.torch.update import Piece, piecewise_logprobs, token_logprobs
+from cdpr.training.torch.update import Piece, token_logprobs
 from cdpr.training.torch.weights import load_model
 
 
@@ -249,7 +249,7 @@ def test_apart_gives_either_part_a_deviation_of_its_own(case):
         }  # fmt: skip
         deviation = {
             rule: [np.std([steps[0] for steps in one.decisions], ddof=1) for one in scored
-                   if len({*one.outcome}) == 1 and len({*map(tuple, one.decisions)}) > 1]
+                   if len({t.correct for t in one.credit.group}) == 1 and len({*map(tuple, one.decisions)}) > 1]
             for rule, scored in found.items()
         }  # fmt: skip
         assert len(deviation["apart"]) > 2
@@ -286,11 +286,11 @@ def test_branches_of_a_sequence_are_worth_what_they_are_alone(tmp_path):
     positions = [(10, 11, 25), (5,)]
     branches = [Piece(10, (7, 8, 9), (10, 11, 12)), Piece(25, (3,), (25,))]
     with torch.no_grad():
-        got = piecewise_logprobs(model, [[Piece(0, ids[0], positions[0]), *branches], [Piece(0, ids[1], (5,))]], 0.7)
-        own = token_logprobs(model, ids[:1], positions[:1], 0.7)
-        first = token_logprobs(model, [(*ids[0][:10], 7, 8, 9)], [(10, 11, 12)], 0.7)
-        second = token_logprobs(model, [(*ids[0][:25], 3)], [(25,)], 0.7)
-        last = token_logprobs(model, ids[1:], positions[1:], 0.7)
+        got = token_logprobs(model, [[Piece(0, ids[0], positions[0]), *branches], [Piece(0, ids[1], (5,))]], 0.7)
+        own = logprobs_alone(model, ids[:1], positions[:1], 0.7)
+        first = logprobs_alone(model, [(*ids[0][:10], 7, 8, 9)], [(10, 11, 12)], 0.7)
+        second = logprobs_alone(model, [(*ids[0][:25], 3)], [(25,)], 0.7)
+        last = logprobs_alone(model, ids[1:], positions[1:], 0.7)
     assert torch.allclose(got, torch.cat([own, first, second, last]), atol=1e-5)
 
 

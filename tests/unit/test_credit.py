@@ -18,7 +18,7 @@ from cdpr.environment import Effort, Turn
 from cdpr.llm.types import ModelFailure
 from cdpr.settings import parse_settings
 from cdpr.settings.variants import resolve_variant
-from cdpr.training.algorithm import Alternative, Context, GroupAdvantages, check_finite, score_groups
+from cdpr.training.algorithm import Alternative, Context, GroupAdvantages, score_groups
 from cdpr.training.algorithms.cdpr import Cdpr
 from cdpr.training.algorithms.grpo import Grpo
 
@@ -343,14 +343,22 @@ def test_infinite_rewards_stop_the_step_and_name_the_case(case):
 
 
 def test_an_advantage_that_is_not_a_number_stops_the_step_and_names_the_case(case):
-    _, env = problem()
+    settings, env = problem()
     trajectories = group(env, ToyPolicy(), case, n=2)
     fine = [[0.0] * len(trajectory.steps) for trajectory in trajectories]
-    check_finite(GroupAdvantages(decisions=fine), trajectories)
     wrong = Alternative(0, 0, Turn(CBC), math.inf, 1.0)
+
+    class Fixed(Grpo):
+        async def score_group(self, group, iteration):
+            return advantages
+
+    algorithm = Fixed(Context(settings, env, ToyPolicy(), ToyPolicy, 0))
+    advantages = GroupAdvantages(decisions=fine)
+    assert asyncio.run(score_groups(algorithm, [trajectories], 0)) == [advantages]
     for bad in ({"decisions": [[math.nan], fine[1]]}, {"decisions": fine, "alternatives": [wrong]}):
+        advantages = GroupAdvantages(**bad)
         with pytest.raises(FloatingPointError, match="case T-1: the advantages"):
-            check_finite(GroupAdvantages(**bad), trajectories)
+            asyncio.run(score_groups(algorithm, [trajectories], 0))
 
 
 def test_different_diseases_disagree_only_when_they_are_different_actions(case):

@@ -7,13 +7,14 @@ import random
 
 import pytest
 import torch
+from toy import logprobs_alone
 
 from cdpr.agents.policy import PolicyAgent
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, Turn, run_episode
 from cdpr.llm.sampler import InProcessSampler
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import merge, parse_settings
-from cdpr.training.algorithm import group_relative
+from cdpr.training.algorithm import Alternative, GroupAdvantages, group_relative
 from cdpr.training.torch import update
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
@@ -24,7 +25,7 @@ from cdpr.training.torch.update import (
     clipped_surrogate,
     micro_batches,
     pieces,
-    token_logprobs,
+    samples_of,
 )
 from cdpr.training.torch.weights import load_model
 from cdpr.training.training_run import TrainingRun
@@ -92,7 +93,10 @@ def test_what_is_trained_is_what_was_sampled(case, tmp_path):
     assert len(trajectory.steps) == 8 and trajectory.forced
 
     alternative = Turn("", trajectory.steps[2].turn.prompt_ids, (5, 6), (-1.0, -2.0))
-    sample = Sample.of(trajectory, [1.0] * 7 + [1.5], [1.0] * 7 + [0.5], [(alternative, -3.0, 0.25)])
+    [[sample]] = samples_of([[trajectory]], [GroupAdvantages(
+        decisions=[[1.0] * 7 + [1.5]], weights=[[1.0] * 7 + [0.5]],
+        alternatives=[Alternative(0, 2, alternative, -3.0, 0.25)],
+    )])  # fmt: skip
     sampled = [token for step in trajectory.steps for token in step.turn.token_ids]
     assert [sample.ids[p] for p in sample.positions] == sampled
     last = len(trajectory.steps[-1].turn.token_ids)
@@ -102,7 +106,7 @@ def test_what_is_trained_is_what_was_sampled(case, tmp_path):
     assert sample.branches == (Piece(start, (5, 6), range(start, start + 2)),)
     assert sample.length == len(sample.ids) + 2
     with torch.no_grad():
-        logprobs = token_logprobs(model, [sample.ids], [sample.positions])
+        logprobs = logprobs_alone(model, [sample.ids], [sample.positions])
     assert torch.allclose(logprobs, torch.tensor(sample.old_logprobs[:-2]), atol=1e-4)
     state = trajectory.states[3]
     assert prompts.context_ids(state) == trajectory.steps[3].turn.prompt_ids
@@ -114,7 +118,7 @@ def test_an_update_raises_the_probability_of_what_had_advantage(case, tmp_path):
     model = load_model(tmp_path / "policy")
     ids, positions = [tuple(range(20, 40)), tuple(range(40, 60))], [tuple(range(10, 20))] * 2
     with torch.no_grad():
-        before = token_logprobs(model, ids, positions).view(2, 10)
+        before = logprobs_alone(model, ids, positions).view(2, 10)
     samples = [
         Sample(i, p, tuple(b.tolist()), (a,) * 10, (1.0,) * 10)
         for i, p, b, a in zip(ids, positions, before, (1.0, -1.0), strict=True)
@@ -122,7 +126,7 @@ def test_an_update_raises_the_probability_of_what_had_advantage(case, tmp_path):
     training = parse_settings({"training": {"learning_rate": 1e-3}}).training
     metrics = PolicyUpdate(model, training).step([samples])
     with torch.no_grad():
-        after = token_logprobs(model, ids, positions).view(2, 10)
+        after = logprobs_alone(model, ids, positions).view(2, 10)
     assert after[0].sum() > before[0].sum() and after[1].sum() < before[1].sum()
     assert metrics["policy/max_ratio_drift"] < 1e-5  # strictly on-policy: the first update sees ratio 1
 

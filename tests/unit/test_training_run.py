@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from toy import ToyPolicy, problem
+from toy import ToyPolicy, logprobs_alone, problem
 
 from cdpr.environment import State, run_episode
 from cdpr.llm.types import Completion, Model
@@ -17,7 +17,7 @@ from cdpr.training.algorithms.cdpr import Cdpr
 from cdpr.training.torch import update as update_module
 from cdpr.training.torch.tiny import build_tiny_policy
 from cdpr.training.torch.trainer import Trainer
-from cdpr.training.torch.update import PolicyUpdate, Sample, token_logprobs
+from cdpr.training.torch.update import PolicyUpdate, Sample
 from cdpr.training.torch.weights import load_model
 from cdpr.training.training_run import TrainingRun, select_cases
 
@@ -156,7 +156,7 @@ def samples(model, advantages, lengths, temperature=1.0, shift=0.0, prompt=range
         ids = (*prompt, *range(40 + 20 * k, 40 + 20 * k + n))
         positions = tuple(range(len(ids) - n, len(ids)))
         with torch.no_grad():
-            old = token_logprobs(model, [ids], [positions], temperature) - shift
+            old = logprobs_alone(model, [ids], [positions], temperature) - shift
         made.append(Sample(ids, positions, tuple(old.tolist()), (a,) * n, (1.0,) * n))
     return made
 

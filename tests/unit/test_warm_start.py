@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from toy import logprobs_alone
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from cdpr.agents.reference import Clinician, Habits
@@ -21,7 +22,7 @@ from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.settings import load_settings, parse_settings
 from cdpr.training.torch import warm_start
 from cdpr.training.torch.tiny import build_tiny_policy
-from cdpr.training.torch.update import Piece, piecewise_logprobs, token_logprobs
+from cdpr.training.torch.update import Piece, token_logprobs
 from cdpr.training.torch.warm_start import Muon
 from cdpr.training.torch.weights import load_model
 from cdpr.workflow.plan import Plan
@@ -122,16 +123,17 @@ def test_readings_are_the_forced_diagnoses_of_every_state(textbook, tmp_path: Pa
     demonstrations = [warm_start.encode_workup(prompts, workup) for workup in workups]
     whole, wanted = [], []
     for workup, demonstration in zip(workups, demonstrations, strict=True):
-        assert len(demonstration.readings) == len(workup.trajectory.states)
-        for reading in demonstration.readings:
-            whole.append((*demonstration.ids[: reading.start], *reading.ids))
+        conversation, *readings = demonstration
+        assert len(readings) == len(workup.trajectory.states)
+        for reading in readings:
+            whole.append((*conversation.ids[: reading.start], *reading.ids))
             wanted.append(list(reading.scored))
         state = random.Random(0).choice(workup.trajectory.states)
         turn = asyncio.run(agent.act(state, True, 0))
         assert turn in workup.readings
     with torch.no_grad():
-        beside = piecewise_logprobs(model, [[Piece(0, d.ids, ()), *d.readings] for d in demonstrations])
-        alone = token_logprobs(model, whole, wanted)
+        beside = token_logprobs(model, [[Piece(0, first.ids, ()), *readings] for first, *readings in demonstrations])
+        alone = logprobs_alone(model, whole, wanted)
     torch.testing.assert_close(beside, alone, atol=1e-5, rtol=1e-5)
 
 
@@ -147,8 +149,8 @@ def test_a_beginning_that_all_rows_share_passes_once_with_the_gradient_of_all(tm
     wanted = [tuple(range(303, len(row))) for row in rows]
     gradients = []
     for scored in (
-        piecewise_logprobs(model, [[Piece(0, row, at)] for row, at in zip(rows, wanted, strict=True)]),
-        token_logprobs(model, rows, wanted),
+        token_logprobs(model, [[Piece(0, row, at)] for row, at in zip(rows, wanted, strict=True)]),
+        logprobs_alone(model, rows, wanted),
     ):
         model.zero_grad()
         scored.sum().backward()

@@ -135,3 +135,13 @@ def group(env, policy, case, n=4, seed=0):
         return await asyncio.gather(*(run_episode(env, policy, case, 1000 * seed + i) for i in range(n)))
 
     return asyncio.run(run())
+
+
+def logprobs_alone(model, ids, positions, temperature=1.0):
+    """Log-probabilities of the tokens at these positions, each sequence in a pass of its own."""
+    import torch
+
+    from cdpr.training.torch.update import Piece, token_logprobs
+
+    each = zip(ids, positions, strict=True)
+    return torch.cat([token_logprobs(model, [[Piece(0, row, scored)]], temperature) for row, scored in each])

@@ -167,7 +167,8 @@ class Pools:
         if rule.scope == "off":
             return Pool(child, [], [], range(k))
         entry = self.cache.get(key, Entry())
-        suffixes = self.nodes[key].visits if key in self.nodes and self._reuses(key) else []
+        reuse = rule.reuse_group == "every" or (rule.reuse_group == "branching" and key in self.behind_branching)
+        suffixes = self.nodes[key].visits if reuse and key in self.nodes else []
         if rule.long_suffixes == "drop":
             suffixes = [visit for visit in suffixes if self.ends_within(*visit)]
         known = len(entry.continuations)
@@ -177,11 +178,6 @@ class Pools:
         if missing <= 0:
             missing = min(rule.grow, MOST_PER_STATE - known) if known else 0
         return Pool(child, suffixes, list(entry.continuations), range(entry.drawn, entry.drawn + max(0, missing)))
-
-    def _reuses(self, key: tuple) -> bool:
-        """Whether the group's suffixes from a state are continuations of it (``credit.cache.reuse_group``)."""
-        rule = self.credit.cache.reuse_group
-        return rule == "every" or (rule == "branching" and key in self.behind_branching)
 
     @cached_property
     def behind_branching(self) -> set[tuple]:
@@ -222,10 +218,8 @@ class Pools:
 
     def store(self) -> None:
         """Put what was drawn into the cache, in the order in which the pools were opened."""
-        if self.credit.cache.scope == "off":
-            return
         for key, pool in self.pools.items():
-            if pool.known or pool.numbers:
+            if self.credit.cache.scope != "off" and (pool.known or pool.numbers):
                 self.cache[key] = Entry(pool.numbers.stop, pool.known + pool.fresh)
 
 

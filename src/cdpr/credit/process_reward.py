@@ -180,19 +180,11 @@ class GroupCredit:
         if not ends:
             return CandidateValue(one.action, one.in_top_m, None, failed=pool.failed)
         efforts = [immediate + end.effort for end in ends]
-        return CandidateValue(
-            one.action,
-            one.in_top_m,
-            action_value(immediate, ends, self.process.weights, self.environment.settings.tests),
-            mean(end.correct for end in ends),
-            mean(effort.available for effort in efforts),
-            mean(effort.cost_usd for effort in efforts),
-            mean(effort.infeasible for effort in efforts),
-            len(pool.own),
-            len(pool.known),
-            len(pool.fresh),
-            pool.failed,
-        )
+        value = action_value(immediate, ends, self.process.weights, self.environment.settings.tests)
+        correct, tests = mean(end.correct for end in ends), mean(effort.available for effort in efforts)
+        usd, infeasible = mean(effort.cost_usd for effort in efforts), mean(effort.infeasible for effort in efforts)
+        sources = len(pool.own), len(pool.known), len(pool.fresh), pool.failed
+        return CandidateValue(one.action, one.in_top_m, value, correct, tests, usd, infeasible, *sources)
 
     def _reward(self, visits, values: Sequence[CandidateValue], p_hat: dict[ActionKey, float]) -> None:
         """R_proc(s, a) = U_hat(s, a) - baseline over A_c(s), clipped to [-c, c], equation "process reward", for the

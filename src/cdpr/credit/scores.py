@@ -110,22 +110,14 @@ class CreditReport:
 
 @dataclass(frozen=True)
 class CreditRow:
-    """Credit of one group in one iteration (``step``). It names examinations and token ids of replies; like all records
-    of a case it stays where the cases are."""
+    """Credit of one group in one iteration (``step``): an element of ``groups`` in a line of the credit artifact. It
+    names examinations and token ids of replies; like all records of a case it stays where the cases are."""
 
     step: int
     case: str
     outcomes: list[bool]
     process: list[list[float | None]]
     states: list[StateCredit]
-
-
-@dataclass(frozen=True)
-class CreditStep:
-    """A line of the credit artifact: the groups of one iteration."""
-
-    step: int
-    groups: list[CreditRow]
 
 
 # Figures for the log

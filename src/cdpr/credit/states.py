@@ -116,31 +116,22 @@ def materially_differ(
     )
 
 
-def cache_disagreed(visits: Sequence[tuple[Trajectory, int]], diagnoses: str) -> bool:
-    """Whether aligned trajectories take different actions at a state and their suffixes differ materially
-    (equation "cache set"). ``visits``: trajectory and decision at the state."""
-    actions = [(action_of(trajectory.steps[t], diagnoses), (trajectory, t)) for trajectory, t in visits]
-    return any(
-        one != other and materially_differ(suffix, other_suffix)
-        for (one, suffix), (other, other_suffix) in combinations(actions, 2)
-    )
-
-
 def disagreed_decisions(group: Sequence[Trajectory], credit: Credit) -> set[tuple[int, int]]:
-    """Decisions (trajectory, decision) of a group at cache-disagreed states; none without ``select_disagreed``.
+    """Decisions (trajectory, decision) of a group at cache-disagreed states, where aligned trajectories take different
+    actions and their suffixes differ materially (equation "cache set"); none without ``select_disagreed``.
 
     Trajectories are aligned by their evidence even where ``credit.merge`` is ``none`` and nothing is reused, so that
     sharing does not change the selection.
     """
-    if not credit.select_disagreed:
-        return set()
-    nodes = build_tree(group, "ordered" if credit.merge == "none" else credit.merge).values()
-    return {
-        visit
-        for node in nodes
-        if cache_disagreed([(group[i], t) for i, t in node.visits], credit.diagnoses)
-        for visit in node.visits
-    }
+    disagreed: set[tuple[int, int]] = set()
+    for node in build_tree(group, "ordered" if credit.merge == "none" else credit.merge).values():
+        suffixes = [(action_of(group[i].steps[t], credit.diagnoses), (group[i], t)) for i, t in node.visits]
+        if credit.select_disagreed and any(
+            one != other and materially_differ(suffix, other_suffix)
+            for (one, suffix), (other, other_suffix) in combinations(suffixes, 2)
+        ):
+            disagreed.update(node.visits)
+    return disagreed
 
 
 def entropy_selected(uncertainty: Mapping[tuple, float], credit: Credit) -> set[tuple]:

@@ -51,17 +51,6 @@ class Context:
 
 
 @dataclass(frozen=True)
-class CreditWork:
-    """Replies of one kind that credit needs in a step, and how many of them are diagnoses; ``frozen``: they come from
-    the initial policy. For estimates of time and cost."""
-
-    kind: str
-    replies: float
-    diagnoses: float = 0.0
-    frozen: bool = False
-
-
-@dataclass(frozen=True)
 class Alternative:
     """A reply drawn from the policy at decision ``t`` of trajectory ``i`` of its group, evaluated but not followed, as
     training data. ``weight``: each of its tokens counts in the loss as that many tokens of a trajectory."""
@@ -78,17 +67,20 @@ class GroupAdvantages:
     """The result of scoring one group.
 
     ``decisions[i][t]``: advantage of decision t of trajectory i, for each of its tokens; ``weights``, of the same
-    shape, where decisions count differently in the loss. ``alternatives``: further training data. ``scores``: one for
-    each trajectory, where whole trajectories are compared. ``counts`` are logged, summed over the batch; ``record``
-    goes to the credit artifact.
+    shape: what each counts in the loss, 1 by default. ``alternatives``: further training data. ``scores``: one for each
+    trajectory, where whole trajectories are compared. ``counts`` are logged, summed over the batch; ``record`` goes to
+    the credit artifact.
     """
 
     decisions: list[list[float]]
-    weights: list[list[float]] | None = None
+    weights: list[list[float]] = field(default_factory=list)
     alternatives: Sequence[Alternative] = ()
     scores: Sequence[float] | None = None
     counts: dict[str, float] = field(default_factory=dict)
     record: CreditRow | None = None
+
+    def __post_init__(self) -> None:
+        self.weights = self.weights or [[1.0] * len(steps) for steps in self.decisions]
 
 
 class Algorithm(ABC):
@@ -136,12 +128,6 @@ class Algorithm(ABC):
         """Whether it uses the frozen initial policy."""
         return False
 
-    @classmethod
-    def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
-        """Replies of a step beside its rollouts, if nothing is shared. Workups have ``turns`` decisions; an algorithm
-        that selects evaluates the share ``selected`` of their states."""
-        return []
-
     def normalised(self, scores: Sequence[float]) -> list[float]:
         """Group-relative advantages of the trajectories' scores, under ``training.normalise``."""
         import torch
@@ -151,35 +137,20 @@ class Algorithm(ABC):
         return group_relative(rows, self.settings.training.normalise)[0].tolist()
 
 
-def whole_continuations(settings: Settings, turns: float) -> CreditWork:
-    """The work of ``comparators.continuations`` whole continuations of every state of a batch."""
-    plan = settings.training
-    starts = plan.prompts_per_batch * plan.group_size * turns * settings.comparators.continuations
-    return CreditWork("continuations", starts * (turns + 1) / 2, starts)
-
-
 async def score_groups(algorithm: Algorithm, groups: Sequence[Group], iteration: int) -> list[GroupAdvantages]:
     """Score the groups at the same time. Raises FloatingPointError naming the case where an advantage is no number."""
 
-    async def score(group: Group) -> GroupAdvantages:
-        scored = await algorithm.score_group(group, iteration)
-        check_finite(scored, group)
-        return scored
-
-    return list(await asyncio.gather(*map(score, groups)))
-
-
-def check_finite(scored: GroupAdvantages, group: Group) -> None:
-    """Raises FloatingPointError naming the case where an advantage is not a number."""
-    for row in [*scored.decisions, [other.advantage for other in scored.alternatives]]:
-        if not all(map(math.isfinite, row)):
-            case = group[0].case
-            raise FloatingPointError(f"{case.called}: the advantages {row} are not finite; the step was stopped")
+    scored = await asyncio.gather(*(algorithm.score_group(group, iteration) for group in groups))
+    for group, credit in zip(groups, scored, strict=True):
+        for row in [*credit.decisions, [other.advantage for other in credit.alternatives]]:
+            if not all(map(math.isfinite, row)):
+                called = group[0].case.called
+                raise FloatingPointError(f"{called}: the advantages {row} are not finite; the step was stopped")
+    return scored
 
 
 def credit_line(step: int, batch: Sequence[GroupAdvantages]) -> dict[str, Any] | None:
-    """The line of the credit artifact for an iteration, as :class:`~cdpr.credit.scores.CreditStep` reads it; None where
-    the algorithm keeps no records."""
+    """The line of the credit artifact for an iteration; None where the algorithm keeps no records."""
     rows = [asdict(scored.record) for scored in batch if scored.record]
     return {"step": step, "groups": rows} if rows else None
 

@@ -7,8 +7,7 @@ import functools
 import gzip
 import random
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,12 @@ from ..cases import CaseRecord
 from ..environment import DiagnosticEnvironment, PromptBuilder
 from ..environment.opening import check_judges, open_environment
 from ..job import Job
-from ..llm.guard import disclosed
+from ..llm.guard import allow, disclosed
 from ..llm.tokenizer import ChatTokenizer
-from ..metrics_log import MetricsLog
+from ..metrics_log import MetricsLog, read_metrics
 from ..seeding import derive_seed
 from ..settings import Settings
+from ..settings.algorithms import algorithm_class
 
 if TYPE_CHECKING:
     from ..llm import Model
@@ -34,7 +34,7 @@ Log = Callable[[Mapping[str, Any]], None]
 """Receives one row of metrics."""
 
 METRICS, CREDIT = "metrics.jsonl", "credit.jsonl"
-_PRINTED = ("accuracy", "aen", "aec", "n_na", "utility")
+_PRINTED = [f"{part}/{name}" for part in ("train", "validation") for name in ("accuracy", "aen", "aec", "utility")]
 _PRINT_EVERY = 5  # steps
 
 
@@ -60,10 +60,13 @@ class TrainingRun:
         return open_environment(self.settings, credentialed=self.credentialed)
 
     def disclosed(self) -> dict[str, str]:
-        """Tags for ``run.json``: where judge and matcher get credentialed text. Raises SettingsError and
-        GovernanceError where they cannot be used."""
-        dataset = self.train[0].dataset
-        return disclosed(check_judges(self.settings, dataset, credentialed=self.credentialed))
+        """Tags for ``run.json``: where judge, matcher and the frozen server get credentialed text. Raises SettingsError
+        and GovernanceError where they cannot be used."""
+        servers = check_judges(self.settings, self.train[0].dataset, credentialed=self.credentialed)
+        frozen = algorithm_class(self.settings.training.algorithm).needs_frozen(self.settings)
+        if frozen and (url := self.settings.training.verl.frozen.url):
+            servers = [allow(url, self.credentialed, self.settings.governance), *servers]
+        return disclosed(servers)
 
     @property
     def steps(self) -> int:
@@ -118,34 +121,28 @@ def select_cases(settings: Settings, cases: Iterable[CaseRecord]) -> tuple[list[
     return train, splits["validation"]
 
 
-@contextmanager
-def following(job: Job) -> Iterator[Log]:
-    """A log that appends rows of metrics to the job's state and prints them. When the block succeeds, the metrics and
-    the records of credit (``credit.jsonl`` of the same folder) become outputs."""
-    log = MetricsLog(job.state / METRICS)
+def training_log(state: Path, run: str = "") -> Log:
+    """A log that appends rows of metrics to the state of a run, and prints the learning curve."""
+    log = MetricsLog(state / METRICS)
 
     def append(row: Mapping[str, Any]) -> None:
         log(row)
         if "diverged" in row:
-            job.tags["diverged"] = str(row["step"])
-            print(f"{job.options['run']}  diverged at step {row['step']}: the run ends with the weights before it")
-        line = progress(row)
-        if line and (row["step"] % _PRINT_EVERY == 0 or "validation/accuracy" in row):
-            print(f"{job.options['run']}  {line}")
+            print(f"{run}  diverged at step {row['step']}: the run ends with the weights before it")
+        elif row["step"] % _PRINT_EVERY == 0 or "validation/accuracy" in row:
+            values = [f"{name} {row[name]:.3f}" for name in _PRINTED if name in row]
+            print(f"{run}  step {row['step']:>4}  {row['seconds']:6.0f} s  {'  '.join(values)}")
 
-    yield append
-    shutil.copyfile(log.path, job.out["metrics"])
+    return append
+
+
+def store_records(job: Job) -> None:
+    """Make metrics and records of credit, which lie in the state of a finished run, outputs of its job."""
+    shutil.copyfile(job.state / METRICS, job.out["metrics"])
+    if "diverged" in (last := read_metrics(job.state / METRICS)[-1]):
+        job.tags["diverged"] = str(last["step"])
     # Packed without a time, so that equal rows are equal files.
     with job.out["credit"].open("wb") as target, gzip.GzipFile("", "wb", fileobj=target, mtime=0) as packed:
         if (records := job.state / CREDIT).exists():
             with records.open("rb") as source:
                 shutil.copyfileobj(source, packed)
-
-
-def progress(row: Mapping[str, Any]) -> str:
-    """One line of a learning curve: step, seconds, and the metrics of training and validation."""
-    parts = []
-    for split in ("train", "validation"):
-        values = [f"{name} {row[f'{split}/{name}']:.3f}" for name in _PRINTED if f"{split}/{name}" in row]
-        parts += [f"{split}: " + " ".join(values)] if values else []
-    return "  ".join([f"step {row['step']:>4}  {row.get('seconds', 0):6.0f} s", *parts]) if parts else ""

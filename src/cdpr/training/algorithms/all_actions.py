@@ -18,8 +18,7 @@ from ...credit.continuations import Draws
 from ...credit.states import Node, build_tree
 from ...environment import FinalDiagnosis, State, Step
 from ...environment.utility import weighted_utility
-from ...settings import Settings
-from ..algorithm import Algorithm, Alternative, Context, CreditWork, Group, GroupAdvantages, whole_continuations
+from ..algorithm import Algorithm, Alternative, Context, Group, GroupAdvantages
 
 
 class ValueTree:
@@ -111,8 +110,3 @@ class AllActions(Algorithm):
             Alternative(i, t, same[0].turn, tree.advantage(node.state, same[0]), share * len(same))
             for same in others.values()
         ]
-
-    @classmethod
-    def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
-        """Whole continuations of every state."""
-        return [whole_continuations(settings, turns)]

@@ -19,14 +19,12 @@ from ...credit.scores import (
 )
 from ...environment.utility import outcome_reward
 from ...settings import Settings
-from ..algorithm import Algorithm, Context, CreditWork, Group, GroupAdvantages, equal_share, every_decision
+from ..algorithm import Algorithm, Context, Group, GroupAdvantages, equal_share, every_decision
 
 
 @dataclass(kw_only=True)
 class _Credited(GroupAdvantages):
     credit: GroupCredit
-    outcome: list[float]
-    process: Sequence[ProcessRewards]
 
 
 class Cdpr(Algorithm):
@@ -57,15 +55,14 @@ class Cdpr(Algorithm):
             decisions = every_decision(self.normalised(scores), group)
         correct = [trajectory.correct for trajectory in group]
         row = CreditRow(iteration + 1, group[0].case.note_id, correct, process, credit.report.states)
-        return _Credited(
-            decisions=decisions, scores=scores, record=row, credit=credit, outcome=outcome, process=process
-        )
+        return _Credited(decisions=decisions, scores=scores, record=row, credit=credit)
 
     def _add_step_level(self, batch: Sequence[_Credited]) -> None:
         """A_t = A(R_out) + beta R_proc(s_t, a_t), R_proc in the unit of ``credit.step_scale``."""
-        scale = step_scale([rewards for group in batch for rewards in group.process], self.credit.step_scale)
+        processes = [rewards for group in batch for rewards in group.credit.report.process]
+        scale = step_scale(processes, self.credit.step_scale)
         for group in batch:
-            for steps, rewards in zip(group.decisions, group.process, strict=True):
+            for steps, rewards in zip(group.decisions, group.credit.report.process, strict=True):
                 steps[:] = [a + w / scale for a, w in zip(steps, weighted_rewards(rewards, self.credit), strict=True)]
 
     def _apart(self, outcome: list[float], process: Sequence[ProcessRewards]) -> tuple[list[float], list[float]]:
@@ -86,7 +83,8 @@ class Cdpr(Algorithm):
         for group in credited:
             group.credit.pools.store()
         metrics = summarise([group.credit.report for group in credited], self.credit) | super().finish(batch)
-        return metrics | {"credit/equal_outcome_groups": equal_share([group.outcome for group in credited])}
+        outcomes = [list(map(outcome_reward, group.credit.group)) for group in credited]
+        return metrics | {"credit/equal_outcome_groups": equal_share(outcomes)}
 
     def state_dict(self) -> Any:
         """The rollout cache, and the version of the policy that continued."""
@@ -106,16 +104,3 @@ class Cdpr(Algorithm):
     def needs_frozen(cls, settings: Settings) -> bool:
         """Whether the frozen initial policy continues, and not the current one."""
         return settings.credit.continuation.policy == "frozen_init"
-
-    @classmethod
-    def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
-        """Probes of every state; continuations of the candidates and of the action taken at the selected ones."""
-        plan, credit = settings.training, settings.credit
-        trajectories = plan.prompts_per_batch * plan.group_size
-        states = trajectories * min(turns * selected, credit.max_states or turns)
-        continuations = states * (credit.candidates + 1) * credit.continuations
-        replies, frozen = continuations * (credit.horizon + 1), cls.needs_frozen(settings)
-        return [
-            CreditWork("probes", trajectories * turns * credit.samples),
-            CreditWork("continuations", replies, continuations, frozen),
-        ]

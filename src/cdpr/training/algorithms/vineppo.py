@@ -7,8 +7,7 @@ from statistics import pstdev
 
 from ...credit.continuations import Draws, group_advantages, state_values
 from ...environment.utility import weighted_utility
-from ...settings import Settings
-from ..algorithm import Algorithm, CreditWork, Group, GroupAdvantages, whole_continuations
+from ..algorithm import Algorithm, Group, GroupAdvantages
 
 
 class VinePpo(Algorithm):
@@ -31,8 +30,3 @@ class VinePpo(Algorithm):
         for group in batch:
             group.decisions = [[a / scale for a in steps] for steps in group.decisions]
         return super().finish(batch)
-
-    @classmethod
-    def credit_work(cls, settings: Settings, turns: float, selected: float) -> list[CreditWork]:
-        """Whole continuations of every state."""
-        return [whole_continuations(settings, turns)]

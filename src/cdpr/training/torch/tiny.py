@@ -12,7 +12,6 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ...settings.schema import TinyModel
-from .weights import replacing_folder
 
 PAD, USER, ASSISTANT, END = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>"
 CONTROL = (PAD, USER, ASSISTANT, END)
@@ -87,22 +86,15 @@ def _count_phrases(corpus: Iterable[str], by_phrase: pre_tokenizers.Split) -> Co
 def build_tiny_policy(folder: Path, tiny: TinyModel, corpus: Iterable[str]) -> Path:
     """Write the untrained policy (``settings.policy.tiny``) with a tokenizer trained on ``corpus`` to ``folder``.
 
-    Same settings and corpus, same bytes. An existing folder is replaced whole.
-    Raises :class:`ValueError` on widths that do not divide.
+    Same settings and corpus, same bytes. Raises :class:`ValueError` on widths that do not divide.
     """
     if tiny.hidden_size % (2 * tiny.heads) or tiny.heads % tiny.kv_heads:
         raise ValueError(
             f"policy.tiny: hidden_size {tiny.hidden_size} must be an even multiple of heads {tiny.heads}, "
             f"and heads a multiple of kv_heads {tiny.kv_heads}"
         )
-    with replacing_folder(folder) as partial:
-        tokenizer = train_tokenizer(corpus, tiny.vocab_size)
-        _write_tokenizer(partial, tokenizer)
-        _write_model(partial, tiny, tokenizer)
-    return folder
-
-
-def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    tokenizer = train_tokenizer(corpus, tiny.vocab_size)
+    folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -114,6 +106,8 @@ def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     }
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+    _write_model(folder, tiny, tokenizer)
+    return folder
 
 
 def _write_model(folder: Path, tiny: TinyModel, tokenizer: Tokenizer) -> None:

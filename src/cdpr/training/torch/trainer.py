@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,16 @@ import torch
 from ...agents.policy import PolicyAgent
 from ...cases import CaseRecord, iterate_records
 from ...credit.scores import summarise_workups, verdicts
-from ...environment import Trajectory, run_episode, run_episodes
+from ...environment import run_episode, run_episodes
 from ...job import Job
 from ...llm.sampler import InProcessSampler
 from ...llm.spec import device_of
 from ...metrics_log import MetricsLog
 from ...settings import Settings
 from ...settings.algorithms import algorithm_class
-from ..algorithm import Context, GroupAdvantages, credit_line, score_groups
-from ..training_run import CREDIT, VALIDATION_SEED, Log, TrainingRun, following
-from .update import PolicyUpdate, Sample
+from ..algorithm import Context, Group, credit_line, score_groups
+from ..training_run import CREDIT, VALIDATION_SEED, Log, TrainingRun, store_records, training_log
+from .update import PolicyUpdate, samples_of
 from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 
 _log = logging.getLogger(__name__)
@@ -49,9 +48,8 @@ class Trainer:
 
     def fit(self, state_dir: Path, log: Log, record: Log, steps: int | None = None) -> None:
         """Train to the last step (or to ``steps``), resuming from ``state_dir`` where it holds a checkpoint. ``log``
-        gets a row of metrics every iteration, ``record`` the records of credit, if the algorithm has any. A run with a
-        reward or gradient that is not finite ends there, with the weights before that step and a last row that says
-        so."""
+        gets a row of metrics every iteration, ``record`` the records of credit, if the algorithm has any. A reward or
+        gradient that is not finite ends the run, with the weights before that step and a last row that says so."""
         plan, checkpoint = self.settings.training, state_dir / "checkpoint.pt"
         steps = self.run.steps if steps is None else steps
         if saved := load_checkpoint(checkpoint):
@@ -82,8 +80,7 @@ class Trainer:
             sampler.refresh()
         tokens_before, calls_before = self._generated, self.environment.calls.copy()
         groups = asyncio.run(self.roll_out(self.step))
-        rollout_end = time.perf_counter()
-        rollout_tokens = self._generated - tokens_before
+        rollout_end, rollout_tokens = time.perf_counter(), self._generated - tokens_before
         scored = asyncio.run(score_groups(self.algorithm, groups, self.step))
         credit = self.algorithm.finish(scored)
         credit_end = time.perf_counter()
@@ -105,16 +102,14 @@ class Trainer:
             "time/update": time.perf_counter() - credit_end,
         }
 
-    async def roll_out(self, step: int) -> list[list[Trajectory]]:
+    async def roll_out(self, step: int) -> list[Group]:
         """The groups of an iteration."""
-        n = self.settings.training.group_size
 
-        def episode(case: CaseRecord, i: int):
-            return run_episode(self.environment, self.policy, case, self.run.episode_seed(case, step, i))
+        async def group(case: CaseRecord) -> Group:
+            seeds = [self.run.episode_seed(case, step, i) for i in range(self.settings.training.group_size)]
+            return await asyncio.gather(*(run_episode(self.environment, self.policy, case, seed) for seed in seeds))
 
-        cases = [self.run.train[place] for place in self.run.batch(step)]
-        flat = await asyncio.gather(*(episode(case, i) for case in cases for i in range(n)))
-        return [list(flat[k : k + n]) for k in range(0, len(flat), n)]
+        return await asyncio.gather(*(group(self.run.train[place]) for place in self.run.batch(step)))
 
     def validate(self) -> dict:
         """Greedy validation; its time and tokens do not count as training."""
@@ -127,7 +122,7 @@ class Trainer:
         row["validation/verdicts"] = verdicts([workup.correct for workup in workups])
         return row | self._summary("validation", workups)
 
-    def _summary(self, part: str, workups: Sequence[Trajectory]) -> dict[str, float]:
+    def _summary(self, part: str, workups: Group) -> dict[str, float]:
         figures = summarise_workups(workups, self.settings.utility, self.settings.environment.tests)
         return {f"{part}/{name}": value for name, value in figures.items()}
 
@@ -163,27 +158,17 @@ class Trainer:
         return sum(sampler.counters.generated_tokens for sampler in self.samplers)
 
 
-def samples_of(groups: Sequence[Sequence[Trajectory]], scored: Sequence[GroupAdvantages]) -> list[list[Sample]]:
-    """Trajectories as token sequences with one advantage per token, and the alternatives evaluated beside them."""
-    batch = []
-    for group, credit in zip(groups, scored, strict=True):
-        beside = [[(x.turn, x.advantage, x.weight) for x in credit.alternatives if x.i == i] for i in range(len(group))]
-        rows = zip(group, credit.decisions, credit.weights or [None] * len(group), beside, strict=True)
-        batch.append([Sample.of(*row) for row in rows])
-    return batch
-
-
 def train_policy(settings: Settings, job: Job) -> None:
     """Stage ``train``: one variant (settings already resolved) with the job's seed; the policy is a Hugging Face
     folder. A killed run resumes from its last checkpoint."""
     torch.set_num_threads(settings.training.threads)
     policy = Path(job.inputs["init_policy"])
-    with following(job) as log:
-        run = TrainingRun(settings, iterate_records(job.inputs["cases"]), policy, job.seed)
-        job.tags.update(run.disclosed())
-        trainer = Trainer(run)
-        # Garbage is collected once an iteration: tracing all live objects again and again costs a fifth of the time.
-        gc.freeze()
-        gc.disable()
-        trainer.fit(job.state, log, MetricsLog(job.state / CREDIT))
-        save_policy(trainer.model, policy, Path(job.out["policy"]))
+    run = TrainingRun(settings, iterate_records(job.inputs["cases"]), policy, job.seed)
+    job.tags.update(run.disclosed())
+    trainer = Trainer(run)
+    # Garbage is collected once an iteration: tracing all live objects again and again costs a fifth of the time.
+    gc.freeze()
+    gc.disable()
+    trainer.fit(job.state, training_log(job.state, job.options["run"]), MetricsLog(job.state / CREDIT))
+    save_policy(trainer.model, policy, Path(job.out["policy"]))
+    store_records(job)

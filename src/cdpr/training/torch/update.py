@@ -1,5 +1,4 @@
-"""One policy update over a batch of trajectories: training examples, loss, optimiser step, log-probabilities, and the
-linear layers of a model on a CPU."""
+"""One policy update over a batch of trajectories: training examples, loss, optimiser step, log-probabilities."""
 
 from __future__ import annotations
 
@@ -10,9 +9,10 @@ import numpy as np
 import torch
 
 from ...environment import Trajectory, Turn
-from ...llm.transformer import ONEDNN_LINEAR, padded
 from ...settings.schema import Training
+from ..algorithm import Group, GroupAdvantages
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
+from .weights import padded_width
 
 _SHARED = 256  # common first tokens of all rows from which on one pass for all pays
 _ROW = 2048  # tokens up to which a row with a dense mask costs less than computing a shared prompt for each sample
@@ -57,31 +57,30 @@ class Sample:
         return len(self.ids) + sum(len(branch.ids) for branch in self.branches)
 
     @classmethod
-    def of(
-        cls,
-        trajectory: Trajectory,
-        advantages: Sequence[float],
-        weights: Sequence[float] | None = None,
-        alternatives: Sequence[tuple[Turn, float, float]] = (),
-    ) -> Sample:
-        """The very tokens that were sampled, with one advantage and weight per decision; prompts and observations
-        carry no loss. ``alternatives`` are replies drawn at the trajectory's states, with advantage and weight."""
+    def of(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Sample:
+        """Trajectory ``i`` of a group as the very tokens that were sampled; prompts and observations carry no loss."""
         turns = [step.turn for step in trajectory.steps]
-        own = zip(turns, advantages, weights or [1.0] * len(advantages), strict=True)
-        every, last = [*own, *alternatives], turns[-1]
+        others = [(x.turn, x.advantage, x.weight) for x in scored.alternatives if x.i == i]
+        every = [*zip(turns, scored.decisions[i], scored.weights[i], strict=True), *others]
         return cls(
-            last.prompt_ids + last.token_ids,
+            turns[-1].prompt_ids + turns[-1].token_ids,
             tuple(position for turn in turns for position in _places(turn)),
             tuple(x for turn, _, _ in every for x in turn.logprobs),
             tuple(a for turn, a, _ in every for _ in turn.token_ids),
             tuple(w for turn, _, w in every for _ in turn.token_ids),
-            tuple(Piece(len(turn.prompt_ids), turn.token_ids, _places(turn)) for turn, _, _ in alternatives),
+            tuple(Piece(len(turn.prompt_ids), turn.token_ids, _places(turn)) for turn, _, _ in others),
         )
 
 
 def _places(turn: Turn) -> range:
     """The positions of a reply, behind its prompt."""
     return range(len(turn.prompt_ids), len(turn.prompt_ids) + len(turn.token_ids))
+
+
+def samples_of(groups: Sequence[Group], scored: Sequence[GroupAdvantages]) -> list[list[Sample]]:
+    """The trajectories of a batch with their advantages, and the alternatives evaluated beside them."""
+    batch = zip(groups, scored, strict=True)
+    return [[Sample.of(trajectory, credit, i) for i, trajectory in enumerate(group)] for group, credit in batch]
 
 
 class PolicyUpdate:
@@ -136,18 +135,15 @@ class PolicyUpdate:
 
     def _micro_batch(self, rows: Sequence[Sequence[Sample]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token losses and probability ratios, flat over the generated tokens of these samples."""
-        device = next(self.model.parameters()).device
         samples = [sample for row in rows for sample in row]
-        if any(len(row) > 1 or row[0].branches for row in rows):
-            logprobs = piecewise_logprobs(self.model, [pieces(row) for row in rows], self.settings.temperature)
-        else:
-            ids, positions = [s.ids for s in samples], [s.positions for s in samples]
-            logprobs = token_logprobs(self.model, ids, positions, self.settings.temperature)
-        old = torch.tensor([x for s in samples for x in s.old_logprobs], device=device)
-        advantages = torch.tensor([x for s in samples for x in s.advantages], device=device)
-        weights = torch.tensor([x for s in samples for x in s.weights], device=device)
-        loss = clipped_surrogate(logprobs, old, advantages)
-        return loss * weights, torch.exp((logprobs - old).detach())
+        logprobs = token_logprobs(self.model, [pieces(row) for row in rows], self.settings.temperature)
+
+        def column(name: str) -> torch.Tensor:
+            return torch.tensor([x for sample in samples for x in getattr(sample, name)], device=logprobs.device)
+
+        old = column("old_logprobs")
+        loss = clipped_surrogate(logprobs, old, column("advantages"))
+        return loss * column("weights"), torch.exp((logprobs - old).detach())
 
 
 def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Sequence[Sample]]]:
@@ -169,7 +165,7 @@ def micro_batches(groups: Sequence[Sequence[Sample]], size: int) -> list[list[Se
 
 
 def pieces(row: Sequence[Sample]) -> list[Piece]:
-    """A row for :func:`piecewise_logprobs`: a sample with its branches, or samples that share a prompt."""
+    """A row for :func:`token_logprobs`: a sample with its branches, or samples that share a prompt."""
     first, *others = row
     starts = [_shared(first, other) for other in others]
     shared = [Piece(at, other.ids[at:], other.positions) for at, other in zip(starts, others, strict=True)]
@@ -191,35 +187,15 @@ def _shared(first: Sample, other: Sample) -> int:
 # Log-probabilities
 
 
-def token_logprobs(
-    model: torch.nn.Module, ids: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], temperature: float = 1.0
-) -> torch.Tensor:
-    """log pi(ids[p] | ids[:p]) for every listed position, flat in the order given; differentiable.
+def token_logprobs(model: torch.nn.Module, rows: Sequence[Sequence[Piece]], temperature: float = 1.0) -> torch.Tensor:
+    """log pi of every scored token given all that it follows, flat by row, piece and position; differentiable.
 
-    The projection on the vocabulary runs only at these positions.
-    """
-    device = next(model.parameters()).device
-    width = padded_width(model, max(map(len, ids)))
-    batch = torch.zeros(len(ids), width, dtype=torch.long)
-    mask = torch.zeros(len(ids), width, dtype=torch.long)
-    for row, sequence in enumerate(ids):
-        batch[row, : len(sequence)] = torch.tensor(sequence)
-        mask[row, : len(sequence)] = 1
-    rows = torch.tensor([row for row, scored in enumerate(positions) for _ in scored], dtype=torch.long)
-    columns = torch.tensor([p for scored in positions for p in scored], dtype=torch.long)
-    hidden = model.model(input_ids=batch.to(device), attention_mask=mask.to(device), use_cache=False).last_hidden_state
-    return _target_logprobs(model, hidden[rows, columns - 1], batch[rows, columns], temperature)
+    The pieces of a row are concatenated, and each attends to the tokens that it follows and to itself only, so that a
+    beginning that they share is computed once. Nothing follows the last token of a later piece, so it is scored without
+    passing through the model; the projection on the vocabulary runs only for scored tokens. A long beginning of all
+    rows, such as a system prompt, passes through the model once too; its gradient is that of all rows.
 
-
-def piecewise_logprobs(
-    model: torch.nn.Module, rows: Sequence[Sequence[Piece]], temperature: float = 1.0
-) -> torch.Tensor:
-    """As :func:`token_logprobs` for sequences that share a beginning, which is computed once: the pieces of a row are
-    concatenated, and each attends to the tokens that it follows and to itself only. Flat by row, piece and position.
-    Nothing follows the last token of a later piece, so it is scored without passing through the model.
-
-    A long beginning of all rows, such as a system prompt, passes through the model once too; its gradient is that of
-    all rows. The mask is dense, (rows, width, width): for rows of at most a few thousand tokens.
+    Rows of several pieces need a dense mask, (rows, width, width): they are for a few thousand tokens at most.
     """
     device = next(model.parameters()).device
     first, begin = rows[0][0].ids, _common_beginning(rows)
@@ -228,28 +204,31 @@ def piecewise_logprobs(
     width = padded_width(model, max(sum(map(len, row)) for row in inputs))
     # Filled as numpy arrays: many small pieces, and a small write to a tensor costs ten times as much.
     batch, place = np.zeros((2, len(rows), width), dtype=np.int64)
-    sees = np.tile(np.eye(width, dtype=bool), (len(rows), 1, 1))  # padding sees itself: no empty softmax
-    before = np.tri(width, dtype=bool)
-    sources, targets, numbers = [], [], []
+    real = np.zeros((len(rows), width), dtype=bool)
+    dense = any(len(row) > 1 for row in rows)
+    sees = np.tile(np.eye(width, dtype=bool), (len(rows), 1, 1)) if dense else real  # padding sees itself
+    before = np.tri(width, dtype=bool) if dense else real
+    scored: list[tuple[int, int, int]] = []  # row, place of the token before, token
     for number, row in enumerate(rows):
         at = 0
         for piece, ids in zip(row, inputs[number], strict=True):
             end = at + len(ids)
             batch[number, at:end] = ids
             place[number, at:end] = np.arange(piece.start, piece.start + len(ids))
-            sees[number, at:end, : piece.start - begin] = True
-            sees[number, at:end, at:end] = before[: end - at, : end - at]
-            # The token before the first one of a piece is in the first piece.
-            sources += [p - 1 - begin if p == piece.start else at + p - 1 - piece.start for p in piece.scored]
-            targets += [piece.ids[p - piece.start] for p in piece.scored]
-            numbers += [number] * len(piece.scored)
+            real[number, at:end] = True
+            if dense:
+                sees[number, at:end, : piece.start - begin] = True
+                sees[number, at:end, at:end] = before[: end - at, : end - at]
+            for p in piece.scored:  # the token before the first one of a piece is in the first piece
+                source = p - 1 - begin if p == piece.start else at + p - 1 - piece.start
+                scored.append((number, source, piece.ids[p - piece.start]))
             at = end
     before_rows = None
     if begin:
         beginning = torch.tensor([first[:begin]], device=device)
         before_rows = model.model(input_ids=beginning, use_cache=True).past_key_values
         before_rows.batch_repeat_interleave(len(rows))
-    mask = torch.nn.functional.pad(torch.from_numpy(sees[:, None]), (begin, 0), value=True)
+    mask = torch.nn.functional.pad(torch.from_numpy(sees[:, None] if dense else real), (begin, 0), value=True)
     hidden = model.model(
         input_ids=torch.from_numpy(batch).to(device),
         attention_mask=mask.to(device),
@@ -257,8 +236,9 @@ def piecewise_logprobs(
         past_key_values=before_rows,
         use_cache=before_rows is not None,
     ).last_hidden_state
-    scored = hidden[torch.tensor(numbers, dtype=torch.long), torch.tensor(sources, dtype=torch.long)]
-    return _target_logprobs(model, scored, torch.tensor(targets, dtype=torch.long), temperature)
+    numbers, sources, targets = torch.tensor(scored, dtype=torch.long, device=device).reshape(-1, 3).unbind(1)
+    logits = model.lm_head(hidden[numbers, sources]).float() / temperature
+    return torch.log_softmax(logits, dim=-1).gather(1, targets[:, None]).squeeze(1)
 
 
 def _common_beginning(rows: Sequence[Sequence[Piece]]) -> int:
@@ -268,59 +248,3 @@ def _common_beginning(rows: Sequence[Sequence[Piece]]) -> int:
     for other in others:
         most = next((k for k in range(most) if first[k] != other[k]), most)
     return most if others and most >= _SHARED else 0
-
-
-def _target_logprobs(
-    model: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
-) -> torch.Tensor:
-    """Log-probabilities (N,) of the tokens ``targets`` (N,) behind the hidden states (N, width)."""
-    logits = model.lm_head(hidden).float() / temperature
-    return torch.log_softmax(logits, dim=-1).gather(1, targets.to(logits.device)[:, None]).squeeze(1)
-
-
-# Linear layers on a CPU
-
-
-class _Product(torch.autograd.Function):
-    """``x @ weight.T`` and its gradients; ``x`` [..., in], ``weight`` [out, in]."""
-
-    @staticmethod
-    def forward(ctx, x, weight):
-        ctx.save_for_backward(x, weight)
-        return _multiply(x, weight)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, weight = ctx.saved_tensors
-        flat = gradient.reshape(-1, gradient.shape[-1])
-        return (
-            _multiply(flat, weight.t().contiguous()).view_as(x) if ctx.needs_input_grad[0] else None,
-            flat.t() @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[1] else None,
-        )
-
-
-class _Linear(torch.nn.Linear):
-    """A linear layer in float32 on a CPU; forward and backward by oneDNN."""
-
-    def forward(self, x):
-        return _Product.apply(x, self.weight)
-
-
-def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return ONEDNN_LINEAR(x, weight, None, "none", [], "")
-
-
-def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, with oneDNN for linear layers without bias, where torch has it. Torch itself multiplies with MKL,
-    which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
-    for layer in model.modules() if ONEDNN_LINEAR is not None else ():
-        weight = getattr(layer, "weight", None)
-        plain = type(layer) is torch.nn.Linear and layer.bias is None
-        if plain and weight.device.type == "cpu" and weight.dtype == torch.float32:
-            layer.__class__ = _Linear
-    return model
-
-
-def padded_width(model: torch.nn.Module, longest: int) -> int:
-    """The width in tokens to which a batch with a longest sequence of ``longest`` is best padded."""
-    return padded(longest) if any(type(layer) is _Linear for layer in model.modules()) else longest

@@ -7,12 +7,13 @@ reinforcement learning could not begin. The paper starts from a model that does.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import math
 import random
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -40,7 +41,7 @@ from ...settings import Settings
 from ...settings.datasets import IN_DOMAIN, LESSONS
 from ..training_run import METRICS, Log
 from .tiny import build_tiny_policy
-from .update import Piece, piecewise_logprobs
+from .update import Piece, token_logprobs
 from .weights import load_checkpoint, load_model, save_checkpoint, save_policy
 
 _SEED = 0  # of the order of batches
@@ -51,19 +52,9 @@ _A, _B, _C = 3.4445, -4.7750, 2.0315
 _STEPS = 5
 
 
-@dataclass(frozen=True)
-class Demonstration:
-    """A conversation as token ids with the positions of the demonstrator's tokens, and ``readings``: its likeliest
-    diagnosis at each state."""
-
-    ids: tuple[int, ...]
-    positions: tuple[int, ...]
-    readings: tuple[Piece, ...] = ()
-
-    @property
-    def length(self) -> int:
-        """Tokens that pass through the model."""
-        return len(self.ids) + sum(len(reading.ids) for reading in self.readings)
+Demonstration = Sequence[Piece]
+"""A conversation as a row for :func:`token_logprobs`, in which the demonstrator's tokens are scored: first all of it,
+then the demonstrator's likeliest diagnosis at each state."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +126,6 @@ async def _diagnose_statically(environment, clinician, cases, share: float) -> l
     return diagnoses
 
 
-def _restyle(step: Step, style: str) -> Step:
-    if style == "full":
-        return step
-    return Step(Turn(render_action(step.action, style)), step.action, step.observation)
-
-
 def corpus(settings: Settings, workups: Sequence[Workup], static) -> list[str]:
     """Every text that the policy will read or write."""
     prompt = settings.environment.prompt
@@ -155,29 +140,33 @@ def corpus(settings: Settings, workups: Sequence[Workup], static) -> list[str]:
 def encode_workup(prompts: PromptBuilder, workup: Workup) -> Demonstration:
     """The workup as the policy reads and writes it. Each reading follows the conversation up to its state and begins
     with the words of a forced diagnosis, which carry no loss; its end-of-turn token is left out."""
-    case, style = workup.trajectory.case, prompts.settings.style
-    steps = [_restyle(step, style) for step in workup.trajectory.steps]
+    steps = [_in_style(prompts, step) for step in workup.trajectory.steps]
     positions: list[int] = []
     readings: list[Piece] = []
     for t, step in enumerate(steps):
-        context = prompts.context_ids(State(case, tuple(steps[:t])))
-        positions += range(len(context), len(context) + len(prompts.reply_ids(step)))
+        context = prompts.context_ids(State(workup.trajectory.case, tuple(steps[:t])))
+        start = len(context)
+        positions += range(start, start + len(prompts.reply_ids(step)))
         if t < len(workup.readings):
-            reply = prompts.reply_ids(_diagnosis(workup.readings[t], style))[:-1]
-            start, opened = len(context), len(prompts.forced_prefix_ids)
-            readings.append(Piece(start, reply, range(start + opened, start + len(reply))))
-    return Demonstration((*context, *prompts.reply_ids(steps[-1])), tuple(positions), tuple(readings))
-
-
-def _diagnosis(turn: Turn, style: str) -> Step:
-    return _restyle(Step(turn, parse_action(turn.text), Observation("end")), style)
+            reply = _diagnosis_ids(prompts, workup.readings[t])[:-1]
+            readings.append(Piece(start, reply, range(start + len(prompts.forced_prefix_ids), start + len(reply))))
+    return [Piece(0, (*context, *prompts.reply_ids(steps[-1])), positions), *readings]
 
 
 def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
-    reply = prompts.reply_ids(_diagnosis(turn, prompts.settings.style))
     prefix = prompts.static_ids(case)
-    opened = len(prefix) - len(prompts.forced_prefix_ids)
-    return Demonstration((*prefix[:opened], *reply), tuple(range(len(prefix), opened + len(reply))))
+    ids = (*prefix[: len(prefix) - len(prompts.forced_prefix_ids)], *_diagnosis_ids(prompts, turn))
+    return [Piece(0, ids, range(len(prefix), len(ids)))]
+
+
+def _in_style(prompts: PromptBuilder, step: Step) -> Step:
+    """The step in the words of the prompt's style; the demonstrator writes the full one."""
+    style = prompts.settings.style
+    return step if style == "full" else replace(step, turn=Turn(render_action(step.action, style)))
+
+
+def _diagnosis_ids(prompts: PromptBuilder, turn: Turn) -> tuple[int, ...]:
+    return prompts.reply_ids(_in_style(prompts, Step(turn, parse_action(turn.text), Observation("end"))))
 
 
 def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, state_dir: Path, log: Log) -> None:
@@ -203,8 +192,7 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
     for epoch in range(start, plan.epochs):
         losses = []
         for batch in _batches(demonstrations, plan.batch_size, derive_seed(_SEED, "epoch", epoch)):
-            rows = [[Piece(0, one.ids, one.positions), *one.readings] for one in batch]
-            loss = -piecewise_logprobs(model, rows).mean()
+            loss = -token_logprobs(model, batch).mean()
             model.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -216,26 +204,21 @@ def imitate(model, demonstrations: Sequence[Demonstration], settings: Settings, 
 
 
 def _optimizers(model, settings: Settings) -> list[torch.optim.Optimizer]:
+    adam = functools.partial(torch.optim.AdamW, weight_decay=0.01, fused=True)
     if settings.policy.model != "tiny":
-        return [_adam(model.parameters(), _FOLDER_ADAM_RATE)]
+        return [adam(model.parameters(), lr=_FOLDER_ADAM_RATE)]
     hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "head" not in n]
     rest = [p for p in model.parameters() if all(p is not matrix for matrix in hidden)]
-    return [Muon(hidden, lr=_MUON_RATE, weight_decay=0.01), _adam(rest, _TINY_ADAM_RATE)]
-
-
-def _adam(weights: Iterable[torch.nn.Parameter], rate: float) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(weights, lr=rate, weight_decay=0.01, fused=True)
+    return [Muon(hidden, lr=_MUON_RATE, weight_decay=0.01), adam(rest, lr=_TINY_ADAM_RATE)]
 
 
 def _batches(demonstrations: Sequence[Demonstration], size: int, seed: int) -> list[list[Demonstration]]:
     """Shuffled batches of similar length: sorted within large random blocks, so that little is padded."""
-    rng = random.Random(seed)
-    order = list(demonstrations)
+    rng, order, batches = random.Random(seed), list(demonstrations), []
     rng.shuffle(order)
     block = size * 32
-    batches = []
     for start in range(0, len(order), block):
-        part = sorted(order[start : start + block], key=lambda d: d.length)
+        part = sorted(order[start : start + block], key=lambda row: sum(len(piece.ids) for piece in row))
         batches += [part[k : k + size] for k in range(0, len(part), size)]
     rng.shuffle(batches)
     return batches

@@ -1,37 +1,24 @@
-"""The trained model on disk: loading, saving, checkpoints."""
+"""The trained model: loading, saving, checkpoints, and its linear layers on a CPU."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...files import replacing
-from .update import use_onednn
+from ...llm.transformer import ONEDNN_LINEAR, padded
 
+sys.modules.setdefault("sklearn", None)  # type: ignore[arg-type]  # seconds of importing, for assisted generation alone
+from transformers import AutoModelForCausalLM  # noqa: E402
+from transformers.utils import logging  # noqa: E402
 
-@contextmanager
-def _without(package: str) -> Iterator[None]:
-    """Import other packages as if this optional one were not installed; one that is imported already stays."""
-    if package in sys.modules:
-        yield
-        return
-    sys.modules[package] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[package]
-
-
-with _without("sklearn"):  # 2 s that only assisted generation needs
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
+if sys.modules["sklearn"] is None:
+    del sys.modules["sklearn"]
 
 
 def load_model(folder: Path, device: str = "cpu") -> torch.nn.Module:
@@ -41,25 +28,16 @@ def load_model(folder: Path, device: str = "cpu") -> torch.nn.Module:
 
 
 def save_policy(model, init_policy: Path, out_dir: Path) -> None:
-    """Weights of the model with the tokenizer files of the policy it came from; atomic."""
-    with replacing_folder(out_dir) as partial:
-        model.save_pretrained(partial)
-        copy_tokenizer(init_policy, partial)
+    """Weights of the model with the tokenizer files of the policy it came from."""
+    model.save_pretrained(out_dir)
+    copy_tokenizer(init_policy, out_dir)
 
 
-@contextmanager
-def replacing_folder(folder: Path) -> Iterator[Path]:
-    """An empty folder beside ``folder`` that takes its place when the block ends well and is removed when it does
-    not."""
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+def copy_tokenizer(policy: Path, folder: Path) -> None:
+    """The tokenizer files of a policy, beside other weights."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"):
+        if (policy / name).exists():
+            shutil.copyfile(policy / name, folder / name)
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
@@ -73,8 +51,49 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     return torch.load(path, map_location="cpu", weights_only=False) if path.exists() else None
 
 
-def copy_tokenizer(policy: Path, folder: Path) -> None:
-    """The tokenizer files of a policy, beside other weights."""
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"):
-        if (policy / name).exists():
-            shutil.copyfile(policy / name, folder / name)
+# Linear layers on a CPU
+
+
+class _Product(torch.autograd.Function):
+    """``x @ weight.T`` and its gradients; ``x`` [..., in], ``weight`` [out, in]."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return _multiply(x, weight)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        flat = gradient.reshape(-1, gradient.shape[-1])
+        return (
+            _multiply(flat, weight.t().contiguous()).view_as(x) if ctx.needs_input_grad[0] else None,
+            flat.t() @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[1] else None,
+        )
+
+
+class _Linear(torch.nn.Linear):
+    """A linear layer in float32 on a CPU; forward and backward by oneDNN."""
+
+    def forward(self, x):
+        return _Product.apply(x, self.weight)
+
+
+def _multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return ONEDNN_LINEAR(x, weight, None, "none", [], "")
+
+
+def use_onednn(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, with oneDNN for linear layers without bias, where torch has it. Torch itself multiplies with MKL,
+    which leaves half of an AMD processor idle (see ``llm/transformer.py``)."""
+    for layer in model.modules() if ONEDNN_LINEAR is not None else ():
+        weight = getattr(layer, "weight", None)
+        plain = type(layer) is torch.nn.Linear and layer.bias is None
+        if plain and weight.device.type == "cpu" and weight.dtype == torch.float32:
+            layer.__class__ = _Linear
+    return model
+
+
+def padded_width(model: torch.nn.Module, longest: int) -> int:
+    """The width in tokens to which a batch with a longest sequence of ``longest`` is best padded."""
+    return padded(longest) if any(type(layer) is _Linear for layer in model.modules()) else longest

@@ -10,10 +10,9 @@ import asyncio
 import logging
 import math
 import pickle
-import time
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +23,6 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from ...cases import CaseRecord
 from ...credit.scores import summarise_workups
 from ...environment import State, Trajectory, case_seed, run_episode
 from ...llm import ModelFailure, ModelSpec, open_model
@@ -32,9 +30,9 @@ from ...llm.guard import is_local
 from ...llm.rollout_server import CONVERSATION
 from ...metrics_log import MetricsLog
 from ...settings.algorithms import algorithm_class
-from ..algorithm import Alternative, GroupAdvantages, credit_line, score_groups
+from ..algorithm import GroupAdvantages, credit_line, score_groups
 from ..training_run import CREDIT, VALIDATION_SEED
-from .session import read_session, tokens_of
+from .session import on_response, read_session
 
 _log = logging.getLogger(__name__)
 # It warns in every episode that it knows no family of chat templates, which is intended.
@@ -62,8 +60,8 @@ class DiagnosticLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
         """One episode; ``row`` is one of :class:`~cdpr.training.verl.session.Schedule`, with verl's ``uid`` and
         ``session_id``."""
-        session = read_session(self.data_config.cdpr_session)
-        run, case = session.run, getattr(session.run, row["part"])[int(row["place"])]
+        run = read_session(self.data_config.cdpr_session).run
+        case = getattr(run, row["part"])[int(row["place"])]
         model = open_model(ModelSpec.of_rollouts(run.settings), client=self.server_manager, tokenizer=run.tokenizer)
         if row["part"] == "validation":
             agent, seed = run.agent(model, temperature=0.0), case_seed(VALIDATION_SEED, case)
@@ -71,52 +69,46 @@ class DiagnosticLoop(AgentLoopBase):
             agent = run.agent(model)
             seed = run.episode_seed(case, int(row["iteration"]), int(row.get("session_id", 0)))
         CONVERSATION.set(str(row.get("uid", case.note_id)))
-        start = time.perf_counter()
         try:
             trajectory = await run_episode(run.environment, agent, case, seed)
-        except ModelFailure as error:
-            _log.warning("an episode failed: %s", error)
-            return self._failed(session, case, type(error).__name__, fatal=False)
         except Exception as error:
-            _log_fault("a fault in an episode", error)
-            return self._failed(session, case, type(error).__name__, fatal=True)
-        tokens = tokens_of(trajectory, limit=self.rollout_config.response_length)
-        return EpisodeOutput(
-            prompt_ids=tokens.prompt,
-            response_ids=tokens.response,
-            response_mask=tokens.mask,
-            response_logprobs=tokens.logprobs,
-            num_turns=2 * len(trajectory.steps),
-            metrics=AgentLoopMetrics(generate_sequences=time.perf_counter() - start),
-            extra_fields=_extra(tokens.cut, model.versions),
-            trajectory=trajectory,
+            if fatal := not isinstance(error, ModelFailure):
+                _log_fault("a fault in an episode", error)
+            else:
+                _log.warning("an episode failed: %s", error)
+            # A prompt and one token without loss: verl needs every member of a group.
+            prompt, reply = run.prompts.context_ids(State(case)), [run.tokenizer.end_of_turn]
+            versions = {"min_global_steps": 0, "max_global_steps": 0}
+            failure = {"failure": type(error).__name__, "fatal": fatal}
+            return _output(prompt, reply, [0], [0.0], extra_fields=versions, **failure)
+        turns, limit = [step.turn for step in trajectory.steps], self.rollout_config.response_length
+        whole = [*turns[-1].prompt_ids, *turns[-1].token_ids]
+        response = whole[len(turns[0].prompt_ids) :][:limit]
+        mask = on_response(trajectory, ([1] * len(turn.token_ids) for turn in turns), limit)
+        logprobs = on_response(trajectory, (turn.logprobs for turn in turns), limit)
+        numbers = model.versions or {0}
+        versions = {"min_global_steps": min(numbers), "max_global_steps": max(numbers)}
+        return _output(
+            turns[0].prompt_ids, response, mask, logprobs, 2 * len(turns), extra_fields=versions, trajectory=trajectory
         )
 
-    def _failed(self, session, case: CaseRecord, kind: str, fatal: bool) -> EpisodeOutput:
-        """A prompt and one token without loss: verl needs every member of a group."""
-        prompt = session.run.prompts.context_ids(State(case))
-        return EpisodeOutput(
-            prompt_ids=list(prompt),
-            response_ids=[session.run.tokenizer.end_of_turn],
-            response_mask=[0],
-            response_logprobs=[0.0],
-            num_turns=0,
-            metrics=AgentLoopMetrics(),
-            extra_fields=_extra(0, ()),
-            failure=kind,
-            fatal=fatal,
-        )
+
+def _output(prompt: Sequence[int], reply: Sequence[int], mask, logprobs, turns: int = 1, **more: Any) -> EpisodeOutput:
+    """A row; verl reads only fields that are set."""
+    return EpisodeOutput(
+        prompt_ids=list(prompt),
+        response_ids=list(reply),
+        response_mask=mask,
+        response_logprobs=list(map(float, logprobs)),
+        num_turns=turns,
+        metrics=AgentLoopMetrics(generate_sequences=0.0),
+        **more,
+    )
 
 
 def _log_fault(what: str, error: Exception) -> None:
     """Log the place of an error without its message, which may quote a case."""
     _log.error("%s: %s\n%s", what, type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
-
-
-def _extra(cut: int, versions: Collection[int]) -> dict[str, int]:
-    """Fields that verl reads: the first and the last version of the weights that answered; and the tokens left out."""
-    first, last = min(versions, default=0), max(versions, default=0)
-    return {"min_global_steps": first, "max_global_steps": last, "cut_tokens": cut}
 
 
 # verl wants the same names of every episode, the failed ones too.
@@ -127,6 +119,7 @@ _MEASURES = ("accuracy", "aen", "aec", "n_na", "physical", "utility", "forced", 
 class _Group:
     """One case of an iteration: its place in the schedule, its episodes by number, and their advantages."""
 
+    uid: str
     place: int
     iteration: int
     members: dict[int, EpisodeOutput] = field(default_factory=dict)
@@ -175,7 +168,8 @@ class GroupHook:
 
     async def _join(self, output: EpisodeOutput, row: dict[str, Any]) -> None:
         """Wait until the whole group is there; the last member scores it."""
-        group = self.groups.setdefault(row["uid"], _Group(int(row["index"]), int(row["iteration"])))
+        fresh = _Group(row["uid"], int(row["index"]), int(row["iteration"]))
+        group = self.groups.setdefault(row["uid"], fresh)
         group.members[int(row["session_id"])] = output
         if len(group.members) < self.session.settings.training.group_size:
             await group.done.wait()
@@ -198,7 +192,10 @@ class GroupHook:
         for member in members:
             self._report(member)
         for other in group.scored.alternatives if group.scored else ():
-            members[other.i].alternatives.append(_row_of(other, members[other.i]))
+            member, turn = members[other.i], other.turn
+            mask = [1] * len(turn.token_ids)
+            own = {"reward_score": member.reward_score, "extra_fields": member.extra_fields}  # verl displays them
+            member.alternatives.append(_output(turn.prompt_ids, turn.token_ids, mask, turn.logprobs, **own))
 
     def _report(self, output: EpisodeOutput) -> None:
         """Set the outcome as verl's reward, which it only displays, and the figures of an episode for the log."""
@@ -214,19 +211,18 @@ class GroupHook:
     def finish(self, uids: Sequence[str]) -> Finished:
         """The advantages of the batch of these groups, finished in the order of the schedule as by the torch
         trainer."""
-        groups = {uid: self.groups.pop(uid) for uid in uids}
-        scored = {uid: g for uid, g in sorted(groups.items(), key=lambda item: item[1].place) if g.scored}
-        if not scored:
+        groups = [group for group in map(self.groups.pop, uids) if group.scored]
+        if not groups:
             return Finished()
-        batch = [group.scored for group in scored.values()]
+        groups.sort(key=lambda group: group.place)
+        batch = [group.scored for group in groups]
         finished = Finished(metrics=self.algorithm.finish(batch))
-        for uid, group in scored.items():
-            for key, advantages, weights in _rows(uid, group):
+        for group in groups:
+            for key, advantages, weights in _rows(group):
                 finished.advantages[key] = [a * w for a, w in zip(advantages, weights, strict=True)]
                 if self.algorithm.extra_samples:
                     finished.weights[key] = sum(weights)
-        step = max(group.iteration for group in scored.values()) + 1
-        if line := credit_line(step, batch):
+        if line := credit_line(groups[0].iteration + 1, batch):
             self.record(line)
         return finished
 
@@ -239,34 +235,21 @@ class GroupHook:
         self.algorithm.load_state_dict(pickle.loads(state))
 
 
-def _row_of(other: Alternative, member: EpisodeOutput) -> EpisodeOutput:
-    """An alternative as a row beside its trajectory; verl displays the trajectory's reward for both."""
-    turn = other.turn
-    return EpisodeOutput(
-        prompt_ids=list(turn.prompt_ids),
-        response_ids=list(turn.token_ids),
-        response_mask=[1] * len(turn.token_ids),
-        response_logprobs=list(turn.logprobs),
-        reward_score=member.reward_score,
-        num_turns=1,
-        metrics=AgentLoopMetrics(),
-        extra_fields=member.extra_fields,
-    )
-
-
-def _rows(uid: str, group: _Group) -> Iterator[tuple[str, list[float], list[float]]]:
+def _rows(group: _Group) -> Iterator[tuple[str, list[float], list[float]]]:
     """verl's keys of the rows of a scored group, with advantages and weights of their tokens."""
     scored, count = group.scored, Counter()
     assert scored is not None
-    for i, decisions in enumerate(scored.decisions):
-        member = group.members[i]
-        weights = scored.weights[i] if scored.weights else None
-        tokens = tokens_of(member.trajectory, decisions, weights, len(member.response_ids))
-        yield f"{uid}_{i}_0", tokens.advantages, tokens.weights
+    for i, member in group.members.items():
+        columns = []
+        for values in (scored.decisions[i], scored.weights[i]):
+            steps = zip(values, member.trajectory.steps, strict=True)
+            by_token = [[value] * len(step.turn.token_ids) for value, step in steps]
+            columns.append(on_response(member.trajectory, by_token, len(member.response_ids)))
+        yield f"{group.uid}_{i}_0", *columns
     for other in scored.alternatives:
         count[other.i] += 1
         n = len(other.turn.token_ids)
-        yield f"{uid}_{other.i}_{count[other.i]}", [other.advantage] * n, [other.weight] * n
+        yield f"{group.uid}_{other.i}_{count[other.i]}", [other.advantage] * n, [other.weight] * n
 
 
 class GroupWorker(GroupHook, AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]

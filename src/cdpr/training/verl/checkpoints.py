@@ -7,7 +7,6 @@ checkpoint of a 4B model takes 48 GB, the policy 8, so the last checkpoint goes 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -16,7 +15,7 @@ import sys
 from pathlib import Path
 
 from ...files import write_text
-from ..torch.weights import copy_tokenizer, replacing_folder
+from ..torch.weights import copy_tokenizer
 
 LATEST = "latest_checkpointed_iteration.txt"
 """The file in which verl looks up the step to go on from."""
@@ -59,23 +58,21 @@ def merge_shards(checkpoints: Path, init_policy: Path, policy: Path, lora_rank: 
     step = int((checkpoints / LATEST).read_text())
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(folder_of(checkpoints, step) / "actor")]
-    with replacing_folder(policy) as partial:
-        subprocess.run([*command, "--target_dir", str(partial)], check=True)
-        if lora_rank:
-            fold_adapter(partial, lora_rank)
-        copy_tokenizer(init_policy, partial)
+    partial = policy.with_name(policy.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    subprocess.run([*command, "--target_dir", str(partial)], check=True)
+    if lora_rank:
+        fold_adapter(partial, lora_rank)
+    copy_tokenizer(init_policy, partial)
+    os.replace(partial, policy)
 
 
 def hand_over(policy: Path, out_dir: Path) -> None:
     """Put the merged policy into ``out_dir``, without a second copy of its files where the file system can link."""
-    shutil.copytree(policy, out_dir, copy_function=_link)
-
-
-def _link(source: str, target: str) -> None:
-    with contextlib.suppress(OSError):
-        os.link(source, target)
-        return
-    shutil.copyfile(source, target)
+    try:
+        shutil.copytree(policy, out_dir, copy_function=os.link)
+    except OSError:
+        shutil.copytree(policy, out_dir, dirs_exist_ok=True)
 
 
 def fold_adapter(folder: Path, rank: int) -> None:

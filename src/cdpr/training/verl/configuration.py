@@ -16,7 +16,7 @@ from ...settings.algorithms import algorithm_class
 from ...settings.variants import value_at
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 from .cpu import LOGICAL
-from .estimates import OWN_SERVER, duration_lines, memory_plan, micro_batch, needs_frozen
+from .estimates import OWN_SERVER, memory_plan, micro_batch, needs_frozen, work_lines
 
 CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, below that of the run's state."""
@@ -57,7 +57,7 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
         "+ray_kwargs.ray_init.address": "auto" if verl.nodes > 1 else "local",
     }
     if needs_frozen(settings) and frozen.url is None and not frozen.beside:  # our trainer reads it and starts a server
-        resolved[f"+{_ROLLOUT}.custom"] = {"frozen_memory": OWN_SERVER}
+        resolved[f"+{_ROLLOUT}.custom.frozen_memory"] = OWN_SERVER
     if verl.without_gpu:
         resolved |= table["without_gpu"]
         # Logical devices for Ray; several machines get them from `cluster`.
@@ -67,8 +67,8 @@ def resolve(settings: Settings, session: Path, policy: Path, state: Path) -> dic
 
 
 def overrides(resolved: Mapping[str, Any]) -> list[str]:
-    """The configuration in Hydra's grammar."""
-    return [f"{name}={_value(value)}" for name, value in resolved.items()]
+    """The configuration in Hydra's grammar: values are JSON."""
+    return [f"{name}={json.dumps(value)}" for name, value in resolved.items()]
 
 
 def check(settings: Settings) -> None:
@@ -77,53 +77,46 @@ def check(settings: Settings) -> None:
     gpus, trajectories = verl.nodes * verl.gpus_per_node, plan.prompts_per_batch * plan.group_size
     mini_batch = plan.mini_batch_prompts * plan.group_size
     several_batches = plan.mini_batch_prompts != plan.prompts_per_batch
-    _refuse(
+    refuse(
         frozen.beside and (frozen.url or not frozen.memory),
         "training.verl.frozen.beside: the run chooses its address, and it needs a share of memory: leave out "
         "training.verl.frozen.url, and set .memory above 0",
     )
-    _refuse(
+    refuse(
         algorithm_class(plan.algorithm).extra_samples and several_batches,
         f"training.mini_batch_prompts: {plan.algorithm} trains on further replies, and verl cuts a batch into "
         "mini-batches of so many rows, whichever case they belong to; set it to training.prompts_per_batch "
         f"({plan.prompts_per_batch}), or training.engine: torch",
     )
-    _refuse(
+    refuse(
         gpus % verl.tensor_parallel,
         f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide {gpus} GPUs",
     )
-    _refuse(
+    refuse(
         trajectories % gpus or mini_batch % gpus,
         f"training: {trajectories} trajectories a step, or a mini-batch, do not divide over {gpus} GPUs; change "
         "prompts_per_batch, mini_batch_prompts or group_size",
     )
     if verl.without_gpu:
-        _refuse(verl.lora_rank, "training.verl.lora_rank: there are no LoRA adapters without a GPU; set it to 0")
+        refuse(verl.lora_rank, "training.verl.lora_rank: there are no LoRA adapters without a GPU; set it to 0")
         return
     memory = memory_plan(settings)
-    _refuse(
+    refuse(
         memory.model.heads % verl.tensor_parallel,
         f"training.verl.tensor_parallel: {verl.tensor_parallel} does not divide the model's {memory.model.heads} heads",
     )
     memory.check()
 
 
-def _refuse(wrong: object, message: str) -> None:
+def refuse(wrong: object, message: str) -> None:
+    """Raises SettingsError where something is wrong."""
     if wrong:
         raise SettingsError(message)
-
-
-def _value(value: Any) -> str:
-    """A value in Hydra's grammar: JSON, but for the bare keys of a mapping."""
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{name}:{json.dumps(inner)}" for name, inner in value.items()) + "}"
-    return json.dumps(value)
 
 
 def report(settings: Settings, session: Path, policy: Path, state: Path) -> str:
     """What ``cdpr plan_training`` prints. Raises SettingsError where the run would be refused."""
     resolved = resolve(settings, session, policy, state)
-    if settings.training.verl.without_gpu:
-        return "\n".join(["# memory and time", "without a GPU: not planned", "", "# verl", *overrides(resolved)])
-    planned = ["# memory", *memory_plan(settings).lines(), "", "# time", *duration_lines(settings)]
-    return "\n".join([*planned, "", "# verl", *overrides(resolved)])
+    without_gpu = settings.training.verl.without_gpu
+    memory = ["without a GPU: not planned"] if without_gpu else memory_plan(settings).lines()
+    return "\n".join(["# memory", *memory, "", "# work", *work_lines(settings), "", "# verl", *overrides(resolved)])

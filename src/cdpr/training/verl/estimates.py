@@ -1,16 +1,13 @@
-"""Estimates of a run before anything starts: memory of each GPU, time, and the price of the judge.
+"""Estimates of a run before anything starts: memory of each GPU, tokens of a step, and the price of the judge.
 
 Memory: upper bounds from the model's configuration, and a flat allowance for libraries. A plan that does not fit is
-refused with the setting to change. Time: decoding is bound by memory bandwidth, because the weights and the open
-sequences' keys and values are read for every token; updates are bound by arithmetic. Both reach only a share of the
-figures in a GPU's data sheet.
+refused with the setting to change.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,13 +20,10 @@ ALLOWANCE = 3.0  # GB for CUDA contexts, communication buffers and fragmentation
 OWN_SERVER = 0.85  # share of memory of a frozen server that has a GPU of its own
 _MOST_SEQUENCES = 256  # in a rollout server at the same time (verl's rollout.max_num_seqs)
 _CHUNK = 1024  # tokens whose logits are in memory at the same time
-# By memory in GB: the card, its dense bfloat16 TFLOP/s and its GB/s.
-_CARDS = {24: ("RTX 4090", 165, 1008), 40: ("A100", 312, 1555), 80: ("H100", 989, 3350), 96: ("H20", 148, 4000),
-          141: ("H200", 989, 4800)}  # fmt: skip
-_SERVING, _TRAINING = 0.5, 0.35  # shares of peak bandwidth and of peak arithmetic that servers and updates reach
-_FORWARD, _UPDATE = 2, 8  # operations per weight and token: log-probabilities; forward twice and backward once
 _JUDGEMENT = 400, 3  # tokens of a question to the judge and of its answer
-_SELECTED, _RESULT = 0.5, 150  # share of states that are evaluated; tokens of a result
+# A usual workup: three examinations and a diagnosis (paper, Table 1: AEN about 3), tokens of a reply, and the share of
+# states that are evaluated.
+_TURNS, _REPLY, _SELECTED = 4, 150, 0.5
 
 
 @dataclass(frozen=True)
@@ -63,20 +57,14 @@ class ModelSize:
         ends = 2 * (self.hidden + q) + 2 * (self.hidden + kv) + 3 * (self.hidden + self.intermediate)
         return self.layers * rank * ends
 
-    def cache_bytes(self, servers_gpus: int = 1) -> int:
-        """Bytes of one token's keys and values in bfloat16 over all GPUs of a server: each GPU holds at least one
-        head."""
-        return 2 * 2 * self.layers * max(self.kv_heads, servers_gpus) * self.head_dim
+    def cache_bytes(self, gpus: int) -> int:
+        """Bytes of one token's keys and values in bfloat16 over all GPUs of a server: each holds at least one head."""
+        return 2 * 2 * self.layers * max(self.kv_heads, gpus) * self.head_dim
 
 
 def model_size(settings: Settings) -> ModelSize:
-    """Sizes of the acting model from its ``config.json`` alone. Raises SettingsError where that is missing or of
-    another kind."""
-    if settings.policy.model == "tiny":
-        tiny, room = settings.policy.tiny, settings.policy.max_prompt_tokens + settings.policy.max_response_tokens
-        head_dim = tiny.hidden_size // tiny.heads
-        sizes = tiny.hidden_size, tiny.layers, tiny.heads, tiny.kv_heads, head_dim, tiny.intermediate_size
-        return ModelSize(*sizes, tiny.vocab_size, True, room)
+    """The model of ``policy.model``, from its ``config.json``. Raises SettingsError where that is missing or of another
+    kind."""
     path = Path(settings.policy.model) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -92,46 +80,34 @@ def model_size(settings: Settings) -> ModelSize:
             tied=bool(config.get("tie_word_embeddings", False)),
             positions=config["max_position_embeddings"],
         )
-    except OSError as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingsError(
-            f"{path}: {error.strerror}; policy.model must name a Hugging Face folder (config.json is enough to plan)"
+            f"{path}: no configuration of a decoder that can be planned ({error!r}); policy.model must name a Hugging "
+            "Face folder (config.json is enough to plan)"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise SettingsError(f"{path}: no configuration of a decoder that can be planned ({error!r})") from error
+
+
+# Memory
 
 
 @dataclass(frozen=True)
 class ServerMemory:
-    """Memory of one of ``count`` servers and of its weights, in GB over all its GPUs; ``at_once``: most sequences at
-    the same time."""
+    """One of ``count`` servers over ``gpus`` GPUs: its memory and its weights in GB over all of them, the tokens whose
+    keys and values fit beside the weights, and the most sequences at the same time."""
 
     name: str
     count: int
     gpus: int
     memory: float
     weights: float
-    model: ModelSize
+    tokens: int
     at_once: int
-
-    @property
-    def tokens(self) -> int:
-        """Tokens whose keys and values fit beside the weights."""
-        free = self.memory - self.weights - ALLOWANCE * self.gpus / 2
-        return int(free * GB / self.model.cache_bytes(self.gpus))
-
-    def line(self, longest: int) -> str:
-        """The server in words; ``longest``: tokens of the longest sequence."""
-        return (
-            f"{self.name}: {self.count} of {self.gpus} GPU(s), {self.memory:.1f} GB each; weights {self.weights:.1f} "
-            f"GB, cache {self.tokens:,} tokens = {self.tokens // longest} sequences of {longest:,}, "
-            f"up to {self.at_once} at once"
-        )
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
     """``phases``: memory of one training GPU in each phase of a step by part, in GB; ``servers``: the policy's, then
-    the frozen one if its memory is known."""
+    the frozen one if its memory is known; ``longest``: tokens of the longest sequence."""
 
     model: ModelSize
     gpus: int
@@ -146,7 +122,13 @@ class MemoryPlan:
         for phase, parts in self.phases.items():
             inside = ", ".join(f"{name} {size:.1f}" for name, size in parts.items() if size)
             out.append(f"{phase}: {sum(parts.values()):.1f} of {self.gpu_memory:g} GB a GPU ({inside})")
-        return out + [server.line(self.longest) for server in self.servers]
+        for server in self.servers:
+            out.append(
+                f"{server.name}: {server.count} of {server.gpus} GPU(s), {server.memory:.1f} GB each; weights "
+                f"{server.weights:.1f} GB, cache {server.tokens:,} tokens = {server.tokens // self.longest} sequences "
+                f"of {self.longest:,}, up to {server.at_once} at once"
+            )
+        return out
 
     def check(self) -> None:
         """Raises SettingsError naming the part that does not fit and the setting to change."""
@@ -184,7 +166,7 @@ _REMEDIES = {
 
 def memory_plan(settings: Settings) -> MemoryPlan:
     """The plan of a run under these settings. Raises SettingsError for a model without a configuration."""
-    verl, model = settings.training.verl, model_size(settings)
+    verl, model, longest = settings.training.verl, model_size(settings), longest_sequence(settings)
     gpus = verl.nodes * verl.gpus_per_node
     trained = model.adapters(verl.lora_rank) if verl.lora_rank else model.parameters
     held = model.parameters + (trained if verl.lora_rank else 0)
@@ -193,10 +175,18 @@ def memory_plan(settings: Settings) -> MemoryPlan:
     always = {"frozen server": frozen, "allowance": ALLOWANCE}
     rollout = {name: 0.0 if verl.offload else size for name, size in resident.items()}
     rollout |= {"rollout server": verl.rollout_memory * verl.gpu_memory_gb} | always
-    update = resident | {"gradients": 4 * trained / gpus / GB} | _passing(settings, model) | always
-    servers = [server for server in (_rollouts(settings, model), _frozen(settings, model)) if server]
-    phases = {"rollouts": rollout, "update": update}
-    return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest_sequence(settings), phases, servers)
+    # A forward and backward pass of one micro-batch of the longest trajectories, with gradient checkpointing.
+    tokens = micro_batch(settings) * longest
+    block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
+    inputs = tokens * 2 * model.hidden * model.layers  # of every block, as checkpointing needs them
+    update = resident | {
+        "gradients": 4 * trained / gpus / GB,
+        "working weights": 4 * (model.linear + model.hidden * model.vocab) / GB,  # two blocks, both ends in bfloat16
+        "activations": (inputs + block) / GB,
+        "logits": min(tokens, _CHUNK) * model.vocab * 10 / GB,
+    }
+    phases = {"rollouts": rollout, "update": update | always}
+    return MemoryPlan(model, gpus, verl.gpu_memory_gb, longest, phases, _servers(settings, model))
 
 
 def micro_batch(settings: Settings) -> int:
@@ -210,35 +200,24 @@ def micro_batch(settings: Settings) -> int:
     return max(size for size in range(1, min(plan.micro_batch, share) + 1) if share % size == 0)
 
 
-def _passing(settings: Settings, model: ModelSize) -> dict[str, float]:
-    """Memory of a forward and backward pass of one micro-batch of the longest trajectories by part, in GB."""
-    tokens = micro_batch(settings) * longest_sequence(settings)
-    block = tokens * (34 * model.hidden + 6 * model.intermediate)  # bytes of one block's activations in bfloat16
-    inputs = tokens * 2 * model.hidden * model.layers  # the inputs of every block, as checkpointing needs them
-    logits = min(tokens, _CHUNK) * model.vocab * 10
-    gathered = 2 * (2 * model.linear + 2 * model.hidden * model.vocab)  # two blocks and both ends, in bfloat16
-    return {"working weights": gathered / GB, "activations": (inputs + block) / GB, "logits": logits / GB}
-
-
-def _rollouts(settings: Settings, model: ModelSize) -> ServerMemory:
-    verl = settings.training.verl
-    count = verl.nodes * verl.gpus_per_node // verl.tensor_parallel
-    memory = verl.rollout_memory * verl.gpu_memory_gb * verl.tensor_parallel
-    weights = model.parameters * (1 if verl.quantization == "fp8" else 2) / GB
-    return ServerMemory("rollout server", count, verl.tensor_parallel, memory, weights, model, _MOST_SEQUENCES)
-
-
-def _frozen(settings: Settings, model: ModelSize) -> ServerMemory | None:
-    """None where its memory is unknown, or the algorithm needs none."""
+def _servers(settings: Settings, model: ModelSize) -> list[ServerMemory]:
+    """The policy's servers, and the frozen one where the algorithm needs it and its memory is known."""
     verl, frozen = settings.training.verl, settings.training.verl.frozen
-    if not needs_frozen(settings) or (frozen.url and not frozen.memory):
-        return None
-    weights = 2 * model.parameters / GB
-    if frozen.url is None and not frozen.beside:
-        return ServerMemory("frozen server", 1, 1, OWN_SERVER * verl.gpu_memory_gb, weights, model, _MOST_SEQUENCES)
-    count = verl.gpus_per_node * (1 if frozen.beside else verl.nodes)
-    share = -(-frozen.at_once // count)
-    return ServerMemory("frozen server", count, 1, frozen.memory * verl.gpu_memory_gb, weights, model, share)
+
+    def server(name: str, count: int, gpus: int, share: float, bytes_per_weight: int, at_once: int) -> ServerMemory:
+        memory, weights = share * verl.gpu_memory_gb * gpus, bytes_per_weight * model.parameters / GB
+        free = memory - weights - ALLOWANCE * gpus / 2
+        return ServerMemory(name, count, gpus, memory, weights, int(free * GB / model.cache_bytes(gpus)), at_once)
+
+    gpus, size = verl.nodes * verl.gpus_per_node, verl.tensor_parallel
+    bytes_per_weight = 1 if verl.quantization == "fp8" else 2
+    servers = [server("rollout server", gpus // size, size, verl.rollout_memory, bytes_per_weight, _MOST_SEQUENCES)]
+    if needs_frozen(settings) and frozen.url is None and not frozen.beside:
+        servers.append(server("frozen server", 1, 1, OWN_SERVER, 2, _MOST_SEQUENCES))
+    elif needs_frozen(settings) and frozen.memory:
+        count = verl.gpus_per_node if frozen.beside else gpus
+        servers.append(server("frozen server", count, 1, frozen.memory, 2, -(-frozen.at_once // count)))
+    return servers
 
 
 def needs_frozen(settings: Settings) -> bool:
@@ -246,120 +225,31 @@ def needs_frozen(settings: Settings) -> bool:
     return algorithm_class(settings.training.algorithm).needs_frozen(settings)
 
 
-@dataclass(frozen=True)
-class UsualWorkup:
-    """Decisions of a workup, tokens of its first prompt and of a reply."""
-
-    turns: float
-    opening: float
-    reply: float
-
-    @property
-    def tokens(self) -> float:
-        """Tokens of the whole sequence."""
-        return self.opening + self.turns * self.reply + (self.turns - 1) * _RESULT
+# Work
 
 
-@dataclass(frozen=True)
-class StepEstimate:
-    """One step: ``seconds`` by phase, generated ``tokens``, and ``diagnoses`` to be judged."""
-
-    seconds: dict[str, float]
-    tokens: float
-    diagnoses: float
-
-    @property
-    def total(self) -> float:
-        """Seconds of the whole step, phases one after another."""
-        return sum(self.seconds.values())
-
-
-def usual_workup(settings: Settings) -> UsualWorkup:
-    """Three examinations and a diagnosis (paper, Table 1: AEN about 3), replies and results of 150 tokens."""
-    policy, turns = settings.policy, min(4.0, settings.environment.max_turns)
-    return UsualWorkup(turns, min(1200, policy.max_prompt_tokens), min(150, policy.max_turn_tokens))
-
-
-def estimate_step(settings: Settings) -> StepEstimate:
-    """A step of usual workups without any reuse. Raises SettingsError for a model without a configuration."""
-    plan, memory, workup = settings.training, memory_plan(settings), usual_workup(settings)
-    policy_server, *frozen_server = memory.servers
+def work_lines(settings: Settings) -> list[str]:
+    """Lines of ``cdpr plan_training`` on the steps of a run whose training split holds ``data.train_cases`` cases, the
+    tokens of a step of usual workups if nothing is shared, and the price of the judge."""
+    plan, turns = settings.training, min(_TURNS, settings.environment.max_turns)
+    steps = plan.steps or plan.epochs * (settings.data.train_cases // plan.prompts_per_batch)
     trajectories = plan.prompts_per_batch * plan.group_size
-    replies, diagnoses = trajectories * workup.turns, float(trajectories)
-    seconds = {"rollouts": _serving_seconds(policy_server, settings, replies, workup)}
-    for work in algorithm_class(plan.algorithm).credit_work(settings, workup.turns, _SELECTED):
-        server = frozen_server[0] if work.frozen and frozen_server else policy_server
-        seconds[work.kind] = _serving_seconds(server, settings, work.replies, workup)
-        replies += work.replies
-        diagnoses += work.diagnoses
-    operations = (_FORWARD + _UPDATE * plan.inner_epochs) * memory.model.parameters * trajectories * workup.tokens
-    seconds["update"] = operations / _arithmetic(settings, memory.gpus)
-    return StepEstimate(seconds, replies * workup.reply, diagnoses)
-
-
-def _card(settings: Settings) -> tuple[str, float, float]:
-    """Name, TFLOP/s and GB/s of the card whose memory is nearest to ``training.verl.gpu_memory_gb``."""
-    return _CARDS[min(_CARDS, key=lambda memory: abs(memory - settings.training.verl.gpu_memory_gb))]
-
-
-def _arithmetic(settings: Settings, gpus: int) -> float:
-    """Operations a second of so many GPUs."""
-    return gpus * _card(settings)[1] * 1e12 * _TRAINING
-
-
-def _serving_seconds(server: ServerMemory, settings: Settings, replies: float, workup: UsualWorkup) -> float:
-    """Seconds in which all servers of a kind give so many replies."""
-    model, bandwidth, arithmetic = server.model, _card(settings)[2], _arithmetic(settings, server.gpus)
-    batch = max(1.0, min(replies / server.count, server.at_once, server.tokens / workup.tokens))
-    read = server.weights * GB + batch * workup.tokens * model.cache_bytes(server.gpus)
-    by_memory = read / (server.gpus * bandwidth * GB * _SERVING)
-    by_arithmetic = _FORWARD * model.parameters * batch / arithmetic
-    decoding = replies * workup.reply / server.count / batch * max(by_memory, by_arithmetic)
-    return decoding + _FORWARD * model.parameters * replies * _RESULT / server.count / arithmetic
-
-
-def steps_of(settings: Settings) -> int:
-    """Iterations of a run whose training split holds ``data.train_cases`` cases."""
-    plan = settings.training
-    return plan.steps or plan.epochs * (settings.data.train_cases // plan.prompts_per_batch)
-
-
-def _gpus(settings: Settings) -> int:
-    """GPUs of a run, that of a frozen server of its own included."""
-    verl = settings.training.verl
-    return verl.nodes * (verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else 1))
-
-
-def duration_lines(settings: Settings) -> list[str]:
-    """Lines of ``cdpr plan_training`` on a run's time and its judge."""
-    step, steps, gpus = estimate_step(settings), steps_of(settings), _gpus(settings)
-    card, tflops, bandwidth = _card(settings)
-    run, save_every = step.total * steps, settings.training.save_every
-    phases = ", ".join(f"{name} {seconds:.0f}" for name, seconds in step.seconds.items())
-    return [
-        f"a step: about {step.total:.0f} s ({phases}); nothing shared, {card}: {tflops} TFLOP/s, {bandwidth} GB/s",
-        f"it generates about {step.tokens:,.0f} tokens",
-        f"the run: {steps:,} steps, about {run / 86400:.1f} days on {gpus} GPU(s) = {run / 3600 * gpus:,.0f} GPU-hours",
-        f"a checkpoint every {save_every} steps: a job that is killed loses at most "
-        f"{step.total * save_every / 3600:.1f} hours",
-        _judge_line(settings, step.diagnoses, steps),
-    ]
-
-
-def target_line(runs: Sequence[Settings]) -> str:
-    """Time of all trainings of a target, one after another."""
-    seconds = [estimate_step(run).total * steps_of(run) for run in runs]
-    hours = sum(time * _gpus(run) for time, run in zip(seconds, runs, strict=True)) / 3600
-    duration = f"about {sum(seconds) / 86400:.0f} days = {hours:,.0f} GPU-hours"
-    return f"all {len(runs)} trainings of reproduce_paper, one after another: {duration}"
-
-
-def _judge_line(settings: Settings, diagnoses: float, steps: int) -> str:
-    model = judging_models(settings).get("judge.model")
-    if model is None:
-        return "judge: tables of names alone, which know the synthetic hospital; set judge.model for other cases"
-    line = f"judge {model.label or model.id or model.where}: about {diagnoses:,.0f} diagnoses a step"
-    if model.prices is None:
-        return line
-    usd = diagnoses * model.prices.usd(*_JUDGEMENT)
-    return f"{line}; {usd:.2f} USD a step, {usd * steps:,.0f} USD a run, no verdict reused"
+    replies, diagnoses, reads = trajectories * turns, trajectories, algorithm_class(plan.algorithm).reads
+    if "credit" in reads:  # probes, and continuations of the candidates and of the action taken
+        credit = settings.credit
+        states = trajectories * min(turns * _SELECTED, credit.max_states or turns)
+        continuations = states * (credit.candidates + 1) * credit.continuations
+        replies += trajectories * turns * credit.samples + continuations * (credit.horizon + 1)
+        diagnoses += continuations
+    elif "comparators.continuations" in reads:  # whole continuations of every state
+        continuations = trajectories * turns * settings.comparators.continuations
+        replies += continuations * (turns + 1) / 2
+        diagnoses += continuations
+    judge = "judge: tables of names alone, which know the synthetic hospital; set judge.model for other cases"
+    if model := judging_models(settings).get("judge.model"):
+        judge = f"judge {model.label or model.id or model.where}: about {diagnoses:,.0f} diagnoses a step"
+        if model.prices:
+            usd = diagnoses * model.prices.usd(*_JUDGEMENT)
+            judge += f"; {usd:.2f} USD a step, {usd * steps:,.0f} USD a run, no verdict reused"
+    tokens = replies * min(_REPLY, settings.policy.max_turn_tokens)
+    return [f"{steps:,} steps; a step generates about {tokens:,.0f} tokens if nothing is shared", judge]

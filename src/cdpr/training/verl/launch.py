@@ -11,29 +11,23 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ...agents.policy import longest_sequence
-from ...cases import iterate_records
-from ...environment.opening import check_judges
 from ...job import Job
-from ...llm.guard import NO_TELEMETRY, Disclosure, allow, disclosed
+from ...llm.guard import NO_TELEMETRY
 from ...llm.own_server import PROGRAMS, OwnServer
-from ...metrics_log import read_metrics
-from ...settings import Serving, Settings, SettingsError, judging_models, merge, parse_settings
-from ...settings.datasets import IN_DOMAIN
+from ...settings import Serving, Settings, SettingsError, merge, parse_settings
 from ...settings.verl import Verl
-from ..training_run import Log, following
+from ..training_run import store_records
 from .checkpoints import fall_back, hand_over, merge_shards
-from .configuration import CHECKPOINTS, overrides, resolve
+from .configuration import CHECKPOINTS, overrides, refuse, resolve
 from .cpu import ENVIRONMENT, LOGICAL
 from .estimates import needs_frozen
-from .session import ROWS, Session
+from .session import Session
 
-_POLL_SECONDS = 2.0
 _FROZEN = "frozen"  # name of the frozen server's model
 _RESTARTS = 3  # of a frozen server that dies, in a run
 # One call starts Ray on every machine of the job: the first, where this process runs, leads.
@@ -46,22 +40,23 @@ _START = (
 def train_policy(settings: Settings, job: Job) -> None:
     """Stage ``train``: one variant (settings already resolved) with the job's seed; the policy is a Hugging Face
     folder. A killed run resumes from verl's last checkpoint. Raises SettingsError where verl is missing or the plan
-    does not fit, GovernanceError as :func:`disclosures`."""
-    job.tags.update(disclosed(disclosures(settings, job.inputs["cases"])))
-    _check_installed(settings.training.verl)
+    does not fit, GovernanceError where credentialed text would leave the machine without an agreement."""
     state, policy = job.state.resolve(), Path(job.inputs["init_policy"]).resolve()
+    session = Session(settings, Path(job.inputs["cases"]).resolve(), policy, state, job.seed)
+    job.tags.update(session.run.disclosed())
+    _check_installed(settings.training.verl)
     state.mkdir(parents=True, exist_ok=True)
     trained, checkpoints = state / "policy", state / CHECKPOINTS
-    with following(job) as log:
-        if not trained.exists():
-            fall_back(checkpoints)
-            _train(Session(settings, Path(job.inputs["cases"]), policy, state, job.seed), log)
-            merge_shards(checkpoints, policy, trained, settings.training.verl.lora_rank)
-        shutil.rmtree(checkpoints, ignore_errors=True)  # also where a kill came between merging and removing
-        hand_over(trained, Path(job.out["policy"]))
+    if not trained.exists():
+        fall_back(checkpoints)
+        _train(session)
+        merge_shards(checkpoints, policy, trained, settings.training.verl.lora_rank)
+    shutil.rmtree(checkpoints, ignore_errors=True)  # also where a kill came between merging and removing
+    hand_over(trained, Path(job.out["policy"]))
+    store_records(job)
 
 
-def _train(session: Session, log: Log) -> None:
+def _train(session: Session) -> None:
     """Train with verl, with Ray and the frozen server beside it."""
     settings, verl, path = session.settings, session.settings.training.verl, session.state / "session.json"
     machines = LOGICAL if verl.without_gpu else None
@@ -78,7 +73,6 @@ def _train(session: Session, log: Log) -> None:
             placed = merge(settings.model_dump(), {"training": {"verl": {"frozen": place}}})
             session = dataclasses.replace(session, settings=parse_settings(placed))
         session.write(path)
-        running.enter_context(_followed(session.state / ROWS, log))
         _launch(overrides(resolved))
 
 
@@ -94,17 +88,9 @@ def frozen_server(settings: Settings, policy: Path, state: Path, patience: float
     }
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     flags += ["--dtype", "float32", "--enforce-eager"] if verl.without_gpu else []  # as the trainer's own server
-    command = PROGRAMS["vllm"].replace("vllm", frozen.command, 1)
-    return OwnServer(
-        Serving(program="vllm", command=command),
-        str(policy),
-        _FROZEN,
-        state / "frozen_server.log",
-        gpus=1,
-        flags=flags,
-        restarts=_RESTARTS,
-        patience=patience,
-    )
+    serving = Serving(program="vllm", command=PROGRAMS["vllm"].replace("vllm", frozen.command, 1))
+    more = {"gpus": 1, "flags": flags, "restarts": _RESTARTS, "patience": patience}
+    return OwnServer(serving, str(policy), _FROZEN, state / "frozen_server.log", **more)
 
 
 def _check_installed(verl: Verl) -> None:
@@ -113,42 +99,32 @@ def _check_installed(verl: Verl) -> None:
     def missing(module: str) -> bool:
         return importlib.util.find_spec(module) is None
 
-    if missing("verl"):
-        raise SettingsError(
-            "training.engine: verl is not installed: `make verl` without a GPU, `make gpu-env` with one"
-        )
+    refuse(
+        missing("verl"),
+        "training.engine: verl is not installed: `make verl` without a GPU, `make gpu-env` with one",
+    )
     if verl.without_gpu:
         return
-    if missing(verl.rollout):
-        raise SettingsError(f"training.verl.rollout: {verl.rollout} is not installed: `make gpu-env` installs vllm")
-    if not _gpu_is_there():
-        raise SettingsError(
-            "training.verl: torch finds no GPU on this machine (nvidia-smi says which driver there is; torch 2.11 "
-            "needs 580.65 or later); without a GPU set training.verl.rollout: cpu"
-        )
-    if verl.attention == "flash_attention_2" and missing("flash_attn"):
-        raise SettingsError(
-            "training.verl.attention: flash-attn is not installed: `pip install flash-attn==2.8.3 "
-            "--no-build-isolation` compiles it for about an hour (CUDA toolkit 13.0); or set training.verl.attention: "
-            "sdpa"
-        )
+    refuse(
+        missing(verl.rollout),
+        f"training.verl.rollout: {verl.rollout} is not installed: `make gpu-env` installs vllm",
+    )
+    refuse(
+        not _gpu_is_there(),
+        "training.verl: torch finds no GPU on this machine (nvidia-smi says which driver there is; torch 2.11 needs "
+        "580.65 or later); without a GPU set training.verl.rollout: cpu",
+    )
+    refuse(
+        verl.attention == "flash_attention_2" and missing("flash_attn"),
+        "training.verl.attention: flash-attn is not installed: `pip install flash-attn==2.8.3 --no-build-isolation` "
+        "compiles it for about an hour (CUDA toolkit 13.0); or set training.verl.attention: sdpa",
+    )
 
 
 def _gpu_is_there() -> bool:
     import torch
 
     return torch.cuda.is_available()
-
-
-def disclosures(settings: Settings, cases: Path) -> list[Disclosure | None]:
-    """Where credentialed text goes: to the frozen server, to judge and matcher. Checked before anything starts. Raises
-    GovernanceError where it would leave the machine without an agreement."""
-    url = settings.training.verl.frozen.url if needs_frozen(settings) else None
-    if url is None and not judging_models(settings):
-        return []
-    credentialed = any(case.credentialed for case in iterate_records(cases))
-    frozen = [] if url is None else [allow(url, credentialed, settings.governance)]
-    return [*frozen, *check_judges(settings, IN_DOMAIN, credentialed=credentialed)]
 
 
 def _launch(arguments: list[str]) -> None:
@@ -170,30 +146,6 @@ def _launch(arguments: list[str]) -> None:
         run_ppo(config, task_runner_class=DiagnosticTaskRunner)
     finally:
         ray.shutdown()
-
-
-@contextlib.contextmanager
-def _followed(path: Path, log: Log) -> Iterator[None]:
-    """Hand every line that another process appends to ``path`` to ``log``."""
-    path.unlink(missing_ok=True)
-    ended = threading.Event()
-
-    def follow() -> None:
-        done, last = 0, False
-        while not last:
-            last = ended.wait(_POLL_SECONDS)
-            rows = read_metrics(path)
-            for row in rows[done:]:
-                log(row)
-            done = len(rows)
-
-    thread = threading.Thread(target=follow, name="metrics")
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 # Ray over several machines: a cluster that runs already, or one over the machines of this Slurm job.
@@ -228,7 +180,6 @@ def ray_cluster(
     with log.open("ab") as out:
         # Machines and this process authenticate each other by a secret of the job; it is on no command line.
         variables = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
         alone = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         options = ["--block --disable-usage-stats"]
@@ -241,8 +192,8 @@ def ray_cluster(
         finally:
             servers.terminate()
             servers.wait()
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
+            for name in variables:
+                del os.environ[name]
 
 
 def _own_address() -> str:
@@ -257,17 +208,17 @@ def _machines_of_job() -> int:
     """Machines of the Slurm job around this process, 0 without one. Snakemake's plugin removes Slurm's variables except
     the job's number, so a request to Slurm replaces them. Raises SettingsError when Slurm does not answer."""
     count, job = os.environ.get("SLURM_JOB_NUM_NODES"), os.environ.get("SLURM_JOB_ID")
-    if count is None and job:
-        command = ["squeue", "--noheader", f"--jobs={job}", "--format=%D"]
-        try:
-            count = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        except (OSError, subprocess.CalledProcessError) as error:
-            why = getattr(error, "stderr", None) or error
-            raise SettingsError(
-                f"training.verl.nodes: Slurm does not say how many machines job {job} has: {why}; export "
-                "SLURM_JOB_NUM_NODES, or RAY_ADDRESS of a cluster"
-            ) from error
-    return int(count or 0)
+    if count or not job:
+        return int(count or 0)
+    command = ["squeue", "--noheader", f"--jobs={job}", "--format=%D"]
+    try:
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = getattr(error, "stderr", None) or error
+        raise SettingsError(
+            f"training.verl.nodes: Slurm does not say how many machines job {job} has: {why}; export "
+            "SLURM_JOB_NUM_NODES, or RAY_ADDRESS of a cluster"
+        ) from error
 
 
 def _await(nodes: int, servers: subprocess.Popen, patience: float, log: Path) -> None:

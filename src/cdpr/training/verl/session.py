@@ -1,5 +1,5 @@
-"""One training run as every process of verl sees it: its settings, the schedule of cases, trajectories as tokens, and
-rows of metrics. Works without verl.
+"""One training run as every process of verl sees it: its settings, the schedule of cases, and rows of metrics. Works
+without verl.
 
 A small file describes the run; its path travels in verl's configuration. No text of a case travels with it: a process
 reads the cases from their file, and rows of a batch name their place.
@@ -8,28 +8,25 @@ reads the cases from their file, and rows of a batch name their place.
 from __future__ import annotations
 
 import functools
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from ...agents.policy import PolicyAgent
 from ...cases import iterate_records
 from ...environment import Trajectory
-from ...files import write_text
+from ...files import write_bytes
 from ...llm import ModelSpec, open_model
-from ...settings import Settings, SettingsError, parse_settings
+from ...settings import Settings, SettingsError
 from ..algorithm import Context
-from ..torch.update import Sample
 from ..training_run import TrainingRun
 
-ROWS = "verl.metrics.jsonl"
-"""Rows of metrics on their way from verl's trainer to the stage, in the folder of the run's state."""
 MAX_FAILED = 0.1
 """Share of failed episodes or continuations in a step from which the run stops, its state saved."""
 LOOP = "cdpr"
@@ -45,7 +42,7 @@ _TIMES = {"gen": "time/rollout_and_credit", "update_actor": "time/update", "upda
 
 @dataclass(frozen=True)
 class Session:
-    """Settings (canonical), cases, initial policy, folder of interruptible work, and seed of a run."""
+    """Settings (canonical), absolute paths of cases, initial policy and interruptible work, and seed of a run."""
 
     settings: Settings
     cases: Path
@@ -55,9 +52,7 @@ class Session:
 
     def write(self, path: Path) -> None:
         """Describe the run in a file for :func:`read_session`."""
-        content = {"settings": self.settings.model_dump(mode="json"), "seed": self.seed}
-        content |= {name: str(getattr(self, name).resolve()) for name in ("cases", "policy", "state")}
-        write_text(path, json.dumps(content))
+        write_bytes(path, TypeAdapter(Session).dump_json(self))
 
     @functools.cached_property
     def run(self) -> TrainingRun:
@@ -86,9 +81,7 @@ class Session:
 @functools.lru_cache(maxsize=4)
 def read_session(path: str) -> Session:
     """The run described in a file; one object per process, so that cases and prompts are read once."""
-    content = json.loads(Path(path).read_text(encoding="utf-8"))
-    settings = parse_settings(content["settings"], path)
-    return Session(settings, *(Path(content[name]) for name in ("cases", "policy", "state")), content["seed"])
+    return TypeAdapter(Session).validate_json(Path(path).read_bytes())
 
 
 class Schedule(torch.utils.data.Dataset):
@@ -121,36 +114,15 @@ class Schedule(torch.utils.data.Dataset):
         }
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """The first prompt, and everything after it. ``mask`` is 1 where a token was sampled; elsewhere ``logprobs``,
-    ``advantages`` and ``weights`` are 0. ``cut``: number of tokens beyond the limit, left out."""
-
-    prompt: list[int]
-    response: list[int]
-    mask: list[int]
-    logprobs: list[float]
-    advantages: list[float]
-    weights: list[float]
-    cut: int
-
-
-def tokens_of(
-    trajectory: Trajectory,
-    advantages: Sequence[float] | None = None,
-    weights: Sequence[float] | None = None,
-    limit: int | None = None,
-) -> Tokens:
-    """The tokens as they were sampled, as in the torch trainer; ``advantages`` and ``weights`` one per decision."""
-    sample = Sample.of(trajectory, advantages or [0.0] * len(trajectory.steps), weights)
-    start = len(trajectory.steps[0].turn.prompt_ids)
-    response = sample.ids[start:]
-    end = len(response) if limit is None else min(limit, len(response))
-    columns = sample.old_logprobs, sample.advantages, sample.weights
-    sampled = {place - start: values for place, *values in zip(sample.positions, *columns, strict=True)}
-    rows = [(1, *sampled[k]) if k in sampled else (0, 0.0, 0.0, 0.0) for k in range(end)]
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return Tokens(list(sample.ids[:start]), list(response[:end]), *columns, len(response) - end)
+def on_response(trajectory: Trajectory, values: Iterable[Sequence[float]], length: int | None = None) -> list[Any]:
+    """A value for each token behind the first prompt, for the first ``length`` of them: ``values`` by decision and
+    token where a token was sampled, 0 elsewhere."""
+    first, last = trajectory.steps[0].turn, trajectory.steps[-1].turn
+    row: list[Any] = [0] * (len(last.prompt_ids) + len(last.token_ids) - len(first.prompt_ids))
+    for step, own in zip(trajectory.steps, values, strict=True):
+        start = len(step.turn.prompt_ids) - len(first.prompt_ids)
+        row[start : start + len(own)] = own
+    return row[:length]
 
 
 def training_row(

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,10 +28,10 @@ from ...credit.scores import verdicts
 from ...metrics_log import read_metrics
 from ...settings.algorithms import algorithm_class
 from ...settings.schema import Training
-from ..training_run import METRICS
+from ..training_run import METRICS, training_log
 from .agent_loop import Finished
 from .checkpoints import folder_of, keep_only
-from .session import ROWS, problem, read_session, training_row, validation_row
+from .session import problem, read_session, training_row, validation_row
 
 _CREDIT = "credit.pkl"
 
@@ -104,7 +102,7 @@ class DiagnosticTrainer(PPOTrainerSync):
         known = [row for row in read_metrics(self.session.state / METRICS) if row["step"] <= self.global_steps]
         self.seconds = known[-1]["seconds"] if known else 0.0
         self.tokens = known[-1]["tokens"] if known else 0
-        self.start = self.global_steps
+        self.start, self.log = self.global_steps, training_log(self.session.state)
         self.finished = Finished()
         self.validation: dict[str, Any] = {}
         self.verdicts = ""
@@ -201,22 +199,17 @@ class DiagnosticTrainer(PPOTrainerSync):
         return super()._compute_advantage(batch, metrics)
 
     def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
-        data = tq.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
-        )
-        episodes, tokens = [], 0
-        for key, tag, fields, mask in zip(
-            batch.keys, batch.tags, data.pop("extra_fields").tolist(), data["response_mask"].unbind(), strict=True
-        ):
-            if not tag.get("is_padding") and key.endswith("_0"):
-                episodes.append(fields["reward_extra_info"])
-                tokens += int(mask.sum())
+        names = ["extra_fields", "response_mask"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        fields = data.pop("extra_fields").tolist()
+        rows = zip(batch.keys, batch.tags, fields, data["response_mask"].unbind(), strict=True)
+        own = [row for row in rows if not row[1].get("is_padding") and row[0].endswith("_0")]
+        episodes = [extra["reward_extra_info"] for _, _, extra, _ in own]
         row = training_row(episodes, self.finished.metrics, metrics, timing_raw)
-        row["rollout/tokens"] = tokens
+        row["rollout/tokens"] = sum(int(mask.sum()) for *_, mask in own)
         self.seconds += timing_raw["step"]
-        self.tokens += row["rollout/tokens"] + int(
-            row.get("credit/probe_tokens", 0) + row.get("credit/continuation_tokens", 0)
-        )
+        credit = ("credit/probe_tokens", "credit/continuation_tokens")
+        self.tokens += row["rollout/tokens"] + int(sum(row.get(name, 0) for name in credit))
         self._write({"step": global_steps, "seconds": self.seconds, "tokens": self.tokens, **row})
         metrics.update(row)
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
@@ -225,8 +218,7 @@ class DiagnosticTrainer(PPOTrainerSync):
             raise RuntimeError(f"step {global_steps}: {why} The state of this step is saved; the run goes on from it.")
 
     def _write(self, row: dict[str, Any]) -> None:
-        with (self.session.state / ROWS).open("a", encoding="utf-8") as out:
-            out.write(json.dumps(row | self.validation) + os.linesep)
+        self.log(row | self.validation)
         self.validation = {}
 
 

@@ -33,9 +33,7 @@ class LocalServer:
         self, request_id: str, *, prompt_ids: Sequence[int], sampling_params: Mapping[str, Any], **_: Any
     ) -> Reply:
         """One reply; requests that are waiting are answered together."""
-        parameters = sampling_params
-        sampling = Sampling(
-            parameters["max_tokens"], parameters["temperature"], parameters["top_p"], max(0, parameters["top_k"])
-        )
-        [drawn] = await self.sampler.sample(prompt_ids, [parameters["sample"]], sampling, parameters["seed"])
+        asked = sampling_params
+        sampling = Sampling(asked["max_tokens"], asked["temperature"], asked["top_p"], max(0, asked["top_k"]))
+        [drawn] = await self.sampler.sample(prompt_ids, [asked["sample"]], sampling, asked["seed"])
         return Reply(list(drawn.token_ids), list(drawn.logprobs), extra_fields={"global_steps": self.version})

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from verl.plugin.platform.platform_base import PlatformBase
+from verl.plugin.platform.platform_cuda import PlatformCUDA
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
@@ -33,8 +33,8 @@ def _device_module() -> types.ModuleType:
 
 
 @PlatformRegistry.register(platform="cpu")
-class CpuPlatform(PlatformBase):
-    """One device, named ``cpu``; collectives over gloo."""
+class CpuPlatform(PlatformCUDA):
+    """One device, named ``cpu``; collectives over gloo. To Ray it is a GPU."""
 
     device_name = "cpu"
     vendor_name = "cpu"
@@ -57,9 +57,6 @@ class CpuPlatform(PlatformBase):
 
     manual_seed_all = manual_seed
 
-    def get_device_capability(self, device_index: int = 0):
-        return None, None
-
     def communication_backend_name(self) -> str:
         # verl asks for "cpu:gloo,cpu:gloo", which torch refuses; where a group exists already it asks for none.
         if not dist.is_initialized() and {"MASTER_ADDR", "RANK", "WORLD_SIZE"} <= os.environ.keys():
@@ -67,18 +64,9 @@ class CpuPlatform(PlatformBase):
             dist.init_process_group("cpu:gloo", os.environ.get("DIST_INIT_METHOD"), rank=rank, world_size=size)
         return "gloo"
 
-    def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"
-
     @contextlib.contextmanager
     def nvtx_range(self, msg: str):
         yield
-
-    def ray_resource_name(self) -> str:
-        return "GPU"
-
-    def ray_noset_envvars(self) -> list[str]:
-        return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
 
     def is_ipc_supported(self) -> bool:
         return False
