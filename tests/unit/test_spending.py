@@ -162,7 +162,7 @@ def test_what_a_killed_process_had_under_way_stays_spent(server, tmp_path):
     assert found.reserved_usd > 0 and found.usd == 0
     # Long after any call has timed out nobody can be at work on it.
     journal = open_journal(tmp_path / "recordings" / "spending.sqlite", "")
-    journal.write_now(lambda database: database.execute("UPDATE reserved SET until = 0"))
+    journal.write(lambda database: database.execute("UPDATE reserved SET until = 0"))
     [left] = spent(tmp_path)
     assert (left.usd, left.unknown_usd) == (pytest.approx(found.reserved_usd),) * 2
     assert left.unknown_calls == 3 and left.reserved_usd == 0
