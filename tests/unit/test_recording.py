@@ -264,7 +264,7 @@ def test_a_credentialed_case_that_a_replay_lacks_is_told_by_a_pseudonym(server, 
 
 def test_what_had_no_answer_is_replayed_as_that_and_asked_again(tmp_path, cases, monkeypatch):
     """Of eight cases one is met with silence, and one is too long: turns of theirs that fail, and nobody else's."""
-    monkeypatch.setattr("cdpr.llm.spec._PATIENCE", 0)
+    monkeypatch.setattr("cdpr.llm.server._LONGEST_PAUSE", 0)
     with Server(tmp_path) as server:
         settings = settings_of(tmp_path, server.url, "doctor_patchy")
         live = evaluated(settings, cases, "live.jsonl")
@@ -325,7 +325,7 @@ def test_a_server_that_dies_costs_no_answer(server, cases, tmp_path):
 
 def _impatient(settings: Settings, cases: Path) -> bytes:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("cdpr.llm.spec._PATIENCE", 0)
+        patched.setattr("cdpr.llm.server._LONGEST_PAUSE", 0)
         return evaluated(settings, cases, "e.jsonl")
 
 

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 
 from cdpr.llm.attention import Branches, as_path
 from cdpr.llm.decoding import Rules, draw, uniforms
-from cdpr.llm.local_models import LocalModelUnavailable, smollm2
+from cdpr.llm.local_models import smollm2
 from cdpr.llm.sampler import InProcessSampler, cache_memory
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.transformer import DecoderConfig, Transformer
@@ -366,7 +366,8 @@ def test_a_common_phrase_is_one_token_however_long_and_nothing_is_unknown():
         assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
-def test_a_missing_local_model_says_how_to_get_it(tmp_path):
-    with pytest.raises(LocalModelUnavailable, match="make local-llm"):
-        smollm2(tmp_path, tmp_path / "absent.gguf")
+def test_a_missing_local_model_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("cdpr.llm.local_models.PACKAGE", "no_such_wheel")
+    with pytest.raises(ModuleNotFoundError, match="make local-llm"):
+        smollm2(tmp_path)
     assert not list(tmp_path.iterdir())

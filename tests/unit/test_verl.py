@@ -25,7 +25,7 @@ from cdpr.cases import iterate_records, write_records
 from cdpr.cli import main
 from cdpr.credit.scores import CreditStep
 from cdpr.environment import DiagnosticEnvironment, PromptBuilder, run_episode
-from cdpr.llm.guard import GovernanceError
+from cdpr.llm.guard import GovernanceError, disclosed
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.types import Request as Asked
 from cdpr.metrics_log import read_metrics
@@ -356,7 +356,7 @@ def test_credentialed_cases_and_a_frozen_server_elsewhere(taught, tmp_path):
         disclosures(settings, tmp_path / "cases.jsonl")
     agreed = parse_settings(merge(SMALL, change | {"governance": {"remote_agreement": "DUA 17"}}))
     [disclosure] = disclosures(agreed, tmp_path / "cases.jsonl")
-    assert disclosure.tags() == {"remote_agreement": "DUA 17", "remote_host": "models.example.org"}
+    assert disclosed([disclosure]) == {"remote_agreement": "DUA 17", "remote_host": "models.example.org"}
 
 
 def test_what_exceeds_the_response_is_cut_and_counted(taught, tmp_path):
@@ -643,7 +643,8 @@ def test_the_real_trainer_goes_on_from_its_last_whole_checkpoint_and_hands_over(
     assert 2e-3 < moved < 4.4e-3, "four steps of AdamW move a weight by four learning rates at most"
     assert not (checkpoints / "verl").exists(), "checkpoints outlive the policy"
     sampler = LocalServer(policy).sampler  # weights and tokenizer as evaluation reads them
-    assert sampler.tokenizer.vocab_size == ChatTokenizer(taught / "policy").vocab_size
+    text = "ACTION: FINAL_DIAGNOSIS, acute appendicitis"
+    assert sampler.tokenizer.encode(text) == ChatTokenizer(taught / "policy").encode(text)
 
 
 @pytest.mark.verl

@@ -165,7 +165,7 @@ def identity(spec: ModelSpec) -> dict[str, Any]:
     weights: str | None = spec.where
     if spec.kind != "folder":
         fields["model"] = spec.name
-        weights = spec.server.local_weights if spec.server else None
+        weights = spec.server.weights if spec.server and Path(spec.server.weights).exists() else None
     if weights:
         fields["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(weights)
     return fields | ({"extra": spec.entry.extra} if spec.entry and spec.entry.extra else {})
