@@ -190,6 +190,7 @@ def _common(edge: bytes, path: bytes, at: int) -> int:
 
 
 _SCORES = 2**20  # scores of the prefill's attention computed at a time, to stay within the processor's cache
+_KEYS = 2**18  # numbers of the keys that decoding reads at a time, on a processor, for the same reason
 _ALIKE = 1.25  # ratio of new tokens up to which prompts are padded together
 _MOVED = 64  # prompts moved at a time
 _ALIVE = 0.8  # share of prompts still in use under which copying their keys and values pays
@@ -340,9 +341,14 @@ class Branches:
         for held, new in zip(own, (key, value), strict=True):
             held[:, :, -1] = new.view(grid, held.shape[1], -1)
         query = query.view(len(self.prompts), self.width, -1)
-        out = _attend(query, self.prompts.keys[layer], self.prompts.values[layer], self.prompts.bias, own).view(
-            grid, -1
-        )
+        keys, values, bias = self.prompts.keys[layer], self.prompts.values[layer], self.prompts.bias
+        step = max(1, _KEYS // keys[0].numel()) if keys.device.type == "cpu" else len(keys)
+        parts = []
+        for a in range(0, len(keys), step):
+            b = a + step
+            mine = [held[a * self.width : b * self.width] for held in own]
+            parts.append(_attend(query[a:b], keys[a:b], values[a:b], bias[a:b], mine))
+        out = torch.cat(parts).view(grid, -1)
         return out if self._scatter is None else out.index_select(0, self._scatter)
 
     def store(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:
