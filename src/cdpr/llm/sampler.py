@@ -121,18 +121,14 @@ class InProcessSampler(Model):
     def _wait_for_quiet(self, loop: asyncio.AbstractEventLoop, known: int, quiet: int) -> None:
         """Start the wave after a few turns of the loop without a new request: between two requests an episode needs
         several callbacks, and all ready episodes shall go together."""
-        if len(self._pending) == known and quiet >= _QUIET_TURNS:
-            self._loop = None
-            self._flush()
-        else:
-            quiet = quiet + 1 if len(self._pending) == known else 0
+        if len(self._pending) > known or quiet < _QUIET_TURNS:
+            quiet = 0 if len(self._pending) > known else quiet + 1
             loop.call_soon(self._wait_for_quiet, loop, len(self._pending), quiet)
-
-    def _flush(self) -> None:
+            return
         pending = [(request, future) for request, future in self._pending if not future.done()]
-        self._pending = []
+        self._loop, self._pending = None, []
         try:
-            results = self._answer([request for request, _ in pending]) if pending else []
+            results = self._answer([request for request, _ in pending])
         except Exception as error:  # for every waiting coroutine
             for _, future in pending:
                 future.set_exception(error)
