@@ -60,7 +60,7 @@ class Toy:
 def fit(model: torch.nn.Module, tokenizer: ChatTokenizer, toy: Toy, steps: int) -> None:
     optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for _ in range(steps):
-        batch = [tokenizer.encode(tokenizer.render(toy.dialogue(), False)) for _ in range(16)]
+        batch = [tokenizer.encode(tokenizer.render(toy.dialogue())) for _ in range(16)]
         width = max(map(len, batch))
         ids = torch.tensor([row + [0] * (width - len(row)) for row in batch])
         mask = torch.arange(width) < torch.tensor([[len(row)] for row in batch])

@@ -18,7 +18,6 @@ import httpx2
 # A server of the protocol whose behaviour is the name of the model; it runs as a process of its own.
 SERVER = """
 import asyncio, collections, os, sys, time
-from email.utils import formatdate
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
@@ -106,8 +105,7 @@ async def complete(request: Request):
             return answer("Computed slices of the belly" if "CT Abdomen" in asked else "NO_MATCH")
         return answer("Correct" if "appendicitis" in asked and kind == "referee" else "Wrong")
     if kind == "retry_after":
-        return answer("well again") if seen[kind] > 2 else busy("0.3" if seen[kind] == 1 else formatdate(
-            time.time() + 2, usegmt=True))
+        return answer("well again") if seen[kind] > 2 else busy("0.3" if seen[kind] == 1 else "1")
     if kind == "tomorrow":
         return busy("86400")
     if kind.startswith("full_"):

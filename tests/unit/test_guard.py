@@ -14,7 +14,7 @@ from served import Server
 
 from cdpr.cli import explain
 from cdpr.llm import ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
-from cdpr.llm.guard import Disclosure, GovernanceError, allow, host_of, is_local
+from cdpr.llm.guard import Disclosure, GovernanceError, allow, disclosed, host_of, is_local
 from cdpr.llm.types import UNREAD
 from cdpr.seeding import derive_seed
 from cdpr.settings.data import Governance
@@ -114,7 +114,7 @@ def test_a_refusal_says_which_data_which_host_and_what_to_set():
 def test_an_agreement_opens_the_way_and_is_told():
     told = allow("https://api.example.org/v1", True, AGREED)
     assert told == Disclosure("DUA 17", "api.example.org")
-    assert told.tags() == {"remote_agreement": "DUA 17", "remote_host": "api.example.org"}
+    assert disclosed([told, told]) == {"remote_agreement": "DUA 17", "remote_host": "api.example.org"}
     assert allow("https://api.example.org/v1", False, AGREED) is None, "open cases: nothing to tell"
     with pytest.raises(GovernanceError):
         allow("https://api.example.org/v1", True, Governance(remote_agreement="  "))

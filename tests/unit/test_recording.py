@@ -264,7 +264,7 @@ def test_a_credentialed_case_that_a_replay_lacks_is_told_by_a_pseudonym(server, 
 
 def test_what_had_no_answer_is_replayed_as_that_and_asked_again(tmp_path, cases, monkeypatch):
     """Of eight cases one is met with silence, and one is too long: turns of theirs that fail, and nobody else's."""
-    monkeypatch.setattr("cdpr.llm.spec._PATIENCE", 0)
+    monkeypatch.setattr("cdpr.llm.server._LONGEST_PAUSE", 0)
     with Server(tmp_path) as server:
         settings = settings_of(tmp_path, server.url, "doctor_patchy")
         live = evaluated(settings, cases, "live.jsonl")
@@ -325,7 +325,7 @@ def test_a_server_that_dies_costs_no_answer(server, cases, tmp_path):
 
 def _impatient(settings: Settings, cases: Path) -> bytes:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("cdpr.llm.spec._PATIENCE", 0)
+        patched.setattr("cdpr.llm.server._LONGEST_PAUSE", 0)
         return evaluated(settings, cases, "e.jsonl")
 
 
@@ -368,7 +368,7 @@ def test_an_archive_redoes_a_table_elsewhere(recorded, cases, tmp_path):
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
     there = tmp_path / "there"
     found = import_recordings(there / "state", tmp_path / "a.zip")
-    assert (found.new, found.known, found.conflicting, found.systems) == (32, 0, 0, ("doctor",))
+    assert (found.new, found.known, found.conflicting, found.systems) == (32, 0, 0, {"doctor"})
     replayed = evaluated(settings_of(there, NOWHERE, mode="replay"), cases, "there.jsonl")
     assert replayed == (tmp_path / "live.jsonl").read_bytes()
     export_recordings(there / "state", tmp_path / "c.zip")
@@ -382,10 +382,10 @@ def test_an_archive_redoes_a_table_elsewhere(recorded, cases, tmp_path):
 def test_an_import_counts_what_it_knows_and_what_contradicts_it(recorded, tmp_path):
     export_recordings(recorded, tmp_path / "a.zip")
     journal = Recordings(recorded, False).journal
-    journal.write_now(lambda database: database.execute(
+    journal.write(lambda database: database.execute(
         "UPDATE answers SET answer = replace(answer, 'CT Abdomen', 'MRI Abdomen') WHERE rowid = 1"))  # fmt: skip
     changed = journal.read("SELECT answer FROM answers WHERE answer LIKE '%MRI%'")
-    journal.write_now(lambda database: database.execute("DELETE FROM answers WHERE rowid = 2"))
+    journal.write(lambda database: database.execute("DELETE FROM answers WHERE rowid = 2"))
     found = import_recordings(recorded, tmp_path / "a.zip")
     assert (found.new, found.known, found.conflicting) == (1, 31 - len(changed), len(changed)) and len(changed) == 1
     assert journal.read("SELECT answer FROM answers WHERE answer LIKE '%MRI%'") == changed, "what was here stays"
@@ -438,7 +438,7 @@ def test_the_command_tells_how_to_replay(recorded, tmp_path, capsys):
     assert "calls: {mode: replay}" in told and 'doctor_model: {at: "http://127.0.0.1/v1"}' in told
     folder = canonical({"kind": "folder", "weights": "ab" * 32, "messages": ASK, "sample": 0})
     local = Completion("Sepsis", (), (), "stop")
-    asyncio.run(Recordings(recorded, False).keep("doctor", folder, local, "doctor"))
+    Recordings(recorded, False).record("doctor", folder, local, "doctor")
     assert main(["recordings", "export", archive, "--settings", str(mine)]) == 0
     assert main(["recordings", "import", archive, "--configfile", str(mine)]) == 0
     told = capsys.readouterr().out

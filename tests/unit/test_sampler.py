@@ -11,8 +11,8 @@ from scipy.stats import chisquare
 from toy import Grouped
 
 from cdpr.llm.attention import Branches, as_path
-from cdpr.llm.decoding import Rules, draw, uniforms
-from cdpr.llm.local_models import LocalModelUnavailable, smollm2
+from cdpr.llm.decoding import draw, uniforms
+from cdpr.llm.local_models import smollm2
 from cdpr.llm.sampler import InProcessSampler, cache_memory
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.llm.transformer import DecoderConfig, Transformer
@@ -45,7 +45,14 @@ def model(folder):
 
 @pytest.fixture
 def sampler(model, folder):
-    return InProcessSampler.from_model(model, ChatTokenizer(folder), prefix_bytes=2**22)
+    return InProcessSampler.from_model(model, ChatTokenizer(folder))
+
+
+def limited(sampler: InProcessSampler, prefixes: int = 10**5, rows: int = 768, tokens: int = 10**6) -> InProcessSampler:
+    """With room for so many tokens of prefixes, and chunks of so many completions and tokens."""
+    sampler._prefixes.resize(prefixes)
+    sampler._decoder.rows, sampler._decoder.tokens = rows, tokens
+    return sampler
 
 
 def sharpen(model):
@@ -156,7 +163,7 @@ def test_inverse_of_the_distribution_never_draws_what_is_impossible(vocabulary):
     logits[:, 2] = 0.0
     possible = logits > -torch.inf
     for extreme in (0.0, 0.5, 1 - 2.0**-53):
-        token, _ = draw(logits.clone(), Rules(), torch.full((200,), extreme, dtype=torch.double))
+        token, _ = draw(logits.clone(), Sampling(1), torch.full((200,), extreme, dtype=torch.double), torch.arange(200))
         assert possible[torch.arange(200), token].all()
 
 
@@ -167,8 +174,7 @@ def test_top_k_and_top_p_cut_as_transformers_does():
     sampling = Sampling(1, temperature=0.8, top_p=0.7, top_k=12)
     kept = TopPLogitsWarper(0.7)(None, TopKLogitsWarper(12)(None, TemperatureLogitsWarper(0.8)(None, logits)))
     grid = torch.arange(0, 1, 1 / 5000, dtype=torch.double)
-    rules = Rules.of([sampling] * len(grid), 50, torch.device("cpu"))
-    token, logprob = draw(logits.repeat(len(grid), 1), rules, grid)
+    token, logprob = draw(logits.clone(), sampling, grid, torch.zeros(len(grid), dtype=torch.int64))
     assert set(token.tolist()) == set((kept[0] > -torch.inf).nonzero()[:, 0].tolist())
     share = torch.bincount(token, minlength=50) / len(grid)
     assert torch.allclose(share, kept[0].softmax(-1), atol=1e-3)
@@ -232,7 +238,7 @@ def test_shared_branches_are_separate_decoding(model, folder):
         for seed in range(40)
     ]
     shared = InProcessSampler.from_model(model, tokenizer)
-    alone = InProcessSampler.from_model(model, tokenizer, chunk_rows=1, keep_prefixes=False)
+    alone = limited(InProcessSampler.from_model(model, tokenizer), prefixes=1, rows=1)
     for ours, theirs in zip(shared.sample_batch(wave), alone.sample_batch(wave), strict=True):
         for a, b in zip(ours, theirs, strict=True):
             assert a.token_ids == b.token_ids and a.text == b.text
@@ -241,7 +247,7 @@ def test_shared_branches_are_separate_decoding(model, folder):
     assert work.generated_tokens == single.generated_tokens
     assert single.decoded_tokens == single.generated_tokens - single.completions
     assert work.decoded_tokens < 0.8 * single.decoded_tokens
-    assert work.prefilled_tokens == len(stem)
+    assert work.prefilled_tokens == len(stem) + 4 * 4, "for each further rule the last token of four prompts again"
 
 
 def test_one_rich_prompt_does_not_widen_the_others(sampler, monkeypatch):
@@ -259,10 +265,9 @@ def test_batch_and_prefix_cache_do_not_change_the_draws(model, folder):
     full.sample_batch(wave[:20])
     variants = [
         full,
-        InProcessSampler.from_model(model, tokenizer, keep_prefixes=False),
-        InProcessSampler.from_model(model, tokenizer, prefix_bytes=1),
-        InProcessSampler.from_model(model, tokenizer, prefix_bytes=2**14, chunk_rows=7),
-        InProcessSampler.from_model(model, tokenizer, cache_bytes=1),
+        limited(InProcessSampler.from_model(model, tokenizer), prefixes=0),
+        limited(InProcessSampler.from_model(model, tokenizer), prefixes=64, rows=7),
+        limited(InProcessSampler.from_model(model, tokenizer), tokens=0),
     ]
     first, *others = [s.sample_batch(wave) for s in variants]
     for answers in others:
@@ -270,8 +275,7 @@ def test_batch_and_prefix_cache_do_not_change_the_draws(model, folder):
             for a, b in zip(one, other, strict=True):
                 assert a.token_ids == b.token_ids and a.finish_reason == b.finish_reason
                 assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
-    assert variants[1]._prefixes.tokens == 0
-    assert variants[2]._prefixes.capacity == max(len(request.prompt) for request in wave)  # no more than it must
+    assert variants[1]._prefixes.capacity == max(len(request.prompt) for request in wave)  # no more than it must
 
 
 def test_prefix_cache_reuses_turns_and_shared_prompts(sampler):
@@ -285,7 +289,8 @@ def test_prefix_cache_reuses_turns_and_shared_prompts(sampler):
     sampler.sample_batch([Request((*wave[0].prompt, *said, 77, 78), (0,), Sampling(3), 0)])
     assert sampler.counters.prefilled_tokens - before == 3  # the last sampled token and the new two
     sampler.refresh()
-    assert sampler._prefixes.tokens == 0 and sampler._prefixes.place(as_path(system)).known == 0
+    assert sampler._prefixes._n_free == sampler._prefixes.capacity
+    assert sampler._prefixes.place(as_path(system)).known == 0
 
 
 def test_follows_the_weights_of_the_trainer(model, folder):
@@ -366,7 +371,8 @@ def test_a_common_phrase_is_one_token_however_long_and_nothing_is_unknown():
         assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
-def test_a_missing_local_model_says_how_to_get_it(tmp_path):
-    with pytest.raises(LocalModelUnavailable, match="make local-llm"):
-        smollm2(tmp_path, tmp_path / "absent.gguf")
+def test_a_missing_local_model_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("cdpr.llm.local_models.PACKAGE", "no_such_wheel")
+    with pytest.raises(ModuleNotFoundError, match="make local-llm"):
+        smollm2(tmp_path)
     assert not list(tmp_path.iterdir())

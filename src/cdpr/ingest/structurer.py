@@ -21,6 +21,7 @@ from typing import Any
 from ..cases import examinations
 from ..files import replacing
 from ..llm import Model, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
+from ..llm.guard import disclosed
 from ..settings.data import Governance
 from ..settings.datasets import Structurer
 from .names import add_text, physical_key
@@ -92,7 +93,7 @@ class NoteStructurer:
     def tags(self) -> dict[str, str]:
         """For ``run.json``: the host and the agreement, if credentialed text went to another machine, now or in an
         earlier attempt whose answers were kept."""
-        return self._disclosure.tags() if self._disclosure and self.counters[ASKED] else {}
+        return disclosed([self._disclosure]) if self.counters[ASKED] else {}
 
     # The question
 

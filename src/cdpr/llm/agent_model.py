@@ -67,7 +67,7 @@ class AgentModel(Model):
     """
 
     def __init__(self, model: Model, entry: ModelEntry | None = None) -> None:
-        self.model, self.entry = model, entry
+        self.model, self.entry = model, entry or ModelEntry()
         self.tokenizer = None if entry else model.tokenizer
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class AgentModel(Model):
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        if self.entry:
+        if self.tokenizer is None:
             return await super().sample(prompt_ids, samples, sampling, seed)
         completions = await self.model.sample(prompt_ids, samples, sampling, seed)
         running().count(completions)
@@ -84,24 +84,18 @@ class AgentModel(Model):
 
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         """Answers, without the thoughts before them."""
-        if self.entry:
-            own = self.entry.sampling
-            messages = _fold_system(messages) if self.entry.system == "fold" else messages
-            sampling = Sampling(
-                max(sampling.max_tokens, own.max_tokens or 0),  # no less room than the model needs for its thoughts
-                sampling.temperature if own.temperature is None else own.temperature,
-                sampling.top_p if own.top_p is None else own.top_p,
-                sampling.top_k if own.top_k is None else own.top_k,
-            )
-        completions = await self.model.chat(messages, samples, sampling, seed)
+        messages = _fold_system(messages) if self.entry.system == "fold" else messages
+        own = self.entry.sampling.model_dump(exclude_none=True)
+        own["max_tokens"] = max(sampling.max_tokens, own.get("max_tokens", 0))  # room for the thoughts of the model
+        completions = await self.model.chat(messages, samples, replace(sampling, **own), seed)
         running().count(completions)
-        return [self._answer(completion, self.entry) for completion in completions] if self.entry else completions
+        return [self._answer(completion) for completion in completions]
 
     def refresh(self) -> None:
         self.model.refresh()
 
-    def _answer(self, completion: Completion, entry: ModelEntry) -> Completion:
-        text, marked = cut_answer(completion.text, entry.answer)
+    def _answer(self, completion: Completion) -> Completion:
+        text, marked = cut_answer(completion.text, self.entry.answer)
         running().unmarked += not marked and completion.finish_reason != "too_long"
         return replace(completion, text=text)
 

@@ -7,10 +7,10 @@ far to itself.
 
 from __future__ import annotations
 
-import heapq
 import math
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -27,16 +27,18 @@ def as_path(tokens: Sequence[int]) -> bytes:
     return array("i", tokens).tobytes()
 
 
+@dataclass(slots=True, eq=False)
 class Node:
     """The tokens between two branchings of the tree. A node represents the path that ends with it, also
     after a split."""
 
-    __slots__ = ("children", "edge", "level", "number", "parent", "slots", "used")
-
-    def __init__(self, edge: bytes, slots: np.ndarray, parent: Node | None, used: int, number: int, level: int) -> None:
-        self.edge, self.slots, self.parent = edge, slots, parent
-        self.used, self.number, self.level = used, number, level
-        self.children: dict[bytes, Node] = {}
+    edge: bytes
+    slots: np.ndarray
+    parent: Node | None
+    used: int
+    number: int
+    level: int
+    children: dict[bytes, Node] = field(default_factory=dict)
 
 
 class Place(NamedTuple):
@@ -79,11 +81,6 @@ class PrefixCache:
         self._filled = 0  # nodes up to this number were filled in an earlier batch
         self._root = Node(b"", np.empty(0, np.int32), None, 0, 0, 0)
 
-    @property
-    def tokens(self) -> int:
-        """Tokens held."""
-        return self.capacity - self._n_free
-
     def tick(self) -> None:
         """Begin a batch: nodes used from here on are not evicted before the next tick."""
         self._clock += 1
@@ -103,14 +100,13 @@ class PrefixCache:
 
     def grow(self, node: Node, path: bytes) -> tuple[int, np.ndarray]:
         """Continue ``node`` by ``path``: its first token that is not in the tree, and the slots to fill from there on;
-        fewer slots than tokens, or none, when the pool is full."""
+        none when the pool is full."""
         node, at, level, _ = self._descend(node, path)
-        missing = (len(path) - at) // _BYTES
-        slots = self._allocate(missing)
+        slots = self._allocate((len(path) - at) // _BYTES)
         if slots is None:
-            slots = self._allocate(min(missing, self._n_free))
+            slots = np.empty(0, np.int32)
         if len(slots):
-            self._attach(node, path[at : at + len(slots) * _BYTES], slots, level + 1)
+            self._attach(node, path[at:], slots, level + 1)
         return at // _BYTES, slots
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
@@ -172,24 +168,18 @@ class PrefixCache:
         return self._free[self._n_free : self._n_free + count][::-1].copy()
 
     def _evict(self, count: int) -> None:
-        """Free leaves not used in this batch, least recently used first, until ``count`` slots are free."""
-        leaves, stack, order = [], list(self._root.children.values()), 0
-        while stack:
-            node = stack.pop()
-            stack.extend(node.children.values())
-            if not node.children and node.used < self._clock:
-                leaves.append((node.used, node.number, order, node))
-                order += 1
-        heapq.heapify(leaves)
-        while leaves and self._n_free < count:
-            *_, node = heapq.heappop(leaves)
+        """Free nodes not used in this batch, least recently used first and children before their parents, until
+        ``count`` slots are free."""
+        nodes = list(self._root.children.values())
+        for node in nodes:  # the list grows: parents come before their children
+            nodes += node.children.values()
+        idle = [node for node in reversed(nodes) if node.used < self._clock]
+        for node in sorted(idle, key=lambda node: node.used):
+            if self._n_free >= count:
+                break
             self._free[self._n_free : self._n_free + len(node.slots)] = node.slots
             self._n_free += len(node.slots)
-            parent = node.parent
-            del parent.children[node.edge[:_BYTES]]
-            if parent is not self._root and not parent.children and parent.used < self._clock:
-                heapq.heappush(leaves, (parent.used, parent.number, order, parent))
-                order += 1
+            del node.parent.children[node.edge[:_BYTES]]
 
 
 def _common(edge: bytes, path: bytes, at: int) -> int:
@@ -206,12 +196,14 @@ _MOVED = 64  # prompts moved at a time
 _ALIVE = 0.8  # share of prompts still in use under which copying their keys and values pays
 
 
+@dataclass
 class Prompts:
     """Keys and values of ``P`` prompts, ``keys[layer]`` and ``values[layer]`` ``[P, kv_heads, T, head_dim]``, and
     ``bias`` ``[P, 1, T]``, 0 where a prompt has a token and -inf behind it."""
 
-    def __init__(self, keys: list[Tensor], values: list[Tensor], bias: Tensor) -> None:
-        self.keys, self.values, self.bias = keys, values, bias
+    keys: list[Tensor]
+    values: list[Tensor]
+    bias: Tensor
 
     @classmethod
     def empty(cls, transformer: Transformer, lengths: np.ndarray, workspace: list[Tensor]) -> Prompts:
@@ -359,7 +351,7 @@ class Branches:
         out = torch.cat(parts).view(grid, -1)
         return out if self._scatter is None else out.index_select(0, self._scatter)
 
-    def keep(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:
+    def store(self, pool: PrefixCache, branches: np.ndarray, positions: np.ndarray, slots: np.ndarray) -> None:
         """Write the keys and values of single tokens (branch, position behind the prompt, slot) to the pool."""
         places, positions, slots = (self._on_device(a) for a in (self.place[branches], positions, slots))
         for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):

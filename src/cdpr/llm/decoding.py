@@ -41,51 +41,20 @@ def _mix(z: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The sampling parameters of ``B`` rows as tensors, or of all rows (``B`` = 1); None where no row needs it."""
-
-    temperature: Tensor | None = None  # [B, 1], 1 for greedy rows
-    greedy: Tensor | None = None  # [B] bool
-    top_p: Tensor | None = None  # [B, 1]
-    top_k: Tensor | None = None  # [B, 1], the vocabulary's size when off
-
-    @classmethod
-    def of(cls, samplings: Sequence[Sampling], vocab_size: int, device: torch.device) -> Rules:
-        """Collect one sampling per row."""
-
-        def column(values: list[float | int]) -> Tensor:
-            return torch.tensor(values, device=device)[:, None]
-
-        greedy = [s.temperature == 0 for s in samplings]
-        temperature = [s.temperature or 1.0 for s in samplings]
-        top_k = [s.top_k or vocab_size for s in samplings]
-        return cls(
-            temperature=column(temperature) if any(t != 1 for t in temperature) else None,
-            greedy=torch.tensor(greedy, device=device) if any(greedy) else None,
-            top_p=column([s.top_p for s in samplings]) if any(s.top_p < 1 for s in samplings) else None,
-            top_k=column(top_k) if any(k < vocab_size for k in top_k) else None,
-        )
-
-
-def draw(logits: Tensor, rules: Rules, uniform: Tensor, source: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def draw(logits: Tensor, sampling: Sampling, uniform: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
     """One token per row: int64 ``[R]``, with float32 log-probabilities ``[R]``.
 
     ``logits`` is float32 ``[B, V]`` (may be overwritten), ``uniform`` float64 ``[R]``; row r draws from the
-    distribution ``source[r]`` (int64 ``[R]``; None: row r from distribution r), to which ``rules`` are applied. The
-    log-probability is that of the temperature-scaled softmax before top-k and top-p; greedy rows take the first
-    largest logit, at temperature 1.
+    distribution ``source[r]`` (int64 ``[R]``). The log-probability is that of the temperature-scaled softmax before
+    top-k and top-p; greedy rows take the first largest logit, at temperature 1.
     """
-    if rules.temperature is not None:
-        logits /= rules.temperature
+    if sampling.temperature not in (0, 1):
+        logits /= sampling.temperature
     chance = logits.softmax(-1)
-    mass = chance if rules.top_p is None and rules.top_k is None else _cut(chance, rules)
-    if source is None:
-        source = torch.arange(len(uniform), device=logits.device)
-    token = _invert(mass, uniform, source)
-    if rules.greedy is not None:
-        greedy = rules.greedy if len(rules.greedy) == 1 else rules.greedy.index_select(0, source)
-        token = torch.where(greedy, logits.argmax(-1).index_select(0, source), token)
+    if sampling.temperature == 0:
+        token = logits.argmax(-1).index_select(0, source)
+    else:
+        token = _invert(_cut(chance, sampling), uniform, source)
     return token, chance.view(-1).index_select(0, source * chance.shape[1] + token).log()
 
 
@@ -113,32 +82,31 @@ def _invert(mass: Tensor, uniform: Tensor, source: Tensor) -> Tensor:
     return block * width + (inside <= target[:, None]).sum(-1)
 
 
-def _cut(mass: Tensor, rules: Rules) -> Tensor:
-    """Set the mass of tokens outside top-k, then top-p, to zero."""
+def _cut(mass: Tensor, sampling: Sampling) -> Tensor:
+    """``mass`` with zeros outside top-k, then top-p."""
+    if not sampling.top_k and sampling.top_p == 1:
+        return mass
     ordered, index = mass.sort(dim=-1, descending=True, stable=True)
-    if rules.top_k is not None:
-        rank = torch.arange(mass.shape[1], device=mass.device)
-        ordered = ordered.masked_fill(rank >= rules.top_k, 0.0)
-    if rules.top_p is not None:
-        share = ordered.double().cumsum(-1)
-        before = share - ordered  # a token stays when those before it do not reach top_p
-        keep = (before < rules.top_p * share[:, -1:]) | (rules.top_p >= 1)
-        ordered = ordered.masked_fill(~keep, 0.0)
+    if sampling.top_k:
+        ordered[:, sampling.top_k :] = 0
+    share = ordered.double().cumsum(-1)
+    before = share - ordered  # a token stays when those before it do not reach top_p
+    ordered.masked_fill_(before >= sampling.top_p * share[:, -1:], 0)
     return torch.zeros_like(mass).scatter_(1, index, ordered)
 
 
 @dataclass(frozen=True)
 class Wave:
-    """Completions to draw. Rows of one prompt are adjacent.
+    """Completions to draw with the temperature, top-p and top-k of ``sampling``. Rows of one prompt are adjacent.
 
-    ``paths`` are the prompts in the form of :func:`~cdpr.llm.attention.as_path`; ``prompt``, ``sampling`` (index
-    into ``samplings``), ``seed`` and ``sample`` have one entry a row.
+    ``paths`` are the prompts in the form of :func:`~cdpr.llm.attention.as_path`; ``prompt`` (index into ``paths``),
+    ``limit`` (of tokens), ``seed`` and ``sample`` have one entry a row.
     """
 
+    sampling: Sampling
     paths: Sequence[bytes]
-    samplings: Sequence[Sampling]
     prompt: np.ndarray
-    sampling: np.ndarray
+    limit: np.ndarray
     seed: np.ndarray  # uint64
     sample: np.ndarray
 
@@ -181,7 +149,7 @@ class Decoder:
 
     def run(self, wave: Wave) -> Drawn:
         """The completions of all rows."""
-        longest = max(s.max_tokens for s in wave.samplings)
+        longest = int(wave.limit.max())
         shape = len(wave.prompt), longest
         drawn = Drawn(np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape[0], np.int64))
         self.transformer.reserve(max(map(len, wave.paths)) // 4 + longest)
@@ -246,9 +214,7 @@ class _Chunk:
         # The last token gives the logits: where it is known, it is computed again, but not stored again.
         self.begin = np.minimum(self.known, self.lengths - 1)
         self.prompt = np.argsort(order)[prompt - first]  # of each row, in the new order
-        limits = np.array([s.max_tokens for s in wave.samplings])
-        self.sampling = wave.sampling[start:stop]
-        self.limit = limits[self.sampling]
+        self.limit = wave.limit[start:stop]
         self.chance = uniforms(wave.seed[start:stop], wave.sample[start:stop], int(self.limit.max()))
 
     def run(self, drawn: Drawn) -> None:
@@ -281,13 +247,9 @@ class _Chunk:
     def _draw(self, logits: Tensor, live: np.ndarray, branch: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
         """A token and its log-probability for every live row."""
         device = logits.device
-        samplings, source = self.wave.samplings, torch.from_numpy(branch).to(device)
-        if len(samplings) > 1:  # rows of one branch may have different top-k and top-p
-            logits, source = logits.index_select(0, source), None
-            samplings = [samplings[i] for i in self.sampling[live]]
-        rules = Rules.of(samplings, logits.shape[1], device)
-        chance = torch.from_numpy(self.chance[live, step]).to(device)
-        token, logprob = torch.stack([t.double() for t in draw(logits, rules, chance, source)]).cpu().numpy()
+        source, chance = (torch.from_numpy(a).to(device) for a in (branch, self.chance[live, step]))
+        drawn = draw(logits, self.wave.sampling, chance, source)
+        token, logprob = torch.stack([t.double() for t in drawn]).cpu().numpy()
         return token.astype(np.int64), logprob
 
     def _step(self, branches: Branches, token: np.ndarray, position: np.ndarray) -> Tensor:
@@ -299,15 +261,12 @@ class _Chunk:
 
     def _remember(self, branches: Branches, nodes: list, history: np.ndarray, index: np.ndarray) -> None:
         """Keep the keys and values of finished branches for later prompts."""
-        sources, positions, targets = [], [], []
+        tokens = []
         for i, node, path in zip(index, nodes, history, strict=True):
             start, slots = self.prefixes.grow(node, path.tobytes())
-            if len(slots):
-                sources.append(np.full(len(slots), i))
-                positions.append(np.arange(start, start + len(slots)))
-                targets.append(slots)
-        if sources:
-            branches.keep(self.prefixes, *(np.concatenate(a) for a in (sources, positions, targets)))
+            tokens.append((np.full(len(slots), i), np.arange(start, start + len(slots)), slots))
+        if tokens:
+            branches.store(self.prefixes, *map(np.concatenate, zip(*tokens, strict=True)))
 
     def _prefill(self) -> tuple[Prompts, Tensor]:
         """The prompts' keys and values, and the logits behind each."""

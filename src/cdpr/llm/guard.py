@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -20,7 +21,6 @@ NO_TELEMETRY = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 """Environment variables that switch off telemetry of vLLM, Ray, Hugging Face's hub and MLflow."""
-_UNIX = "unix:"
 
 
 class GovernanceError(RuntimeError):
@@ -34,29 +34,29 @@ class Disclosure:
     agreement: str
     host: str
 
-    def tags(self) -> dict[str, str]:
-        """Its entries in ``run.json``."""
-        return {"remote_agreement": self.agreement, "remote_host": self.host}
-
 
 def disclosed(disclosures: Iterable[Disclosure | None]) -> dict[str, str]:
     """Entries in ``run.json`` for several models together; none where no credentialed text leaves the machine."""
     remote = [disclosure for disclosure in disclosures if disclosure]
+    if not remote:
+        return {}
     hosts = ", ".join(dict.fromkeys(disclosure.host for disclosure in remote))
-    return Disclosure(remote[0].agreement, hosts).tags() if remote else {}
+    return {"remote_agreement": remote[0].agreement, "remote_host": hosts}
 
 
 def unix_socket(endpoint: str) -> str | None:
     """Path of the socket in ``unix:/path`` (also ``unix:///path``); None for any other endpoint."""
-    path = endpoint.removeprefix(_UNIX).removeprefix("//")
-    return path if endpoint.startswith(_UNIX) and path.startswith("/") else None
+    path = endpoint.removeprefix("unix:").removeprefix("//")
+    return path if endpoint.startswith("unix:") and path.startswith("/") else None
 
 
 def host_of(endpoint: str) -> str:
     """Host, and port if given, of requests to ``endpoint``, read by the parser that sends them, without user names,
     keys and paths. Raises GovernanceError for what is no usable address."""
-    if unix_socket(endpoint) is not None:
-        return "unix socket"
+    return "unix socket" if unix_socket(endpoint) is not None else _url(endpoint).netloc.decode("ascii")
+
+
+def _url(endpoint: str) -> httpx2.URL:
     try:
         url = httpx2.URL(endpoint)
     except httpx2.InvalidURL:  # its message would quote the address with its keys
@@ -66,7 +66,7 @@ def host_of(endpoint: str) -> str:
             f"a model's address names {'a user' if url.userinfo else 'no host'}; give it as http://HOST:PORT/v1, "
             "https://HOST/v1 or unix:/PATH, and a key in CDPR_API_KEY"
         )
-    return url.netloc.decode("ascii")
+    return url
 
 
 def is_local(endpoint: str) -> bool:
@@ -76,16 +76,13 @@ def is_local(endpoint: str) -> bool:
 
     It holds only for a client that uses no proxy and follows no redirect.
     """
-    if host_of(endpoint) == "unix socket":
+    if unix_socket(endpoint) is not None:
         return True
-    host = httpx2.URL(endpoint).host
-    if host == "localhost":
-        return True
-    try:
+    host = _url(endpoint).host
+    with contextlib.suppress(ValueError):
         address = ip_address(host)
-    except ValueError:
-        return False
-    return address.is_loopback and getattr(address, "ipv4_mapped", None) is None
+        return address.is_loopback and getattr(address, "ipv4_mapped", None) is None
+    return host == "localhost"
 
 
 def allow(endpoint: str, credentialed: bool, governance: Governance, dataset: str = "") -> Disclosure | None:

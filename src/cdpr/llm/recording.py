@@ -18,25 +18,28 @@ import io
 import json
 import sqlite3
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, TypeAdapter
+
 from ..files import DigestCache, replacing
 from ..pseudonym import pseudonym
-from .journal import Journal, open_journal
+from .journal import open_journal
 from .spec import ModelSpec
-from .types import CASE, SYSTEM, Completion, Messages, Model, ModelUnavailable, Sampling, Usage
+from .types import CASE, SYSTEM, Completion, Messages, Model, ModelUnavailable, Sampling
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
     question TEXT PRIMARY KEY, model TEXT NOT NULL, asked TEXT NOT NULL, answer TEXT NOT NULL, date TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS uses (system TEXT, question TEXT, PRIMARY KEY (system, question)) WITHOUT ROWID;
 """
+_ANSWER = TypeAdapter(Completion)
 _MEMBER = "answers.jsonl"  # of an archive
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same recordings make the same bytes
-_BATCH = 1000  # answers of one transaction
 
 
 class AnswerMissing(ModelUnavailable):
@@ -53,9 +56,8 @@ class Recordings:
 
     def __init__(self, state: str | Path, credentialed: bool) -> None:
         self.folder = _folder(state, credentialed)
-        self.journal: Journal = open_journal(
-            self.folder / "answers.sqlite", _SCHEMA, mode=0o700 if credentialed else 0o777
-        )
+        self.folder.mkdir(mode=0o700 if credentialed else 0o777, parents=True, exist_ok=True)
+        self.journal = open_journal(self.folder / "answers.sqlite", _SCHEMA)
 
     @staticmethod
     def exist(state: str | Path, credentialed: bool) -> bool:
@@ -67,37 +69,31 @@ class Recordings:
         rows = self.journal.read(
             "SELECT answer, EXISTS (SELECT 1 FROM uses WHERE system = ? AND uses.question = answers.question) "
             "FROM answers WHERE question = ?",
-            system,
-            question,
+            (system, question),
         )
         return (read_answer(rows[0][0]), bool(rows[0][1])) if rows else None
 
-    async def keep(self, model: str, text: str, answer: Completion, system: str) -> Completion:
+    def record(self, model: str, text: str, answer: Completion, system: str) -> Completion:
         """Record an answer, or its absence; returns the recorded one, which may be the earlier answer of another
         process."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
         row = (question_of(text), model, text, write_answer(answer), date)
+        return read_answer(self.journal.write(lambda database: _insert(database, row, [system])) or row[3])
 
-        def insert(database: sqlite3.Connection) -> str:
-            earlier = _insert_answer(database, row)
-            _insert_uses(database, [system], row[0])
-            return earlier or row[3]
-
-        return read_answer(await self.journal.write(insert))
-
-    async def note_use(self, question: str, system: str) -> None:
+    def record_use(self, question: str, system: str) -> None:
         """Record that ``system`` asks a question."""
-        await self.journal.write(lambda database: _insert_uses(database, [system], question))
+        self.journal.write(lambda database: _insert_uses(database, [system], question))
 
 
 def _folder(state: str | Path, credentialed: bool) -> Path:
     return Path(state) / "recordings" / ("credentialed" if credentialed else "open")
 
 
-def _insert_answer(database: sqlite3.Connection, row: tuple[str, ...]) -> str | None:
-    """Insert a row of answers, unless its question has an answer; returns the earlier answer, if any."""
+def _insert(database: sqlite3.Connection, row: tuple[str, ...], systems: Sequence[str]) -> str | None:
+    """Insert a row of answers, unless its question has an answer, and its uses; returns the earlier answer, if any."""
+    _insert_uses(database, systems, row[0])
     earlier = database.execute("SELECT answer FROM answers WHERE question = ?", row[:1]).fetchone()
-    if earlier and read_answer(earlier[0]).is_answer:
+    if earlier and (earlier[0] == row[3] or read_answer(earlier[0]).is_answer):
         return earlier[0]
     database.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", row)
     return None
@@ -136,7 +132,7 @@ class RecordedModel(Model):
         if record and (record[0].is_answer or self.inner is None):
             answer, use_is_known = record
             if self.inner and not use_is_known:
-                await self.recordings.note_use(question, system)
+                self.recordings.record_use(question, system)
             return answer
         if self.inner is None:
             case = CASE.get() or "unknown"
@@ -149,21 +145,14 @@ class RecordedModel(Model):
                 "calls.mode to record, which asks the model"
             )
         if question not in self._tasks:  # equal questions at the same time are paid for once
-            task = asyncio.ensure_future(self._ask(self.inner, text, messages, sample, sampling, seed, system))
-            self._tasks[question] = task
-            task.add_done_callback(lambda _: self._tasks.pop(question))
+
+            async def ask(inner: Model) -> Completion:
+                [answer] = await inner.chat(messages, (sample,), sampling, seed)
+                return self.recordings.record(self._name, text, answer, system)
+
+            self._tasks[question] = asyncio.ensure_future(ask(self.inner))
+            self._tasks[question].add_done_callback(lambda _: self._tasks.pop(question))
         return await asyncio.shield(self._tasks[question])
-
-    async def _ask(
-        self, inner: Model, text: str, messages: Messages, sample: int, sampling: Sampling, seed: int, system: str
-    ) -> Completion:
-        [answer] = await inner.chat(messages, (sample,), sampling, seed)
-        return await self.recordings.keep(self._name, text, answer, system)
-
-
-def recorded_model(spec: ModelSpec, open_inner: Callable[[], Model]) -> RecordedModel:
-    """The model of ``spec`` with its recordings; a replay does not open it, so it needs no package, key or server."""
-    return RecordedModel(spec, None if spec.is_replay else open_inner())
 
 
 # Questions and answers
@@ -176,7 +165,7 @@ def identity(spec: ModelSpec) -> dict[str, Any]:
     weights: str | None = spec.where
     if spec.kind != "folder":
         fields["model"] = spec.name
-        weights = spec.server.local_weights if spec.server else None
+        weights = spec.server.weights if spec.server and Path(spec.server.weights).exists() else None
     if weights:
         fields["weights"] = DigestCache(Path(spec.state) / "recordings" / "digests.json").digest(weights)
     return fields | ({"extra": spec.entry.extra} if spec.entry and spec.entry.extra else {})
@@ -207,19 +196,12 @@ def question_of(text: str) -> str:
 
 def write_answer(answer: Completion) -> str:
     """An answer as JSON."""
-    usage = dataclasses.asdict(answer.usage) if answer.usage else None
-    return canonical(
-        {"text": answer.text, "finish_reason": answer.finish_reason, "model": answer.model, "usage": usage}
-    )
+    return canonical(_ANSWER.dump_python(answer, exclude={"token_ids", "logprobs"}))
 
 
 def read_answer(text: str) -> Completion:
-    """An answer from JSON. Raises ValueError, TypeError or LookupError for any other text."""
-    fields = json.loads(text)
-    if not isinstance(fields["text"], str) or fields["finish_reason"] not in ("stop", "length", "refusal", "too_long"):
-        raise ValueError("no answer")
-    usage = Usage(**fields["usage"]) if fields["usage"] else None
-    return Completion(fields["text"], (), (), fields["finish_reason"], usage, fields["model"])
+    """An answer from JSON. Raises ValueError for any other object."""
+    return _ANSWER.validate_python({**json.loads(text), "token_ids": (), "logprobs": ()})
 
 
 # Archives
@@ -234,8 +216,19 @@ class Imported:
     new: int = 0
     known: int = 0
     conflicting: int = 0
-    systems: tuple[str, ...] = ()
-    of_weights: tuple[str, ...] = ()
+    systems: set[str] = dataclasses.field(default_factory=set)
+    of_weights: set[str] = dataclasses.field(default_factory=set)
+
+
+class _Line(BaseModel):
+    """A line of an archive: an answer, its question, and the systems that ask it."""
+
+    question: str
+    model: str
+    date: str
+    systems: list[str]
+    asked: dict[str, Any]
+    answer: dict[str, Any]
 
 
 def export_recordings(state: str | Path, file: str | Path, systems: Sequence[str] = ()) -> int:
@@ -244,110 +237,83 @@ def export_recordings(state: str | Path, file: str | Path, systems: Sequence[str
     The archive is a zip file with one line of JSON per answer, sorted by question; the same recordings make the same
     bytes. Raises ArchiveError where a recording is of a credentialed case, and where there is nothing to write.
     """
-    private = _private_questions(state, systems)
-    if not Recordings.exist(state, credentialed=False):
+    users, private = (_users(state, credentialed, systems) for credentialed in (False, True))
+    if not users:
         raise ArchiveError(
-            f"nothing to export: {state}/recordings holds no answers about open cases"
-            + (" (those about credentialed cases never leave it)" if private else "")
+            f"nothing to export: {', '.join(systems) or 'no system'} asked anything about open cases that is in "
+            f"{state}/recordings" + ("; answers about credentialed cases never leave it" if private else "")
         )
-    recordings, count = Recordings(state, credentialed=False), 0
-    with replacing(file) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        member = zipfile.ZipInfo(_MEMBER, _EPOCH)
-        member.compress_type = zipfile.ZIP_DEFLATED
-        with archive.open(member, "w", force_zip64=True) as out:
-            for line in _lines(recordings, systems):
-                if line["question"] in private:
-                    raise ArchiveError(
-                        f"question {line['question'][:16]} was also asked about a credentialed case (its data set was "
-                        f"marked otherwise once): its answer must not leave {state}. Export other systems (--system), "
-                        f"or remove {recordings.folder} if its cases are credentialed"
-                    )
-                out.write(canonical(line).encode() + b"\n")
-                count += 1
-        if not count:
-            raise ArchiveError(
-                f"nothing to export: {', '.join(systems) or 'no system'} asked anything about open cases that is in "
-                f"{state}/recordings" + ("; answers about credentialed cases never leave it" if private else "")
-            )
-    return count
+    for question in users.keys() & private.keys():
+        raise ArchiveError(
+            f"question {question[:16]} was also asked about a credentialed case (its data set was marked otherwise "
+            f"once): its answer must not leave {state}. Export other systems (--system), or remove "
+            f"{_folder(state, credentialed=False)} if its cases are credentialed"
+        )
+    journal, query = Recordings(state, credentialed=False).journal, "SELECT * FROM answers WHERE question = ?"
+    member = zipfile.ZipInfo(_MEMBER, _EPOCH)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    with (
+        replacing(file) as partial,
+        zipfile.ZipFile(partial, "w") as archive,
+        archive.open(member, "w", force_zip64=True) as out,
+    ):
+        for question, names in users.items():
+            [(_, model, asked, answer, date)] = journal.read(query, (question,))
+            fields = {"question": question, "model": model, "date": date, "systems": names}
+            line = canonical(fields | {"asked": json.loads(asked), "answer": json.loads(answer)})
+            out.write(line.encode() + b"\n")
+    return len(users)
 
 
 def import_recordings(state: str | Path, file: str | Path) -> Imported:
     """Add the answers of an archive. Raises ArchiveError for any other file, and for a line whose answer does not
-    belong to its question; earlier lines stay imported."""
-    recordings, imported = Recordings(state, credentialed=False), Imported()
-    systems: set[str] = set()
-    of_weights: set[str] = set()
-    batch: list[dict[str, Any]] = []
+    belong to its question; nothing is imported then."""
+    imported = Imported()
 
-    def add_batch() -> None:
-        for new, known in recordings.journal.write_now(lambda database: [_import(database, line) for line in batch]):
-            imported.new += new
-            imported.known += known
-            imported.conflicting += not (new or known)
-        batch.clear()
-
-    try:
+    def add_all(database: sqlite3.Connection) -> None:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
             for number, text in enumerate(io.TextIOWrapper(lines, encoding="utf-8"), 1):
-                line = _read_line(text, f"{file}, line {number}")
-                batch.append(line)
-                systems.update(line["systems"])
-                if "weights" in line["asked"]:
-                    of_weights.update(line["systems"])
-                if len(batch) == _BATCH:
-                    add_batch()
+                _import(database, _read_line(text, f"{file}, line {number}"), imported)
+
+    try:
+        Recordings(state, credentialed=False).journal.write(add_all)
     except (zipfile.BadZipFile, KeyError, EOFError, UnicodeDecodeError) as error:
         raise ArchiveError(f"{file}: no archive of recordings ({type(error).__name__}); fetch it again") from error
-    add_batch()
-    return dataclasses.replace(imported, systems=tuple(sorted(systems)), of_weights=tuple(sorted(of_weights)))
+    return imported
 
 
-def _private_questions(state: str | Path, systems: Sequence[str]) -> set[str]:
-    """Questions about credentialed cases."""
-    if not Recordings.exist(state, credentialed=True):
-        return set()
-    rows = Recordings(state, credentialed=True).journal.read("SELECT question, system FROM uses")
-    return {question for question, system in rows if not systems or system in systems}
+def _users(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dict[str, list[str]]:
+    """The questions, sorted, with the systems that ask them; only ``systems``, if there are any."""
+    users: dict[str, list[str]] = defaultdict(list)
+    if Recordings.exist(state, credentialed):
+        uses = Recordings(state, credentialed).journal.read("SELECT * FROM uses ORDER BY question, system")
+        for system, question in uses:
+            if not systems or system in systems:
+                users[question].append(system)
+    return users
 
 
-def _lines(recordings: Recordings, systems: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The lines of an archive, read in batches: recordings may not fit into memory."""
-    last = ""
-    query = (
-        "SELECT question, model, asked, answer, date, (SELECT json_group_array(system) FROM uses "
-        "WHERE uses.question = answers.question) FROM answers WHERE question > ? ORDER BY question LIMIT ?"
-    )
-    while rows := recordings.journal.read(query, last, _BATCH):
-        for last, model, question, answer, date, uses in rows:
-            users = sorted(system for system in json.loads(uses) if not systems or system in systems)
-            if users or not systems:
-                fields = {"question": last, "model": model, "date": date, "systems": users}
-                yield fields | {"asked": json.loads(question), "answer": json.loads(answer)}
-
-
-def _read_line(text: str, place: str) -> dict[str, Any]:
+def _read_line(text: str, place: str) -> _Line:
     """A line of an archive. Raises ArchiveError where the answer is none or the question another one."""
     try:
-        line = json.loads(text)
-        read_answer(canonical(line["answer"]))
-        valid = line["question"] == question_of(canonical(line["asked"]))
-        valid &= all(isinstance(name, str) for name in (line["model"], line["date"], *line["systems"]))
-    except (ValueError, TypeError, LookupError, RecursionError):
-        valid = False
-    if not valid:
-        raise ArchiveError(
-            f"{place}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
-        )
-    return line
+        line = _Line.model_validate_json(text)
+        read_answer(canonical(line.answer))
+        if line.question == question_of(canonical(line.asked)):
+            return line
+    except ValueError:
+        pass
+    raise ArchiveError(
+        f"{place}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
+    )
 
 
-def _import(database: sqlite3.Connection, line: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether the answer is new, and whether the same answer existed."""
-    question, answer = line["question"], write_answer(read_answer(canonical(line["answer"])))
-    existing = database.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()
-    known = existing is not None and existing[0] == answer
-    row = (question, line["model"], canonical(line["asked"]), answer, line["date"])
-    new = not known and _insert_answer(database, row) is None
-    _insert_uses(database, line["systems"], question)
-    return new, known
+def _import(database: sqlite3.Connection, line: _Line, imported: Imported) -> None:
+    answer = write_answer(read_answer(canonical(line.answer)))
+    row = (line.question, line.model, canonical(line.asked), answer, line.date)
+    earlier = _insert(database, row, line.systems)
+    imported.new += earlier is None
+    imported.known += earlier == answer
+    imported.conflicting += earlier not in (None, answer)
+    imported.systems.update(line.systems)
+    if "weights" in line.asked:
+        imported.of_weights.update(line.systems)

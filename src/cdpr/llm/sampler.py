@@ -8,7 +8,7 @@ order of the coroutines does not matter, and every draw uses its own uniforms
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,64 +17,56 @@ import torch
 
 from ..settings import SettingsError
 from .attention import PrefixCache, as_path
-from .decoding import Decoder, Drawn, Wave
+from .decoding import Decoder, Wave
 from .spec import ModelSpec
 from .tokenizer import ChatTokenizer
 from .transformer import Transformer
 from .types import UNREAD, Completion, Messages, Model, Request, Sampling, Usage
 
 _CPU_CACHES = 3 * 2**29  # bytes; the demo's whole evaluation fits
+_CHUNK = 768  # completions decoded at a time, fewer when their keys and values exceed their share of the memory
 _QUIET_TURNS = 16  # turns of the event loop without a new request after which a wave starts
 
 
 class InProcessSampler(Model):
     """A model over a :class:`Transformer` in this process.
 
-    ``chunk_rows`` completions are decoded at a time, fewer when their keys and values would exceed ``cache_bytes``;
-    prefixes are held in at most ``prefix_bytes`` (more if a single prompt needs more), until :meth:`refresh` or, with
-    ``keep_prefixes`` off, until the wave ends. By default both together take 1.5 GiB on a CPU, and on a
-    GPU the share ``memory_share`` of the free memory. The number of torch threads does not change.
+    The keys and values of prefixes are kept until :meth:`refresh`; with those of the completions that are decoded
+    together they take 1.5 GiB on a CPU, and on a GPU the share ``memory_share`` of the free memory. The number of torch
+    threads does not change.
     """
 
-    def __init__(
-        self,
-        transformer: Transformer,
-        tokenizer: ChatTokenizer,
-        *,
-        chunk_rows: int = 768,
-        cache_bytes: int | None = None,
-        prefix_bytes: int | None = None,
-        keep_prefixes: bool = True,
-        memory_share: float = 0.5,
-    ) -> None:
+    def __init__(self, transformer: Transformer, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> None:
         self.transformer, self.tokenizer = transformer, tokenizer
-        caches = cache_memory(transformer.embedding.device, memory_share)
-        cache_bytes = caches * 2 // 3 if cache_bytes is None else cache_bytes
-        prefix_bytes = caches // 3 if prefix_bytes is None else prefix_bytes
         arch = transformer.architecture
         self.max_positions = arch.max_positions
         token_bytes = 2 * arch.layers * arch.kv_heads * arch.head_dim * transformer.embedding.element_size()
-        self._keep_prefixes = keep_prefixes
+        caches = cache_memory(transformer.device, memory_share)
         ends = np.zeros(arch.vocab_size, dtype=bool)
         ends[sorted(i for i in tokenizer.eos_ids if i < arch.vocab_size)] = True
-        self._prefixes = PrefixCache(transformer, prefix_bytes // token_bytes)
-        self._decoder = Decoder(transformer, self._prefixes, ends, chunk_rows, cache_bytes // token_bytes)
+        self._prefixes = PrefixCache(transformer, caches // 3 // token_bytes)
+        self._decoder = Decoder(transformer, self._prefixes, ends, _CHUNK, caches * 2 // 3 // token_bytes)
         self.counters = self._decoder.work
         self._pending: list[tuple[Request, asyncio.Future[list[Completion]]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop of the waiting wave
 
     @classmethod
     def from_folder(
-        cls, folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None, **options: Any
+        cls,
+        folder: str | Path,
+        *,
+        device: str = "cpu",
+        dtype: torch.dtype | None = None,
+        template: Mapping[str, Any] | None = None,
+        memory_share: float = 0.5,
     ) -> InProcessSampler:
-        """Weights and tokenizer of a Hugging Face folder; option ``template``: arguments of its chat template."""
-        tokenizer = ChatTokenizer(folder, options.pop("template", None))
-        return cls(Transformer.load(folder, device, dtype), tokenizer, **options)
+        """Weights and tokenizer of a Hugging Face folder; ``template``: arguments of its chat template."""
+        return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder, template), memory_share)
 
     @classmethod
-    def from_model(cls, model: Any, tokenizer: ChatTokenizer, **options: Any) -> InProcessSampler:
+    def from_model(cls, model: Any, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> InProcessSampler:
         """Samples from the live parameters of a transformers model; call :meth:`refresh` after they changed."""
-        return cls(Transformer.from_model(model), tokenizer, **options)
+        return cls(Transformer.from_model(model), tokenizer, memory_share)
 
     def refresh(self) -> None:
         """Forget all prefixes, so that results do not depend on earlier weights or work."""
@@ -106,52 +98,37 @@ class InProcessSampler(Model):
 
     def _answer(self, requests: Sequence[Request]) -> list[list[Completion]]:
         results: list[list[Completion]] = [[] for _ in requests]
-        if requests:
-            wave, owners = _wave(requests)
+        rules: dict[tuple[float, float, int], list[int]] = {}
+        for i, request in enumerate(requests):
+            sampling = request.sampling
+            rules.setdefault((sampling.temperature, sampling.top_p, sampling.top_k), []).append(i)
+        for rule in sorted(rules):
+            wave, owners = _wave(requests, rules[rule])
             with torch.inference_mode():
                 drawn = self._decoder.run(wave)
-            lengths = [len(requests[owner].prompt) for owner in owners]
-            for owner, completion in zip(owners, self._completions(drawn, lengths), strict=True):
-                results[owner].append(completion)
-        if not self._keep_prefixes:
-            self._prefixes.clear()
+            tokens, logprobs = drawn.tokens.tolist(), drawn.logprobs.tolist()
+            ids = [tuple(row[:n]) for row, n in zip(tokens, drawn.count.tolist(), strict=True)]
+            distinct = list(dict.fromkeys(ids))
+            texts = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
+            for owner, row, chances in zip(owners, ids, logprobs, strict=True):
+                finish = "stop" if row[-1] in self.tokenizer.eos_ids else "length"
+                usage = Usage(len(requests[owner].prompt), len(row))
+                results[owner].append(Completion(texts[row], row, tuple(chances[: len(row)]), finish, usage))
         self.counters.completions += sum(map(len, results))
         self.counters.waves += 1
         return results
 
-    def _completions(self, drawn: Drawn, prompts: Sequence[int]) -> list[Completion]:
-        """The rows as completions; ``prompts`` are the prompts' lengths in tokens."""
-        tokens, logprobs = drawn.tokens.tolist(), drawn.logprobs.tolist()
-        ids = [tuple(row[:n]) for row, n in zip(tokens, drawn.count.tolist(), strict=True)]
-        distinct = list(dict.fromkeys(ids))
-        texts = dict(zip(distinct, self.tokenizer.decode_batch(distinct), strict=True))
-        ends = self.tokenizer.eos_ids
-        return [
-            Completion(
-                texts[row],
-                row,
-                tuple(chances[: len(row)]),
-                "stop" if row[-1] in ends else "length",
-                Usage(prompt, len(row)),
-            )
-            for row, chances, prompt in zip(ids, logprobs, prompts, strict=True)
-        ]
-
     def _wait_for_quiet(self, loop: asyncio.AbstractEventLoop, known: int, quiet: int) -> None:
         """Start the wave after a few turns of the loop without a new request: between two requests an episode needs
         several callbacks, and all ready episodes shall go together."""
-        if len(self._pending) == known and quiet >= _QUIET_TURNS:
-            self._loop = None
-            self._flush()
-        else:
-            quiet = quiet + 1 if len(self._pending) == known else 0
+        if len(self._pending) > known or quiet < _QUIET_TURNS:
+            quiet = 0 if len(self._pending) > known else quiet + 1
             loop.call_soon(self._wait_for_quiet, loop, len(self._pending), quiet)
-
-    def _flush(self) -> None:
+            return
         pending = [(request, future) for request, future in self._pending if not future.done()]
-        self._pending = []
+        self._loop, self._pending = None, []
         try:
-            results = self._answer([request for request, _ in pending]) if pending else []
+            results = self._answer([request for request, _ in pending])
         except Exception as error:  # for every waiting coroutine
             for _, future in pending:
                 future.set_exception(error)
@@ -196,25 +173,23 @@ def open_folder(spec: ModelSpec) -> InProcessSampler:
     return InProcessSampler.from_folder(spec.where, device=spec.device, template=spec.template)
 
 
-def _wave(requests: Sequence[Request]) -> tuple[Wave, np.ndarray]:
-    """All rows of the requests in a canonical order, and the request of each row.
+def _wave(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Wave, np.ndarray]:
+    """All rows of the requests ``indices`` in a canonical order, and the request of each row.
 
     Short prompts come first (little padding), equal prompts side by side; nothing depends on the order of the requests.
     Requests that are equal in all of it give equal completions, so their own order does not matter either.
     """
-    paths = [as_path(request.prompt) for request in requests]
+    paths = {i: as_path(requests[i].prompt) for i in indices}
 
     def canonical(i: int) -> tuple:
-        request, s = requests[i], requests[i].sampling
-        parameters = s.max_tokens, s.temperature, s.top_p, s.top_k
-        return len(paths[i]), paths[i], request.seed, parameters, request.samples
+        request = requests[i]
+        return len(paths[i]), paths[i], request.seed, request.sampling.max_tokens, request.samples
 
-    order = sorted(range(len(requests)), key=canonical)
+    order = sorted(indices, key=canonical)
     prompts = {path: n for n, path in enumerate(dict.fromkeys(paths[i] for i in order))}
-    samplings = {sampling: n for n, sampling in enumerate(dict.fromkeys(requests[i].sampling for i in order))}
     counts = [len(requests[i].samples) for i in order]
     prompt = np.repeat([prompts[paths[i]] for i in order], counts)
-    sampling = np.repeat([samplings[requests[i].sampling] for i in order], counts)
+    limit = np.repeat([requests[i].sampling.max_tokens for i in order], counts)
     seed = np.repeat(np.array([requests[i].seed % 2**64 for i in order], np.uint64), counts)
     sample = np.concatenate([requests[i].samples for i in order])
-    return Wave(list(prompts), list(samplings), prompt, sampling, seed, sample), np.repeat(order, counts)
+    return Wave(requests[order[0]].sampling, list(prompts), prompt, limit, seed, sample), np.repeat(order, counts)

@@ -7,17 +7,13 @@ credentialed text goes to the checked host only.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import logging
 import os
 import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import httpx2
 
@@ -39,22 +35,16 @@ _TOO_LONG = re.compile(
 )
 _LONGEST_PAUSE = 30.0  # seconds between attempts
 _LONGEST_WAIT = 120.0  # seconds that a server may ask for (Retry-After)
-_UNLIMITED = httpx2.Limits()  # a semaphore of ``spec.at_once`` limits the open requests
-_ANTHROPIC_FINISH: dict[str | None, Literal["stop", "length", "refusal"]] = {
-    "max_tokens": "length",
-    "refusal": "refusal",
-}
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    """The end of an attempt: an answer, or an error to raise. With a ``problem``, which may pass, there is another
-    attempt, after ``wait`` seconds where the server asks for that; ``outcome`` is for the bill."""
+class _Attempt(NamedTuple):
+    """The end of an attempt: an answer, or an error to raise; ``outcome`` is for the bill. With ``again`` another
+    attempt may help, after at least ``wait`` seconds."""
 
-    result: Completion | ModelFailure | None
+    result: Completion | ModelFailure
     outcome: Outcome
-    problem: str = ""
-    wait: float | None = None
+    again: bool = False
+    wait: float = 0.0
 
 
 class ServedModel(Model):
@@ -62,18 +52,16 @@ class ServedModel(Model):
 
     A key is read from the first environment variable of ``keys`` when a request is sent, and stored nowhere. The entry
     of the model names those variables, so that no provider gets another's key. Time-outs, lost connections, empty
-    answers, 429 and 5xx are tried again, after the time that the server asks for (``Retry-After``); an answer that
+    answers, 429 and 5xx are tried again, not before the time that the server asks for (``Retry-After``); an answer that
     stays empty is returned. Redirects are not followed. Proxies serve only open cases on other machines.
     """
 
     package: ClassVar[str]
     key_names: ClassVar[tuple[str, ...]]
-    takes_tokens: ClassVar[bool] = False
 
     def __init__(self, spec: ModelSpec, tokenizer: ChatTokenizer | None = None) -> None:
         assert spec.address is not None
-        self.tokenizer = tokenizer if self.takes_tokens else None
-        self.spec, self.address = spec, spec.address
+        self.spec, self.address, self.tokenizer = spec, spec.address, tokenizer
         self.keys = spec.entry.key_names if spec.entry else self.key_names
         self._label = f"model {spec.name!r} at {host_of(self.address)}"
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -101,94 +89,89 @@ class ServedModel(Model):
         read: Callable[[Any], Completion],
         most_tokens: tuple[int, int],
     ) -> list[Completion]:
-        """The answers to ``ask(client, k)`` for every sample k, parsed by ``read``. ``most_tokens``: upper bounds of
-        the prompt and of an answer."""
-        calls = (self._one(lambda client, k=k: ask(client, k), read, most_tokens) for k in samples)
-        return list(await asyncio.gather(*calls))
+        """The answers to ``ask(client, k)`` for every sample k. ``read`` parses and checks one: it raises
+        AttributeError, LookupError or TypeError for another form. ``most_tokens``: upper bounds of the prompt and of an
+        answer."""
+        return list(await asyncio.gather(*(self._one(k, ask, read, most_tokens) for k in samples)))
 
     async def _one(
-        self, ask: Callable[[Any], Awaitable[Any]], read: Callable[[Any], Completion], most_tokens: tuple[int, int]
+        self,
+        k: int,
+        ask: Callable[[Any, int], Awaitable[Any]],
+        read: Callable[[Any], Completion],
+        most_tokens: tuple[int, int],
     ) -> Completion:
         self.spec.check()
         client, gate = self._connected()
-        last = _Attempt(None, "free", "no attempt")
         async with gate:
             for number in range(self.spec.retries + 1):
-                if number:
-                    await asyncio.sleep(self._pause(number, last))
                 if self.spec.server:
                     self.spec.server.ready()  # blocks: no other request can be served before either
                 bill = await self._spending.reserve(*most_tokens) if self._spending else None
-                last = await self._attempt(client, ask, read)
+                last = await self._attempt(ask(client, k), read)
                 if self._spending and bill is not None:
                     self._spending.book(bill, last.outcome)
-                if isinstance(last.result, ModelFailure):
-                    raise last.result
-                if last.result and not last.problem:
-                    return last.result
-        if last.result:  # an answer that stays empty
-            return last.result
-        raise ModelUnavailable(
-            f"{self._label}: {last.problem}, {self.spec.retries + 1} times; see whether the server is well"
-        )
+                if not last.again or number == self.spec.retries:
+                    break
+                await asyncio.sleep(max(last.wait, min(self.spec.pause * 2**number, _LONGEST_PAUSE)))
+        if isinstance(last.result, ModelFailure):
+            raise last.result
+        return last.result
 
-    def _pause(self, number: int, last: _Attempt) -> float:
-        """Seconds before attempt ``number``: as the server asks, or doubled every time. Raises ModelUnavailable where
-        the server asks for too long."""
-        if last.wait is None:
-            return min(self.spec.pause * 2 ** (number - 1), _LONGEST_PAUSE)
-        if last.wait > _LONGEST_WAIT:
-            raise ModelUnavailable(
-                f"{self._label}: {last.problem}, and the server asks to wait {last.wait:.0f} seconds; start again "
-                "then: answers so far are kept"
-            )
-        return max(last.wait, self.spec.pause)
-
-    async def _attempt(
-        self, client: Any, ask: Callable[[Any], Awaitable[Any]], read: Callable[[Any], Completion]
-    ) -> _Attempt:
+    async def _attempt(self, request: Awaitable[Any], read: Callable[[Any], Completion]) -> _Attempt:
         """One attempt. It returns errors: raised here, they would carry the package's error as their context, which may
         quote the question."""
-        sdk, failure = self._sdk, ModelFailure
         try:
             async with asyncio.timeout(self.spec.timeout):  # of the whole answer: a server may also drip
-                answer = await ask(client)
+                answer = await request
         except TimeoutError:
-            return _Attempt(None, "unknown", f"no answer within {self.spec.timeout:g} seconds")
-        except sdk.APIConnectionError as error:
+            return self._trouble(f"no answer within {self.spec.timeout:g} seconds", "unknown")
+        except self._sdk.APIConnectionError as error:
             cause = error.__cause__
             is_sent = not isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout))
-            return _Attempt(None, "unknown" if is_sent else "free", f"no connection ({type(cause).__name__})")
-        except sdk.APIStatusError as error:
-            status, wait = error.status_code, _retry_after(error.response)
-            is_too_long = status == 413 or (status in _BAD_REQUEST and bool(_TOO_LONG.search(str(error.body))))
-        except (sdk.APIError, ValueError, RecursionError):
-            return _Attempt(failure(f"{self._label}: what came back is no JSON"), "unknown")
-        else:
-            try:
-                completion = read(answer)
-            except (AttributeError, LookupError, TypeError):
-                return _Attempt(failure(f"{self._label}: what came back has not the form of an answer"), "unknown")
-            # Behind a prompt of tokens an immediate end is a draw like any other.
-            is_empty = completion.finish_reason == "stop" and not completion.token_ids and not completion.text.strip()
-            return _Attempt(completion, completion.usage or "unknown", "an empty answer" if is_empty else "")
-        if is_too_long:
+            return self._trouble(f"no connection ({type(cause).__name__})", "unknown" if is_sent else "free")
+        except self._sdk.APIStatusError as error:
+            return self._refused(error.status_code, str(error.body), error.response.headers.get("retry-after", ""))
+        except (self._sdk.APIError, ValueError, RecursionError):
+            return _Attempt(ModelFailure(f"{self._label}: what came back is no JSON"), "unknown")
+        try:
+            completion = read(answer)
+        except (AttributeError, LookupError, TypeError):
+            return _Attempt(ModelFailure(f"{self._label}: what came back has not the form of an answer"), "unknown")
+        # Behind a prompt of tokens an immediate end is a draw like any other.
+        is_empty = not completion.token_ids and not completion.is_answer
+        return _Attempt(completion, completion.usage or "unknown", again=is_empty)
+
+    def _refused(self, status: int, body: str, wait: str) -> _Attempt:
+        """An attempt that ends with an error status; ``wait``: the seconds that the server asks for, if any."""
+        if status == 413 or (status in _BAD_REQUEST and _TOO_LONG.search(body)):
             return _Attempt(UNREAD, "free")
         if status in _BAD_REQUEST:
-            return _Attempt(failure(f"{self._label}: status {status}, the server does not accept the request"), "free")
-        if status == 429 or status >= 500:
-            return _Attempt(None, "free", f"status {status}", wait)
-        advice = f"check address, model name and key ({self.keys[0]})"
-        return _Attempt(ModelUnavailable(f"{self._label}: status {status}; {advice}"), "free")
+            error = ModelFailure(f"{self._label}: status {status}, the server does not accept the request")
+            return _Attempt(error, "free")
+        if status != 429 and status < 500:
+            advice = f"check address, model name and key ({self.keys[0]})"
+            return _Attempt(ModelUnavailable(f"{self._label}: status {status}; {advice}"), "free")
+        seconds = float(wait) if re.fullmatch(r"\d+(\.\d+)?", wait) else 0.0
+        if seconds > _LONGEST_WAIT:
+            advice = f"the server asks to wait {seconds:.0f} seconds; start again then: answers so far are kept"
+            return _Attempt(ModelUnavailable(f"{self._label}: status {status}, and {advice}"), "free")
+        return self._trouble(f"status {status}", "free", seconds)
+
+    def _trouble(self, problem: str, outcome: Outcome, wait: float = 0.0) -> _Attempt:
+        """An attempt with a problem that may pass, and the error if it does not."""
+        times = self.spec.retries + 1
+        error = ModelUnavailable(f"{self._label}: {problem}, {times} times; see whether the server is well")
+        return _Attempt(error, outcome, again=True, wait=wait)
 
     def _connected(self) -> tuple[Any, asyncio.Semaphore]:
         """One connection pool for all requests of an event loop; a pool for each would cost more than the request."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            socket = unix_socket(self.address)
+            socket, unlimited = unix_socket(self.address), httpx2.Limits()  # the semaphore limits open requests
             connection = httpx2.AsyncClient(
-                transport=httpx2.AsyncHTTPTransport(uds=socket, limits=_UNLIMITED) if socket else None,
-                limits=_UNLIMITED,
+                transport=httpx2.AsyncHTTPTransport(uds=socket, limits=unlimited) if socket else None,
+                limits=unlimited,
                 timeout=None,
                 follow_redirects=False,
                 trust_env=not (self.spec.credentialed or is_local(self.address)),
@@ -207,17 +190,6 @@ class ServedModel(Model):
         return request
 
 
-def _retry_after(response: httpx2.Response) -> float | None:
-    """Seconds that a server asks to wait; None where it asks for none, or in an unknown form."""
-    value = response.headers.get("retry-after", "").strip()
-    with contextlib.suppress(ValueError):
-        return max(0.0, float(value))
-    with contextlib.suppress(ValueError, TypeError):
-        date = parsedate_to_datetime(value)
-        return max(0.0, (date - datetime.now(date.tzinfo or UTC)).total_seconds())
-    return None
-
-
 class OpenAIServer(ServedModel):
     """Answers messages; with a ``tokenizer`` also prompts of token ids, as vLLM serves them.
 
@@ -227,7 +199,6 @@ class OpenAIServer(ServedModel):
 
     package = "openai"
     key_names = ("CDPR_API_KEY", "OPENAI_API_KEY")
-    takes_tokens = True
 
     def client(self, connection: httpx2.AsyncClient) -> Any:
         url = "http://localhost/v1" if unix_socket(self.address) else self.address
@@ -335,7 +306,7 @@ class AnthropicServer(ServedModel):
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         system = "\n\n".join(m["content"] for m in messages if m["role"] == "system")
         fields: dict[str, Any] = {"system": system} if system else {}
-        fields |= {"extra_body": self.spec.entry.extra} if self.spec.entry and self.spec.entry.extra else {}
+        fields |= {"extra_body": self.spec.entry.extra} if self.spec.entry else {}
         turns = [dict(m) for m in messages if m["role"] != "system"]
 
         def ask(client: Any, k: int) -> Awaitable[Any]:
@@ -350,5 +321,6 @@ def _anthropic_answer(answer: Any) -> Completion:
     text = "".join(block.text for block in answer.content if block.type == "text")
     counts = getattr(answer, "usage", None)
     usage = Usage(counts.input_tokens, counts.output_tokens) if counts is not None else None
-    finish = _ANTHROPIC_FINISH.get(answer.stop_reason, "stop")
+    finish: Literal["stop", "length", "refusal"] = "refusal" if answer.stop_reason == "refusal" else "stop"
+    finish = "length" if answer.stop_reason == "max_tokens" else finish
     return Completion(text, (), (), finish, usage, getattr(answer, "model", None))

@@ -28,8 +28,6 @@ _KINDS = {
 }
 _AGENT_MODEL, _RECORDING = "cdpr.llm.agent_model", "cdpr.llm.recording"
 _SCHEMES = {"http": "openai", "https": "openai", "unix": "openai", "anthropic": "anthropic", "verl": "verl"}
-_LONG_ANSWER = 600.0  # seconds for an agent that may think aloud
-_PATIENCE = 8  # retries for an agent: two minutes in which an overloaded server may recover
 _NOTES = 8  # notes that a structurer's server is asked about at the same time
 _FROZEN_RETRIES = 10  # retries for the frozen server, which may be started again
 
@@ -85,8 +83,8 @@ class ModelSpec:
     name: str = ""
     template: Mapping[str, Any] = field(default_factory=dict)
     governance: Governance = field(default_factory=Governance)
-    timeout: float = 120.0
-    retries: int = 3
+    timeout: float = 600.0  # for a model that may think aloud
+    retries: int = 8  # two minutes in which an overloaded server may recover
     pause: float = 1.0
     at_once: int = 256
     device: str = "cpu"
@@ -146,17 +144,14 @@ class ModelSpec:
             spec = cls.of_folder(entry.folder, settings.policy.model_copy(update=own))
         else:
             spec = cls(where=entry.where, name=entry.id, credentialed=credentialed, governance=settings.governance)
-            spec = replace(spec, timeout=_LONG_ANSWER, retries=_PATIENCE)
-        spec = replace(spec, entry=entry, calls=settings.calls, state=settings.paths.state)
-        return replace(spec, credentialed=credentialed)
+        terms = {"entry": entry, "calls": settings.calls, "state": settings.paths.state}
+        return replace(spec, credentialed=credentialed, **terms)
 
     def served(self, server: OwnServer) -> ModelSpec:
         """The same model behind a server of this process: one of the registry, or the policy of a folder, which takes
         tokens as vLLM does."""
-        spec = replace(self, where=server.address, name=server.name, server=server)
-        if self.entry:
-            return spec
-        return replace(spec, tokens=self.where, timeout=_LONG_ANSWER, retries=_PATIENCE)
+        tokens = None if self.entry else self.where
+        return replace(self, where=server.address, name=server.name, server=server, tokens=tokens)
 
     @classmethod
     def of_folder(cls, folder: str | Path, policy: Policy) -> ModelSpec:
@@ -182,7 +177,6 @@ class ModelSpec:
             name=frozen.name or settings.policy.model,
             credentialed=credentialed,
             governance=settings.governance,
-            timeout=_LONG_ANSWER,
             retries=_FROZEN_RETRIES,
             at_once=frozen.at_once,
         )
@@ -190,7 +184,7 @@ class ModelSpec:
     @classmethod
     def of_rollouts(cls, settings: Settings) -> ModelSpec:
         """verl's rollout servers, on the machines of the run."""
-        return cls(where=f"verl:{settings.training.verl.server}", credentialed=True, timeout=_LONG_ANSWER)
+        return cls(where=f"verl:{settings.training.verl.server}", credentialed=True)
 
 
 def open_model(spec: ModelSpec, **parts: Any) -> Model:
@@ -206,11 +200,10 @@ def open_model(spec: ModelSpec, **parts: Any) -> Model:
 
         parts |= {"tokenizer": ChatTokenizer(spec.tokens, spec.template)}
 
-    def open_inner() -> Model:
-        return _import(_KINDS[spec.kind])(spec, **parts)
-
-    has_recordings = spec.calls is not None and spec.calls.mode != "live"
-    model = _import(f"{_RECORDING}:recorded_model")(spec, open_inner) if has_recordings else open_inner()
+    is_recorded = spec.calls is not None and spec.calls.mode != "live"
+    # A replay does not open the model, so it needs no package, key or server.
+    model = None if spec.is_replay else _import(_KINDS[spec.kind])(spec, **parts)
+    model = _import(f"{_RECORDING}:RecordedModel")(spec, model) if is_recorded else model
     return _import(f"{_AGENT_MODEL}:AgentModel")(model, spec.entry) if spec.metered or spec.entry else model
 
 

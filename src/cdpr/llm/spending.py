@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..settings import SettingsError
 from .guard import is_local
-from .journal import Journal, open_journal
+from .journal import open_journal
 from .types import SYSTEM, Messages, ModelUnavailable, Usage
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ CREATE TABLE IF NOT EXISTS spent (
     PRIMARY KEY (system, model, known));
 CREATE TABLE IF NOT EXISTS reserved (
     id INTEGER PRIMARY KEY AUTOINCREMENT, system TEXT, model TEXT, usd REAL, until REAL);
+"""
+# Every call, booked or under way, by its system, model and whether its usage is known.
+_COSTS = """(
+SELECT system, model, known, calls, prompt_tokens, completion_tokens, usd, 0 AS reserved FROM spent UNION ALL
+SELECT system, model, 0, until < :now, 0, 0, usd * (until < :now), usd * (until >= :now) FROM reserved)
 """
 Outcome = Usage | Literal["free", "unknown"]
 _TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 16  # that a provider's template may add to a prompt, and to every message
@@ -42,13 +47,13 @@ class Spent:
 
     system: str
     model: str
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    usd: float = 0.0
-    unknown_calls: int = 0
-    unknown_usd: float = 0.0
-    reserved_usd: float = 0.0
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float
+    unknown_calls: int
+    unknown_usd: float
+    reserved_usd: float
 
 
 class Spending:
@@ -59,7 +64,7 @@ class Spending:
         self.label, self.model, self.prices = label, spec.name, spec.entry.prices
         self.budget = spec.calls.budget_usd if spec.calls else None
         self._lifetime = spec.timeout + _GRACE
-        self._journal = _journal(Path(spec.state))
+        self._journal = open_journal(_path(spec.state), _SCHEMA)
 
     @classmethod
     def of(cls, spec: ModelSpec, label: str) -> Spending | None:
@@ -79,7 +84,7 @@ class Spending:
         the missing money; raises ModelUnavailable where the budget has no room."""
         needed, system = self.prices.usd(prompt_tokens, max_tokens), SYSTEM.get()
         while True:
-            number, spent, reserved = self._journal.write_now(lambda database: self._reserve(database, system, needed))
+            number, spent, reserved = self._journal.write(lambda database: self._reserve(database, system, needed))
             if number is not None:
                 return number
             if self.budget is not None and spent + needed > self.budget:
@@ -93,17 +98,13 @@ class Spending:
     def _reserve(self, database: sqlite3.Connection, system: str, needed: float) -> tuple[int | None, float, float]:
         """The reservation's number (None: no room), and the sums spent and reserved before it."""
         now = time.time()
-        ((spent,),) = database.execute("SELECT COALESCE(SUM(usd), 0) FROM spent")
-        ((lost, reserved),) = database.execute(
-            "SELECT COALESCE(SUM(usd) FILTER (WHERE until < ?), 0), COALESCE(SUM(usd) FILTER (WHERE until >= ?), 0) "
-            "FROM reserved",
-            (now, now),
-        )
-        if self.budget is not None and spent + lost + reserved + needed > self.budget:
-            return None, spent + lost, reserved
+        query = f"SELECT TOTAL(usd), TOTAL(reserved) FROM {_COSTS}"
+        ((spent, reserved),) = database.execute(query, {"now": now})
+        if self.budget is not None and spent + reserved + needed > self.budget:
+            return None, spent, reserved
         row = (system, self.model, needed, now + self._lifetime)
         number = database.execute("INSERT INTO reserved (system, model, usd, until) VALUES (?, ?, ?, ?)", row).lastrowid
-        return number, spent + lost, reserved
+        return number, spent, reserved
 
     def book(self, number: int, outcome: Outcome) -> None:
         """Replace a reservation by the cost of its call: of its usage, nothing (``free``), or the worst case
@@ -114,18 +115,18 @@ class Spending:
             system, model, usd = database.execute(query, (number,)).fetchone()
             if outcome == "free":
                 return
-            prompt_tokens = completion_tokens = 0
+            tokens = (0, 0)
             if isinstance(outcome, Usage):
-                prompt_tokens, completion_tokens = outcome.prompt_tokens, outcome.completion_tokens
-                usd = self.prices.usd(prompt_tokens, completion_tokens)
+                tokens = outcome.prompt_tokens, outcome.completion_tokens
+                usd = self.prices.usd(*tokens)
             database.execute(
                 "INSERT INTO spent VALUES (?, ?, ?, 1, ?, ?, ?) ON CONFLICT DO UPDATE SET calls = calls + 1, "
                 "prompt_tokens = prompt_tokens + excluded.prompt_tokens, "
                 "completion_tokens = completion_tokens + excluded.completion_tokens, usd = usd + excluded.usd",
-                (system, model, isinstance(outcome, Usage), prompt_tokens, completion_tokens, usd),
+                (system, model, isinstance(outcome, Usage), *tokens, usd),
             )
 
-        self._journal.write_now(move)
+        self._journal.write(move)
 
 
 def unpriced(entry: ModelEntry | None, address: str | None) -> bool:
@@ -143,29 +144,15 @@ def worst_case(messages: Messages) -> int:
 
 def spent(state: str | Path) -> list[Spent]:
     """Costs under a folder of state, by system and model."""
-    if not _path(Path(state)).exists():
+    if not _path(state).exists():
         return []
-    journal = _journal(Path(state))
-    rows: dict[tuple[str, str], dict[str, float]] = {}
-    for system, model, known, calls, prompt, completion, usd in journal.read("SELECT * FROM spent"):
-        row = rows.setdefault((system, model), {})
-        row["usd"] = row.get("usd", 0.0) + usd
-        if known:
-            row |= {"calls": calls, "prompt_tokens": prompt, "completion_tokens": completion}
-        else:
-            row |= {"unknown_calls": calls, "unknown_usd": usd}
-    now = time.time()
-    for system, model, usd, until in journal.read("SELECT system, model, usd, until FROM reserved ORDER BY id"):
-        row = rows.setdefault((system, model), {})
-        dead = {"usd": usd, "unknown_usd": usd, "unknown_calls": 1}  # the process was killed
-        for name, more in dead.items() if until < now else [("reserved_usd", usd)]:
-            row[name] = row.get(name, 0) + more
-    return [Spent(*names, **row) for names, row in sorted(rows.items())]  # type: ignore[arg-type]
+    query = (
+        "SELECT system, model, SUM(known * calls), SUM(prompt_tokens), SUM(completion_tokens), TOTAL(usd), "
+        "SUM((1 - known) * calls), TOTAL((1 - known) * usd), TOTAL(reserved) "
+        f"FROM {_COSTS} GROUP BY system, model ORDER BY system, model"
+    )
+    return [Spent(*row) for row in open_journal(_path(state), _SCHEMA).read(query, {"now": time.time()})]
 
 
-def _journal(state: Path) -> Journal:
-    return open_journal(_path(state), _SCHEMA)
-
-
-def _path(state: Path) -> Path:
-    return state / "recordings" / "spending.sqlite"
+def _path(state: str | Path) -> Path:
+    return Path(state) / "recordings" / "spending.sqlite"

@@ -53,11 +53,6 @@ class ChatTokenizer:
             )
         self.eos_ids: frozenset[int] = frozenset(self._find_eos())
 
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids, added tokens included."""
-        return self._tokenizer.get_vocab_size()
-
     def encode(self, text: str) -> list[int]:
         """Token ids of ``text``; control tokens written in it are recognised, none is added."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids

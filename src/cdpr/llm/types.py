@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+
+import pydantic
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ..settings import SettingsError
 
@@ -30,7 +33,7 @@ class ModelUnavailable(ModelFailure):
     """The model answers no request: server gone, overloaded or refusing."""
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Sampling:
     """How a completion is drawn. ``temperature`` 0 is greedy; ``top_p`` 1 and ``top_k`` 0 cut nothing.
 
@@ -38,20 +41,10 @@ class Sampling:
     Raises :class:`ValueError` on values outside their range.
     """
 
-    max_tokens: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-
-    def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens must be at least 1, not {self.max_tokens}")
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature must be 0 (greedy) or positive, not {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must lie in (0, 1], not {self.top_p}")
-        if self.top_k < 0:
-            raise ValueError(f"top_k must be 0 (off) or positive, not {self.top_k}")
+    max_tokens: PositiveInt
+    temperature: NonNegativeFloat = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: NonNegativeInt = 0
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ def import_(settings: Settings, file: str) -> str:
         f"{file}: {imported.new:,} new answers, {imported.known:,} known ones, {imported.conflicting:,} conflicting"
     )
     message += " (another answer was recorded here, and stays)" if imported.conflicting else ""
-    models, folders = [], []
-    for name in imported.systems:
+    systems, models, folders = sorted(imported.systems), [], []
+    for name in systems:
         where = ASKERS.get(name)
         model_name = value_at(settings, where) if where else getattr(settings.agents.get(name), "model", None)
         if name in imported.of_weights:
@@ -40,7 +40,7 @@ def import_(settings: Settings, file: str) -> str:
                 f"{model_name}: {{enabled: true}}" if model.where else f'{model_name}: {{at: "http://127.0.0.1/v1"}}'
             )
     if models:
-        message += (f"\nThey are of {', '.join(imported.systems)}. To replay them without key, server or network:\n"
+        message += (f"\nThey are of {', '.join(systems)}. To replay them without key, server or network:\n"
                  f"calls: {{mode: replay}}\nmodels: {{{', '.join(dict.fromkeys(models))}}}")  # fmt: skip
     if folders:
         message += (f"\nOf {', '.join(folders)} each question holds the digest of the model's weights: a replay needs "
