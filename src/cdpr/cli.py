@@ -19,7 +19,7 @@ from .settings.datasets import DATASETS, IN_DOMAIN
 from .tracking import mlflow_index, traces
 from .workflow import housekeeping, recordings
 from .workflow.plan import Plan, trainings
-from .workflow.running import planned, run_stage
+from .workflow.running import run_stage
 from .workflow.served import evaluate_served
 from .workflow.stage import Stage
 from .workflow.stages import STAGES
@@ -151,7 +151,7 @@ def _command(*arguments: _Argument) -> Callable:
 
 
 def _plan(args: argparse.Namespace) -> Plan:
-    plan = planned(args.settings)
+    plan = Plan(load_settings(*args.settings))
     args.credentialed = plan.settings.data.credentialed
     return plan
 

@@ -14,12 +14,12 @@ from cachetools import cachedmethod
 
 from ..job import PageEntry
 from ..run_key import code_digest, run_key
-from ..settings import Settings, SettingsError, digest, missing_paths, resolve_variant, variants
+from ..settings import Settings, SettingsError, digest, missing_paths, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
-from .experiment import Experiment, Options, Product, Source, is_trained, parse_run
+from .experiment import Experiment, Options, Product, Source, is_trained
 from .machines import acting_machine, acting_threads, training_machine, training_threads
 from .stage import Evidence, Stage
-from .stages import STAGES, check_page, page_entries, stages_on_page
+from .stages import STAGES, page_entries, stages_on_page
 from .systems import refuse_what_lacks
 
 # Training allocates tensors of megabytes in every step. With these thresholds glibc keeps the memory instead of
@@ -32,7 +32,6 @@ class Plan(Experiment):
 
     def __init__(self, config: Mapping[str, Any] | Settings):
         super().__init__(config)
-        check_page(STAGES)
         self._keys: dict[tuple, str] = {}
         self._codes: dict[tuple, str] = {}
         self._evidence: dict[tuple, Evidence] = {}
@@ -42,8 +41,7 @@ class Plan(Experiment):
     @cachedmethod(lambda self: self._evidence)
     def evidence(self, stage: str) -> Evidence:
         """The evaluations and trainings behind a table or figure."""
-        evidence = STAGES[stage].evidence
-        return evidence(self) if evidence else Evidence()
+        return STAGES[stage].evidence(self)
 
     @property
     def on_page(self) -> list[str]:
@@ -191,9 +189,9 @@ class Plan(Experiment):
     @cachedmethod(lambda self: self._keys)
     def key(self, stage: str, **options: str) -> str:
         """Run key of one job."""
-        settings, seed = self.settings_of(stage, options)
+        _, seed = self.settings_of(stage, options)
         upstream, inputs = self._before(STAGES[stage], options)
-        code = self.code(stage, settings, options)
+        code = self.code(stage, options)
         return run_key(stage, options, self.parameters(stage, options), code, upstream, inputs, seed)
 
     def parameters(self, stage: str, options: Options) -> dict[str, Any]:
@@ -201,20 +199,14 @@ class Plan(Experiment):
         entry, (settings, _) = STAGES[stage], self.settings_of(stage, options)
         return entry.parameters(settings, options) | entry.also(self, options)
 
-    def settings_of(self, stage: str, options: Options) -> tuple[Settings, int | None]:
-        """Settings of a job (of its variant, for training) and its seed."""
-        if stage != "train_policy":
-            return self.settings, None
-        variant, seed = parse_run(options["run"])
-        return resolve_variant(self.settings, variant), seed
-
-    def roots(self, stage: str, settings: Settings, options: Options) -> list[str]:
+    def roots(self, stage: str, options: Options) -> list[str]:
         """Modules whose import closure is a job's code."""
-        entry = STAGES[stage]
-        return [entry.target(settings).partition(":")[0], *entry.more_code(self, settings, options)]
+        entry, (settings, _) = STAGES[stage], self.settings_of(stage, options)
+        return [entry.target(settings).partition(":")[0], *entry.more_code(self, options)]
 
-    def code(self, stage: str, settings: Settings, options: Options) -> str:
-        roots = tuple(self.roots(stage, settings, options))
+    def code(self, stage: str, options: Options) -> str:
+        """Digest of this code."""
+        roots = tuple(self.roots(stage, options))
         if roots not in self._codes:
             self._codes[roots] = code_digest(roots, cache=self.digests)
         return self._codes[roots]
@@ -231,7 +223,7 @@ class Plan(Experiment):
 
     def _before(self, stage: Stage, options: Options) -> tuple[dict[str, str], dict[str, str]]:
         """Keys of the jobs before this one, and digests of files that no job makes."""
-        upstream, inputs = {}, dict(stage.outside(self, options))
+        upstream, inputs = {}, {}
         for need in stage.needs:
             source = self.source(stage.name, need, options)
             if isinstance(source, Product):

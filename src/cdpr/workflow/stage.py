@@ -19,7 +19,6 @@ _RUNTIME = ("tier", "paths", "tracking")
 DECISIONS = ("environment", "policy", "utility")
 JUDGED = ("judge", "matcher", "models", "governance", "calls")  # the column `also` keys what decides of them
 ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DECISIONS)
-ACTING_PRELOAD = ("cdpr.evaluation.evaluate_agent", "cdpr.llm.sampler", "cdpr.cases.naming:prepare")
 RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 
 
@@ -61,11 +60,10 @@ class Stage:
     its function finds by itself below the results folder. ``record`` is its run.json, by default beside the first of
     its ``outputs``.
 
-    What else decides its outputs: ``also`` (values), ``outside`` (digests of things that are no inputs) and
-    ``more_code`` (modules that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works
-    in it; ``live``: MLflow follows its metrics as they come; ``page``: its place on the results page (the
-    ledger judges from the evidence of these stages); ``preload``: what takes long to import, or as
-    ``module:function`` to prepare (:mod:`.forkserver`).
+    What else decides its outputs: ``also`` (values, and digests of files that are no inputs) and ``more_code`` (modules
+    that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works in it; ``live``: MLflow
+    follows its metrics as they come; ``page``: its place on the results page (the ledger judges from the evidence of
+    these stages).
     """
 
     name: str
@@ -76,18 +74,16 @@ class Stage:
     options: Mapping[str, str] = field(default_factory=dict)
     needs: Mapping[str, Need] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
-    evidence: Callable[[Experiment], Evidence] | None = None
+    evidence: Callable[[Experiment], Evidence] = lambda experiment: Evidence()
     follows: Callable[[Experiment], list[Product]] = lambda experiment: []
     outputs: Mapping[str, Output] = field(default_factory=dict)
     record: str = ""
     also: Callable[[Experiment, Options], Mapping[str, Any]] = lambda experiment, options: {}
-    more_code: Callable[[Experiment, Settings, Options], list[str]] = lambda experiment, settings, options: []
-    outside: Callable[[Experiment, Options], Mapping[str, str]] = lambda experiment, options: {}
+    more_code: Callable[[Experiment, Options], list[str]] = lambda experiment, options: []
     experiment: str = PIPELINE
     tensors: bool = False
     live: bool = False
     page: PageEntry | None = None
-    preload: tuple[str, ...] = ()
 
     def target(self, settings: Settings) -> str:
         """``module:function`` of the job with these settings."""

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..llm.spec import modules_of
-from ..settings import Settings
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
 from ..settings.queries import named_model
 from ..settings.study import MOST_METHODS
 from ..study.methods import all_synthetic, left_out, study_run, study_runs
 from . import sources
 from .experiment import Experiment, Options, Product, Source
-from .stage import ACTING, ACTING_PRELOAD, JUDGED, RUN, Need, Output, Stage
+from .stage import ACTING, JUDGED, RUN, Need, Output, Stage
 
 _FOLDER = "<results>/study"
 CASES: dict[str, Need] = {name: sources.output_of("map_costs", "cases", dataset=name) for name in BENCHMARKS}
@@ -76,10 +75,6 @@ def actor(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     return sources.acting_agent(experiment, {**options, "dataset": IN_DOMAIN})
 
 
-def actor_files(experiment: Experiment, options: Options) -> Mapping[str, str]:
-    return sources.acting_files(experiment, {**options, "dataset": IN_DOMAIN})
-
-
 def compared(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     """Why methods are left out of the comparison, and whether all cases are synthetic, which the forms say."""
     return {"left_out": left_out(experiment.settings), "synthetic": all_synthetic(experiment.settings)}
@@ -90,8 +85,8 @@ def model_rater(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     return {"model": named_model(experiment.settings, name).request_settings()} if name else {}
 
 
-def model_rater_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
-    name = settings.study.model_rater
+def model_rater_code(experiment: Experiment, options: Options) -> list[str]:
+    name = experiment.settings.study.model_rater
     return list(modules_of(named_model(experiment.settings, name))) if name else []
 
 
@@ -103,8 +98,7 @@ STAGES = (
         options={"run": RUN},
         needs=CASES | {"policy": sources.acting_policy}, about=ABOUT_CASES | {"policy": "policy folder"},
         outputs={"states": Output(f"{_FOLDER}/states/{{run}}.jsonl", "one state a line; as private as the cases")},
-        also=actor, outside=actor_files, more_code=sources.agents_code, tensors=True,
-        preload=ACTING_PRELOAD,
+        also=actor, more_code=sources.agents_code, tensors=True,
     ),
     Stage(
         "propose_actions", "Ask an agent what it would do at every state of the expert study.",
@@ -114,8 +108,7 @@ STAGES = (
         needs=CASES | {"policy": sources.acting_policy, "states": states},
         about=ABOUT_CASES | {"policy": "policy folder", "states": "states of `sample_states`"},
         outputs={"proposals": Output(f"{_FOLDER}/proposals/{{run}}.jsonl", "one proposal a line")},
-        also=actor, outside=actor_files, more_code=sources.agents_code, tensors=True,
-        preload=ACTING_PRELOAD,
+        also=actor, more_code=sources.agents_code, tensors=True,
     ),
     Stage(
         "make_forms", "Blind the proposals, and write what raters fill in.",
@@ -158,6 +151,5 @@ STAGES = (
             "analysis": Output(f"{_FOLDER}/analysis.json", "agreement, means, tests"),
             "means": Output(f"{_FOLDER}/means.jsonl", "means by state and run, unsealed; as private as the cases"),
         },
-        preload=("scipy.stats",),
     ),
 )  # fmt: skip
