@@ -19,8 +19,7 @@ from snakemake.logging import logger
 try:
     from cdpr.settings import SettingsError
     from cdpr.settings.datasets import BENCHMARKS, DATASETS
-    from cdpr.workflow import forkserver, served
-    from cdpr.workflow.machines import serving_machine
+    from cdpr.workflow import forkserver, machines, served
     from cdpr.workflow.outlook import Outlook, outcome
     from cdpr.workflow.plan import KEEP_MEMORY, Plan
     from cdpr.workflow.stages import FIGURES, STAGES, TABLES

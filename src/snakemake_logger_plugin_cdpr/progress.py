@@ -62,11 +62,6 @@ class Run:
             self.done[job.rule] += 1
             self._core_seconds.setdefault(job.rule, []).append((self.clock() - job.started) * job.threads)
 
-    def fail(self, jobid: Any) -> None:
-        """Note the failure of a job."""
-        if job := self.running.pop(jobid, None):
-            self.failed.append(job.name)
-
     def steps(self, job: RunningJob) -> tuple[int, int]:
         """Finished steps and all steps of a job; (0, 0) for a job without steps."""
         return (self.outlook and self.outlook.progress(job.rule, job.options)) or (0, 0)

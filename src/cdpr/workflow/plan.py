@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import Any
 
 from cachetools import cachedmethod
 
+from ..files import write_text
 from ..job import PageEntry
 from ..run_key import code_digest, run_key
 from ..settings import Settings, SettingsError, digest, missing_paths, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
 from .experiment import Experiment, Options, Product, Source, is_trained
-from .machines import acting_machine, acting_threads, training_machine, training_threads
 from .stage import Evidence, Stage
 from .stages import STAGES, page_entries, stages_on_page
 from .systems import refuse_what_lacks
@@ -105,7 +104,9 @@ class Plan(Experiment):
         evidence = self.evidence(stage)
         paths = [self.output("evaluate_agent", name, run=run, dataset=dataset)
                  for name in ("evaluation", "record") for run, dataset in evidence.evaluations]  # fmt: skip
-        paths = self._present([*paths, *self._training_files(evidence, "metrics", "record")])
+        paths += [self.output("train_policy", name, run=run) for name in ("metrics", "record")
+                  for run in trainings(evidence)]  # fmt: skip
+        paths = self._present(paths)
         return [*paths, *(str(self.place(product)) for product in STAGES[stage].follows(self))]
 
     def all_results(self) -> list[str]:
@@ -117,17 +118,12 @@ class Plan(Experiment):
             for stage in ("ingest_dataset", "map_costs"):
                 paths += self.outputs(stage, dataset=dataset)
         paths += self.outputs("warm_start_policy") if self.settings.policy.warm_started else []
-        paths += self._present(self._training_files(self.evidence("write_claims"), "policy", "credit"))
+        paths += self._present([self.output("train_policy", name, run=run) for name in ("policy", "credit")
+                                for run in trainings(self.evidence("write_claims"))])  # fmt: skip
         return [*paths, *self.evidence_files("write_claims")]
 
-    def _training_files(self, evidence: Evidence, *outputs: str) -> list[str]:
-        """Outputs of all training runs behind a table or figure."""
-        return [self.output("train_policy", output, run=run) for output in outputs for run in trainings(evidence)]
-
     def _present(self, paths: list[str]) -> list[str]:
-        if not self.settings.evaluation.partial:
-            return paths
-        return [path for path in paths if Path(self.resolved(path)).exists()]
+        return [p for p in paths if not self.settings.evaluation.partial or Path(self.resolved(p)).exists()]
 
     def resolved(self, path: str) -> str:
         """A path with the results folder in its place."""
@@ -135,12 +131,9 @@ class Plan(Experiment):
 
     def write_settings(self) -> None:
         """Write the resolved settings to where jobs read them (:attr:`resolved_settings`)."""
-        path = Path(self.resolved_settings)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-            partial.write_text(json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
-            os.replace(partial, path)
+        if not Path(self.resolved_settings).exists():
+            text = json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n"
+            write_text(self.resolved_settings, text)
 
     @property
     def resolved_settings(self) -> str:
@@ -173,16 +166,6 @@ class Plan(Experiment):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SettingsError(f"another snakemake is at work on {self.results}/ (it holds {path})") from None
-
-    def machine(self, stage: str) -> dict[str, Any]:
-        """Resources of a job that trains, or in which a policy acts."""
-        if stage == "train_policy":
-            return training_machine(self.settings)
-        return acting_machine(self.settings, self._knows_hospital)
-
-    def threads(self, stage: str) -> int:
-        """Cores of such a job."""
-        return training_threads(self.settings) if stage == "train_policy" else acting_threads(self.settings)
 
     # Keys
 
@@ -236,9 +219,6 @@ class Plan(Experiment):
         evidence = self.evidence(stage.name)
         upstream |= {f"{r}/{d}": self.key("evaluate_agent", run=r, dataset=d) for r, d in evidence.evaluations}
         return upstream | {run: self.key("train_policy", run=run) for run in evidence.training}, inputs
-
-    def _knows_hospital(self, run: str) -> bool:
-        return run in self.settings.agents and self.settings.agents[run].knows_hospital
 
 
 def trainings(evidence: Evidence) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -102,8 +101,7 @@ class Stage:
         """Where an output of a job lies, ``<results>`` standing for the results folder; ``record`` is its run.json."""
         beside = str(PurePath(next(iter(self.outputs.values())).path).with_suffix(".run.json"))
         pattern = self.record or beside if output == "record" else self.outputs[output].path
-        fields = {name for _, name, _, _ in string.Formatter().parse(pattern) if name}
-        return pattern.format(**{name: options.get(name, "{" + name + "}") for name in fields})
+        return pattern.format(**{name: "{" + name + "}" for name in self.options} | options)
 
     def _keyed(self, options: Options) -> set[str]:
         return without(
