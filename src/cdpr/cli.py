@@ -119,7 +119,7 @@ def _add_files(command: argparse.ArgumentParser, stage: Stage) -> None:
         which.add_argument(f"--{name}", required=True, metavar="NAME", help=text)
     reads = command.add_argument_group("reads (default: the file of the workflow)")
     for name in stage.needs:
-        reads.add_argument(f"--{name}", metavar="PATH", help=stage.about.get(name, name.replace("_", " ")))
+        reads.add_argument(f"--{name}", metavar="PATH", help=stage.help_of(name))
     reads.add_argument("--results", metavar="PATH", help="results folder (default: paths.results)")
     writes = command.add_argument_group("writes (default: the file of the workflow)")
     for name, output in stage.outputs.items():

@@ -70,10 +70,10 @@ class Plan(Experiment):
     def source(self, stage: str, need: str, options: Options) -> Source:
         """Where an input of a job comes from; None where the job does without."""
         source = STAGES[stage].needs[need]
-        if callable(source):
-            return source(self, options)
-        maker, _, output = source.partition(".")
-        return Product(maker, output, options)
+        if isinstance(source, str):
+            maker, _, output = source.partition(".")
+            return Product(maker, output, options)
+        return source(self, options) if callable(source) else source
 
     def place(self, source: Source) -> str | None:
         return self.output(source.stage, source.output, **source.options) if isinstance(source, Product) else source

@@ -24,27 +24,29 @@ _PRINTED = ("label", "role", "what", "licence", "conditions", "links", "open", "
 # Where inputs come from
 
 
-def output_of(stage: str, output: str, **options: str) -> Need:
-    """An output of one certain job."""
-    return lambda experiment, own: Product(stage, output, options)
-
-
-IN_DOMAIN_CASES = output_of("map_costs", "cases", dataset=IN_DOMAIN)
+IN_DOMAIN_CASES = Product("map_costs", "cases", {"dataset": IN_DOMAIN})
 
 
 def raw_data(experiment: Experiment, options: Options) -> Source:
+    """Folder or file with the raw data."""
     return experiment.raw_path(options["dataset"]) or Product("make_hospital", options["dataset"])
 
 
-def fee_schedule(name: str) -> Need:
-    return lambda experiment, options: experiment.settings.data.fee_schedules.files.get(name)
+def fee_schedule(name: str, about: str) -> Need:
+    def of(experiment: Experiment, options: Options) -> Source:
+        return experiment.settings.data.fee_schedules.files.get(name)
+
+    of.__doc__ = about
+    return of
 
 
 def catalogue(experiment: Experiment, options: Options) -> Source:
+    """Folder of `build_catalogue` (default: the shipped catalogue)."""
     return Product("build_catalogue", "catalogue") if experiment.settings.data.fee_schedules.files else None
 
 
 def price_overrides(experiment: Experiment, options: Options) -> Source:
+    """Your own prices (CSV)."""
     return experiment.settings.data.price_overrides or None
 
 
@@ -56,11 +58,18 @@ def benchmark_cases(experiment: Experiment, options: Options) -> Source:
     return Product("remove_leaks", "controlled", {"dataset": benchmark})
 
 
+def policy_folder(experiment: Experiment, options: Options) -> Source:
+    """Model to teach, a Hugging Face folder (none for the tiny policy)."""
+    return experiment.policy_folder
+
+
 def init_policy(experiment: Experiment, options: Options) -> Source:
+    """Policy that training starts from."""
     return experiment.init_policy
 
 
 def acting_policy(experiment: Experiment, options: Options) -> Source:
+    """Policy folder (none for reference policies and servers)."""
     return experiment.policy_of(options["run"])
 
 

@@ -21,7 +21,7 @@ ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DEC
 RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 
 
-Need = str | Callable[[Experiment, Options], Source]
+Need = str | Product | Callable[[Experiment, Options], Source]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Stage:
     placeholders in ``reads`` and in paths are filled with them.
 
     ``needs`` are its input files: ``"stage.output"`` of the job with the same options, or a function of experiment and
-    options; ``about`` describes them. ``evidence`` (evaluations, trainings) and ``follows`` (other outputs) are what
+    options, or a certain product. ``evidence`` (evaluations, trainings) and ``follows`` (other outputs) are what
     its function finds by itself below the results folder. ``record`` is its run.json, by default beside the first of
     its ``outputs``.
 
@@ -72,7 +72,6 @@ class Stage:
     runtime: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     needs: Mapping[str, Need] = field(default_factory=dict)
-    about: Mapping[str, str] = field(default_factory=dict)
     evidence: Callable[[Experiment], Evidence] = lambda experiment: Evidence()
     follows: Callable[[Experiment], list[Product]] = lambda experiment: []
     outputs: Mapping[str, Output] = field(default_factory=dict)
@@ -83,6 +82,13 @@ class Stage:
     tensors: bool = False
     live: bool = False
     page: PageEntry | None = None
+
+    def help_of(self, need: str) -> str:
+        """What an input is: in the words of the stage that makes it, or of the function that finds it."""
+        source = self.needs[need]
+        if callable(source):
+            return (source.__doc__ or need.replace("_", " ")).replace("``", "`")
+        return f"what `{source.stage if isinstance(source, Product) else source.partition('.')[0]}` writes"
 
     def target(self, settings: Settings) -> str:
         """``module:function`` of the job with these settings."""

@@ -121,7 +121,7 @@ _ALL = (
         runtime=("data.{dataset}.path", "data.mimic_iv.memory_gb", "data.mimic_iv.threads",
                  "data.mimic_iv.structurer.at_once", "governance"),
         options=_DATASET,
-        needs={"raw": sources.raw_data}, about={"raw": "folder or file with the raw data"},
+        needs={"raw": sources.raw_data},
         outputs={
             "records": Output("<results>/records/{dataset}.jsonl", "case records, one JSON object a line"),
             "report": Output("<results>/records/{dataset}.report.json", "how many cases each rule dropped"),
@@ -134,10 +134,9 @@ _ALL = (
         "build_catalogue", "Make the price catalogue from your own year or locality of the Medicare fee schedules.",
         "cdpr.costs.build_catalogue:build_catalogue",
         reads=("data.fee_schedules.locality", "data.fee_schedules.conversion_factor"),
-        needs={name: sources.fee_schedule(name) for name in ("clfs", "pfs", "gpci", "opps")},
-        about={"clfs": "Clinical Laboratory Fee Schedule (CSV)", "pfs": "relative value file, PPRRVU (CSV)",
-               "gpci": "geographic indices, GPCI (CSV)",
-               "opps": "OPPS Addendum B (xlsx)"},
+        needs={name: sources.fee_schedule(name, about) for name, about in (
+            ("clfs", "Clinical Laboratory Fee Schedule (CSV)"), ("pfs", "relative value file, PPRRVU (CSV)"),
+            ("gpci", "geographic indices, GPCI (CSV)"), ("opps", "OPPS Addendum B (xlsx)"))},
         outputs={"catalogue": Output("<results>/costs/catalogue", "folder with the tables, and what was left out",
                                      folder=True)},
     ),
@@ -148,8 +147,6 @@ _ALL = (
         options=_DATASET,
         needs={"records": "ingest_dataset.records", "catalogue": sources.catalogue,
                "overrides": sources.price_overrides},
-        about={"records": "case records", "catalogue": "folder of `build_catalogue` (default: the shipped catalogue)",
-               "overrides": "your own prices (CSV)"},
         outputs={
             "cases": Output("<results>/cases/{dataset}.jsonl", "priced case records"),
             "coverage": Output("<results>/costs/{dataset}.csv", "what each examination was priced by"),
@@ -165,9 +162,6 @@ _ALL = (
         options=_DATASET,
         needs={"cases": "map_costs.cases", "report": "ingest_dataset.report", "coverage": "map_costs.coverage",
                "ingested": "ingest_dataset.record"},
-        about={"cases": "priced case records", "report": "what `ingest_dataset` reports",
-               "coverage": "what `map_costs` reports",
-               "ingested": "run.json of `ingest_dataset`, which knows the digest of the raw data"},
         outputs={
             "md": Output("<results>/cards/{dataset}.md", "the card to read"),
             "json": Output("<results>/cards/{dataset}.json", "its numbers"),
@@ -180,7 +174,7 @@ _ALL = (
         "remove_leaks", "Make the leak-controlled variant of a benchmark's test cases.",
         "cdpr.ingest.controlled:remove_leaks",
         options=_DATASET,
-        needs={"cases": "map_costs.cases"}, about={"cases": "priced case records"},
+        needs={"cases": "map_costs.cases"},
         outputs={
             "controlled": Output("<results>/cases/{dataset}_controlled.jsonl",
                                  "the test cases without what gives the diagnosis away"),
@@ -191,10 +185,8 @@ _ALL = (
         "warm_start_policy", "Teach a policy medicine and the habits of clinicians; the tiny one is built first.",
         "cdpr.training.torch.warm_start:warm_start_policy",
         reads=("warm_start", "costs", *DECISIONS),
-        needs={name: sources.output_of("map_costs", "cases", dataset=name) for name in LESSONS}
-        | {"model": lambda experiment, options: experiment.policy_folder},
-        about={name: f"priced cases of {DATASETS[name].label} (training split)" for name in LESSONS}
-        | {"model": "model to teach, a Hugging Face folder (none for the tiny policy)"},
+        needs={name: Product("map_costs", "cases", {"dataset": name}) for name in LESSONS}
+        | {"model": sources.policy_folder},
         outputs={
             "policy": Output("<results>/policies/warm_start", "Hugging Face folder", folder=True),
             "metrics": Output("<results>/policies/warm_start.metrics.jsonl", "loss and validation per step"),
@@ -208,7 +200,6 @@ _ALL = (
         runtime=("training.save_every", *JUDGED, *_PLACES),
         options={"run": "VARIANT-seedN, for example cdpr-seed0"},
         needs={"cases": sources.IN_DOMAIN_CASES, "init_policy": sources.init_policy},
-        about={"cases": "priced cases", "init_policy": "policy to start from"},
         outputs={
             "policy": Output("<results>/training/{run}/policy", "Hugging Face folder", folder=True),
             "metrics": Output("<results>/training/{run}/metrics.jsonl", "learning curve"),
@@ -227,7 +218,6 @@ _ALL = (
         runtime=("agents", "frameworks", "evaluation.open_cases", *JUDGED),
         options={"run": RUN, "dataset": _DATASET_OR_VARIANT},
         needs={"cases": sources.benchmark_cases, "policy": sources.acting_policy},
-        about={"cases": "priced cases", "policy": "policy folder (none for reference policies and servers)"},
         outputs={"evaluation": Output("<results>/evaluations/{run}/{dataset}.jsonl", "one line per case and decoding")},
         also=sources.acting_agent, more_code=sources.agents_code,
         experiment="cdpr/evaluation", tensors=True,
@@ -357,7 +347,6 @@ _ALL = (
         "cdpr.analysis.credit_quality:measure_credit_quality",
         reads=("analysis", "credit", "training.group_size", "training.temperature", *DECISIONS),
         needs={"cases": sources.IN_DOMAIN_CASES, "policy": sources.init_policy},
-        about={"cases": "priced cases (validation split)", "policy": "policy that acts and continues"},
         outputs={"quality": Output("<results>/analysis/credit_quality.json", "one row of measures per setting")},
         runtime=JUDGED, also=sources.deciding_judges,
         more_code=sources.credit_code,
@@ -367,7 +356,7 @@ _ALL = (
         "plot_credit_quality", "Draw bias, variance and rank correlation of the process reward by setting and price.",
         "cdpr.report.credit_quality:plot_credit_quality",
         reads=("tier", "data", "utility.cost_unit_usd"),
-        needs={"quality": "measure_credit_quality.quality"}, about={"quality": "measures of `measure_credit_quality`"},
+        needs={"quality": "measure_credit_quality.quality"},
         outputs=_plot("credit_quality"),
         also=sources.data_sets,
     ),
@@ -381,8 +370,6 @@ _ALL = (
         options={"run": RUN, "dataset": _DATASET["dataset"]},
         needs={"cases": sources.benchmark_cases, "evaluation": "evaluate_agent.evaluation",
                "policy": sources.acting_policy, "init_policy": sources.init_policy},
-        about={"cases": "priced cases", "evaluation": "what `evaluate_agent` wrote", "policy": "the run's policy",
-               "init_policy": "policy that training started from, which continues where it is frozen"},
         outputs={"credit": Output("<results>/analysis/credit/{run}/{dataset}.jsonl.gz",
                                   "one JSON object a case: its workups, states, candidates, continuations and R_proc")},
         also=sources.deciding_judges,
@@ -394,9 +381,8 @@ _ALL = (
         "cdpr.inspector.write:write_inspector",
         reads=(*_REPORTED, "inspector"), runtime=("training.save_every", "governance", "calls"),
         evidence=behind.inspected,
-        needs={f"cases_{name}": sources.output_of("map_costs", "cases", dataset=name) for name in BENCHMARKS}
+        needs={f"cases_{name}": Product("map_costs", "cases", {"dataset": name}) for name in BENCHMARKS}
         | {"study": "analyse_study.means"},
-        about={"study": "means of the expert study by state, shown beside the decision"},
         outputs={"site": Output("<results>/inspector", "the site: open its index.html", folder=True)},
         also=sources.data_sets, follows=behind.inspected_credit,
         more_code=lambda experiment, options: [*judging_code(experiment.settings), "cdpr.agents.policy"],
