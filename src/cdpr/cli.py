@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import logging
 import os
 import sys
@@ -309,13 +308,10 @@ def _spend(args: argparse.Namespace) -> None:
         print(render_spent(plan.state, plan.settings.calls.budget_usd))
 
 
-@_command(
-    _argument("--json", action="store_true", help="as JSON"),
-)
+@_command()
 def _systems(args: argparse.Namespace) -> None:
     """List every row of the main table, what it takes, and what it still needs to run here."""
-    rows = systems(_plan(args))
-    print(json.dumps([row.as_json() for row in rows], indent=2) if args.json else render(rows))
+    print(render(systems(_plan(args))))
 
 
 @_command(
