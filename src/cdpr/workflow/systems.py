@@ -147,8 +147,8 @@ def _address(settings: Settings, key: str, name: str, model: ModelEntry, where: 
             lacks.append(f"{f'models.{name}.prices' if name in settings.models else own}: what its answers cost "
                          "({input: 0, output: 0} where they are free), since calls.budget_usd is set")  # fmt: skip
         if not (kind_of(where) == "openai" and is_local(where)) and credentialed and not agreed:
-            lacks.append(f"governance.remote_agreement: the agreement under which the text of {', '.join(credentialed)} "
-                         "may go to another machine")  # fmt: skip
+            lacks.append(f"governance.remote_agreement: the agreement under which the text of {', '.join(credentialed)}"
+                         " may go to another machine")  # fmt: skip
     except GovernanceError as error:
         return [f"{key}: {error}"]
     return lacks
