@@ -31,7 +31,7 @@ def source(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def server(monkeypatch) -> Iterator[subprocess.Popen]:
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    started = forkserver.start({}, ["write_timings", "write_headroom"])
+    started = forkserver.start({})
     door = Path(os.environ["CDPR_FORKSERVER"])
     while not door.exists():
         assert started.poll() is None

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,26 +38,25 @@ _SLOW_TENSORS = ("cdpr.evaluation.evaluate_agent", "cdpr.llm.sampler", "cdpr.cas
                  "cdpr.training.torch.trainer", "transformers.models.qwen3.modeling_qwen3")  # fmt: skip
 
 
-def start(environment: Mapping[str, str], stages: Iterable[str] = ()) -> subprocess.Popen:
+def start(environment: Mapping[str, str], tensors: bool = False) -> subprocess.Popen:
     """Start a server with these environment variables added, and announce it to jobs. While idle it imports what jobs
-    of these ``stages`` need. It ends with this process, or when the standard input of the returned process is closed.
-    """
+    need, and those that work with ``tensors``. It ends with this process, or when the standard input of the returned
+    process is closed."""
     place = str(Path(tempfile.mkdtemp(prefix="cdpr-")) / "door")
     os.environ[PLACE] = place
-    command = [sys.executable, "-m", __name__, place, *stages]
+    command = [sys.executable, "-m", __name__, place, *_SLOW, *(_SLOW_TENSORS if tensors else ())]
     return subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **environment, **_THREADS})
 
 
-def serve(place: str, stages: Sequence[str]) -> None:
-    """Fork a job for every request until standard input ends; import for these stages in between."""
+def serve(place: str, targets: Sequence[str]) -> None:
+    """Fork a job for every request until standard input ends; prepare the ``targets`` in between."""
     from .. import cli
-    from .stages import STAGES
 
     cli.configure_output()
     cli.build_parser()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the jobs get it too
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    later = [*_SLOW, *(_SLOW_TENSORS if any(STAGES[name].tensors for name in stages) else ())] if stages else []
+    later = list(targets)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(place)
         door.listen()

@@ -17,7 +17,7 @@ from ..run_key import code_digest, run_key
 from ..settings import Settings, SettingsError, digest, missing_paths, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
 from .experiment import Experiment, Options, Product, Source, is_trained
-from .stage import Evidence, Stage
+from .stage import Evidence
 from .stages import STAGES, page_entries, stages_on_page
 from .systems import refuse_what_lacks
 
@@ -172,10 +172,22 @@ class Plan(Experiment):
     @cachedmethod(lambda self: self._keys)
     def key(self, stage: str, **options: str) -> str:
         """Run key of one job."""
+        sources = self._sources(stage, options)
+        upstream = {name: self.key(product.stage, **{o: product.options[o] for o in STAGES[product.stage].options})
+                    for name, product in sources.items() if isinstance(product, Product)}  # fmt: skip
+        inputs = {name: self.digests.digest(path) for name, path in sources.items() if isinstance(path, str)}
         _, seed = self.settings_of(stage, options)
-        upstream, inputs = self._before(STAGES[stage], options)
-        code = self.code(stage, options)
-        return run_key(stage, options, self.parameters(stage, options), code, upstream, inputs, seed)
+        parameters, code = self.parameters(stage, options), self.code(stage, options)
+        return run_key(stage, options, parameters, code, upstream, inputs, seed)
+
+    def _sources(self, stage: str, options: Options) -> dict[str, Source]:
+        """Everything that a job reads, by name: products of other jobs, and files that no job makes."""
+        evidence = self.evidence(stage)
+        sources = {need: self.source(stage, need, options) for need in STAGES[stage].needs}
+        sources |= {" ".join([p.stage, *p.options.values()]): p for p in STAGES[stage].follows(self)}
+        sources |= {f"{run}/{dataset}": Product("evaluate_agent", "evaluation", {"run": run, "dataset": dataset})
+                    for run, dataset in evidence.evaluations}  # fmt: skip
+        return sources | {run: Product("train_policy", "policy", {"run": run}) for run in evidence.training}
 
     def parameters(self, stage: str, options: Options) -> dict[str, Any]:
         """The settings and other values that decide a job's outputs, as JSON."""
@@ -203,22 +215,6 @@ class Plan(Experiment):
         keys |= {self.key("evaluate_agent", run=run, dataset=dataset) for run, dataset in pairs}
         keys |= {self.key("ingest_dataset", dataset=dataset) for dataset in self.datasets}
         return keys | {self.key("warm_start_policy")}
-
-    def _before(self, stage: Stage, options: Options) -> tuple[dict[str, str], dict[str, str]]:
-        """Keys of the jobs before this one, and digests of files that no job makes."""
-        upstream, inputs = {}, {}
-        for need in stage.needs:
-            source = self.source(stage.name, need, options)
-            if isinstance(source, Product):
-                own = {name: source.options[name] for name in STAGES[source.stage].options}
-                upstream[need] = self.key(source.stage, **own)
-            elif source is not None:
-                inputs[need] = self.digests.digest(source)
-        for product in stage.follows(self):
-            upstream[" ".join([product.stage, *product.options.values()])] = self.key(product.stage, **product.options)
-        evidence = self.evidence(stage.name)
-        upstream |= {f"{r}/{d}": self.key("evaluate_agent", run=r, dataset=d) for r, d in evidence.evaluations}
-        return upstream | {run: self.key("train_policy", run=run) for run in evidence.training}, inputs
 
 
 def trainings(evidence: Evidence) -> list[str]:

@@ -16,6 +16,7 @@ from ..agents.build import agent_class, agent_entry
 from ..agents.policy import PolicyAgent, longest_sequence
 from ..llm.own_server import OwnServer
 from ..settings import Machine, Settings, SettingsError, digest, model_of, served
+from ..settings.agents import POLICY
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..tracking.frame import exclusive
 from .plan import Plan
@@ -23,7 +24,6 @@ from .running import run_stage
 from .stages import STAGES
 
 _STAGE = "evaluate_agent"
-POLICY = "policy"
 _LONGEST = {"vllm": "--max-model-len", "sglang": "--context-length"}
 
 
@@ -54,19 +54,12 @@ def served_jobs(plan: Plan) -> list[ServedJob]:
     pairs: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
     for stage in STAGES:
         for run, dataset in plan.evidence(stage).evaluations:
-            if model := served_by(plan, run):
+            entry = agent_entry(plan.settings, run)
+            if served(plan.settings, entry):
+                own = POLICY if run in plan.settings.agents else run
+                model = own if entry.own_policy else str(entry.model)
                 pairs.setdefault((model, _family(dataset)), {})[run, dataset] = None
     return [ServedJob(model + family, model, tuple(of_job)) for (model, family), of_job in pairs.items()]
-
-
-def served_by(plan: Plan, run: str) -> str | None:
-    """The model that the server of a run serves; None where its job starts no server."""
-    entry = agent_entry(plan.settings, run)
-    if not served(plan.settings, entry):
-        return None
-    if not entry.own_policy:
-        return entry.model
-    return POLICY if run in plan.settings.agents else run
 
 
 def machine_of(plan: Plan, job: ServedJob) -> Machine:
@@ -138,11 +131,8 @@ def _policy_flags(settings: Settings, job: ServedJob, folder: Path, gpus: int) -
         return flags
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     longest = longest_sequence(settings)
-    return [
-        *flags,
-        _LONGEST[settings.serving.program],
-        str(min(longest, config.get("max_position_embeddings", longest))),
-    ]
+    bound = min(longest, config.get("max_position_embeddings", longest))
+    return [*flags, _LONGEST[settings.serving.program], str(bound)]
 
 
 def _family(dataset: str) -> str:
