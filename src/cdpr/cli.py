@@ -190,7 +190,7 @@ def _check_ratings(args: argparse.Namespace) -> int:
     from .study.records import StudyError
 
     plan = _plan(args)
-    path = Path(plan.resolved(str(plan.place(plan.source("analyse_study", "cards", {})))))
+    path = Path(plan.file("analyse_study", "cards", {}))
     if not path.exists():
         raise StudyError(f"{path}: missing: make the forms first, or name the folder of the study in study.kept")
     ratings, problems = check_ratings(map(Path, args.files), Items.model_validate_json(path.read_text("utf-8")))
@@ -263,24 +263,18 @@ def _evaluate_served(args: argparse.Namespace) -> None:
 
 
 @_command(
-    _argument(
-        "--inspect", action="store_true", required=True, help="a log of Inspect (.eval), case by case: open cases only"
-    ),
+    _argument("--inspect", action="store_true", required=True, help="a log of Inspect (.eval); open cases only"),
     _argument("run", metavar="RUN", help="an evaluated run, such as cdpr-seed0 or an agent"),
     _argument("file", metavar="FILE", help="the file to write"),
-    _argument("--dataset", metavar="NAME", help="the data set (default: the in-domain one)"),
+    _argument("--dataset", choices=[*DATASETS], default=IN_DOMAIN, help="the data set (default: the in-domain one)"),
 )
 def _export(args: argparse.Namespace) -> None:
     """Write an evaluation in the format of another tool."""
     from .inspect_log import Exported, write_inspect_log
 
-    plan, dataset = _plan(args), args.dataset or IN_DOMAIN
-    if dataset not in DATASETS:
-        raise SettingsError(f"{dataset!r}: no such data set; there are {', '.join(DATASETS)}")
-    options = {"run": args.run, "dataset": dataset}
-    evaluation = Path(plan.resolved(plan.output("evaluate_agent", "evaluation", **options)))
-    cases = Path(plan.resolved(plan.place(plan.source("evaluate_agent", "cases", options)) or ""))
-    exported = Exported.open(plan.settings, args.run, dataset, evaluation, cases)
+    plan, options = _plan(args), {"run": args.run, "dataset": args.dataset}
+    evaluation, cases = (Path(plan.file("evaluate_agent", name, options)) for name in ("evaluation", "cases"))
+    exported = Exported.open(plan.settings, args.run, args.dataset, evaluation, cases)
     print(f"{args.file}: {write_inspect_log(exported, Path(args.file)):,} samples")
 
 

@@ -97,14 +97,14 @@ def measured(results: str) -> dict[str, float]:
 def outcome(plan: Plan, files: Sequence[str], logs: Sequence[str]) -> str:
     """The last lines of a successful run. ``files`` are those of the targets; ``logs`` are shown for targets without
     files, such as ``write_timings``."""
-    page = plan.resolved(plan.output("write_report", "html"))
+    page = plan.file("write_report", "html", {})
     if not files:
         return "\n".join(Path(log).read_text(encoding="utf-8").strip() for log in logs)
     if page not in files:
         readable = [path for path in files if Path(path).suffix in (".md", ".png", ".html")] or files
         more = f" and {len(readable) - 6} more" if len(readable) > 6 else ""
         return "Made    " + ", ".join(readable[:6]) + more
-    says = RunRecord.read(Path(plan.resolved(plan.output("write_report", "record")))).tags.get("says", "")
+    says = RunRecord.read(Path(plan.file("write_report", "record", {}))).tags.get("says", "")
     lines = [f"Report  {page}", f"Says    {says}"]
     if plan.settings.tracking.mlflow:
         uri = plan.settings.tracking.uri or f"sqlite:///{plan.results}/mlflow.db"

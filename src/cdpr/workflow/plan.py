@@ -125,6 +125,12 @@ class Plan(Experiment):
     def _present(self, paths: list[str]) -> list[str]:
         return [p for p in paths if not self.settings.evaluation.partial or Path(self.resolved(p)).exists()]
 
+    def file(self, stage: str, name: str, options: Options) -> str:
+        """Path of an input or output of a job, the results folder in its place; empty where it does without."""
+        needed = name in STAGES[stage].needs
+        path = self.place(self.source(stage, name, options)) if needed else self.output(stage, name, **options)
+        return self.resolved(path or "")
+
     def resolved(self, path: str) -> str:
         """A path with the results folder in its place."""
         return path.replace("<results>", self.results)

@@ -24,20 +24,18 @@ def run_stage(
     from ..tracking.mlflow_index import live_run
 
     paths = paths or {}
-    outputs = {
-        name: Path(paths.get(name) or plan.resolved(plan.output(stage.name, name, **options))) for name in stage.outputs
-    }
+    files = {name: paths.get(name) or plan.file(stage.name, name, options) for name in (*stage.needs, *stage.outputs)}
+    inputs = {name: files[name] for name in stage.needs if files[name]}
+    outputs = {name: Path(files[name]) for name in stage.outputs}
     elsewhere = any(paths.get(name) for name in stage.outputs)
     beside = next(iter(outputs.values())).with_suffix(".run.json") if elsewhere else None
-    record = paths.get("record") or beside or plan.resolved(plan.output(stage.name, "record", **options))
-    inputs = {name: paths.get(name) or plan.place(plan.source(stage.name, name, options)) for name in stage.needs}
-    existing = {name: plan.resolved(path) for name, path in inputs.items() if path}
+    record = paths.get("record") or beside or plan.file(stage.name, "record", options)
     parameters, key = plan.parameters(stage.name, options), paths.get("key") or plan.key(stage.name, **options)
     settings, seed = plan.settings_of(stage.name, options)
     variant, _, of_seed = options.get("run", "").partition("-seed")
     tags = {name: value for name, value in (("variant", variant), ("seed", of_seed)) if value}
     with tracking.stage(
-        stage.name, parameters, existing, outputs, key, record=record, state=plan.state, options=options,
+        stage.name, parameters, inputs, outputs, key, record=record, state=plan.state, options=options,
         code=plan.code(stage.name, options), tier=settings.tier, tags=tags, seed=seed, experiment=stage.experiment,
     ) as job:  # fmt: skip
         job.inputs["results"] = Path(paths.get("results") or plan.results)

@@ -100,7 +100,7 @@ def evaluate_served(plan: Plan, name: str) -> None:
             options = {"run": run, "dataset": dataset}
             run_stage(plan, STAGES[_STAGE], options, server=server)
             rows = state / plan.key(_STAGE, **options) / "evaluation.jsonl"
-            shutil.copyfile(plan.resolved(plan.output(_STAGE, "evaluation", **options)), rows)
+            shutil.copyfile(plan.file(_STAGE, "evaluation", options), rows)
             finished.append(rows)
     for rows in finished:
         rows.unlink()
@@ -114,8 +114,7 @@ def server_of(plan: Plan, job: ServedJob) -> OwnServer:
         weights, name = entry.weights or entry.id, entry.id
         flags = entry.serve if settings.serving.program == "vllm" else []
     else:
-        source = plan.place(plan.source(_STAGE, "policy", {"run": run, "dataset": dataset}))
-        weights, name = plan.resolved(str(source)), job.model
+        weights, name = plan.file(_STAGE, "policy", {"run": run, "dataset": dataset}), job.model
         flags, gpus = _policy_flags(settings, job, Path(weights), gpus), 1
     return OwnServer(
         settings.serving, weights, name, Path(plan.state) / "servers" / f"{job.name}.log",

@@ -149,7 +149,7 @@ def _cases(plan: Plan, dataset: str, printed: Mapping[str, float]) -> int:
     """Test cases of a data set: those of its file; without a file, as many as the settings or the paper say."""
     settings, name = plan.settings, benchmark_of(dataset)
     limit = settings.evaluation.open_cases.cases if name in FURTHER else None
-    path = Path(plan.resolved(plan.output("map_costs", "cases", dataset=name)))
+    path = Path(plan.file("map_costs", "cases", {"dataset": name}))
     if path.exists():
         count = sum(1 for _ in iterate_records(path, "test"))
         return count if limit is None else min(limit, count)
