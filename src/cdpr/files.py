@@ -164,7 +164,6 @@ class DigestCache:
         return self._values[name][1]
 
     def save(self) -> None:
-        """Write new values to the file."""
         if self._path and self._changed:
             write_text(self._path, json.dumps(self._values, sort_keys=True))
             self._changed = False

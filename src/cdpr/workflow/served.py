@@ -38,7 +38,6 @@ class ServedJob:
 
     @property
     def rule(self) -> str:
-        """Name of its rule."""
         return "evaluate_served_" + self.name.replace("-", "_").replace(".", "_")
 
     @property

@@ -102,7 +102,6 @@ def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
 
 
 def _stages(target: str) -> list[str]:
-    """The tables and figures of a target."""
     shown = (*TABLES, *FIGURES, "write_claims", "write_report", "write_inspector")
     name = {"reproduce_paper": "report"}.get(target, target)
     stages = [stage for stage in shown if stage in (f"write_{name}", f"plot_{name}", name)]

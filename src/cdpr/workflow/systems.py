@@ -179,7 +179,6 @@ def render(rows: Sequence[System]) -> str:
 
 
 def _about(system: System) -> str:
-    """The model in a line."""
     if (model := system.model) is None:
         return f"stands for the paper's {system.paper}" if system.paper and system.paper not in system.label else ""
     prices = model.prices
