@@ -65,8 +65,8 @@ class Experiment:
 
     def trained(self, *names: str) -> list[str]:
         """Runs of the variants over their seeds; variants that train the same thing share them."""
-        runs = {f"{job_of(self.settings, v)}-seed{seed}": None for v in names for seed in seeds_of(self.settings, v)}
-        return list(runs)
+        jobs = {name: job_of(self.settings, name) for name in names}
+        return list(dict.fromkeys(f"{jobs[v]}-seed{seed}" for v in names for seed in seeds_of(self.settings, v)))
 
     @property
     def agents(self) -> list[str]:
