@@ -1,6 +1,6 @@
 """A process that jobs are forked from, so that they do not all import torch again: most jobs of the demo are shorter
-than that import. Without it the demo takes about a fifth longer, even with one evaluation job for all data sets of a run
-(a training takes 8 seconds of a processor to start, an evaluation 2, a table 2).
+than that import. Without it the demo takes about a fifth longer, even with one evaluation job for all data sets of a
+run: a training takes 8 seconds of a processor to start, an evaluation 2, a table 2.
 
 Snakemake's main process starts the server. The command ``cdpr`` of a job sends its arguments to the server, which runs
 the same command in a fork, and passes on output and exit code. Jobs run the code that the server has imported, which is
