@@ -52,6 +52,7 @@ def start(environment: Mapping[str, str], tensors: bool = False) -> subprocess.P
 def serve(place: str, targets: Sequence[str]) -> None:
     """Fork a job for every request until standard input ends; prepare the ``targets`` in between."""
     from .. import cli
+    from .stages import STAGES
 
     cli.configure_output()
     cli.build_parser()
@@ -68,6 +69,9 @@ def serve(place: str, targets: Sequence[str]) -> None:
             line, _ = door.accept()
             outputs = socket.recv_fds(line, 1, 2)[1]
             job = json.loads(line.makefile("rb").readline())
+            stage = STAGES.get(job["arguments"][0])
+            while later and stage and stage.tensors:  # or every job at the start would import all that by itself
+                _prepare(later.pop(0))
             gc.freeze()  # the jobs share this memory as long as they write nothing there
             if not os.fork():
                 door.close()
