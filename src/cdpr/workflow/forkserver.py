@@ -69,7 +69,7 @@ def serve(place: str, targets: Sequence[str]) -> None:
             line, _ = door.accept()
             outputs = socket.recv_fds(line, 1, 2)[1]
             job = json.loads(line.makefile("rb").readline())
-            stage = STAGES.get(job["arguments"][0])
+            stage = STAGES.get((job["arguments"] or [""])[0])
             while later and stage and stage.tensors:  # or every job at the start would import all that by itself
                 _prepare(later.pop(0))
             gc.freeze()  # the jobs share this memory as long as they write nothing there
