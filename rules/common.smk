@@ -19,8 +19,7 @@ from snakemake.logging import logger
 try:
     from cdpr.settings import SettingsError
     from cdpr.settings.datasets import BENCHMARKS, DATASETS
-    from cdpr.workflow import forkserver, served
-    from cdpr.workflow.machines import serving_machine
+    from cdpr.workflow import forkserver, machines, served
     from cdpr.workflow.outlook import Outlook, outcome
     from cdpr.workflow.plan import KEEP_MEMORY, Plan
     from cdpr.workflow.stages import FIGURES, STAGES, TABLES
@@ -124,18 +123,15 @@ onstart:
     jobs = list(workflow.dag.needrun_jobs())
     rules_and_threads = [(job.rule.name, job.threads) for job in jobs]
     plan.begin(dict.fromkeys(acting_runs(jobs)))
-    cores = None
     if workflow.local_exec:
-        cores = workflow.cores
         # The limit of jobs per second protects schedulers of clusters. Here it would wake Snakemake's scheduler a
         # hundred times a second, on the cores that jobs need.
         workflow.scheduler.job_rate_limiter = None
         # Jobs of the tiny policy are short. Other policies may use a GPU, which does not survive a fork.
         if plan.settings.policy.model == "tiny" and not workflow.deployment_settings.deployment_method:
-            rules_to_run = {rule for rule, _ in rules_and_threads}
-            workflow.forkserver = forkserver.start(
-                KEEP_MEMORY, [stage for stage in STAGES if stage in rules_to_run]
-            )
+            tensors = any(rule in STAGES and STAGES[rule].tensors for rule, _ in rules_and_threads)
+            workflow.forkserver = forkserver.start(KEEP_MEMORY, tensors)
+    cores = workflow.cores if workflow.local_exec else None
     outlook = Outlook(plan, rules_and_threads, cores, workflow.overwrite_configfiles)
     targets = ", ".join(sorted(job.rule.name for job in workflow.dag.targetjobs)[:5])
     logs = f"Full log: {os.path.relpath(log[0])}; each job's own: {plan.results}/logs/"

@@ -4,26 +4,31 @@ The table of stages says what a rule reads and writes, and which settings and co
 only a scheduler needs. Memory is in MB, runtime in minutes.
 """
 
-# Heavy stages in the order of the pipeline; a stage with `plan.machine` computes with a policy, on a GPU if there is one.
+# A policy acts, on a GPU if there is one and the agent needs one.
+ACTS = machines.acting_machine(
+    plan.settings, lambda run: run in plan.settings.agents and plan.settings.agents[run].knows_hospital
+)
+# Heavy stages in the order of the pipeline.
 # All other stages are light and run on the machine that submits.
 HEAVY = {
     "make_hospital": {"mem_mb": 2000, "runtime": 10},
     "ingest_dataset": {"mem_mb": 8000, "runtime": 120},
     "map_costs": {"mem_mb": 2000, "runtime": 30},
     "remove_leaks": {"mem_mb": 2000, "runtime": 30},
-    "warm_start_policy": plan.machine("warm_start_policy") | {"runtime": 240},
+    "warm_start_policy": ACTS | {"runtime": 240},
     # A longer training continues from its checkpoint in the next attempt (`retries` of the profile).
-    "train_policy": plan.machine("train_policy") | {"runtime": 2880},
-    "evaluate_agent": plan.machine("evaluate_agent") | {"runtime": 720},
-    "measure_credit_quality": plan.machine("measure_credit_quality") | {"runtime": 120},
-    "credit_workups": plan.machine("credit_workups") | {"runtime": 120},
-    "sample_states": plan.machine("sample_states") | {"runtime": 240},
-    "propose_actions": plan.machine("propose_actions") | {"runtime": 240},
+    "train_policy": machines.training_machine(plan.settings) | {"runtime": 2880},
+    "evaluate_agent": ACTS | {"runtime": 720},
+    "measure_credit_quality": ACTS | {"runtime": 120},
+    "credit_workups": ACTS | {"runtime": 120},
+    "sample_states": ACTS | {"runtime": 240},
+    "propose_actions": ACTS | {"runtime": 240},
 }
 LIGHT = {"mem_mb": 2000, "runtime": 60}
 THREADS = {
     "make_hospital": 2,
-    "warm_start_policy": max(plan.settings.warm_start.threads, plan.threads("warm_start_policy")),
+    "warm_start_policy": max(plan.settings.warm_start.threads, machines.acting_threads(plan.settings)),
+    "train_policy": machines.training_threads(plan.settings),
 }
 # Tables of costs wait for this answer: it says whether the experiment can show a difference at all.
 FIRST = {"check_headroom": 100}
@@ -55,7 +60,7 @@ for stage in (name for name in STAGES if name != "write_timings"):
         localrule: stage not in HEAVY
         conda:
             "../envs/cdpr.yaml"
-        threads: THREADS.get(stage) or plan.threads(stage) if stage in HEAVY else 1
+        threads: THREADS.get(stage) or machines.acting_threads(plan.settings) if stage in HEAVY else 1
         resources:
             **HEAVY.get(stage, LIGHT),
         params:
@@ -81,7 +86,7 @@ for job in SERVED.values():
             "../envs/cdpr.yaml"
         threads: machine.cpus
         resources:
-            **serving_machine(machine),
+            **machines.serving_machine(machine),
         params:
             key=lambda wildcards, job=job: served.key_of(plan, job),
             job=job.name,

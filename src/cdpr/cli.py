@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import logging
 import os
 import sys
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 # Only modules that load in milliseconds: every job starts here.
-from .settings import Settings, SettingsError, generate, load_settings
+from .settings import SettingsError, generate, load_settings
 from .settings.datasets import DATASETS, IN_DOMAIN
 from .tracking import mlflow_index, traces
 from .workflow import housekeeping, recordings
-from .workflow.plan import Plan
+from .workflow.plan import Plan, trainings
 from .workflow.running import planned, run_stage
 from .workflow.served import evaluate_served
 from .workflow.stage import Stage
@@ -44,6 +43,7 @@ examples (all commands: docs/reference/commands.md):
 """
 
 _SETTINGS_FILE = "config.yaml"
+_SETTINGS_HELP = "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"
 _OPTION_EXAMPLES = {"dataset": "private", "run": "cdpr-seed0"}
 _Command = Callable[[argparse.Namespace], int | None]
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
@@ -94,45 +94,42 @@ def build_parser() -> argparse.ArgumentParser:
     layout = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30, width=110)
     parser = argparse.ArgumentParser("cdpr", description=_ABOUT, epilog=_EXAMPLES, formatter_class=layout)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="stages and commands")
-    for stage in STAGES.values():
-        about = f"{stage.summary}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
-        example = " ".join([stage.name, *(f"--{name} {_OPTION_EXAMPLES[name]}" for name in stage.options)])
-        epilog = f"example:\n  cdpr {example}"
-        command = commands.add_parser(
-            stage.name, help=stage.summary, description=about, epilog=epilog, formatter_class=layout
-        )
-        command.set_defaults(call=_run_stage)
-        _add_files(command, stage)
-        _add_settings(command)
-    for name, (call, arguments) in _COMMANDS.items():
-        command = commands.add_parser(name, help=call.__doc__, description=call.__doc__, formatter_class=layout)
+
+    def add(name: str, call: _Command, summary: str | None, **more: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=summary, formatter_class=layout, **{"description": summary, **more})
         command.set_defaults(call=call)
+        command.add_argument("--settings", nargs="+", metavar="FILE", help=_SETTINGS_HELP)
+        command.add_argument("--configfile", nargs="+", metavar="FILE",
+                             help="settings over those of --settings, as for snakemake")  # fmt: skip
+        return command
+
+    for stage in STAGES.values():
+        example = " ".join([stage.name, *(f"--{name} {_OPTION_EXAMPLES[name]}" for name in stage.options)])
+        about = f"{stage.summary}\n\nreads the settings: {', '.join(stage.reads) or 'none'}"
+        _add_files(add(stage.name, _run_stage, stage.summary, description=about, epilog=f"example:\n  cdpr {example}"),
+                   stage)  # fmt: skip
+    for name, (call, arguments) in _COMMANDS.items():
+        command = add(name, call, call.__doc__)
         for flags, options in arguments:
             command.add_argument(*flags, **options)
-        _add_settings(command)
     return parser
 
 
 def _add_files(command: argparse.ArgumentParser, stage: Stage) -> None:
+    """The flags that name the job of a stage and its files."""
     which = command.add_argument_group("which job") if stage.options else command
     for name, text in stage.options.items():
         which.add_argument(f"--{name}", required=True, metavar="NAME", help=text)
-    reads = command.add_argument_group("reads (default: the file of the workflow)")
-    for name in stage.needs:
-        reads.add_argument(f"--{name}", metavar="PATH", help=stage.about.get(name, name.replace("_", " ")))
-    reads.add_argument("--results", metavar="PATH", help="results folder (default: paths.results)")
-    writes = command.add_argument_group("writes (default: the file of the workflow)")
-    for name, output in stage.outputs.items():
-        writes.add_argument(f"--{name}", metavar="PATH", help=output.about)
-    writes.add_argument("--record", metavar="PATH", help="run.json of the job (default: beside the first output)")
+    reads = {name: stage.help_of(name) for name in stage.needs}
+    writes = {name: output.about for name, output in stage.outputs.items()}
+    for title, files in (
+        ("reads", reads | {"results": "results folder (default: paths.results)"}),
+        ("writes", writes | {"record": "run.json of the job (default: beside the first output)"}),
+    ):
+        group = command.add_argument_group(f"{title} (default: the file of the workflow)")
+        for name, text in files.items():
+            group.add_argument(f"--{name}", metavar="PATH", help=text)
     command.add_argument("--key", help="run key (default: computed)")
-
-
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    default = "settings, later files over earlier ones (default: $CDPR_SETTINGS, or config.yaml)"
-    command.add_argument("--settings", nargs="+", metavar="FILE", help=default)
-    over = "settings over those of --settings, as for snakemake"
-    command.add_argument("--configfile", nargs="+", metavar="FILE", help=over)
 
 
 def _argument(*flags: str, **options: Any) -> _Argument:
@@ -151,7 +148,7 @@ def _command(*arguments: _Argument) -> Callable:
 
 
 def _plan(args: argparse.Namespace) -> Plan:
-    plan = planned(args.settings)
+    plan = Plan(load_settings(*args.settings))
     args.credentialed = plan.settings.data.credentialed
     return plan
 
@@ -175,7 +172,7 @@ def _check_export(args: argparse.Namespace) -> int:
         return 0
     # An export can also be checked outside a project, with the settings that are part of the package.
     outside = args.settings == [_SETTINGS_FILE] and not Path(_SETTINGS_FILE).exists()
-    settings = load_settings() if outside else load_settings(*args.settings)
+    settings = load_settings(*([] if outside else args.settings))
     folder = args.folder or settings.data.private.path
     if not folder:
         print(LAYOUT)
@@ -185,9 +182,7 @@ def _check_export(args: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-@_command(
-    _argument("files", nargs="+", metavar="FILE", help="forms (JSON, CSV, XLSX, JSONL), or folders of them"),
-)
+@_command(_argument("files", nargs="+", metavar="FILE", help="forms (JSON, CSV, XLSX, JSONL), or folders of them"))
 def _check_ratings(args: argparse.Namespace) -> int:
     """List everything that is wrong with forms that raters sent back."""
     from .study.blinding import Items
@@ -195,7 +190,7 @@ def _check_ratings(args: argparse.Namespace) -> int:
     from .study.records import StudyError
 
     plan = _plan(args)
-    path = Path(plan.resolved(str(plan.place(plan.source("analyse_study", "cards", {})))))
+    path = Path(plan.file("analyse_study", "cards", {}))
     if not path.exists():
         raise StudyError(f"{path}: missing: make the forms first, or name the folder of the study in study.kept")
     ratings, problems = check_ratings(map(Path, args.files), Items.model_validate_json(path.read_text("utf-8")))
@@ -222,24 +217,20 @@ def _plan_training(args: argparse.Namespace) -> None:
 
 
 @_command()
-def _rebuild_tracking(args: argparse.Namespace) -> None:
+def _rebuild_tracking(args: argparse.Namespace, fill: Callable = mlflow_index.rebuild_tracking) -> None:
     """Bring the MLflow index up to date with all run.json files."""
-    _fill_index(args, mlflow_index.rebuild_tracking)
+    settings = load_settings(*args.settings)
+    if not settings.tracking.mlflow:
+        print("tracking.mlflow is off: nothing to do")
+        return
+    counts = ", ".join(f"{count} {name}" for name, count in fill(settings).items())
+    print(f"{mlflow_index.tracking_uri(settings)}: {counts}")
 
 
 @_command()
 def _log_traces(args: argparse.Namespace) -> None:
     """Show workups of the inspector as traces in MLflow, those of each evaluation once."""
-    _fill_index(args, traces.log_traces)
-
-
-def _fill_index(args: argparse.Namespace, call: Callable[[Settings], dict[str, int]]) -> None:
-    settings = load_settings(*args.settings)
-    if not settings.tracking.mlflow:
-        print("tracking.mlflow is off: nothing to do")
-        return
-    counts = call(settings)
-    print(f"{mlflow_index.tracking_uri(settings)}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    _rebuild_tracking(args, traces.log_traces)
 
 
 @_command()
@@ -261,33 +252,25 @@ def _recordings(args: argparse.Namespace) -> None:
     print(recordings.export(settings, args.file, args.system) if export else recordings.import_(settings, args.file))
 
 
-@_command(
-    _argument("name", metavar="JOB", help="a job of `serving` (config.yaml): the name of a model, a run, ..."),
-)
+@_command(_argument("name", metavar="JOB", help="a job of `serving` (config.yaml): the name of a model, a run, ..."))
 def _evaluate_served(args: argparse.Namespace) -> None:
     """Start the server of a model, evaluate all agents that use it, end the server."""
     evaluate_served(_plan(args), args.name)
 
 
 @_command(
-    _argument(
-        "--inspect", action="store_true", required=True, help="a log of Inspect (.eval), case by case: open cases only"
-    ),
+    _argument("--inspect", action="store_true", required=True, help="a log of Inspect (.eval); open cases only"),
     _argument("run", metavar="RUN", help="an evaluated run, such as cdpr-seed0 or an agent"),
     _argument("file", metavar="FILE", help="the file to write"),
-    _argument("--dataset", metavar="NAME", help="the data set (default: the in-domain one)"),
+    _argument("--dataset", choices=[*DATASETS], default=IN_DOMAIN, help="the data set (default: the in-domain one)"),
 )
 def _export(args: argparse.Namespace) -> None:
     """Write an evaluation in the format of another tool."""
     from .inspect_log import Exported, write_inspect_log
 
-    plan, dataset = _plan(args), args.dataset or IN_DOMAIN
-    if dataset not in DATASETS:
-        raise SettingsError(f"{dataset!r}: no such data set; there are {', '.join(DATASETS)}")
-    options = {"run": args.run, "dataset": dataset}
-    evaluation = Path(plan.resolved(plan.output("evaluate_agent", "evaluation", **options)))
-    cases = Path(plan.resolved(plan.place(plan.source("evaluate_agent", "cases", options)) or ""))
-    exported = Exported.open(plan.settings, args.run, dataset, evaluation, cases)
+    plan, options = _plan(args), {"run": args.run, "dataset": args.dataset}
+    evaluation, cases = (Path(plan.file("evaluate_agent", name, options)) for name in ("evaluation", "cases"))
+    exported = Exported.open(plan.settings, args.run, args.dataset, evaluation, cases)
     print(f"{args.file}: {write_inspect_log(exported, Path(args.file)):,} samples")
 
 
@@ -305,24 +288,17 @@ def _spend(args: argparse.Namespace) -> None:
         print(render_spent(plan.state, plan.settings.calls.budget_usd))
 
 
-@_command(
-    _argument("--json", action="store_true", help="as JSON"),
-)
+@_command()
 def _systems(args: argparse.Namespace) -> None:
     """List every row of the main table, what it takes, and what it still needs to run here."""
-    rows = systems(_plan(args))
-    print(json.dumps([row.as_json() for row in rows], indent=2) if args.json else render(rows))
+    print(render(systems(_plan(args))))
 
 
-@_command(
-    _argument("record", metavar="RUN_JSON", help="a run.json"),
-)
+@_command(_argument("record", metavar="RUN_JSON", help="a run.json"))
 def _why(args: argparse.Namespace) -> None:
     """Say which part of a result's run key has changed since it was made."""
-    print(
-        "\n".join(housekeeping.differences(_plan(args), Path(args.record)))
-        or "nothing has changed: this result is current"
-    )
+    changes = housekeeping.differences(_plan(args), Path(args.record))
+    print("\n".join(changes) or "nothing has changed: this result is current")
 
 
 @_command(
@@ -333,17 +309,16 @@ def _why(args: argparse.Namespace) -> None:
 def _config(args: argparse.Namespace) -> int:
     """Explain settings; write or check their schema and config/README.md."""
     root = Path()
+    stale: list[str] = []
     if args.explain:
         print(generate.explain(args.explain, load_settings(*args.settings)))
-        return 0
-    if not (root / "workflow").is_dir():
+    elif not (root / "workflow").is_dir():
         raise SettingsError(f"{root.resolve()}: no project here; go to the folder with config.yaml and workflow/")
-    if args.write:
+    elif args.write:
         print("\n".join(f"wrote {path}" for path in generate.write(root)))
-        return 0
-    stale = generate.check(root)
-    for path in stale:
-        print(f"{path} differs from src/cdpr/settings; run `cdpr config --write`")
+    else:
+        stale = [f"{path} differs from src/cdpr/settings; run `cdpr config --write`" for path in generate.check(root)]
+        print(*stale, sep="\n", end="\n" if stale else "")
     return 1 if stale else 0
 
 

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 
 PLACE = "CDPR_FORKSERVER"
-STALE = b"stale"
 _KILLED = 137  # exit code of a killed job
 
 
@@ -42,7 +41,7 @@ def ask(arguments: Sequence[str]) -> int | None:
         except OSError:
             return None
         answer = line.makefile("rb").read()  # until the job ends
-    return None if answer == STALE else int(answer or _KILLED)
+    return int(answer or _KILLED)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ from typing import Any
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside ``path``: it replaces ``path`` when the block succeeds and is removed when it fails.
-    Makes the folders."""
+    """A temporary path beside ``path``, of this process alone: it replaces ``path`` when the block succeeds and is
+    removed when it fails. Makes the folders."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         yield partial
         os.replace(partial, path)
@@ -164,12 +164,6 @@ class DigestCache:
         return self._values[name][1]
 
     def save(self) -> None:
-        """Write new values to the file."""
-        if self._path is None or not self._changed:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Jobs may save at the same time: each writes a file of its own first.
-        partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
-        partial.write_text(json.dumps(self._values, sort_keys=True), encoding="utf-8")
-        os.replace(partial, self._path)
-        self._changed = False
+        if self._path and self._changed:
+            write_text(self._path, json.dumps(self._values, sort_keys=True))
+            self._changed = False

@@ -9,15 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PageEntry:
-    """A table or figure on the results page: its ``file`` below the results, the title of its ``chapter``, and a
-    ``text``. A table names the ``module`` whose ``sheet(settings, results)`` makes it, and how many of its parts are
+    """A table or figure on the results page: the title of its ``chapter``, a ``text``, and its ``file`` below the
+    results. A table names the ``module`` whose ``sheet(settings, results)`` makes it, and how many of its parts are
     ``opened``, that is not folded."""
 
-    file: str
     chapter: str
     text: str
-    module: str = ""
     opened: int = 1
+    file: str = ""
+    module: str = ""
 
 
 @dataclass

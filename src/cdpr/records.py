@@ -63,7 +63,6 @@ class RunRecord(BaseModel):
 
     @property
     def name(self) -> str:
-        """Name of the run in MLflow."""
         return run_name(self.stage, self.options)
 
 

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ PACKAGE = "cdpr"
 
 # Modules that decide when and where stages run, or record that they ran, but not what they compute. Values of settings
 # enter a key separately, so the code and documentation of the settings need not.
-BOOKKEEPING = ("cdpr.cli", "cdpr.job", "cdpr.records", "cdpr.run_key", "cdpr.settings", "cdpr.tracking",
-               "cdpr.workflow")  # fmt: skip
+BOOKKEEPING = ("cdpr.cli.", "cdpr.job.", "cdpr.records.", "cdpr.run_key.", "cdpr.settings.", "cdpr.tracking.",
+               "cdpr.workflow.")  # fmt: skip
 
 
 def run_key(
@@ -64,8 +64,10 @@ def code_digest(roots: Sequence[str], source: Path | None = None, cache: DigestC
     modules = import_closure(own, source, cache)
     for name in modules:
         digest.update(f"{name}={_module(name, source, cache)[0]}\n".encode())
-    for path in _data_files(modules, source):
-        digest.update(f"{path.relative_to(source).as_posix()}={_data_digest(path)}\n".encode())
+    # Files other than Python in the packages of these modules.
+    for folder in sorted({path.parent for name in modules if (path := _file_of(name, source))} - {source}):
+        for path, content in _data_of(folder):
+            digest.update(f"{path.relative_to(source).as_posix()}={content}\n".encode())
     cache.save()
     return digest.hexdigest()[:16]
 
@@ -79,7 +81,7 @@ def import_closure(roots: Sequence[str], source: Path | None = None, cache: Dige
     waiting, names = list(roots), set()
     while waiting:
         name = waiting.pop()
-        if name in names or name == PACKAGE or _is_bookkeeping(name) or _file_of(name, source) is None:
+        if name in (PACKAGE, *names) or f"{name}.".startswith(BOOKKEEPING) or _file_of(name, source) is None:
             continue
         names.add(name)
         waiting += [name.rpartition(".")[0], *_module(name, source, cache)[1]]
@@ -91,10 +93,6 @@ def package_folder() -> Path:
     spec = importlib.util.find_spec(PACKAGE)
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent
-
-
-def _is_bookkeeping(name: str) -> bool:
-    return any(name == module or name.startswith(module + ".") for module in BOOKKEEPING)
 
 
 # The caches below last as long as the process: one planning asks for the same file many times.
@@ -116,53 +114,37 @@ def _module(name: str, source: Path, cache: DigestCache) -> tuple[str, list[str]
 
 
 def _read_module(path: Path, name: str) -> tuple[str, list[str]]:
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-    imports = _imports(tree, name.split(".") if path.name == "__init__.py" else name.split(".")[:-1])
+    tree = _WhatRuns().visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+    package, names = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1], set()
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            node.body = [part for part in node.body if not _is_docstring(part)]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imports
-
-
-def _imports(tree: ast.Module, package: Sequence[str]) -> list[str]:
-    names = set()
-    for node in _runtime_nodes(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             parent = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*parent, *([node.module] if node.module else [])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-    return sorted(name for name in names if name.split(".")[0] == PACKAGE)
+    imports = sorted(name for name in names if name.split(".")[0] == PACKAGE)
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imports
 
 
-def _runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes except the bodies of ``if TYPE_CHECKING:``."""
-    for child in ast.iter_child_nodes(tree):
-        typing_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
-        yield child
-        for node in child.orelse if typing_only else [child]:
-            yield from _runtime_nodes(node)
+class _WhatRuns(ast.NodeTransformer):
+    """Leaves out docstrings and other loose strings, and what stands below ``if TYPE_CHECKING:``."""
 
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        loose = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if loose else self.generic_visit(node)
 
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def _data_files(modules: Iterable[str], source: Path) -> list[Path]:
-    """Files other than Python in the packages of the modules, without their sub-packages."""
-    folders = {path.parent for name in modules if (path := _file_of(name, source))} - {source}
-    return sorted(path for folder in folders for path in _data_of(folder))
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        return node.orelse if "TYPE_CHECKING" in ast.dump(node.test) else node
 
 
 @functools.cache
-def _data_of(folder: Path) -> list[Path]:
+def _data_of(folder: Path) -> list[tuple[Path, str]]:
+    """Path and digest of the files other than Python in a package, without its sub-packages."""
     files = []
-    for path in folder.rglob("*"):
+    for path in sorted(folder.rglob("*")):
         packages = [p for p in path.relative_to(folder).parents if (folder / p / "__init__.py").exists()]
         if packages == [Path(".")] and path.is_file() and path.suffix not in (".py", ".pyc"):
-            files.append(path)
+            files.append((path, file_digest(path)))
     return files
-
-
-_data_digest = functools.cache(file_digest)

@@ -8,7 +8,7 @@ https://docs.primeintellect.ai/verifiers/v0/environments. ``environments/cdpr_di
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,9 +52,7 @@ def load_environment(
     if reward not in ("utility", "outcome"):
         raise ValueError(f"reward: {reward!r} is neither utility nor outcome")
     files = [settings] if isinstance(settings, str) else list(settings)
-    chosen = load_settings(*files) if files else Settings()
-    if overrides:
-        chosen = parse_settings(merge(chosen.model_dump(), overrides))
+    chosen = parse_settings(merge((load_settings(*files) if files else Settings()).model_dump(), overrides or {}))
     records = list(iterate_records(cases)) if cases else synthetic_cases(chosen)
     if any(case.credentialed for case in records):
         raise GovernanceError(
@@ -97,7 +95,7 @@ class DiagnosisEnv(vf.MultiTurnEnv):
         super().__init__(
             dataset=self._dataset(train_split),
             eval_dataset=self._dataset(eval_split),
-            rubric=DiagnosisRubric(settings, reward),
+            rubric=diagnosis_rubric(settings, reward),
             env_id="cdpr-diagnosis",
         )
 
@@ -145,48 +143,34 @@ class DiagnosisEnv(vf.MultiTurnEnv):
         return Dataset.from_list(rows)
 
 
-class DiagnosisRubric(vf.Rubric):
-    """U or the outcome as the reward; both, and the effort of the workup, as metrics.
+def diagnosis_rubric(settings: Settings, reward: str) -> vf.Rubric:
+    """U or the outcome (1 where the diagnosis is right) as the reward; both, and the effort of the workup, as metrics.
 
     A rollout that was cut off before its diagnosis (the prompt grew too long, a time limit) is wrong, and its requests
     are charged.
     """
-
-    def __init__(self, settings: Settings, reward: str):
-        self.settings = settings
-        super().__init__(
-            funcs=[self.utility, self.outcome], weights=[float(reward == "utility"), float(reward == "outcome")]
-        )
-        for metric in (self.cost_usd, self.examinations, self.infeasible):
-            self.add_metric(metric)
-
-    def utility(self, state: vf.State) -> float:
-        """U of the workup."""
-        correct, effort = _worth(state)
-        return utility(correct, effort, self.settings.utility, self.settings.environment.tests)
-
-    def outcome(self, state: vf.State) -> float:
-        """1 where the diagnosis is right."""
-        return float(_worth(state)[0])
-
-    def cost_usd(self, state: vf.State) -> float:
-        """US dollars of the examinations."""
-        return _worth(state)[1].cost_usd
-
-    def examinations(self, state: vf.State) -> float:
-        """N_tests."""
-        return count_tests(_worth(state)[1], self.settings.environment.tests)
-
-    def infeasible(self, state: vf.State) -> float:
-        """N_na."""
-        return _worth(state)[1].infeasible
+    tests = settings.environment.tests
+    measures: dict[str, Callable[[bool, Effort], float]] = {
+        "utility": lambda correct, effort: utility(correct, effort, settings.utility, tests),
+        "outcome": lambda correct, effort: correct,
+        "cost_usd": lambda correct, effort: effort.cost_usd,
+        "examinations": lambda correct, effort: count_tests(effort, tests),
+        "infeasible": lambda correct, effort: effort.infeasible,
+    }
+    rubric = vf.Rubric()
+    for name, measure in measures.items():
+        rubric.add_reward_func(_of_state(name, measure), weight=float(name == reward))
+    return rubric
 
 
-def _worth(state: vf.State) -> tuple[bool, Effort]:
-    finished: Trajectory | None = state["finished"]
-    if finished is not None:
-        return finished.correct, finished.effort()
-    return False, Effort.of(state["workup"].history)
+def _of_state(name: str, measure: Callable[[bool, Effort], float]) -> Callable[[vf.State], float]:
+    def of(state: vf.State) -> float:
+        finished: Trajectory | None = state["finished"]
+        effort = finished.effort() if finished else Effort.of(state["workup"].history)
+        return float(measure(finished is not None and finished.correct, effort))
+
+    of.__name__ = name
+    return of
 
 
 def _text(completion: vf.Messages) -> str:

@@ -24,7 +24,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
-from .progress import Run, RunningJob
+from .progress import Run
 
 LOG_LINES = 15
 _WIDTH = 400  # characters of a line of a dry run; some list hundreds of files
@@ -114,39 +114,39 @@ class LogHandler(LogHandlerBase):
             self._print(f"{time.strftime('%H:%M:%S')}  {self._line()}")
 
     def _line(self) -> str:
-        run = self._run
-        jobs = [f"{job.name} (step {step} of {total})" if total else job.name
-                for job in list(run.running.values()) for step, total in [run.steps(job)]]  # fmt: skip
+        run, jobs = self._run, self._jobs()
         kinds = f" ({run.kinds()})" if run.kinds() else ""
-        now = f"; now {', '.join(jobs[:3])}" if jobs else ""
+        now = (
+            f"; now {', '.join(f'{name} ({steps})' if steps else name for name, steps, _ in jobs[:3])}" if jobs else ""
+        )
         more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
         return f"{run.done.total()} of {run.total.total()} jobs done{kinds}{now}{more}; {run.time_left()}"
 
     def _view(self) -> Group:
         run = self._run
         done, total = run.done.total(), run.total.total()
-        head = Table.grid(padding=(0, 2))
+        head, jobs = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2))
         times = f"{clock(run.seconds)} elapsed, {run.time_left()}"
         head.add_row(ProgressBar(total, done, width=30), f"{done} of {total} jobs", times)
-        jobs = Table.grid(padding=(0, 2))
-        for job in list(run.running.values())[:8]:
-            step, steps = run.steps(job)
-            jobs.add_row(f"  {job.name}", f"step {step} of {steps}" if steps else "", clock(run.clock() - job.started))
+        for name, steps, seconds in self._jobs()[:8]:
+            jobs.add_row(f"  {name}", steps, clock(seconds))
         return Group(head, Text(run.kinds(), style="dim"), jobs)
+
+    def _jobs(self) -> list[tuple[str, str, float]]:
+        """Name, step and seconds of every running job."""
+        jobs = [(job, *self._run.steps(job)) for job in list(self._run.running.values())]
+        return [(job.name, f"step {step} of {steps}" if steps else "", self._run.clock() - job.started)
+                for job, step, steps in jobs]  # fmt: skip
 
     def _fail(self, details: dict) -> None:
         """Show the end of the failed job's own log."""
-        job = RunningJob(details["rule_name"], {}, list(details["log"]), 1, 0.0)
-        if self._run:
-            job = self._run.running.get(details["jobid"], job)
-            self._run.fail(details["jobid"])
-        if self._stopped:
-            return
-        for log in job.logs or [""]:
+        job = self._run.running.pop(details["jobid"], None) if self._run else None
+        name, logs = job.name if job else details["rule_name"], job.logs if job else list(details["log"])
+        if job:
+            self._run.failed.append(name)
+        for log in [] if self._stopped else logs or [""]:
             lines = _last_lines(log)
-            self._print(
-                f"{job.name} failed. {f'Its log, {log}, ends:' if lines else f'Its log {log} is empty.'}", "red"
-            )
+            self._print(f"{name} failed. {f'Its log, {log}, ends:' if lines else f'Its log {log} is empty.'}", "red")
             self._print("\n".join(f"    {line}" for line in lines))
 
     def _end(self, message: str) -> None:

@@ -48,24 +48,16 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the run started."""
         return self.clock() - self._started
 
     def start(self, jobid: Any, rule: str, options: Mapping[str, str], logs: list[str], threads: int) -> None:
-        """Note the start of a job."""
         job = self.running[jobid] = RunningJob(rule, options, logs, threads, self.clock())
         job.first_step = self.steps(job)[0]
 
     def finish(self, jobid: Any) -> None:
-        """Note the success of a job."""
         if job := self.running.pop(jobid, None):
             self.done[job.rule] += 1
             self._core_seconds.setdefault(job.rule, []).append((self.clock() - job.started) * job.threads)
-
-    def fail(self, jobid: Any) -> None:
-        """Note the failure of a job."""
-        if job := self.running.pop(jobid, None):
-            self.failed.append(job.name)
 
     def steps(self, job: RunningJob) -> tuple[int, int]:
         """Finished steps and all steps of a job; (0, 0) for a job without steps."""

@@ -393,8 +393,8 @@ def test_prices_under_the_results_are_refused_before_a_job_can_remove_them(tmp_p
         with pytest.raises(SettingsError, match=r"data\.price_overrides: .* copy it to another folder first"):
             Plan(parse_settings(config))
     kept = {"paths": {"results": "results"}, "data": {"price_overrides": "results_of_last_year/own.csv"}}
-    plan = Plan(parse_settings(kept))
-    assert plan.price_overrides == "results_of_last_year/own.csv" and Plan({}).price_overrides == ""
+    source = Plan(parse_settings(kept)).source("map_costs", "overrides", {"dataset": "private"})
+    assert source == "results_of_last_year/own.csv" and Plan({}).source("map_costs", "overrides", {}) is None
     with pytest.raises(SettingsError, match=r"fee_schedules\.pfs, which is not given"):
         Plan(parse_settings({"data": {"fee_schedules": {"locality": "02102-01"}}}))
 

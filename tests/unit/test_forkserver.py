@@ -14,10 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cdpr.settings import parse_settings
-from cdpr.workflow import forkserver, running
-from cdpr.workflow.plan import Plan
-from cdpr.workflow.stages import STAGES
+from cdpr.workflow import forkserver
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +31,7 @@ def source(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def server(monkeypatch) -> Iterator[subprocess.Popen]:
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    started = forkserver.start({}, ["write_timings", "write_headroom"])
+    started = forkserver.start({})
     door = Path(os.environ["CDPR_FORKSERVER"])
     while not door.exists():
         assert started.poll() is None
@@ -73,54 +70,13 @@ def test_a_job_runs_in_the_server_with_the_callers_folder_and_variables(server, 
     assert (tmp_path / "results" / "timings.md").exists()
 
 
-def test_an_edit_of_the_source_is_seen(source, server, tmp_path):
-    (tmp_path / "settings.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
-    arguments = ("write_timings", "--settings", str(tmp_path / "settings.yaml"))
-    assert cdpr(*arguments).communicate() == ("0 jobs, 0 files that cannot be used\n", "")
-    timings = source / "report" / "timings.py"
-    timings.write_text(timings.read_text().replace("files that cannot be used", "edited"))
-    assert cdpr(*arguments).communicate() == ("1 jobs, 0 edited\n", "")
-
-
 def test_what_cannot_be_prepared_is_left_to_the_job_that_needs_it(source, request, tmp_path):
     (tmp_path / "settings.yaml").write_text(f"paths: {{results: {tmp_path}/results, state: {tmp_path}/state}}\n")
-    stages = source / "workflow" / "stages.py"
-    stages.write_text(stages.read_text().replace('"scipy.stats"', '"no.such.module"'))
+    module = source / "workflow" / "forkserver.py"
+    module.write_text(module.read_text().replace('"scipy.stats"', '"no.such.module"'))
     server = request.getfixturevalue("server")
     told, complaint = cdpr("write_timings", "--settings", str(tmp_path / "settings.yaml")).communicate()
     assert (told, complaint, server.poll()) == ("0 jobs, 0 files that cannot be used\n", "", None)
-
-
-def test_an_edit_of_any_file_of_the_package_counts_and_bytecode_does_not(source, monkeypatch):
-    monkeypatch.setattr(forkserver, "__file__", str(source / "workflow" / "forkserver.py"))
-    before = forkserver._code()
-    assert len(before) > 300
-    (source / "workflow" / "__pycache__").mkdir()
-    (source / "workflow" / "__pycache__" / "plan.cpython-311.pyc").touch()
-    assert forkserver._code() == before
-    template = source / "report" / "templates" / "style.html"
-    template.write_text(template.read_text() + " ")
-    assert forkserver._code() != before
-
-
-def test_a_job_finds_the_plan_of_its_own_settings(tmp_path, monkeypatch):
-    """What is prepared serves settings whose file tells their content, and none with an overlay."""
-    monkeypatch.setattr(running, "_PREPARED", {})
-    paths = {"paths": {"results": str(tmp_path / "results"), "state": str(tmp_path / "state")}}
-    plan, job = Plan(parse_settings(paths)), ["--run", "cdpr-seed0", "--dataset", "private"]
-    plan.write_settings()
-    resolved, plain, overlay = plan.resolved_settings, str(tmp_path / "plain.json"), str(tmp_path / "overlay.json")
-    shutil.copy(resolved, plain)
-    Path(overlay).write_text('{"seeds": [7]}')
-    for settings in (resolved, plain):
-        running.prepare(STAGES["evaluate_agent"], job, settings)
-    found = running.planned([resolved])
-    assert found is running.planned([resolved]) and found.settings == plan.settings
-    options = {"run": "cdpr-seed0", "dataset": "private"}
-    assert list(found._codes.values()) == [plan.code("evaluate_agent", plan.settings, options)]
-    assert running.planned([resolved, overlay]).settings.seeds == [7]
-    shutil.copy(overlay, plain)
-    assert running.planned([plain]).settings.seeds == [7], "another file may change"
 
 
 def test_a_job_ends_with_its_caller(server, tmp_path):

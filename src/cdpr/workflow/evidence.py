@@ -15,12 +15,10 @@ from ..results.methods import (
     open_methods,
     pictured_methods,
 )
-from ..settings import AgentEntry, Settings, job_of, labels_of, project_folder, sweeps
+from ..settings import AgentEntry, Settings, job_of, labels_of, sweeps
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN, controlled_name
-from .experiment import Experiment, Options, Product
+from .experiment import Experiment, Product
 from .stage import Evidence
-
-_PAPER_FACTS = "workflow/paper"
 
 
 def of(rows: Callable[[Settings], Sequence[Method]], datasets: Sequence[str]) -> Callable[[Experiment], Evidence]:
@@ -89,8 +87,3 @@ def inspected_credit(experiment: Experiment) -> list[Product]:
            or (agents[run].own_policy and agents[run].acts == AgentEntry.model_fields["acts"].default)]  # fmt: skip
     return [Product("credit_workups", "credit", {"run": run, "dataset": dataset})
             for run, dataset in inspected(experiment).evaluations if run in own]  # fmt: skip
-
-
-def paper_facts(experiment: Experiment, options: Options) -> dict[str, str]:
-    """Digest of the paper's figures and claims, which no rule has as input."""
-    return {"paper": experiment.digests.digest(str(project_folder() / _PAPER_FACTS))}

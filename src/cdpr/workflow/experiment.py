@@ -20,6 +20,7 @@ from ..settings import (
     job_of,
     model_of,
     parse_settings,
+    resolve_variant,
     seeds_of,
     served,
     why_not_run,
@@ -48,15 +49,24 @@ class Experiment:
     def __init__(self, config: Mapping[str, Any] | Settings):
         self.settings = config if isinstance(config, Settings) else parse_settings(config)
         check_serving(self.settings)
+        _check_prices(self.settings)
         self.results = self.settings.paths.results
         self.state = self.settings.paths.state
         self.digests = DigestCache(Path(self.state) / "digests.json")
-        self.fee_schedules, self.price_overrides = fee_schedules(self.settings), price_overrides(self.settings)
+
+    def settings_of(self, stage: str, options: Options) -> tuple[Settings, int | None]:
+        """Settings of a job (of its variant, for training) and its seed. Raises SettingsError for a name of no run."""
+        if stage != "train_policy":
+            return self.settings, None
+        match = _TRAINED.fullmatch(options["run"])
+        if match is None:
+            raise SettingsError(f"run {options['run']!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
+        return resolve_variant(self.settings, match["variant"]), int(match["seed"])
 
     def trained(self, *names: str) -> list[str]:
         """Runs of the variants over their seeds; variants that train the same thing share them."""
-        runs = {f"{job_of(self.settings, v)}-seed{seed}": None for v in names for seed in seeds_of(self.settings, v)}
-        return list(runs)
+        jobs = {name: job_of(self.settings, name) for name in names}
+        return list(dict.fromkeys(f"{jobs[v]}-seed{seed}" for v in names for seed in seeds_of(self.settings, v)))
 
     @property
     def agents(self) -> list[str]:
@@ -93,19 +103,12 @@ class Experiment:
         entry = self.settings.agents.get(run)
         if entry is None:
             return Product("train_policy", "policy", {"run": run})
-        model = model_of(self.settings, entry)
-        if entry.own_policy or model is None:
-            return self.init_policy if entry.own_policy else None
+        if entry.own_policy:
+            return self.init_policy
+        if (model := model_of(self.settings, entry)) is None:
+            return None
         loaded = model.weights or model.id  # by a server that the job starts
         return loaded if served(self.settings, entry) and Path(loaded).exists() else model.folder
-
-
-def parse_run(run: str) -> tuple[str, int]:
-    """``cdpr-seed0`` -> (``cdpr``, 0). Raises SettingsError for any other form."""
-    match = _TRAINED.fullmatch(run)
-    if match is None:
-        raise SettingsError(f"run {run!r} is not of the form VARIANT-seedN, for example cdpr-seed0")
-    return match["variant"], int(match["seed"])
 
 
 def is_trained(run: str) -> bool:
@@ -113,20 +116,13 @@ def is_trained(run: str) -> bool:
     return _TRAINED.fullmatch(run) is not None
 
 
-def fee_schedules(settings: Settings) -> dict[str, str]:
-    """The user's own fee schedules by name; empty: prices come from the shipped catalogue. Raises SettingsError for a
-    place or a factor without the file that it applies to."""
-    chosen = settings.data.fee_schedules
+def _check_prices(settings: Settings) -> None:
+    """Raise SettingsError for a place or a factor without the fee schedule that it applies to, and for prices in a file
+    that a job could remove or write anew."""
+    chosen, own, results = settings.data.fee_schedules, settings.data.price_overrides, settings.paths.results
     if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
         raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
                             "data.fee_schedules.pfs, which is not given")  # fmt: skip
-    return chosen.files
-
-
-def price_overrides(settings: Settings) -> str:
-    """The user's own prices, or empty. Raises SettingsError for a file that a job could remove or write anew."""
-    path, results = settings.data.price_overrides or "", settings.paths.results
-    if path and Path(path).resolve().is_relative_to(Path(results).resolve()):
-        raise SettingsError(f"data.price_overrides: {path} lies under {results}/, where jobs remove and rewrite "
+    if own and Path(own).resolve().is_relative_to(Path(results).resolve()):
+        raise SettingsError(f"data.price_overrides: {own} lies under {results}/, where jobs remove and rewrite "
                             "files; copy it to another folder first and name the copy")  # fmt: skip
-    return path

@@ -32,10 +32,9 @@ def differences(plan: Plan, record: Path) -> list[str]:
         return [f"there is no stage {stage} any more: an earlier version made this result"]
     if plan.key(stage, **options) == old.run_key:
         return []
-    settings, _ = plan.settings_of(stage, options)
     before, now = flatten(old.parameters), flatten(plan.parameters(stage, options))
     lines = [f"setting {name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}"
              for name in sorted(before | now) if before.get(name) != now.get(name)]  # fmt: skip
-    if old.code_digest != plan.code(stage, settings, options):
-        lines.append(f"code reachable from {', '.join(plan.roots(stage, settings, options))} was edited")
+    if old.code_digest != plan.code(stage, options):
+        lines.append(f"code reachable from {', '.join(plan.roots(stage, options))} was edited")
     return lines or ["a stage before it has changed: ask `cdpr why` for the run.json of its inputs"]

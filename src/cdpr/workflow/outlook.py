@@ -20,9 +20,9 @@ from .plan import Plan
 from .stages import FIGURES, STAGES, TABLES
 
 _SHORT = 5.0  # seconds of a job that nothing is known of and that does not compute with tensors
-_KINDS = {"train_policy": "trainings", "evaluate_agent": "evaluations"}
+_KINDS = {"train_policy": "trainings", "evaluate_agent": "evaluations",
+          **dict.fromkeys((*TABLES, *FIGURES), "tables and figures")}  # fmt: skip
 _SERVED = "evaluate_served_"  # how rules of jobs with a server of their own begin
-_SHOWN, _OTHERS = "tables and figures", "others"
 
 
 class Outlook:
@@ -33,33 +33,33 @@ class Outlook:
     """
 
     def __init__(
-        self, plan: Plan, jobs: Iterable[tuple[str, int]], cores: int | None, overlays: Iterable[str | Path] = ()
+        self, plan: Plan, jobs: Sequence[tuple[str, int]], cores: int | None, overlays: Iterable[str | Path] = ()
     ):
         self._plan, self.cores = plan, cores
         configuration = "+".join(Path(overlay).stem for overlay in overlays) or "config"
         known = read_shipped("workflow/durations.yaml").get(configuration, {}) | measured(plan.results)
-        self.jobs: Counter[str] = Counter()
-        self.seconds: dict[str, float] = {}
-        self._chain = 0.0  # one job of every stage, one after another: what no number of cores shortens
-        for rule, threads in jobs:
-            self.jobs[rule] += 1
-            if rule in known or not (rule.startswith(_SERVED) or (rule in STAGES and STAGES[rule].tensors)):
-                alone = known.get(rule, _SHORT if rule in STAGES else 1.0)
-                self._chain += alone if rule not in self.seconds else 0.0
-                self.seconds[rule] = alone * threads
+        self.jobs = Counter(rule for rule, _ in jobs)
+        short = [
+            rule for rule in self.jobs if not (rule.startswith(_SERVED) or (rule in STAGES and STAGES[rule].tensors))
+        ]
+        known = {**dict.fromkeys(short, _SHORT), **known}
+        self.seconds = {rule: known[rule] * threads for rule, threads in jobs if rule in known}
+        # One job of every stage, one after another: what no number of cores shortens.
+        self._chain = sum(known[rule] for rule in self.seconds)
 
     def __str__(self) -> str:
         kinds: Counter[str] = Counter()
         for rule, count in self.jobs.items():
             kinds[self.kind(rule)] += count
-        parts = ", ".join(f"{kinds[kind]} {kind}" for kind in (*_KINDS.values(), _SHOWN, _OTHERS) if kinds[kind])
+        parts = ", ".join(
+            f"{kinds[kind]} {kind}" for kind in dict.fromkeys((*_KINDS.values(), "others")) if kinds[kind]
+        )
         jobs = "1 job" if self.jobs.total() == 1 else f"{self.jobs.total()} jobs"
         return f"{jobs}{f' ({parts})' if len(kinds) > 1 else ''}, {self._time()}."
 
     def kind(self, rule: str) -> str:
         """What a user calls the jobs of a rule."""
-        rule = "evaluate_agent" if rule.startswith(_SERVED) else rule
-        return _KINDS.get(rule, _SHOWN if rule in TABLES or rule in FIGURES else _OTHERS)
+        return _KINDS.get("evaluate_agent" if rule.startswith(_SERVED) else rule, "others")
 
     def _time(self) -> str:
         if self.cores is None or self.jobs.keys() - self.seconds.keys():
@@ -69,11 +69,10 @@ class Outlook:
 
     def progress(self, rule: str, options: Mapping[str, str]) -> tuple[int, int] | None:
         """Steps of a training that are done, and all of them; None for other jobs."""
-        settings = self._plan.settings
         if rule == "train_policy":
             total = self._plan.settings_of(rule, options)[0].training.steps
         elif rule == "warm_start_policy":
-            total = settings.warm_start.epochs
+            total = self._plan.settings.warm_start.epochs
         else:
             return None
         try:
@@ -98,14 +97,14 @@ def measured(results: str) -> dict[str, float]:
 def outcome(plan: Plan, files: Sequence[str], logs: Sequence[str]) -> str:
     """The last lines of a successful run. ``files`` are those of the targets; ``logs`` are shown for targets without
     files, such as ``write_timings``."""
-    page = plan.resolved(plan.output("write_report", "html"))
+    page = plan.file("write_report", "html", {})
     if not files:
         return "\n".join(Path(log).read_text(encoding="utf-8").strip() for log in logs)
     if page not in files:
         readable = [path for path in files if Path(path).suffix in (".md", ".png", ".html")] or files
         more = f" and {len(readable) - 6} more" if len(readable) > 6 else ""
         return "Made    " + ", ".join(readable[:6]) + more
-    says = RunRecord.read(Path(plan.resolved(plan.output("write_report", "record")))).tags.get("says", "")
+    says = RunRecord.read(Path(plan.file("write_report", "record", {}))).tags.get("says", "")
     lines = [f"Report  {page}", f"Says    {says}"]
     if plan.settings.tracking.mlflow:
         uri = plan.settings.tracking.uri or f"sqlite:///{plan.results}/mlflow.db"

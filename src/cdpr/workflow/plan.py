@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,14 +11,14 @@ from typing import Any
 
 from cachetools import cachedmethod
 
+from ..files import write_text
 from ..job import PageEntry
 from ..run_key import code_digest, run_key
-from ..settings import Settings, SettingsError, digest, missing_paths, resolve_variant, variants
+from ..settings import Settings, SettingsError, digest, missing_paths, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
-from .experiment import Experiment, Options, Product, Source, is_trained, parse_run
-from .machines import acting_machine, acting_threads, training_machine, training_threads
-from .stage import Evidence, Stage
-from .stages import STAGES, check_page, page_entries, stages_on_page
+from .experiment import Experiment, Options, Product, Source, is_trained
+from .stage import Evidence
+from .stages import STAGES, page_entries, stages_on_page
 from .systems import refuse_what_lacks
 
 # Training allocates tensors of megabytes in every step. With these thresholds glibc keeps the memory instead of
@@ -32,7 +31,6 @@ class Plan(Experiment):
 
     def __init__(self, config: Mapping[str, Any] | Settings):
         super().__init__(config)
-        check_page(STAGES)
         self._keys: dict[tuple, str] = {}
         self._codes: dict[tuple, str] = {}
         self._evidence: dict[tuple, Evidence] = {}
@@ -42,8 +40,7 @@ class Plan(Experiment):
     @cachedmethod(lambda self: self._evidence)
     def evidence(self, stage: str) -> Evidence:
         """The evaluations and trainings behind a table or figure."""
-        evidence = STAGES[stage].evidence
-        return evidence(self) if evidence else Evidence()
+        return STAGES[stage].evidence(self)
 
     @property
     def on_page(self) -> list[str]:
@@ -73,10 +70,10 @@ class Plan(Experiment):
     def source(self, stage: str, need: str, options: Options) -> Source:
         """Where an input of a job comes from; None where the job does without."""
         source = STAGES[stage].needs[need]
-        if callable(source):
-            return source(self, options)
-        maker, _, output = source.partition(".")
-        return Product(maker, output, options)
+        if isinstance(source, str):
+            maker, _, output = source.partition(".")
+            return Product(maker, output, options)
+        return source(self, options) if callable(source) else source
 
     def place(self, source: Source) -> str | None:
         return self.output(source.stage, source.output, **source.options) if isinstance(source, Product) else source
@@ -107,7 +104,9 @@ class Plan(Experiment):
         evidence = self.evidence(stage)
         paths = [self.output("evaluate_agent", name, run=run, dataset=dataset)
                  for name in ("evaluation", "record") for run, dataset in evidence.evaluations]  # fmt: skip
-        paths = self._present([*paths, *self._training_files(evidence, "metrics", "record")])
+        paths += [self.output("train_policy", name, run=run) for name in ("metrics", "record")
+                  for run in trainings(evidence)]  # fmt: skip
+        paths = self._present(paths)
         return [*paths, *(str(self.place(product)) for product in STAGES[stage].follows(self))]
 
     def all_results(self) -> list[str]:
@@ -119,17 +118,18 @@ class Plan(Experiment):
             for stage in ("ingest_dataset", "map_costs"):
                 paths += self.outputs(stage, dataset=dataset)
         paths += self.outputs("warm_start_policy") if self.settings.policy.warm_started else []
-        paths += self._present(self._training_files(self.evidence("write_claims"), "policy", "credit"))
+        paths += self._present([self.output("train_policy", name, run=run) for name in ("policy", "credit")
+                                for run in trainings(self.evidence("write_claims"))])  # fmt: skip
         return [*paths, *self.evidence_files("write_claims")]
 
-    def _training_files(self, evidence: Evidence, *outputs: str) -> list[str]:
-        """Outputs of all training runs behind a table or figure."""
-        return [self.output("train_policy", output, run=run) for output in outputs for run in trainings(evidence)]
-
     def _present(self, paths: list[str]) -> list[str]:
-        if not self.settings.evaluation.partial:
-            return paths
-        return [path for path in paths if Path(self.resolved(path)).exists()]
+        return [p for p in paths if not self.settings.evaluation.partial or Path(self.resolved(p)).exists()]
+
+    def file(self, stage: str, name: str, options: Options) -> str:
+        """Path of an input or output of a job, the results folder in its place; empty where it does without."""
+        needed = name in STAGES[stage].needs
+        path = self.place(self.source(stage, name, options)) if needed else self.output(stage, name, **options)
+        return self.resolved(path or "")
 
     def resolved(self, path: str) -> str:
         """A path with the results folder in its place."""
@@ -137,12 +137,9 @@ class Plan(Experiment):
 
     def write_settings(self) -> None:
         """Write the resolved settings to where jobs read them (:attr:`resolved_settings`)."""
-        path = Path(self.resolved_settings)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-            partial.write_text(json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
-            os.replace(partial, path)
+        if not Path(self.resolved_settings).exists():
+            text = json.dumps(self.settings.model_dump(mode="json"), indent=2) + "\n"
+            write_text(self.resolved_settings, text)
 
     @property
     def resolved_settings(self) -> str:
@@ -176,45 +173,41 @@ class Plan(Experiment):
         except BlockingIOError:
             raise SettingsError(f"another snakemake is at work on {self.results}/ (it holds {path})") from None
 
-    def machine(self, stage: str) -> dict[str, Any]:
-        """Resources of a job that trains, or in which a policy acts."""
-        if stage == "train_policy":
-            return training_machine(self.settings)
-        return acting_machine(self.settings, self._knows_hospital)
-
-    def threads(self, stage: str) -> int:
-        """Cores of such a job."""
-        return training_threads(self.settings) if stage == "train_policy" else acting_threads(self.settings)
-
     # Keys
 
     @cachedmethod(lambda self: self._keys)
     def key(self, stage: str, **options: str) -> str:
         """Run key of one job."""
-        settings, seed = self.settings_of(stage, options)
-        upstream, inputs = self._before(STAGES[stage], options)
-        code = self.code(stage, settings, options)
-        return run_key(stage, options, self.parameters(stage, options), code, upstream, inputs, seed)
+        sources = self._sources(stage, options)
+        upstream = {name: self.key(product.stage, **{o: product.options[o] for o in STAGES[product.stage].options})
+                    for name, product in sources.items() if isinstance(product, Product)}  # fmt: skip
+        inputs = {name: self.digests.digest(path) for name, path in sources.items() if isinstance(path, str)}
+        _, seed = self.settings_of(stage, options)
+        parameters, code = self.parameters(stage, options), self.code(stage, options)
+        return run_key(stage, options, parameters, code, upstream, inputs, seed)
+
+    def _sources(self, stage: str, options: Options) -> dict[str, Source]:
+        """Everything that a job reads, by name: products of other jobs, and files that no job makes."""
+        evidence = self.evidence(stage)
+        sources = {need: self.source(stage, need, options) for need in STAGES[stage].needs}
+        sources |= {" ".join([p.stage, *p.options.values()]): p for p in STAGES[stage].follows(self)}
+        sources |= {f"{run}/{dataset}": Product("evaluate_agent", "evaluation", {"run": run, "dataset": dataset})
+                    for run, dataset in evidence.evaluations}  # fmt: skip
+        return sources | {run: Product("train_policy", "policy", {"run": run}) for run in evidence.training}
 
     def parameters(self, stage: str, options: Options) -> dict[str, Any]:
         """The settings and other values that decide a job's outputs, as JSON."""
         entry, (settings, _) = STAGES[stage], self.settings_of(stage, options)
         return entry.parameters(settings, options) | entry.also(self, options)
 
-    def settings_of(self, stage: str, options: Options) -> tuple[Settings, int | None]:
-        """Settings of a job (of its variant, for training) and its seed."""
-        if stage != "train_policy":
-            return self.settings, None
-        variant, seed = parse_run(options["run"])
-        return resolve_variant(self.settings, variant), seed
-
-    def roots(self, stage: str, settings: Settings, options: Options) -> list[str]:
+    def roots(self, stage: str, options: Options) -> list[str]:
         """Modules whose import closure is a job's code."""
-        entry = STAGES[stage]
-        return [entry.target(settings).partition(":")[0], *entry.more_code(self, settings, options)]
+        entry, (settings, _) = STAGES[stage], self.settings_of(stage, options)
+        return [entry.target(settings).partition(":")[0], *entry.more_code(self, options)]
 
-    def code(self, stage: str, settings: Settings, options: Options) -> str:
-        roots = tuple(self.roots(stage, settings, options))
+    def code(self, stage: str, options: Options) -> str:
+        """Digest of this code."""
+        roots = tuple(self.roots(stage, options))
         if roots not in self._codes:
             self._codes[roots] = code_digest(roots, cache=self.digests)
         return self._codes[roots]
@@ -228,25 +221,6 @@ class Plan(Experiment):
         keys |= {self.key("evaluate_agent", run=run, dataset=dataset) for run, dataset in pairs}
         keys |= {self.key("ingest_dataset", dataset=dataset) for dataset in self.datasets}
         return keys | {self.key("warm_start_policy")}
-
-    def _before(self, stage: Stage, options: Options) -> tuple[dict[str, str], dict[str, str]]:
-        """Keys of the jobs before this one, and digests of files that no job makes."""
-        upstream, inputs = {}, dict(stage.outside(self, options))
-        for need in stage.needs:
-            source = self.source(stage.name, need, options)
-            if isinstance(source, Product):
-                own = {name: source.options[name] for name in STAGES[source.stage].options}
-                upstream[need] = self.key(source.stage, **own)
-            elif source is not None:
-                inputs[need] = self.digests.digest(source)
-        for product in stage.follows(self):
-            upstream[" ".join([product.stage, *product.options.values()])] = self.key(product.stage, **product.options)
-        evidence = self.evidence(stage.name)
-        upstream |= {f"{r}/{d}": self.key("evaluate_agent", run=r, dataset=d) for r, d in evidence.evaluations}
-        return upstream | {run: self.key("train_policy", run=run) for run in evidence.training}, inputs
-
-    def _knows_hospital(self, run: str) -> bool:
-        return run in self.settings.agents and self.settings.agents[run].knows_hospital
 
 
 def trainings(evidence: Evidence) -> list[str]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..llm.recording import export_recordings, import_recordings
-from ..settings import SettingsError, value_at
+from ..settings import Settings, SettingsError, value_at
 from ..settings.judging import ASKERS
-
-if TYPE_CHECKING:
-    from ..settings import Settings
 
 
 def export(settings: Settings, file: str, systems: Sequence[str]) -> str:
@@ -36,9 +32,8 @@ def import_(settings: Settings, file: str) -> str:
         if name in imported.of_weights:
             folders.append(f"{name} ({model_name})" if model_name else name)
         elif model := settings.models.get(model_name):
-            models.append(
-                f"{model_name}: {{enabled: true}}" if model.where else f'{model_name}: {{at: "http://127.0.0.1/v1"}}'
-            )
+            setting = "enabled: true" if model.where else 'at: "http://127.0.0.1/v1"'
+            models.append(f"{model_name}: {{{setting}}}")
     if models:
         message += (f"\nThey are of {', '.join(systems)}. To replay them without key, server or network:\n"
                  f"calls: {{mode: replay}}\nmodels: {{{', '.join(dict.fromkeys(models))}}}")  # fmt: skip

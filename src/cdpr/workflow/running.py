@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .. import tracking
-from ..settings import load_settings
 from ..settings.section import Section
 from .experiment import Options
 from .plan import Plan
 from .stage import Stage
-
-_PREPARED: dict[str, Plan] = {}
-
-
-def planned(settings: Sequence[str]) -> Plan:
-    """The plan of the settings in these files; later files override earlier ones. Raises SettingsError."""
-    return _PREPARED.get(os.pathsep.join(settings)) or Plan(load_settings(*settings))
-
-
-def prepare(stage: Stage, arguments: Sequence[str], settings: str) -> None:
-    """Do the first work of every job of these settings once, in the process that jobs are forked from. Only resolved
-    settings are cached, because the name of their file is the digest of their content."""
-    if not Path(settings).name.startswith("resolved-"):
-        return
-    plan = _PREPARED.get(settings) or _PREPARED.setdefault(settings, Plan(load_settings(settings)))
-    options = {name: arguments[arguments.index(f"--{name}") + 1] for name in stage.options}
-    plan.code(stage.name, plan.settings_of(stage.name, options)[0], options)
 
 
 def run_stage(
@@ -43,21 +24,20 @@ def run_stage(
     from ..tracking.mlflow_index import live_run
 
     paths = paths or {}
-    outputs = {
-        name: Path(paths.get(name) or plan.resolved(plan.output(stage.name, name, **options))) for name in stage.outputs
-    }
+    files = {name: paths.get(name) or plan.file(stage.name, name, options) for name in (*stage.needs, *stage.outputs)}
+    inputs = {name: files[name] for name in stage.needs if files[name]}
+    outputs = {name: Path(files[name]) for name in stage.outputs}
     elsewhere = any(paths.get(name) for name in stage.outputs)
     beside = next(iter(outputs.values())).with_suffix(".run.json") if elsewhere else None
-    record = paths.get("record") or beside or plan.resolved(plan.output(stage.name, "record", **options))
-    inputs = {name: paths.get(name) or plan.place(plan.source(stage.name, name, options)) for name in stage.needs}
-    existing = {name: plan.resolved(path) for name, path in inputs.items() if path}
+    record = paths.get("record") or beside or plan.file(stage.name, "record", options)
     parameters, key = plan.parameters(stage.name, options), paths.get("key") or plan.key(stage.name, **options)
     settings, seed = plan.settings_of(stage.name, options)
-    details: dict[str, Any] = {"code": plan.code(stage.name, settings, options), "tier": settings.tier,
-                            "tags": _tags(options), "seed": seed, "experiment": stage.experiment}  # fmt: skip
+    variant, _, of_seed = options.get("run", "").partition("-seed")
+    tags = {name: value for name, value in (("variant", variant), ("seed", of_seed)) if value}
     with tracking.stage(
-        stage.name, parameters, existing, outputs, key, record=record, state=plan.state, options=options, **details
-    ) as job:
+        stage.name, parameters, inputs, outputs, key, record=record, state=plan.state, options=options,
+        code=plan.code(stage.name, options), tier=settings.tier, tags=tags, seed=seed, experiment=stage.experiment,
+    ) as job:  # fmt: skip
         job.inputs["results"] = Path(paths.get("results") or plan.results)
         job.page, job.server = plan.page, server
         module, _, function = stage.target(settings).partition(":")
@@ -72,8 +52,3 @@ def run_stage(
                     "`reads` of the stage in src/cdpr/workflow/stages.py, or its run key would miss it"
                 ) from error
             raise
-
-
-def _tags(options: Options) -> dict[str, str]:
-    variant, _, seed = options.get("run", "").partition("-seed")
-    return {name: value for name, value in (("variant", variant), ("seed", seed)) if value}

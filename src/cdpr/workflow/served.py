@@ -16,6 +16,7 @@ from ..agents.build import agent_class, agent_entry
 from ..agents.policy import PolicyAgent, longest_sequence
 from ..llm.own_server import OwnServer
 from ..settings import Machine, Settings, SettingsError, digest, model_of, served
+from ..settings.agents import POLICY
 from ..settings.datasets import BENCHMARKS, DATASETS
 from ..tracking.frame import exclusive
 from .plan import Plan
@@ -23,7 +24,6 @@ from .running import run_stage
 from .stages import STAGES
 
 _STAGE = "evaluate_agent"
-POLICY = "policy"
 _LONGEST = {"vllm": "--max-model-len", "sglang": "--context-length"}
 
 
@@ -38,7 +38,6 @@ class ServedJob:
 
     @property
     def rule(self) -> str:
-        """Name of its rule."""
         return "evaluate_served_" + self.name.replace("-", "_").replace(".", "_")
 
     @property
@@ -54,19 +53,12 @@ def served_jobs(plan: Plan) -> list[ServedJob]:
     pairs: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
     for stage in STAGES:
         for run, dataset in plan.evidence(stage).evaluations:
-            if model := served_by(plan, run):
+            entry = agent_entry(plan.settings, run)
+            if served(plan.settings, entry):
+                own = POLICY if run in plan.settings.agents else run
+                model = own if entry.own_policy else str(entry.model)
                 pairs.setdefault((model, _family(dataset)), {})[run, dataset] = None
     return [ServedJob(model + family, model, tuple(of_job)) for (model, family), of_job in pairs.items()]
-
-
-def served_by(plan: Plan, run: str) -> str | None:
-    """The model that the server of a run serves; None where its job starts no server."""
-    entry = agent_entry(plan.settings, run)
-    if not served(plan.settings, entry):
-        return None
-    if not entry.own_policy:
-        return entry.model
-    return POLICY if run in plan.settings.agents else run
 
 
 def machine_of(plan: Plan, job: ServedJob) -> Machine:
@@ -107,7 +99,7 @@ def evaluate_served(plan: Plan, name: str) -> None:
             options = {"run": run, "dataset": dataset}
             run_stage(plan, STAGES[_STAGE], options, server=server)
             rows = state / plan.key(_STAGE, **options) / "evaluation.jsonl"
-            shutil.copyfile(plan.resolved(plan.output(_STAGE, "evaluation", **options)), rows)
+            shutil.copyfile(plan.file(_STAGE, "evaluation", options), rows)
             finished.append(rows)
     for rows in finished:
         rows.unlink()
@@ -121,8 +113,7 @@ def server_of(plan: Plan, job: ServedJob) -> OwnServer:
         weights, name = entry.weights or entry.id, entry.id
         flags = entry.serve if settings.serving.program == "vllm" else []
     else:
-        source = plan.place(plan.source(_STAGE, "policy", {"run": run, "dataset": dataset}))
-        weights, name = plan.resolved(str(source)), job.model
+        weights, name = plan.file(_STAGE, "policy", {"run": run, "dataset": dataset}), job.model
         flags, gpus = _policy_flags(settings, job, Path(weights), gpus), 1
     return OwnServer(
         settings.serving, weights, name, Path(plan.state) / "servers" / f"{job.name}.log",
@@ -138,11 +129,8 @@ def _policy_flags(settings: Settings, job: ServedJob, folder: Path, gpus: int) -
         return flags
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     longest = longest_sequence(settings)
-    return [
-        *flags,
-        _LONGEST[settings.serving.program],
-        str(min(longest, config.get("max_position_embeddings", longest))),
-    ]
+    bound = min(longest, config.get("max_position_embeddings", longest))
+    return [*flags, _LONGEST[settings.serving.program], str(bound)]
 
 
 def _family(dataset: str) -> str:

@@ -3,13 +3,13 @@ need more than a word."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..agents.build import agent_class, agent_code, agent_entry
 from ..environment.opening import judging_code
 from ..llm.spec import module_of
-from ..settings import Settings, digest, judging_models, model_of, served
+from ..settings import Settings, digest, judging_models, model_of, project_folder, served
 from ..settings.algorithms import algorithm_module
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from ..settings.judging import DECIDING, SECOND, TABLES
@@ -17,28 +17,37 @@ from ..settings.restrict import restrict
 from .experiment import Experiment, Options, Product, Source
 from .stage import Need
 
+_PAPER_FACTS = "workflow/paper"
+# What a report prints about a data set.
+_PRINTED = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
+
 # Where inputs come from
 
 
-def output_of(stage: str, output: str, **options: str) -> Need:
-    """An output of one certain job."""
-    return lambda experiment, own: Product(stage, output, options)
+IN_DOMAIN_CASES = Product("map_costs", "cases", {"dataset": IN_DOMAIN})
 
 
 def raw_data(experiment: Experiment, options: Options) -> Source:
+    """Folder or file with the raw data."""
     return experiment.raw_path(options["dataset"]) or Product("make_hospital", options["dataset"])
 
 
-def fee_schedule(name: str) -> Need:
-    return lambda experiment, options: experiment.fee_schedules.get(name)
+def fee_schedule(name: str, about: str) -> Need:
+    def of(experiment: Experiment, options: Options) -> Source:
+        return experiment.settings.data.fee_schedules.files.get(name)
+
+    of.__doc__ = about
+    return of
 
 
 def catalogue(experiment: Experiment, options: Options) -> Source:
-    return Product("build_catalogue", "catalogue") if experiment.fee_schedules else None
+    """Folder of `build_catalogue` (default: the shipped catalogue)."""
+    return Product("build_catalogue", "catalogue") if experiment.settings.data.fee_schedules.files else None
 
 
 def price_overrides(experiment: Experiment, options: Options) -> Source:
-    return experiment.price_overrides or None
+    """Your own prices (CSV)."""
+    return experiment.settings.data.price_overrides or None
 
 
 def benchmark_cases(experiment: Experiment, options: Options) -> Source:
@@ -49,15 +58,18 @@ def benchmark_cases(experiment: Experiment, options: Options) -> Source:
     return Product("remove_leaks", "controlled", {"dataset": benchmark})
 
 
-def init_policy(experiment: Experiment, options: Options) -> Source:
-    return experiment.init_policy
-
-
 def policy_folder(experiment: Experiment, options: Options) -> Source:
+    """Model to teach, a Hugging Face folder (none for the tiny policy)."""
     return experiment.policy_folder
 
 
+def init_policy(experiment: Experiment, options: Options) -> Source:
+    """Policy that training starts from."""
+    return experiment.init_policy
+
+
 def acting_policy(experiment: Experiment, options: Options) -> Source:
+    """Policy folder (none for reference policies and servers)."""
     return experiment.policy_of(options["run"])
 
 
@@ -73,83 +85,67 @@ def hospital_cases(dataset: str) -> Need:
     return lambda experiment, options: cases if experiment.raw_path(dataset) is None else None
 
 
-IN_DOMAIN_CASES = output_of("map_costs", "cases", dataset=IN_DOMAIN)
-
-
 # What else decides outputs
 
 
 def data_sets(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     """Digests of what reports print about the data sets."""
-    printed = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
-    return {"data_sets": {name: digest({n: getattr(entry, n) for n in printed}) for name, entry in DATASETS.items()}}
+    return {"data_sets": {name: digest({part: getattr(entry, part) for part in _PRINTED})
+                          for name, entry in DATASETS.items()}}  # fmt: skip
+
+
+def data_sets_and_paper(experiment: Experiment, options: Options) -> Mapping[str, Any]:
+    """Those, and the digest of the paper's figures and claims, which no rule has as input."""
+    facts = experiment.digests.digest(str(project_folder() / _PAPER_FACTS))
+    return {**data_sets(experiment, options), "paper": facts}
 
 
 def data_set(experiment: Experiment, options: Options) -> Mapping[str, Any]:
+    """How the raw data are read; the weights of a model that reads notes."""
     entry, source = DATASETS[options["dataset"]], experiment.settings.data.source(options["dataset"])
-    return {"data_set": {"role": entry.role, "importer": entry.importer, "credentialed": source.credentialed}}
+    model = experiment.settings.data.mimic_iv.structurer.model if options["dataset"] == IN_DOMAIN else None
+    structurer = {"structurer": experiment.digests.digest(model)} if model else {}
+    return {"data_set": {"role": entry.role, "importer": entry.importer, "credentialed": source.credentialed},
+            **structurer}  # fmt: skip
 
 
-def deciding_judges(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """Request settings of the models that judge and match; empty where tables of names do it alone."""
-    return _judges(experiment.settings, DECIDING)
+def judges(*which: str) -> Callable[[Experiment, Options], Mapping[str, Any]]:
+    """Request settings of the models that judge and match, and digests of their weights where they work in the process
+    of the job; empty where tables of names do it alone."""
+
+    def of(experiment: Experiment, options: Options) -> Mapping[str, Any]:
+        models = {where: m for where, m in judging_models(experiment.settings).items() if where in which}
+        requests = {where: model.request_settings() for where, model in models.items()}
+        weights = {f"{where} (weights)": experiment.digests.digest(m.folder) for where, m in models.items() if m.folder}
+        return requests | weights
+
+    return of
 
 
-def all_judges(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """Those, and the second judge."""
-    second = experiment.settings.judge.second
-    return _judges(experiment.settings, (*DECIDING, *SECOND)) | ({SECOND[0]: second} if second == TABLES else {})
-
-
-def _judges(settings: Settings, which: Collection[str]) -> dict[str, Any]:
-    return {where: model.request_settings() for where, model in judging_models(settings).items() if where in which}
-
-
-def deciding_weights(experiment: Experiment, options: Options) -> Mapping[str, str]:
-    """Digests of the weights of models that judge and match in the process of the job."""
-    return _weights(experiment, DECIDING)
-
-
-def _weights(experiment: Experiment, which: Collection[str]) -> dict[str, str]:
-    folders = {where: model.folder for where, model in judging_models(experiment.settings).items() if where in which}
-    return {where: experiment.digests.digest(folder) for where, folder in folders.items() if folder}
+deciding_judges, _all_judges = judges(*DECIDING), judges(*DECIDING, *SECOND)
 
 
 def acting_agent(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """Judges and acting agent, with the request settings of their models; see :func:`_actor`."""
-    return {**all_judges(experiment, options), **_actor(experiment, options)}
-
-
-def _actor(experiment: Experiment, options: Options) -> Mapping[str, Any]:
-    """The acting agent, the settings that only it reads, the number of open cases, and its model's request settings.
+    """Judges and acting agent: the request settings of their models, the settings and files that only this agent reads,
+    and the number of open cases.
 
     A model of the registry is known by its entry, whatever its address; a model that a row names itself is known by its
     address alone."""
-    entry = experiment.settings.agents.get(options["run"])
-    own = _own_settings(experiment, options)
-    settings = {"own": restrict(experiment.settings, own).model_dump(mode="json")} if own else {}
-    cases = {"cases": experiment.settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
-    behind = {"served": True} if own_policy_served(experiment, options) else {}  # other draws than this process's
+    settings, entry = experiment.settings, experiment.settings.agents.get(options["run"])
+    second = {SECOND[0]: TABLES} if settings.judge.second == TABLES else {}
+    cases = {"cases": settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
+    # A server draws other samples than this process.
+    agent: dict[str, Any] = {"served": True} if own_policy_served(experiment, options) else {}
     if entry is None:
-        return {"agent": behind, **settings, **cases}
-    model, registered = model_of(experiment.settings, entry), entry.model in experiment.settings.models
-    model_key = None if registered else entry.model
-    request = {"acts": entry.acts, "model": model_key, "request": model and model.request_settings()}
-    return {"agent": {**request, **behind}, **settings, **cases}
-
-
-def acting_files(experiment: Experiment, options: Options) -> Mapping[str, str]:
-    """Digests of the file that the agent's own settings name, and of the judges' weights."""
-    path, own = experiment.settings.frameworks.diag_agent.instruction, _own_settings(experiment, options)
-    files = {}
-    if path and "frameworks.diag_agent" in own:
-        files["frameworks.diag_agent.instruction"] = experiment.digests.digest(path)
-    return files | _weights(experiment, (*DECIDING, *SECOND))
-
-
-def _own_settings(experiment: Experiment, options: Options) -> tuple[str, ...]:
-    entry = experiment.settings.agents.get(options["run"])
-    return agent_class(entry).reads if entry and entry.model else ()
+        return {**_all_judges(experiment, options), **second, **cases, "agent": agent}
+    own = agent_class(entry).reads if entry.model else ()
+    read = {"own": restrict(settings, own).model_dump(mode="json")} if own else {}
+    path = settings.frameworks.diag_agent.instruction if "frameworks.diag_agent" in own else None
+    files = {"frameworks.diag_agent.instruction": experiment.digests.digest(path)} if path else {}
+    model = model_of(settings, entry)
+    agent |= {"acts": entry.acts, "model": None if entry.model in settings.models else entry.model,
+              "request": model and model.request_settings()}  # fmt: skip
+    return {**_all_judges(experiment, options), **second, **cases, **read, **files, "agent": agent}
 
 
 def own_policy_served(experiment: Experiment, options: Options) -> bool:
@@ -158,13 +154,18 @@ def own_policy_served(experiment: Experiment, options: Options) -> bool:
     return entry.own_policy and served(experiment.settings, entry)
 
 
-def agents_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
+def agents_code(experiment: Experiment, options: Options) -> list[str]:
     acting = agent_code(experiment.settings, agent_entry(experiment.settings, options["run"]))
     return [*acting, *judging_code(experiment.settings, (*DECIDING, *SECOND))]
 
 
-def importers_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
-    model = settings.data.mimic_iv.structurer.model
+def credit_code(experiment: Experiment, options: Options) -> list[str]:
+    """A policy of this process, and the judges."""
+    return [module_of(""), *judging_code(experiment.settings)]
+
+
+def importers_code(experiment: Experiment, options: Options) -> list[str]:
+    model = experiment.settings.data.mimic_iv.structurer.model
     structurer = ["cdpr.ingest.structurer", module_of(model)] if model else []
     return [DATASETS[options["dataset"]].importer.partition(":")[0], *structurer]
 
@@ -173,23 +174,19 @@ def writers(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     return {"writers": {name: [entry.writer, entry.size] for name, entry in DATASETS.items() if entry.writer}}
 
 
-def writers_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
+def writers_code(experiment: Experiment, options: Options) -> list[str]:
     return [entry.writer.partition(":")[0] for entry in DATASETS.values() if entry.writer]
 
 
-def training_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
+def training_code(experiment: Experiment, options: Options) -> list[str]:
     """The algorithm, the judges, and what verl loads by name."""
+    settings, _ = experiment.settings_of("train_policy", options)
     modules = ["cdpr.training.algorithm", algorithm_module(settings.training.algorithm), "cdpr.llm.sampler"]
     modules += judging_code(settings)
     if settings.training.engine == "verl":
         modules += [module_of("verl:"), module_of(settings.training.verl.frozen.url or "http:")]
         modules += [f"cdpr.training.verl.{name}" for name in ("agent_loop", "session", "trainer")]
     return sorted(set(modules))
-
-
-def structurer(experiment: Experiment, options: Options) -> Mapping[str, str]:
-    model = experiment.settings.data.mimic_iv.structurer.model
-    return {"structurer": experiment.digests.digest(model)} if model and options["dataset"] == IN_DOMAIN else {}
 
 
 def engine(settings: Settings) -> str:

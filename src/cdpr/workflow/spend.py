@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..results.paper import read_paper
 from ..settings import AgentEntry, ModelEntry, Settings, SettingsError, model_of
 from ..settings.datasets import DATASETS, FURTHER, IN_DOMAIN, benchmark_of
 from .plan import Plan
-from .stages import STAGES
+from .stages import FIGURES, TABLES
 
 _BYTES = 4  # of English text in a token
 _PRESENTATION, _RESULT, _RECORD = 500, 120, 30 * 120  # tokens of a presentation, a result, and all results of a case
@@ -50,7 +51,7 @@ def plan_spending(plan: Plan, target: str) -> list[Forecast]:
     """A forecast for every system behind a target's evaluations, whether or not it can be run yet. Raises
     SettingsError for a target that is no table or figure."""
     settings, printed, everything = plan.settings, read_paper(), _with_all_models(plan.settings)
-    pairs = dict.fromkeys(pair for stage in _stages(plan, target) for pair in everything.evidence(stage).evaluations)
+    pairs = dict.fromkeys(pair for stage in _stages(target) for pair in everything.evidence(stage).evaluations)
     recorded, forecasts = _recorded(plan.state), []
     for run in dict.fromkeys(run for run, _ in pairs):
         entry = settings.agents.get(run)
@@ -58,14 +59,13 @@ def plan_spending(plan: Plan, target: str) -> list[Forecast]:
             continue
         cases = {dataset: _cases(plan, dataset, printed) for name, dataset in pairs if name == run}
         extent = sum(count * _workup(settings, entry, model, _turns(printed, entry, d)) for d, count in cases.items())
-        calls, prompt, completion = len(settings.evaluation.decodings) * np.asarray(extent)
-        left = max(0.0, 1 - recorded.get(run, 0) / max(calls[1], 1))
-        prompt, completion, prices = prompt * left, completion * left, model.prices
-        tokens = zip(prompt, completion, strict=True)
+        calls, *tokens = len(settings.evaluation.decodings) * np.asarray(extent)
+        prompt, completion = np.array(tokens) * max(0.0, 1 - recorded.get(run, 0) / max(calls[1], 1))
+        prices = model.prices
         forecasts.append(Forecast(
             run, model.id or model.label or model.where or "", sum(cases.values()), calls, prompt, completion,
-            np.array([prices.usd(*pair) for pair in tokens]) if prices else None, recorded.get(run, 0),
-            prices.date if prices else "", unpriced(model, None if model.folder else model.where),
+            np.array([prices.usd(*pair) for pair in zip(prompt, completion, strict=True)]) if prices else None,
+            recorded.get(run, 0), prices.date if prices else "", unpriced(model, None if model.folder else model.where),
         ))  # fmt: skip
     return forecasts
 
@@ -74,20 +74,24 @@ def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
     """A forecast as text, with its assumptions."""
     if not forecasts:
         return "No evaluation behind this target asks a language model beside those in this project's own processes."
-    head = ("system", "model", "cases", "calls", "(least..most)", "recorded", "M in", "M out", "USD", "(least..most)",
-            "price of")  # fmt: skip
-    rows = [(f.system, f.model, f"{f.cases:,}", f"{f.calls[1]:,.0f}", f"({f.calls[0]:,.0f}..{f.calls[2]:,.0f})",
-             f"{f.recorded:,}", f"{f.prompt[1] / 1e6:,.2f}", f"{f.completion[1] / 1e6:,.2f}", *_price(f), f.date)
-            for f in forecasts]  # fmt: skip
+    rows = [("system", "model", "cases", "calls", "(least..most)", "recorded", "M in", "M out", "USD", "(least..most)",
+             "price of")]  # fmt: skip
+    for f in forecasts:
+        price = ("?", "not known") if f.unpriced else ("-", "no price")
+        if f.usd is not None:
+            price = f"{f.usd[1]:,.2f}", f"({f.usd[0]:,.2f}..{f.usd[2]:,.2f})"
+        rows.append((f.system, f.model, f"{f.cases:,}", f"{f.calls[1]:,.0f}", f"({f.calls[0]:,.0f}..{f.calls[2]:,.0f})",
+                     f"{f.recorded:,}", f"{f.prompt[1] / 1e6:,.2f}", f"{f.completion[1] / 1e6:,.2f}", *price, f.date)
+                    )  # fmt: skip
     few, usual, many = sum((f.usd for f in forecasts if f.usd is not None), np.zeros(3))
-    lines = [*_aligned([head, *rows]), "", f"{sum(f.calls[1] for f in forecasts):,.0f} calls are expected, for "
-             f"{usual:,.2f} USD (least {few:,.2f}, most {many:,.2f}), where prices are known."]  # fmt: skip
-    if unknown := sorted({f.system for f in forecasts if f.unpriced}):
-        lines.append(f"NOT in this sum: {', '.join(unknown)}. The price of their answers is unknown: name `prices` in "
-                     "the model's entry ({input: 0, output: 0} where they are free).")  # fmt: skip
-    budget, decodings = settings.calls.budget_usd, settings.evaluation.decodings
+    unknown, decodings = sorted({f.system for f in forecasts if f.unpriced}), settings.evaluation.decodings
     return "\n".join([
-        *lines, f"calls.budget_usd is {'not set' if budget is None else f'{budget:,.2f}'}.", "", "Assumed:",
+        *_aligned(rows), "",
+        f"{sum(f.calls[1] for f in forecasts):,.0f} calls are expected, for {usual:,.2f} USD (least {few:,.2f}, most "
+        f"{many:,.2f}), where prices are known.",
+        *([f"NOT in this sum: {', '.join(unknown)}. The price of their answers is unknown: name `prices` in the "
+           "model's entry ({input: 0, output: 0} where they are free)."] if unknown else []),
+        f"{_budget(settings.calls.budget_usd)}.", "", "Assumed:",
         f"- every case is worked up {len(decodings)} times (evaluation.decodings: {', '.join(decodings)})",
         f"- tokens: {_PRESENTATION} of a presentation, {_RESULT} of a result, {_REPLY} of an answer, {_THOUGHT:,} "
         "where the model thinks first",
@@ -97,21 +101,14 @@ def render_plan(settings: Settings, forecasts: Sequence[Forecast]) -> str:
     ])  # fmt: skip
 
 
-def _price(forecast: Forecast) -> tuple[str, str]:
-    if forecast.usd is None:
-        return ("?", "not known") if forecast.unpriced else ("-", "no price")
-    few, usual, many = forecast.usd
-    return f"{usual:,.2f}", f"({few:,.2f}..{many:,.2f})"
-
-
-def _stages(plan: Plan, target: str) -> list[str]:
-    """The tables and figures of a target."""
+def _stages(target: str) -> list[str]:
+    shown = (*TABLES, *FIGURES, "write_claims", "write_report", "write_inspector")
     name = {"reproduce_paper": "report"}.get(target, target)
-    stages = [stage for stage in (f"write_{name}", f"plot_{name}", name) if stage in STAGES and STAGES[stage].evidence]
+    stages = [stage for stage in shown if stage in (f"write_{name}", f"plot_{name}", name)]
     if not stages:
-        known = sorted(name.partition("_")[2] for name, stage in STAGES.items() if stage.evidence)
-        raise SettingsError(f"{target} is no table or figure; name one of: {', '.join(dict.fromkeys(known))}")
-    return [*stages, *(plan.on_page if name == "report" else ())]
+        known = sorted({stage.partition("_")[2] for stage in shown})
+        raise SettingsError(f"{target} is no table or figure; name one of: {', '.join(known)}")
+    return stages
 
 
 def _with_all_models(settings: Settings) -> Plan:
@@ -151,7 +148,7 @@ def _cases(plan: Plan, dataset: str, printed: Mapping[str, float]) -> int:
     """Test cases of a data set: those of its file; without a file, as many as the settings or the paper say."""
     settings, name = plan.settings, benchmark_of(dataset)
     limit = settings.evaluation.open_cases.cases if name in FURTHER else None
-    path = Path(plan.resolved(plan.output("map_costs", "cases", dataset=name)))
+    path = Path(plan.file("map_costs", "cases", {"dataset": name}))
     if path.exists():
         count = sum(1 for _ in iterate_records(path, "test"))
         return count if limit is None else min(limit, count)
@@ -166,12 +163,11 @@ def _cases(plan: Plan, dataset: str, printed: Mapping[str, float]) -> int:
 
 def _recorded(state: str) -> dict[str, int]:
     """Answers in the recordings, by the system that asks."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for credentialed in (False, True):
         if Recordings.exist(state, credentialed):
             rows = Recordings(state, credentialed).journal.read("SELECT system, COUNT(*) FROM uses GROUP BY system")
-            for system, count in rows:
-                counts[system] = counts.get(system, 0) + count
+            counts.update(dict(rows))
     return counts
 
 
@@ -180,9 +176,9 @@ def render_spent(state: str, budget: float | None) -> str:
     bills = spent(state)
     if not bills:
         return f"Nothing was spent: {state} knows of no call of a model with prices."
+    counted = [field.name for field in fields(Spent) if field.name not in ("system", "model")]
+    total = Spent("total", "", *(sum(getattr(bill, name) for bill in bills) for name in counted))
     head = ("system", "model", "calls", "tokens in", "tokens out", "USD", "of it unknown", "under way")
-    total = Spent("total", "", *(sum(getattr(s, name) for s in bills) for name in Spent.__dataclass_fields__ if name
-                                 not in ("system", "model")))  # fmt: skip
     rows = [(s.system or "-", s.model, f"{s.calls:,}", f"{s.prompt_tokens:,}", f"{s.completion_tokens:,}",
              f"{s.usd:,.4f}", f"{s.unknown_usd:,.4f} ({s.unknown_calls:,})", f"{s.reserved_usd:,.4f}")
             for s in [*bills, total]]  # fmt: skip
@@ -191,10 +187,15 @@ def render_spent(state: str, budget: float | None) -> str:
         lines.append(f"Unknown: {total.unknown_calls:,} calls timed out, or their process was killed; they may have "
                     "been billed, and count as spent in their worst case.")  # fmt: skip
     left = "" if budget is None else f"; {max(0.0, budget - total.usd - total.reserved_usd):,.2f} USD are left"
-    return "\n".join([*lines, f"calls.budget_usd is {'not set' if budget is None else f'{budget:,.2f}'}{left}."])
+    return "\n".join([*lines, f"{_budget(budget)}{left}."])
+
+
+def _budget(usd: float | None) -> str:
+    return f"calls.budget_usd is {'not set' if usd is None else f'{usd:,.2f}'}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table; all but the first two columns are numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) if n < 2 else cell.rjust(width) for n, (cell, width) in
                       enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -19,11 +18,10 @@ _RUNTIME = ("tier", "paths", "tracking")
 DECISIONS = ("environment", "policy", "utility")
 JUDGED = ("judge", "matcher", "models", "governance", "calls")  # the column `also` keys what decides of them
 ACTING = ("tier", "evaluation.seed", "evaluation.max_turn_tokens", "costs", *DECISIONS)
-ACTING_PRELOAD = ("cdpr.evaluation.evaluate_agent", "cdpr.llm.sampler", "cdpr.cases.naming:prepare")
 RUN = "who acts: a trained run such as cdpr-seed0, or an agent of workflow/agents.yaml such as warm_start"
 
 
-Need = str | Callable[[Experiment, Options], Source]
+Need = str | Product | Callable[[Experiment, Options], Source]
 
 
 @dataclass(frozen=True)
@@ -57,15 +55,14 @@ class Stage:
     placeholders in ``reads`` and in paths are filled with them.
 
     ``needs`` are its input files: ``"stage.output"`` of the job with the same options, or a function of experiment and
-    options; ``about`` describes them. ``evidence`` (evaluations, trainings) and ``follows`` (other outputs) are what
+    options, or a certain product. ``evidence`` (evaluations, trainings) and ``follows`` (other outputs) are what
     its function finds by itself below the results folder. ``record`` is its run.json, by default beside the first of
     its ``outputs``.
 
-    What else decides its outputs: ``also`` (values), ``outside`` (digests of things that are no inputs) and
-    ``more_code`` (modules that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works
-    in it; ``live``: MLflow follows its metrics as they come; ``page``: its place on the results page (the
-    ledger judges from the evidence of these stages); ``preload``: what takes long to import, or as
-    ``module:function`` to prepare (:mod:`.forkserver`).
+    What else decides its outputs: ``also`` (values, and digests of files that are no inputs) and ``more_code`` (modules
+    that it imports by name). ``experiment`` is where MLflow lists it. ``tensors``: torch works in it; ``live``: MLflow
+    follows its metrics as they come; ``page``: its place on the results page (the ledger judges from the evidence of
+    these stages).
     """
 
     name: str
@@ -75,19 +72,23 @@ class Stage:
     runtime: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     needs: Mapping[str, Need] = field(default_factory=dict)
-    about: Mapping[str, str] = field(default_factory=dict)
-    evidence: Callable[[Experiment], Evidence] | None = None
+    evidence: Callable[[Experiment], Evidence] = lambda experiment: Evidence()
     follows: Callable[[Experiment], list[Product]] = lambda experiment: []
     outputs: Mapping[str, Output] = field(default_factory=dict)
     record: str = ""
     also: Callable[[Experiment, Options], Mapping[str, Any]] = lambda experiment, options: {}
-    more_code: Callable[[Experiment, Settings, Options], list[str]] = lambda experiment, settings, options: []
-    outside: Callable[[Experiment, Options], Mapping[str, str]] = lambda experiment, options: {}
+    more_code: Callable[[Experiment, Options], list[str]] = lambda experiment, options: []
     experiment: str = PIPELINE
     tensors: bool = False
     live: bool = False
     page: PageEntry | None = None
-    preload: tuple[str, ...] = ()
+
+    def help_of(self, need: str) -> str:
+        """What an input is: in the words of the stage that makes it, or of the function that finds it."""
+        source = self.needs[need]
+        if callable(source):
+            return (source.__doc__ or need.replace("_", " ")).replace("``", "`")
+        return f"what `{source.stage if isinstance(source, Product) else source.partition('.')[0]}` writes"
 
     def target(self, settings: Settings) -> str:
         """``module:function`` of the job with these settings."""
@@ -106,8 +107,7 @@ class Stage:
         """Where an output of a job lies, ``<results>`` standing for the results folder; ``record`` is its run.json."""
         beside = str(PurePath(next(iter(self.outputs.values())).path).with_suffix(".run.json"))
         pattern = self.record or beside if output == "record" else self.outputs[output].path
-        fields = {name for _, name, _, _ in string.Formatter().parse(pattern) if name}
-        return pattern.format(**{name: options.get(name, "{" + name + "}") for name in fields})
+        return pattern.format(**{name: "{" + name + "}" for name in self.options} | options)
 
     def _keyed(self, options: Options) -> set[str]:
         return without(

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
-from pathlib import Path
+from dataclasses import astuple, replace
 from typing import Any
 
 from ..environment.opening import judging_code
 from ..job import PageEntry
-from ..llm.spec import module_of
 from ..results.methods import open_datasets
-from ..settings import Settings, SettingsError
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
 from . import evidence as behind
 from . import sources, study_stages
 from .experiment import Experiment, Options, Product
-from .stage import ACTING_PRELOAD, DECISIONS, JUDGED, RUN, Evidence, Need, Output, Stage
+from .stage import DECISIONS, JUDGED, RUN, Evidence, Need, Output, Stage
 
 # Placement and memory settings of verl that do not affect results.
 _PLACES = tuple(
@@ -28,43 +24,22 @@ _REPORTED = ("tier", "seeds", "evaluation", "data", "costs", "hospital", "traini
              "experiments", "agents", "models", "judge", "matcher", "serving.program", "serving.models",
              "study.states", *DECISIONS)  # fmt: skip
 _DATASET = {"dataset": f"one of {', '.join(DATASETS)}"}
-_DRAWING = ("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf")
-_SHOWING = (*_DRAWING, "scipy.stats")
-_LEARNS = ("cdpr.training.torch.trainer", "transformers.models.qwen3.modeling_qwen3", "cdpr.cases.naming:prepare")
 _DATASET_OR_VARIANT = f"{_DATASET['dataset']}, or a leak-controlled variant such as {IN_DOMAIN}_controlled"
+_EvidenceOf = Callable[[Experiment], Evidence]
 
 
 # Tables and figures
 
 
-@dataclass(frozen=True)
-class Page:
-    """Place of a table or figure on the results page: title of the chapter, text, and how many parts are not folded."""
-
-    chapter: str
-    text: str
-    opened: int = 1
-
-
-def _result(
-    name: str, summary: str, call: str, evidence: Callable[[Experiment], Evidence], outputs: Mapping[str, Output],
-    outside: Callable[[Experiment, Options], Mapping[str, str]] = lambda experiment, options: {},
-    page: PageEntry | None = None, reads: tuple[str, ...] = (),
-    follows: Callable[[Experiment], list[Product]] = lambda experiment: [],
-    also: Callable[[Experiment, Options], Mapping[str, Any]] = sources.data_sets,
-    more_code: Callable[[Experiment, Settings, Options], list[str]] = lambda experiment, settings, options: [],
-    **needs: Need,
-) -> Stage:  # fmt: skip
+def _result(name: str, summary: str, call: str, evidence: _EvidenceOf, outputs: Mapping[str, Output], *,
+            reads: tuple[str, ...] = (), also: Callable[[Experiment, Options], Mapping[str, Any]] = sources.data_sets,
+            **more: Any) -> Stage:  # fmt: skip
     """A stage that shows results of other runs, which it reads below the results folder."""
-    return Stage(
-        name, summary, call,
-        reads=(*_REPORTED, *reads), runtime=("training.save_every",), evidence=evidence, needs=needs, follows=follows,
-        outputs=outputs, also=also, outside=outside, more_code=more_code, page=page,
-        preload=(*_SHOWING, call.partition(":")[0]),
-    )  # fmt: skip
+    return Stage(name, summary, call, reads=(*_REPORTED, *reads), runtime=("training.save_every",), evidence=evidence,
+                 outputs=outputs, also=also, **more)  # fmt: skip
 
 
-def _table(name: str, summary: str, evidence: Callable[[Experiment], Evidence], page: Page | None, file: str = "",
+def _table(name: str, summary: str, evidence: _EvidenceOf, page: PageEntry | None, file: str = "",
            **needs: Need) -> Stage:  # fmt: skip
     """``write_<name>``: a table of ``cdpr.report.<name>`` as CSV, Markdown and LaTeX. On the ``page`` (None: not there)
     its module's ``sheet(settings, results)`` shows it."""
@@ -74,9 +49,9 @@ def _table(name: str, summary: str, evidence: Callable[[Experiment], Evidence], 
         "md": Output(f"<results>/{stem}.md", "the table to read"),
         "tex": Output(f"<results>/{stem}.tex", "the table to print"),
     }
-    entry = page and PageEntry(f"{stem}.md", page.chapter, page.text, module, page.opened)
-    outside = behind.paper_facts if page else lambda experiment, options: {}
-    return _result(f"write_{name}", summary, f"{module}:write_{name}", evidence, outputs, outside, entry, **needs)
+    return _result(f"write_{name}", summary, f"{module}:write_{name}", evidence, outputs, needs=needs,
+                   page=page and replace(page, file=f"{stem}.md", module=module),
+                   also=sources.data_sets_and_paper if page else sources.data_sets)  # fmt: skip
 
 
 def _plot(name: str, csv: str = "") -> dict[str, Output]:
@@ -85,12 +60,11 @@ def _plot(name: str, csv: str = "") -> dict[str, Output]:
     return outputs | ({"csv": Output(f"{stem}.csv", csv)} if csv else {})
 
 
-def _figure(name: str, summary: str, evidence: Callable[[Experiment], Evidence], page: Page | None, module: str = "",
-            csv: str = "", **needs: Need) -> Stage:  # fmt: skip
+def _figure(name: str, summary: str, evidence: _EvidenceOf, page: PageEntry | None, module: str = "", csv: str = "",
+            **needs: Need) -> Stage:  # fmt: skip
     """``plot_<name>``: a figure of ``cdpr.report.<module>`` as PNG and PDF."""
-    call = f"cdpr.report.{module or name}:plot_{name}"
-    entry = page and PageEntry(f"figures/{name}.png", page.chapter, page.text)
-    return _result(f"plot_{name}", summary, call, evidence, _plot(name, csv), page=entry, **needs)
+    return _result(f"plot_{name}", summary, f"cdpr.report.{module or name}:plot_{name}", evidence, _plot(name, csv),
+                   needs=needs, page=page and replace(page, file=f"figures/{name}.png"))  # fmt: skip
 
 
 def stages_on_page(experiment: Experiment) -> list[str]:
@@ -104,30 +78,11 @@ def page_entries(experiment: Experiment) -> tuple[PageEntry, ...]:
     return tuple(entry for name in stages_on_page(experiment) if (entry := STAGES[name].page))
 
 
-def check_page(stages: Mapping[str, Stage]) -> None:
-    """Raise SettingsError for a stage that the results page cannot show: without chapter or text, with a file that it
-    does not write, or with a table whose module has no function ``sheet``."""
-    for name, stage in stages.items():
-        if (entry := stage.page) is None:
-            continue
-        where = f"src/cdpr/workflow/stages.py: {name}"
-        if not entry.chapter or not entry.text:
-            raise SettingsError(f"{where}: the results page needs a chapter and a text: page=Page(CHAPTER, TEXT)")
-        if f"<results>/{entry.file}" not in [output.path for output in stage.outputs.values()]:
-            raise SettingsError(f"{where}: the results page shows {entry.file}, which is none of its outputs")
-        spec = importlib.util.find_spec(entry.module) if entry.module else None
-        if entry.module and (spec is None or "\ndef sheet(" not in Path(str(spec.origin)).read_text(encoding="utf-8")):
-            raise SettingsError(
-                f"{where}: the results page needs a function sheet(settings, results) in {entry.module}"
-            )
-
-
 def _page_evidence(experiment: Experiment) -> Evidence:
     """Everything behind the tables and figures that the page shows and the ledger judges."""
     evidence = Evidence()
     for name in stages_on_page(experiment):
-        of_stage = STAGES[name].evidence
-        evidence |= of_stage(experiment) if of_stage else Evidence()
+        evidence |= STAGES[name].evidence(experiment)
     return evidence
 
 
@@ -143,7 +98,7 @@ def _page_texts(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     return {**sources.data_sets(experiment, options), "page": [list(astuple(e)) for e in page_entries(experiment)]}
 
 
-def _page_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
+def _page_code(experiment: Experiment, options: Options) -> list[str]:
     return sorted({entry.module for entry in page_entries(experiment) if entry.module})
 
 
@@ -163,23 +118,22 @@ _ALL = (
         reads=("data.{dataset}", "data.leaks", "data.train_cases", "data.validation_cases", "data.test_cases"),
         runtime=("data.{dataset}.path", "governance"),
         options=_DATASET,
-        needs={"raw": sources.raw_data}, about={"raw": "folder or file with the raw data"},
+        needs={"raw": sources.raw_data},
         outputs={
             "records": Output("<results>/records/{dataset}.jsonl", "case records, one JSON object a line"),
             "report": Output("<results>/records/{dataset}.report.json", "how many cases each rule dropped"),
             "findings": Output("<results>/records/{dataset}.findings.csv",
                                "every dropped case and every leak, one a row; as private as the records"),
         },
-        also=sources.data_set, outside=sources.structurer, more_code=sources.importers_code,
+        also=sources.data_set, more_code=sources.importers_code,
     ),
     Stage(
         "build_catalogue", "Make the price catalogue from your own year or locality of the Medicare fee schedules.",
         "cdpr.costs.build_catalogue:build_catalogue",
         reads=("data.fee_schedules.locality", "data.fee_schedules.conversion_factor"),
-        needs={name: sources.fee_schedule(name) for name in ("clfs", "pfs", "gpci", "opps")},
-        about={"clfs": "Clinical Laboratory Fee Schedule (CSV)", "pfs": "relative value file, PPRRVU (CSV)",
-               "gpci": "geographic indices, GPCI (CSV)",
-               "opps": "OPPS Addendum B (xlsx)"},
+        needs={name: sources.fee_schedule(name, about) for name, about in (
+            ("clfs", "Clinical Laboratory Fee Schedule (CSV)"), ("pfs", "relative value file, PPRRVU (CSV)"),
+            ("gpci", "geographic indices, GPCI (CSV)"), ("opps", "OPPS Addendum B (xlsx)"))},
         outputs={"catalogue": Output("<results>/costs/catalogue", "folder with the tables, and what was left out",
                                      folder=True)},
     ),
@@ -190,8 +144,6 @@ _ALL = (
         options=_DATASET,
         needs={"records": "ingest_dataset.records", "catalogue": sources.catalogue,
                "overrides": sources.price_overrides},
-        about={"records": "case records", "catalogue": "folder of `build_catalogue` (default: the shipped catalogue)",
-               "overrides": "your own prices (CSV)"},
         outputs={
             "cases": Output("<results>/cases/{dataset}.jsonl", "priced case records"),
             "coverage": Output("<results>/costs/{dataset}.csv", "what each examination was priced by"),
@@ -207,22 +159,19 @@ _ALL = (
         options=_DATASET,
         needs={"cases": "map_costs.cases", "report": "ingest_dataset.report", "coverage": "map_costs.coverage",
                "ingested": "ingest_dataset.record"},
-        about={"cases": "priced case records", "report": "what `ingest_dataset` reports",
-               "coverage": "what `map_costs` reports",
-               "ingested": "run.json of `ingest_dataset`, which knows the digest of the raw data"},
         outputs={
             "md": Output("<results>/cards/{dataset}.md", "the card to read"),
             "json": Output("<results>/cards/{dataset}.json", "its numbers"),
             "png": Output("<results>/cards/{dataset}.png", "the figure"),
             "pdf": Output("<results>/cards/{dataset}.pdf", "the figure for print"),
         },
-        also=sources.data_sets, preload=_DRAWING,
+        also=sources.data_sets,
     ),
     Stage(
         "remove_leaks", "Make the leak-controlled variant of a benchmark's test cases.",
         "cdpr.ingest.controlled:remove_leaks",
         options=_DATASET,
-        needs={"cases": "map_costs.cases"}, about={"cases": "priced case records"},
+        needs={"cases": "map_costs.cases"},
         outputs={
             "controlled": Output("<results>/cases/{dataset}_controlled.jsonl",
                                  "the test cases without what gives the diagnosis away"),
@@ -233,15 +182,13 @@ _ALL = (
         "warm_start_policy", "Teach a policy medicine and the habits of clinicians; the tiny one is built first.",
         "cdpr.training.torch.warm_start:warm_start_policy",
         reads=("warm_start", "costs", *DECISIONS),
-        needs={name: sources.output_of("map_costs", "cases", dataset=name) for name in LESSONS}
+        needs={name: Product("map_costs", "cases", {"dataset": name}) for name in LESSONS}
         | {"model": sources.policy_folder},
-        about={name: f"priced cases of {DATASETS[name].label} (training split)" for name in LESSONS}
-        | {"model": "model to teach, a Hugging Face folder (none for the tiny policy)"},
         outputs={
             "policy": Output("<results>/policies/warm_start", "Hugging Face folder", folder=True),
             "metrics": Output("<results>/policies/warm_start.metrics.jsonl", "loss and validation per step"),
         },
-        tensors=True, preload=_LEARNS,
+        tensors=True,
     ),
     Stage(
         "train_policy", "Train a policy with one variant (grpo, cdpr, vineppo, gigpo, all_actions, an ablation, ...).",
@@ -250,7 +197,6 @@ _ALL = (
         runtime=("training.save_every", *JUDGED, *_PLACES),
         options={"run": "VARIANT-seedN, for example cdpr-seed0"},
         needs={"cases": sources.IN_DOMAIN_CASES, "init_policy": sources.init_policy},
-        about={"cases": "priced cases", "init_policy": "policy to start from"},
         outputs={
             "policy": Output("<results>/training/{run}/policy", "Hugging Face folder", folder=True),
             "metrics": Output("<results>/training/{run}/metrics.jsonl", "learning curve"),
@@ -258,9 +204,8 @@ _ALL = (
                              "what credit assignment found, one JSON object an iteration"),
         },
         record="<results>/training/{run}/run.json",
-        also=sources.deciding_judges, outside=sources.deciding_weights,
+        also=sources.deciding_judges,
         more_code=sources.training_code, experiment="cdpr/training", tensors=True, live=True,
-        preload=_LEARNS,
     ),
     Stage(
         "evaluate_agent", "Let an agent work up the test cases of a data set and judge it.",
@@ -270,11 +215,9 @@ _ALL = (
         runtime=("agents", "frameworks", "evaluation.open_cases", *JUDGED),
         options={"run": RUN, "dataset": _DATASET_OR_VARIANT},
         needs={"cases": sources.benchmark_cases, "policy": sources.acting_policy},
-        about={"cases": "priced cases", "policy": "policy folder (none for reference policies and servers)"},
         outputs={"evaluation": Output("<results>/evaluations/{run}/{dataset}.jsonl", "one line per case and decoding")},
-        also=sources.acting_agent, outside=sources.acting_files, more_code=sources.agents_code,
+        also=sources.acting_agent, more_code=sources.agents_code,
         experiment="cdpr/evaluation", tensors=True,
-        preload=ACTING_PRELOAD,
     ),
     Stage(
         "check_headroom", "Measure what the policy leaves to learn, and the smallest difference that can be shown.",
@@ -287,76 +230,78 @@ _ALL = (
     ),
     # What the results page shows, in its order.
     _figure("accuracy_cost", "Draw accuracy against cost, with the frontier of the reference policies.",
-            behind.pictured, Page(
+            behind.pictured, PageEntry(
                 "Accuracy against cost",
                 "Accuracy against average cost per case for every agent, one panel per data set; the line is the best "
                 "accuracy that a reference policy reaches for at most that cost, which is no bound.")),
-    _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", behind.main_runs, Page(
+    _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", behind.main_runs, PageEntry(
                "Main table", "Every agent on every benchmark. Each number leads to the runs that made it.", 3),
            file="main_results"),
     _table("open_cases", "Write the table of open cases: every agent on AgentClinic's, and on your own in FHIR.",
-           behind.open_cases, Page(
+           behind.open_cases, PageEntry(
                "Open cases",
                "Every agent on real cases that anyone may have, in the main table's layout; no part of it.")),
     _table("effort", "Write the table of calls, tokens and dollars of every agent, and of its bad replies.",
-           behind.main_runs, Page(
+           behind.main_runs, PageEntry(
                "What the systems took",
                "Calls, tokens and dollars of every system, and what went wrong with its replies: a row whose replies "
                "often fail shows how a model keeps to the format rather than how it diagnoses.")),
-    _table("ablations", "Write Table 2: CDPR without one of its parts.", behind.ablations, Page(
+    _table("ablations", "Write Table 2: CDPR without one of its parts.", behind.ablations, PageEntry(
                "Ablations", "CDPR without one of its parts, in-domain.", 2)),
     _table("dynamic_vs_static", "Write Table 3: CDPR against a diagnosis from the whole record at once.",
-           behind.dynamic_vs_static, Page(
+           behind.dynamic_vs_static, PageEntry(
                "Dynamic against static diagnosis",
                "CDPR, which asks for one examination at a time, against a diagnosis from the whole record.", 2)),
-    _figure("expert_study", "Draw the radar of the expert study, with marks of significance.", behind.nothing, Page(
+    _figure("expert_study", "Draw the radar of the expert study, with marks of significance.",
+            behind.nothing, PageEntry(
                 "Expert study",
                 "Means of the five dimensions per method, as a radar and with intervals; a star marks where ours is "
                 "significantly above the next-best baseline. Who rated stands below it."),
             study="analyse_study.analysis"),
-    _table("expert_study", "Write the table of the expert study.", behind.nothing, Page(
+    _table("expert_study", "Write the table of the expert study.", behind.nothing, PageEntry(
                "Expert study",
                "Decisions of several methods at the same states, rated blindly. In the demo the raters are simulated, "
                "and no physician has seen anything."),
            study="analyse_study.analysis"),
     _figure("training_efficiency", "Draw accuracy against wall-clock time and generated tokens.",
-            behind.curves("training_efficiency"), Page(
+            behind.curves("training_efficiency"), PageEntry(
                 "Training efficiency",
                 "Validation accuracy, utility and cost during training, against wall-clock time and against generated "
                 "tokens; one line per method, a band over its seeds.")),
     _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
-            behind.swept("sensitivity"), Page(
+            behind.swept("sensitivity"), PageEntry(
                 "Sensitivity",
                 "In-domain results for each value of the paper's six settings M, K, H, β, η and n, one panel each, the "
                 "default marked."),
             csv="the numbers"),
     _figure("learning_curves", "Draw accuracy, AEN, AEC, unavailable requests and utility by iteration.",
-            behind.curves("learning_curves"), Page(
+            behind.curves("learning_curves"), PageEntry(
                 "Learning curves",
                 "Validation accuracy, examinations, cost, unavailable requests and utility by training step; one line "
                 "per method, a band over its seeds.")),
     _figure("learning_path", "Draw the way of each method through accuracy and cost, by iteration.",
-            behind.curves("learning_path"), Page(
+            behind.curves("learning_path"), PageEntry(
                 "Learning curves",
                 "The way of each method through accuracy and cost on the validation cases, a marker per validation: "
                 "which method passes where another ends, and after how many iterations.")),
-    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", behind.main_runs, Page(
+    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.",
+            behind.main_runs, PageEntry(
                 "Distribution of costs",
                 "How the cost of a work-up is distributed over cases, per data set and agent.")),
     _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
-           behind.sample_case, Page(
+           behind.sample_case, PageEntry(
                "A sample case",
                "One test case, chosen by a digest and not by hand: its examinations, and what each agent did."),
            cases=sources.IN_DOMAIN_CASES),
     _figure("headroom", "Draw accuracy split into evidence, reading errors and choice of examinations.",
-            behind.nothing, Page(
+            behind.nothing, PageEntry(
                 "Can this experiment answer its question?",
                 "What the policy gets right before training, when it must diagnose at once and on the evidence that it "
                 "gathers; what it loses by reading that evidence wrongly; and what value of information reaches for no "
                 "more money. The bracket is the smallest difference that the planned cases and seeds can show."),
             preflight="check_headroom.preflight"),
     _table("headroom", "Write the table of headrooms and of the smallest differences that can be shown.",
-           behind.nothing, Page(
+           behind.nothing, PageEntry(
                "Can this experiment answer its question?",
                "Measured on the policy before training: what there is to learn, and whether it could be seen. Where "
                "the largest gain is smaller than the smallest difference that can be shown, no result of this "
@@ -381,7 +326,7 @@ _ALL = (
         {"json": Output("<results>/claims.json", "the ledger"),
          "md": Output("<results>/claims.md", "the ledger to read"),
          "csv": Output("<results>/claims.csv", "one row per claim")},
-        behind.paper_facts, study="analyse_study.analysis",
+        also=sources.data_sets_and_paper, needs={"study": "analyse_study.analysis"},
     ),
     _result(
         "write_report", "Write one HTML page with all results, each linked to the run that made it.",
@@ -399,17 +344,16 @@ _ALL = (
         "cdpr.analysis.credit_quality:measure_credit_quality",
         reads=("analysis", "credit", "training.group_size", "training.temperature", *DECISIONS),
         needs={"cases": sources.IN_DOMAIN_CASES, "policy": sources.init_policy},
-        about={"cases": "priced cases (validation split)", "policy": "policy that acts and continues"},
         outputs={"quality": Output("<results>/analysis/credit_quality.json", "one row of measures per setting")},
-        runtime=JUDGED, also=sources.deciding_judges, outside=sources.deciding_weights,
-        more_code=lambda experiment, settings, options: [module_of(""), *judging_code(settings)],
+        runtime=JUDGED, also=sources.deciding_judges,
+        more_code=sources.credit_code,
         tensors=True,
     ),
     Stage(
         "plot_credit_quality", "Draw bias, variance and rank correlation of the process reward by setting and price.",
         "cdpr.report.credit_quality:plot_credit_quality",
         reads=("tier", "data", "utility.cost_unit_usd"),
-        needs={"quality": "measure_credit_quality.quality"}, about={"quality": "measures of `measure_credit_quality`"},
+        needs={"quality": "measure_credit_quality.quality"},
         outputs=_plot("credit_quality"),
         also=sources.data_sets,
     ),
@@ -423,34 +367,31 @@ _ALL = (
         options={"run": RUN, "dataset": _DATASET["dataset"]},
         needs={"cases": sources.benchmark_cases, "evaluation": "evaluate_agent.evaluation",
                "policy": sources.acting_policy, "init_policy": sources.init_policy},
-        about={"cases": "priced cases", "evaluation": "what `evaluate_agent` wrote", "policy": "the run's policy",
-               "init_policy": "policy that training started from, which continues where it is frozen"},
         outputs={"credit": Output("<results>/analysis/credit/{run}/{dataset}.jsonl.gz",
                                   "one JSON object a case: its workups, states, candidates, continuations and R_proc")},
-        also=sources.deciding_judges, outside=sources.deciding_weights,
-        more_code=lambda experiment, settings, options: [module_of(""), *judging_code(settings)],
-        tensors=True, preload=("cdpr.analysis.credit_workups", *ACTING_PRELOAD),
+        also=sources.deciding_judges,
+        more_code=sources.credit_code,
+        tensors=True,
     ),
     Stage(
         "write_inspector", "Write the decision inspector: a site to step through workups and see why they went so.",
         "cdpr.inspector.write:write_inspector",
         reads=(*_REPORTED, "inspector"), runtime=("training.save_every", "governance", "calls"),
         evidence=behind.inspected,
-        needs={f"cases_{name}": sources.output_of("map_costs", "cases", dataset=name) for name in BENCHMARKS}
+        needs={f"cases_{name}": Product("map_costs", "cases", {"dataset": name}) for name in BENCHMARKS}
         | {"study": "analyse_study.means"},
-        about={"study": "means of the expert study by state, shown beside the decision"},
         outputs={"site": Output("<results>/inspector", "the site: open its index.html", folder=True)},
         also=sources.data_sets, follows=behind.inspected_credit,
-        more_code=lambda experiment, settings, options: [*judging_code(settings), "cdpr.agents.policy"],
+        more_code=lambda experiment, options: [*judging_code(experiment.settings), "cdpr.agents.policy"],
     ),
     Stage(
         "init_tracking", "Create the MLflow database and its experiments once, before jobs run side by side.",
         "cdpr.tracking.mlflow_index:init_tracking",
         outputs={"ready": Output("<results>/tracking.ready", "marker")},
-        record="<results>/tracking.init.json", preload=("cdpr.tracking.mlflow_index:load",),
+        record="<results>/tracking.init.json",
     ),
 )  # fmt: skip
 
 STAGES: dict[str, Stage] = {stage.name: stage for stage in _ALL}
 TABLES = tuple(name for name, stage in STAGES.items() if "tex" in stage.outputs)
-FIGURES = tuple(name for name, stage in STAGES.items() if "png" in stage.outputs and stage.evidence)
+FIGURES = tuple(name for name in STAGES if name.startswith("plot_"))

@@ -6,35 +6,35 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..llm.spec import modules_of
-from ..settings import Settings
-from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN
+from ..settings.datasets import BENCHMARKS, IN_DOMAIN
 from ..settings.queries import named_model
 from ..settings.study import MOST_METHODS
 from ..study.methods import all_synthetic, left_out, study_run, study_runs
 from . import sources
 from .experiment import Experiment, Options, Product, Source
-from .stage import ACTING, ACTING_PRELOAD, JUDGED, RUN, Need, Output, Stage
+from .stage import ACTING, JUDGED, RUN, Need, Output, Stage
 
 _FOLDER = "<results>/study"
-CASES: dict[str, Need] = {name: sources.output_of("map_costs", "cases", dataset=name) for name in BENCHMARKS}
-ABOUT_CASES = {name: f"priced cases of {DATASETS[name].label}" for name in BENCHMARKS}
+CASES: dict[str, Need] = {name: Product("map_costs", "cases", {"dataset": name}) for name in BENCHMARKS}
 
 
-def states(experiment: Experiment, options: Options) -> Source:
+def states(experiment: Experiment, options: Options) -> Product:
     """The states of the source that the settings name."""
-    return Product("sample_states", "states", {"run": _source(experiment)})
+    source = study_run(experiment.settings, experiment.settings.study.source)
+    return Product("sample_states", "states", {"run": source})
 
 
-def _source(experiment: Experiment) -> str:
-    return study_run(experiment.settings, experiment.settings.study.source)
+def archived_states(experiment: Experiment, options: Options) -> Source:
+    """States of `sample_states`, or of the copy of a study that was handed out (``study.kept``)."""
+    folder, now = experiment.settings.study.kept, states(experiment, options)
+    return f"{folder}/states/{now.options['run']}.jsonl" if folder else now
 
 
-def archived(need: Need, path: str) -> Need:
-    """A file of the study as it was handed out, where ``study.kept`` names a copy of that study."""
-
+def archived(output: str, path: str) -> Need:
     def of(experiment: Experiment, options: Options) -> Source:
+        """A file of `make_forms`, or of the copy of a study that was handed out (``study.kept``)."""
         folder = experiment.settings.study.kept
-        return f"{folder}/{path.format(source=_source(experiment))}" if folder else need(experiment, options)  # type: ignore[operator]
+        return f"{folder}/{path}" if folder else Product("make_forms", output)
 
     return of
 
@@ -51,9 +51,9 @@ PROPOSALS: dict[str, Need] = {f"proposals_{n + 1}": _proposals(n) for n in range
 
 
 ARCHIVED: dict[str, Need] = {
-    "states": archived(states, "states/{source}.jsonl"),
-    "cards": archived(sources.output_of("make_forms", "cards"), "cards.json"),
-    "sealed": archived(sources.output_of("make_forms", "sealed"), "sealed/key.json"),
+    "states": archived_states,
+    "cards": archived("cards", "cards.json"),
+    "sealed": archived("sealed", "sealed/key.json"),
 }
 
 
@@ -65,6 +65,7 @@ def ratings(experiment: Experiment, options: Options) -> Source:
 
 
 def model_ratings(experiment: Experiment, options: Options) -> Source:
+    """The form that a language model filled in."""
     return Product("rate_by_model", "ratings") if experiment.settings.study.model_rater else None
 
 
@@ -74,10 +75,6 @@ def model_ratings(experiment: Experiment, options: Options) -> Source:
 def actor(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     """The acting agent, as in an evaluation."""
     return sources.acting_agent(experiment, {**options, "dataset": IN_DOMAIN})
-
-
-def actor_files(experiment: Experiment, options: Options) -> Mapping[str, str]:
-    return sources.acting_files(experiment, {**options, "dataset": IN_DOMAIN})
 
 
 def compared(experiment: Experiment, options: Options) -> Mapping[str, Any]:
@@ -90,8 +87,8 @@ def model_rater(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     return {"model": named_model(experiment.settings, name).request_settings()} if name else {}
 
 
-def model_rater_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
-    name = settings.study.model_rater
+def model_rater_code(experiment: Experiment, options: Options) -> list[str]:
+    name = experiment.settings.study.model_rater
     return list(modules_of(named_model(experiment.settings, name))) if name else []
 
 
@@ -101,10 +98,9 @@ STAGES = (
         "cdpr.study.sampling:sample_states",
         reads=("study.states", "study.seed", *ACTING), runtime=("agents", "frameworks", *JUDGED),
         options={"run": RUN},
-        needs=CASES | {"policy": sources.acting_policy}, about=ABOUT_CASES | {"policy": "policy folder"},
+        needs=CASES | {"policy": sources.acting_policy},
         outputs={"states": Output(f"{_FOLDER}/states/{{run}}.jsonl", "one state a line; as private as the cases")},
-        also=actor, outside=actor_files, more_code=sources.agents_code, tensors=True,
-        preload=ACTING_PRELOAD,
+        also=actor, more_code=sources.agents_code, tensors=True,
     ),
     Stage(
         "propose_actions", "Ask an agent what it would do at every state of the expert study.",
@@ -112,10 +108,8 @@ STAGES = (
         reads=ACTING, runtime=("agents", "frameworks", *JUDGED),
         options={"run": RUN},
         needs=CASES | {"policy": sources.acting_policy, "states": states},
-        about=ABOUT_CASES | {"policy": "policy folder", "states": "states of `sample_states`"},
         outputs={"proposals": Output(f"{_FOLDER}/proposals/{{run}}.jsonl", "one proposal a line")},
-        also=actor, outside=actor_files, more_code=sources.agents_code, tensors=True,
-        preload=ACTING_PRELOAD,
+        also=actor, more_code=sources.agents_code, tensors=True,
     ),
     Stage(
         "make_forms", "Blind the proposals, and write what raters fill in.",
@@ -123,7 +117,6 @@ STAGES = (
         reads=("study.methods", "study.raters", "study.merge_identical", "study.seed"),
         runtime=("agents", "models", "serving", "data"),
         needs={"states": states, **PROPOSALS},
-        about={"states": "states of `sample_states`"},
         outputs={
             "cards": Output(f"{_FOLDER}/cards.json", "what is rated by whom, and not who proposed it"),
             "forms": Output(f"{_FOLDER}/forms", "HTML and XLSX per rater; REDCap, Label Studio", folder=True),
@@ -152,11 +145,9 @@ STAGES = (
         "cdpr.study.analysis:analyse_study",
         reads=("study", "evaluation.bootstrap"), runtime=("study.ratings", "study.kept"),
         needs={**ARCHIVED, "ratings": ratings, "model_ratings": model_ratings},
-        about={"ratings": "folder with the forms that came back"},
         outputs={
             "analysis": Output(f"{_FOLDER}/analysis.json", "agreement, means, tests"),
             "means": Output(f"{_FOLDER}/means.jsonl", "means by state and run, unsealed; as private as the cases"),
         },
-        preload=("scipy.stats",),
     ),
 )  # fmt: skip
