@@ -7,7 +7,7 @@ stand for one claim per printed number.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -221,32 +221,25 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
         raise ClaimsError(f"{path}: cannot be read as YAML: {error}") from error
     except ValidationError as error:
         raise ClaimsError(f"{path}: {_first(error)}") from error
-    entries = itertools.chain.from_iterable(_spelled_out(path, entry) for entry in ledger.claims)
-    tables = itertools.chain.from_iterable(_rows_of(path, table) for table in ledger.tables)
-    prices = _sample_prices(ledger.sample_prices) if ledger.sample_prices else ()
-    claims: dict[str, Claim] = {}
-    for entry in itertools.chain(entries, tables, prices):
+    entries = itertools.chain(
+        *(_spelled_out(path, entry) for entry in ledger.claims),
+        *(_rows_of(path, table) for table in ledger.tables),
+        _sample_prices(ledger.sample_prices) if ledger.sample_prices else (),
+    )
+    ids: set[str] = set()
+    claims: dict[str, Claim] = {}  # by what they ask of the results
+    for entry in entries:
         claim = _typed(path, entry)
-        if claim.id in claims:
+        if claim.id in ids:
             raise ClaimsError(f"{path}: claim {claim.id!r}: field 'id': stands twice")
-        claims[claim.id] = claim
-    return _once(claims.values())
-
-
-def _once(claims: Iterable[Claim]) -> list[Claim]:
-    """Claims that ask the same of the results are one: the first, with the places of the others. One of them makes it a
-    headline."""
-    by_name: dict[str, Claim] = {}
-    for claim in claims:
+        ids.add(claim.id)
         apart = {"id", "place", "also", "headline"} | (set() if isinstance(claim, OpenClaim) else {"says"})
         asks = claim.model_dump_json(exclude=apart)
-        first = by_name.get(asks)
-        if first is None:
-            by_name[asks] = claim
-        else:
+        first = claims.setdefault(asks, claim)
+        if first is not claim:  # the first stands for it, with the places of both
             also = tuple(dict.fromkeys((*first.also, claim.place)))
-            by_name[asks] = first.model_copy(update={"also": also, "headline": first.headline or claim.headline})
-    return list(by_name.values())
+            claims[asks] = first.model_copy(update={"also": also, "headline": first.headline or claim.headline})
+    return list(claims.values())
 
 
 def _typed(path: Path, entry: Mapping[str, Any]) -> Claim:
