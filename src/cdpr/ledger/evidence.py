@@ -15,7 +15,6 @@ from ..evaluation.metrics import METRICS, EvaluationError, Summary
 from ..evaluation.significance import percentile_interval
 from ..results.curves import Curves, final_verdicts, read_curves
 from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
-from ..results.paper import read_paper
 from ..results.results import Hole, Results, seeds_of_runs
 from ..settings import Settings, labels_of, sweeps, variants
 from ..settings.datasets import AVERAGED
@@ -193,9 +192,3 @@ def _datasets(on: str) -> list[str]:
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return np.divide(part, whole, out=np.full(np.shape(whole), np.inf), where=np.asarray(whole) != 0)
-
-
-@cache
-def stated_cases(on: str) -> int:
-    """How many test cases the paper states."""
-    return int(read_paper()[f"text:cases.{on}"])

@@ -24,18 +24,13 @@ def compare_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
     effect, statistic, reading, unit, runs = _ASKED[claim.asks](claim, analysis, evidence)
     unfit = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
     unfit = unfit or evidence.unfit("average")
-    verdict, why = directional(effect, unfit, _incomplete(claim, analysis))
+    rated, all_methods = len(analysis.runs), len(analysis.runs) + len(analysis.left_out)
+    part = claim.asks != "agreement" and rated < all_methods
+    verdict, why = directional(effect, unfit, f"{rated} of {all_methods} methods were rated" if part else "")
     if analysis.kind not in (PHYSICIAN, SIMULATED):
         verdict, why = OPEN, f"{analysis.kind} raters show nothing of physicians"
-    return Verdict(verdict, f"{reading}: {why}", statistic.value, statistic.low, statistic.high, unit,
-                   n=analysis.states, seeds=training_seeds(runs), runs=tuple(runs))  # fmt: skip
-
-
-def _incomplete(claim: StudyClaim, analysis: Analysis) -> str:
-    """What of the paper's field was not rated."""
-    if claim.asks == "agreement" or not analysis.left_out:
-        return ""
-    return f"{len(analysis.runs)} of {len(analysis.runs) + len(analysis.left_out)} methods were rated"
+    behind = {"n": analysis.states, "seeds": training_seeds(runs), "runs": tuple(runs)}
+    return Verdict(verdict, f"{reading}: {why}", *statistic, unit, **behind)
 
 
 _Asked = tuple[Effect, Effect, str, str, Sequence[str]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -59,8 +60,7 @@ class Verdict:
     runs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Effect:
+class Effect(NamedTuple):
     """A statistic with its 95% interval (none for a single seed)."""
 
     value: float
