@@ -9,6 +9,7 @@ import pytest
 
 from cdpr.job import Job
 from cdpr.metrics_log import read_metrics
+from cdpr.records import RunRecord
 from cdpr.settings import Settings, merge, parse_settings
 from cdpr.tracking import MetricsLog, StageError, stage
 from cdpr.tracking.mlflow_index import live_run
@@ -18,16 +19,12 @@ def run_stage(folder, key="0" * 16, work=None, name="train", parameters=None, **
     """One small stage with an input, a file and a folder as outputs."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "input.txt").write_text("in")
-    more = {
-        "options": {"run": "cdpr-seed0"},
-        "tags": {"variant": "cdpr"},
-        "seed": 0,
-        "experiment": "cdpr/training",
-    } | more
-    outputs = {"policy": folder / "policy", "metrics": folder / "metrics.jsonl"}
+    about = {"options": {"run": "cdpr-seed0"}, "tags": {"variant": "cdpr"}, "experiment": "cdpr/training"} | more
     parameters = {"training": {"steps": 2}} | (parameters or {})
-    with stage(name, parameters, {"cases": folder / "input.txt"}, outputs, key,
-               record=folder / "run.json", state=folder / "state", **more) as job:  # fmt: skip
+    begun = RunRecord(stage=name, run_key=key, seed=0, parameters=parameters, **about)
+    outputs = {"policy": folder / "policy", "metrics": folder / "metrics.jsonl"}
+    inputs = {"cases": folder / "input.txt"}
+    with stage(begun, inputs, outputs, folder / "run.json", folder / "state") as job:
         job.out["policy"].mkdir()
         (job.out["policy"] / "weights").write_text(key)
         log = MetricsLog(job.out["metrics"])
@@ -68,7 +65,7 @@ def test_a_failing_stage_leaves_what_stood_there(tmp_path):
 def test_a_missing_input_is_named(tmp_path):
     with (
         pytest.raises(StageError, match=r"cases.*nothing\.jsonl"),
-        stage("train", {}, {"cases": tmp_path / "nothing.jsonl"}, {}, "k", record=tmp_path / "run.json"),
+        stage(RunRecord(), {"cases": tmp_path / "nothing.jsonl"}, {}, tmp_path / "run.json", tmp_path),
     ):
         pass
 
@@ -159,9 +156,10 @@ def test_a_job_waits_for_one_that_a_killed_workflow_left_behind(tmp_path):
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from pathlib import Path\n"
+        "from cdpr.records import RunRecord\n"
         "from cdpr.tracking import stage\n"
-        "with stage('s', {}, {}, {'o': Path(sys.argv[1]) / 'o'}, 'k', record=Path(sys.argv[1]) / 'run.json',\n"
-        "           state=Path(sys.argv[1]) / 'state') as job:\n"
+        "here = Path(sys.argv[1])\n"
+        "with stage(RunRecord(stage='s'), {}, {'o': here / 'o'}, here / 'run.json', here / 'state') as job:\n"
         "    print('in', flush=True); sys.stdin.read(); job.out['o'].write_text(sys.argv[3])\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path), "src"]

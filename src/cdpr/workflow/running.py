@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import tracking
+from ..records import RunRecord
 from ..settings import load_settings
 from ..settings.section import Section
 from .experiment import Options
@@ -50,14 +51,14 @@ def run_stage(
     beside = next(iter(outputs.values())).with_suffix(".run.json") if elsewhere else None
     record = paths.get("record") or beside or plan.resolved(plan.output(stage.name, "record", **options))
     inputs = {name: paths.get(name) or plan.place(plan.source(stage.name, name, options)) for name in stage.needs}
-    existing = {name: plan.resolved(path) for name, path in inputs.items() if path}
+    existing = {name: Path(plan.resolved(path)) for name, path in inputs.items() if path}
     parameters, key = plan.parameters(stage.name, options), paths.get("key") or plan.key(stage.name, **options)
     settings, seed = plan.settings_of(stage.name, options)
-    details: dict[str, Any] = {"code": plan.code(stage.name, settings, options), "tier": settings.tier,
-                            "tags": _tags(options), "seed": seed, "experiment": stage.experiment}  # fmt: skip
-    with tracking.stage(
-        stage.name, parameters, existing, outputs, key, record=record, state=plan.state, options=options, **details
-    ) as job:
+    about = RunRecord(
+        stage=stage.name, experiment=stage.experiment, run_key=key, tier=settings.tier, seed=seed, options=options,
+        tags=_tags(options), parameters=parameters, code_digest=plan.code(stage.name, settings, options),
+    )  # fmt: skip
+    with tracking.stage(about, existing, outputs, Path(record), Path(plan.state)) as job:
         job.inputs["results"] = Path(paths.get("results") or plan.results)
         job.page, job.server = plan.page, server
         module, _, function = stage.target(settings).partition(":")
