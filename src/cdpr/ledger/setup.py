@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..costs import load_catalogue, price_of
 from ..results.methods import AGENTS, DATASETS
 from ..settings import job_of, labels_of, sweeps, value_at
 from .claims import SetupClaim
@@ -42,16 +43,16 @@ def _settings(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
 def _number(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     """How many of something this workflow has."""
     settings, methods = evidence.settings, evidence.results.methods
-    numbers = {
-        "benchmarks": lambda: len(DATASETS),
-        "out_of_domain": lambda: len(DATASETS) - 1,
-        "groups": lambda: len({m.group for m in methods if m.paper}),
-        "agents": lambda: sum(m.group == AGENTS for m in methods),
-        "ablations": lambda: len(labels_of(settings, "ablations")) - 1,
-        "schemes": lambda: len(labels_of(settings, "training_efficiency")),
-        "sweeps": lambda: len(sweeps(settings, "sensitivity")),
-    }[claim.what]()
-    return numbers, f"this workflow has {numbers}"
+    number = {
+        "benchmarks": len(DATASETS),
+        "out_of_domain": len(DATASETS) - 1,
+        "groups": len({m.group for m in methods if m.paper}),
+        "agents": sum(m.group == AGENTS for m in methods),
+        "ablations": len(labels_of(settings, "ablations")) - 1,
+        "schemes": len(labels_of(settings, "training_efficiency")),
+        "sweeps": len(sweeps(settings, "sensitivity")),
+    }[claim.what]
+    return number, f"this workflow has {number}"
 
 
 def _same_training(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
@@ -62,8 +63,6 @@ def _same_training(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
 
 def _price(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     """What an examination is charged here, USD."""
-    from ..costs import load_catalogue, price_of
-
     price = price_of(claim.names[0], evidence.settings.costs, load_catalogue())
     code = f" {price.hcpcs}" if price.hcpcs else ""
     return round(price.usd, 2), f"{price.usd:.2f} USD, from {price.source}{code}"
@@ -71,10 +70,8 @@ def _price(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
 
 def _billed_together(claim: SetupClaim, evidence: Evidence) -> tuple[Any, str]:
     """Whether examinations are one billing event."""
-    from ..costs import load_catalogue
-
-    keys = {name: load_catalogue().find(name) for name in claim.names}
-    groups = {name: price.group if price else None for name, price in keys.items()}
+    prices = {name: load_catalogue().find(name) for name in claim.names}
+    groups = {name: price.group if price else None for name, price in prices.items()}
     one = len(set(groups.values())) == 1 and None not in groups.values()
     return one, f"billed as {next(iter(groups.values())) if one else groups}"
 
