@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -21,7 +22,7 @@ from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord, iterate_records
 from ..credit.continuations import Continuation, Draws
 from ..credit.process_reward import GroupCredit, ProcessReward
-from ..credit.scores import CandidateValue, SampledAction, StateCredit
+from ..credit.scores import CandidateValue, StateCredit
 from ..credit.states import (
     ActionKey,
     Node,
@@ -118,10 +119,9 @@ def credit_workups(settings: Settings, job: Job) -> None:
 
 def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     """The test cases whose decisions are credited, spread over the diseases, in the order of the file."""
-    cases = list(iterate_records(path, "test"))
+    cases, plan = list(iterate_records(path, "test")), settings.inspector
     if not cases:
         raise ValueError(f"{path}: no case of split 'test'")
-    plan = settings.inspector
     chosen = stratified_sample(
         cases, plan.cases, lambda case: case.diagnosis_results, lambda case: case.note_id, plan.seed
     )
@@ -213,14 +213,13 @@ def _sources(
     credit: GroupCredit, key: tuple, action: ActionKey, child: State
 ) -> Iterator[tuple[Literal["suffix", "cached", "fresh"], Continuation, tuple[ActionKey, ...] | None]]:
     """The continuations of an action: source, ending, and actions (None: unknown)."""
-    pool, horizon = credit.pools.of(key, action, child), credit.credit.horizon
+    pool, draws = credit.pools.of(key, action, child), credit.pools.rollouts(key)
     for visit, end in zip(pool.suffixes, pool.own, strict=False):
         yield "suffix", end, _suffix(credit, *visit)
     for end in pool.known:
         yield "cached", end, None
-    draws = credit.pools.rollouts(key)
-    known_paths = [path for k in pool.numbers if (path := _path(draws, pool.child, k, horizon)) is not None]
-    for path, end in zip(known_paths, pool.fresh, strict=False):
+    drawn = [_path(draws, pool.child, number, credit.credit.horizon) for number in pool.numbers]
+    for path, end in zip([path for path in drawn if path is not None], pool.fresh, strict=False):
         yield "fresh", end, path
 
 
@@ -265,5 +264,4 @@ def _display(step: Step) -> ActionKey:
 
 
 def _without_tokens(state: StateCredit) -> StateCredit:
-    actions = [SampledAction(one.action, one.p, ()) for one in state.actions]
-    return StateCredit(state.evidence, state.visits, state.entropy, state.reason, actions, state.candidates)
+    return replace(state, actions=[replace(one, tokens=()) for one in state.actions])

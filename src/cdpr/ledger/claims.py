@@ -25,8 +25,9 @@ On = Literal["mimic_iv", "clinicalbench", "private", "average"]
 Metric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
 Side = Literal["above", "below"]
 PLACES = {**DATASETS, "average": "the average"}
-_COLUMNS = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
-_NAMED = {"accuracy": "accuracy (%)", "aen": "examinations per case", "aec": "cost per case (USD)"}
+# Columns of the printed tables: our metric, and what it is in words.
+_COLUMNS = {"acc": ("accuracy", "accuracy (%)"), "aen": ("aen", "examinations per case"),
+            "aec": ("aec", "cost per case (USD)")}  # fmt: skip
 _LISTED = ("of", "than", "on", "by")
 # How many names a claim about the setup asks about, `billed_together` at least; none where it is not listed.
 _ASKED = {"cases": 1, "same_training": 2, "price": 1, "billed_together": 2}
@@ -262,8 +263,7 @@ def _spelled_out(path: Path, entry: Mapping[str, Any]) -> Iterator[dict[str, Any
             one["id"] = ".".join([str(entry.get("id")), *map(str, values)])
             one["says"] = str(entry.get("says")).format(**{name: _label(value) for name, value in chosen.items()})
         if isinstance(entry.get("printed"), dict):
-            strange = set(entry["printed"]) - {v for name in listed for v in entry[name]}
-            if strange:
+            if strange := set(entry["printed"]) - {v for name in listed for v in entry[name]}:
                 raise ClaimsError(f"{path}: claim {entry.get('id')!r}: field 'printed': {min(map(str, strange))!r} is "
                                   f"no value of {' or '.join(_LISTED)}")  # fmt: skip
             one["printed"] = [n for value in values for n in entry["printed"].get(value, ())]
@@ -279,17 +279,14 @@ def _label(name: str) -> str:
 def _rows_of(path: Path, table: PrintedTable) -> Iterator[dict[str, Any]]:
     source = path.parent / table.file
     rows = [row for _, row in read_table(source, ("method", "dataset"), ClaimsError)]
-    strange = sorted(set(table.rows) - {row.get("method") for row in rows})
-    if strange:
+    if strange := sorted(set(table.rows) - {row.get("method") for row in rows}):
         raise ClaimsError(f"{path}: table {table.id!r}: field 'rows': {source} has no row {strange[0]!r}")
-    for row in rows:
-        for column, metric in _COLUMNS.items():
-            if not row.get(column):
-                continue
+    for row, (column, (metric, words)) in itertools.product(rows, _COLUMNS.items()):
+        if row.get(column):
             on, method = row["dataset"], row["method"]
             yield {
                 "id": f"{table.id}.{method}.{on}.{column}".replace(" ", "_"), "place": table.place, "kind": "figure",
-                "says": f"{method}, {PLACES.get(on, on)}: {_NAMED[metric]}", "printed": [row[column]],
+                "says": f"{method}, {PLACES.get(on, on)}: {words}", "printed": [row[column]],
                 "of": table.rows.get(method, method), "metric": metric, "on": on,
             }  # fmt: skip
 
