@@ -16,7 +16,7 @@ from .evidence import FACTOR, Evidence, SideBySide, training_seeds
 from .setup import compare_setup
 from .study import compare_study
 from .training import compare_training, final_accuracy
-from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, NotMeasured, Verdict, directional
+from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, NotMeasured, Verdict, directional, weakest
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
@@ -144,19 +144,18 @@ def _ahead_of_all(claim: SuperlativeClaim, of: str, rivals: Sequence[str], what:
     if not run:
         raise NotMeasured(f"none of the {len(rivals)} other {what} was run")
     effects = [pair.weighed(sign, -sign) for pair in run]
-    at, weakest = _weakest(effects)
+    at, all_effects = weakest(effects)
     counted, whole_field = f"{len(run) + 1} of {len(rivals) + 1} {what} were run", len(run) == len(rivals)
     voids = [evidence.results.void(pair.methods, claim.on, evidence.decoding) for pair in run]
     refuting = [i for i, (effect, void) in enumerate(zip(effects, voids, strict=True)) if effect.refuted and not void]
-    refuted = bool(refuting)
-    if refuted:  # show the pair that refutes: the one whose interval lies furthest on the other side
+    if refuting:  # show the pair that refutes: the one whose interval lies furthest on the other side
         at = min(refuting, key=lambda i: effects[i].high or 0.0)
-    void = "" if refuted else next(filter(None, voids), "")
-    verdict, why = directional(weakest, evidence.unfit(claim.on), "" if whole_field else counted, void)
+    void = "" if refuting else next(filter(None, voids), "")
+    verdict, why = directional(all_effects, evidence.unfit(claim.on), "" if whole_field else counted, void)
     clearly = sum(effect.refuted for effect in effects)
     reasons = [f"ahead of {sum(effect.value > 0 for effect in effects)} of {len(run)}"]
     reasons += [f"clearly behind {clearly}"] if clearly else []
-    reasons += [f"{'refuted by' if refuted else 'closest'}: {run[at].text()}", why, "" if counted in why else counted]
+    reasons += [f"{'refuted by' if refuting else 'closest'}: {run[at].text()}", why, "" if counted in why else counted]
     return replace(
         _verdict_of(verdict, "; ".join(part for part in reasons if part), run[at], "difference"),
         runs=tuple(dict.fromkeys(name for pair in run for name in pair.runs)),
@@ -173,18 +172,11 @@ def _of_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     differences = [(here.means[0] - there.means[0], here.draws[:, 0] - there.draws[:, 0]) for there in comparisons]
     sign = 1.0 if claim.side == "above" else -1.0
     effects = [Effect(sign * float(mean), *percentile_interval(sign * draws)) for mean, draws in differences]
-    at, weakest = _weakest(effects)
+    at, all_effects = weakest(effects)
     void = evidence.results.void(here.methods, claim.on, evidence.decoding)
-    verdict, why = directional(weakest, evidence.unfit("average"), void=void)
+    verdict, why = directional(all_effects, evidence.unfit("average"), void=void)
     next_to = f"{DATASETS[others[at]]} {comparisons[at].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
     return Verdict(verdict, f"next: {next_to}: {why}", *effects[at], **here.behind("difference"))
-
-
-def _weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
-    """Which effect is least, and what holds of all of them: the least value, the least ends of the intervals."""
-    at = min(range(len(effects)), key=lambda i: effects[i].value)
-    low, high = (min(getattr(effect, end) for effect in effects) for end in ("low", "high"))
-    return at, Effect(effects[at].value, low, high)
 
 
 def _verdict_of(verdict: str, why: str, comparison: SideBySide, statistic: str) -> Verdict:

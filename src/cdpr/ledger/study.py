@@ -10,7 +10,7 @@ from ..study.returned import PHYSICIAN, SIMULATED
 from ..study.rubric import dimensions
 from .claims import StudyClaim
 from .evidence import Evidence, training_seeds
-from .verdict import OPEN, Effect, NotMeasured, Verdict, directional
+from .verdict import OPEN, Effect, NotMeasured, Verdict, directional, weakest
 
 
 def compare_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
@@ -39,23 +39,22 @@ _Asked = tuple[Effect, Effect, str, str, Sequence[str]]
 def _leads(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> _Asked:
     """Ours is above every baseline: on one dimension, or on all."""
     asked_dimensions = (claim.dimension,) if claim.dimension else dimensions()
-    leads = {name: _effect(_of(analysis.lead, name)) for name in asked_dimensions}
-    least = min(leads, key=lambda name: leads[name].value)
-    bounds = {end: [getattr(effect, end) for effect in leads.values()] for end in ("low", "high")}
-    weakest = Effect(leads[least].value, *(None if None in ends else min(ends) for ends in bounds.values()))
+    leads = [_effect(analysis.lead, name) for name in asked_dimensions]
     # A lead that is clearly none on one dimension refutes; a clear lead needs all of them.
+    at, all_leads = weakest(leads)
+    least = asked_dimensions[at]
     test = analysis.comparison(least, analysis.next_best(least))
-    ahead = sum(effect.value > 0 for effect in leads.values())
+    ahead = sum(effect.value > 0 for effect in leads)
     reading = (f"ahead on {ahead} of {len(leads)}; " if len(leads) > 1 else "") + (
         f"{least.replace('_', ' ')}: {_score(analysis, least, analysis.ours)} against {test.than} "
         f"{_score(analysis, least, test.than)}, Holm-adjusted p {test.holm:.2g}"
     )
-    return weakest, leads[least], reading, "points", analysis.runs
+    return all_leads, leads[at], reading, "points", analysis.runs
 
 
 def _largest(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> _Asked:
     """Ours leads on a dimension, and by more than on any other."""
-    lead, ahead = _effect(_of(analysis.lead, claim.dimension)), _effect(_of(analysis.ahead, claim.dimension))
+    lead, ahead = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
     both = min(lead, ahead, key=lambda effect: effect.low if effect.low is not None else effect.value)
     than = analysis.next_best(claim.dimension)
     ours, other = (_score(analysis, claim.dimension, run) for run in (analysis.ours, than))
@@ -85,9 +84,8 @@ def _above(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> _Asked:
 
 def _agreement(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> _Asked:
     """Alpha is above the value on every dimension."""
-    alphas = {name: _effect(_of(analysis.alpha, name)) for name in dimensions()}
-    least = min(alphas, key=lambda name: alphas[name].value)
-    alpha = alphas[least]
+    alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
+    least, alpha = min(alphas.items(), key=lambda item: item[1].value)
     return alpha.minus(claim.value), alpha, f"lowest on {least.replace('_', ' ')}", "alpha", analysis.runs
 
 
@@ -96,13 +94,10 @@ _ASKED: dict[str, Callable[[StudyClaim, Analysis, Evidence], _Asked]] = {
 }  # fmt: skip
 
 
-def _of(intervals: dict[str, Interval], dimension: str) -> Interval:
+def _effect(intervals: dict[str, Interval], dimension: str) -> Effect:
     if dimension not in intervals:
         raise NotMeasured("fewer than two methods were rated")
-    return intervals[dimension]
-
-
-def _effect(at: Interval) -> Effect:
+    at = intervals[dimension]
     if at.value is None:
         raise NotMeasured("it is undefined: the raters gave one score only, or nothing was rated twice")
     return Effect(at.value, at.low, at.high)

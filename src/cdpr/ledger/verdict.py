@@ -7,6 +7,7 @@ backbone and a language model as judge. Elsewhere they are not run, and a direct
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -92,6 +93,13 @@ class Effect(NamedTuple):
     def refuted(self) -> bool:
         """Whether the interval excludes zero on the other side."""
         return self.high is not None and self.high < 0
+
+
+def weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
+    """Which effect is least, and what holds of all of them: the least value, the least ends of the intervals."""
+    at = min(range(len(effects)), key=lambda i: effects[i].value)
+    ends = ([getattr(effect, end) for effect in effects] for end in ("low", "high"))
+    return at, Effect(effects[at].value, *(None if None in end else min(end) for end in ends))
 
 
 def directional(effect: Effect, unfit: str = "", incomplete: str = "", void: str = "") -> tuple[str, str]:
