@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluation.metrics import METRICS, EvaluationError, Summary
+from ..evaluation.metrics import METRICS, Summary, check_cases
 from ..evaluation.significance import percentile_interval
 from ..results.curves import Curves, final_verdicts, read_curves
 from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
@@ -128,13 +128,8 @@ class Evidence:
         methods = self._same_seeds(names)
         parts = [[self.summary(method, dataset) for method in methods] for dataset in _datasets(on)]
         for dataset in _datasets(on):
-            first, *others = (_value_of(self.results.evaluations(method, dataset, self.decoding)) for method in methods)
-            for other in others:
-                if first[0].note_ids != other[0].note_ids:
-                    runs = f"{first[0].run} and {other[0].run}"
-                    raise EvaluationError(
-                        f"{dataset}: {runs} were not evaluated on the same cases; evaluate both again"
-                    )
+            evaluations = (self.results.evaluations(method, dataset, self.decoding) for method in methods)
+            check_cases([_value_of(of_method)[0] for of_method in evaluations])
         scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
         means = np.mean([[s.estimates[metric].mean for s in part] for part in parts], axis=0) * scale
         draws = np.mean([np.stack([s.draws[:, column] for s in part], axis=1) for part in parts], axis=0) * scale
