@@ -116,7 +116,8 @@ class MlflowIndex:
         final_step = history[-1]["step"] if history else 0
         final_row = {f"final/{name}" if history else name: value for name, value in final.items()}
         tags = [RunTag(name, value) for name, value in record_tags(record).items()]
-        params = [Param(name, value[:_LONGEST]) for name, value in record_parameters(record).items()]
+        parameters = flatten(record.parameters, registries=_REGISTRIES)
+        params = [Param(name, value[:_LONGEST]) for name, value in parameters.items()]
         self.log(run_id, [*rows, (final_step, final_row)], tags=tags, params=params)
         self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
         return True
@@ -133,23 +134,16 @@ def record_tags(record: RunRecord) -> dict[str, str]:
     return tags
 
 
-def record_parameters(record: RunRecord) -> dict[str, str]:
-    """Parameters of a run by their dotted names; an entry of a registry is one parameter, as JSON."""
-    parameters = flatten(record.parameters)
-    for registry in _REGISTRIES:
-        entries: Any = record.parameters
-        for name in registry.split("."):
-            entries = entries.get(name, {})
-        parameters = {name: value for name, value in parameters.items() if not name.startswith(f"{registry}.")}
-        parameters |= {f"{registry}.{name}": json.dumps(entry, ensure_ascii=False) for name, entry in entries.items()}
-    return parameters
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """``{"a": {"b": 1}}`` -> ``{"a.b": "1"}``."""
+def flatten(tree: Mapping[str, Any], prefix: str = "", registries: Sequence[str] = ()) -> dict[str, str]:
+    """``{"a": {"b": 1}}`` -> ``{"a.b": "1"}``; an entry of a registry is one text, as JSON."""
     flat: dict[str, str] = {}
     for name, value in tree.items():
-        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: str(value)}
+        if not isinstance(value, Mapping):
+            flat[prefix + name] = str(value)
+        elif prefix.rstrip(".") in registries:
+            flat[prefix + name] = json.dumps(value, ensure_ascii=False)
+        else:
+            flat |= flatten(value, f"{prefix}{name}.", registries)
     return flat
 
 
@@ -173,7 +167,6 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
     Returns the numbers of records, of new ones among them, and of runs in the index that are superseded.
     """
     index = MlflowIndex(tracking_uri(settings))
-    index.create()
     new, keys = 0, set()
     paths = record_files(Path(settings.paths.results))
     runs = {run.data.tags.get(KEY_TAG): run for run in index.runs()}
