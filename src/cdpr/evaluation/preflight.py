@@ -148,7 +148,8 @@ def check_headroom(settings: Settings, job: Job) -> None:
             exact = None if why else exact_accuracy(settings, dataset, job.inputs[f"cases_{dataset}"], rows)
             headrooms.append(measure_headroom(rows, immediate[decoding], settings.utility, dataset, exact, references))
         resolutions.append(measure_resolution(list(acting.values()), len(settings.seeds), dataset))
-    start, never = (_sampled_utility(_by_decoding(job, run, IN_DOMAIN)) for run in ("warm_start", "immediate"))
+    in_domain = [_by_decoding(job, run, IN_DOMAIN) for run in ("warm_start", "immediate")]
+    start, never = (mean(rows.get("sampled") or next(iter(rows.values())), "utility") for rows in in_domain)
     measured = {"headrooms": headrooms, "resolutions": resolutions, "unavailable": unavailable}
     preflight = Preflight(warm_start=start, immediate=never, safe=start > never, **measured)
     judge(preflight, settings.utility.cost_unit_usd)
@@ -220,7 +221,8 @@ def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolu
     """
     cases, figures = len(rows[0]), {}
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
-        variance = _paired_variance([_values(of_one, column) for of_one in rows])
+        first, *second = (_values(of_one, column) for of_one in rows)
+        variance = float((first - second[0]).var(ddof=1) if second else 2 * first.var(ddof=1))
         difference = smallest_difference(cases, seeds, variance, CASE_SHARE, SEED_SD)
         figures |= {f"{name}_variance": variance, name: difference}
     return Resolution(dataset=dataset, cases=cases, seeds=seeds, **figures)
@@ -234,12 +236,6 @@ def mean(rows: Rows, name: str) -> float:
 def _values(rows: Rows, name: str) -> np.ndarray:
     """A field by case, in the order of the cases' names."""
     return np.array([getattr(row, name) for row in sorted(rows, key=lambda row: row.note_id)], dtype=float)
-
-
-def _paired_variance(by_decoding: Sequence[np.ndarray]) -> float:
-    if len(by_decoding) == 1:
-        return float(2 * by_decoding[0].var(ddof=1))
-    return float((by_decoding[0] - by_decoding[1]).var(ddof=1))
 
 
 def judge(preflight: Preflight, cost_unit_usd: float) -> None:
@@ -333,8 +329,3 @@ def _unavailable(job: Job, dataset: str, acting: Mapping[str, Rows]) -> str:
     if f"cases_{dataset}" not in job.inputs:
         return UNKNOWN
     return WITHHELD if any(row.obtained is None for rows in acting.values() for row in rows) else ""
-
-
-def _sampled_utility(by_decoding: Mapping[str, Rows]) -> float:
-    """Mean utility as sampled in training (of the only decoding where there is one)."""
-    return mean(by_decoding.get("sampled") or next(iter(by_decoding.values())), "utility")
