@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -28,7 +29,6 @@ PLACES = {**DATASETS, "average": "the average"}
 # Columns of the printed tables: our metric, and what it is in words.
 _COLUMNS = {"acc": ("accuracy", "accuracy (%)"), "aen": ("aen", "examinations per case"),
             "aec": ("aec", "cost per case (USD)")}  # fmt: skip
-_LISTED = ("of", "than", "on", "by")
 # How many names a claim about the setup asks about, `billed_together` at least; none where it is not listed.
 _ASKED = {"cases": 1, "same_training": 2, "price": 1, "billed_together": 2}
 
@@ -57,8 +57,8 @@ class _Claim(Section):
 
 class FigureClaim(_Claim):
     """A printed number: ``metric`` of ``of``, on test cases or at the end of training (``final_accuracy``).
-    ``statistic`` relates ``of`` to ``than`` (``reduction``: by how many % it is lower); ``value`` is the number where
-    the print is none (``1/16``); ``within`` is its half width, by default half a unit of the last printed place."""
+    ``statistic`` relates ``of`` to ``than`` (``reduction``: by how many % it is lower); ``within`` is its half width,
+    by default half a unit of the last printed place."""
 
     kind: Literal["figure"]
     of: str
@@ -66,14 +66,13 @@ class FigureClaim(_Claim):
     on: On
     statistic: Literal["mean", "difference", "ratio", "reduction"] = "mean"
     than: str = ""
-    value: float | None = None
     within: float | None = None
 
     def number(self) -> tuple[float, float]:
         """The printed number, and how far from it the true one may lie by rounding."""
         text = self.printed[0]
-        value = float(text) if self.value is None else self.value
-        return value, self.within if self.within is not None else 0.5 * 10.0 ** -len(text.partition(".")[2])
+        rounding = 0.5 * 10.0 ** -len(text.partition(".")[2])
+        return float(Fraction(text)), rounding if self.within is None else self.within
 
 
 class _Directed(_Claim):
@@ -223,7 +222,7 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
     except ValidationError as error:
         raise ClaimsError(f"{path}: {_first(error)}") from error
     entries = itertools.chain(
-        *(_spelled_out(path, entry) for entry in ledger.claims),
+        *(_spelled_out(entry) for entry in ledger.claims),
         *(_rows_of(path, table) for table in ledger.tables),
         _sample_prices(ledger.sample_prices) if ledger.sample_prices else (),
     )
@@ -253,20 +252,15 @@ def _typed(path: Path, entry: Mapping[str, Any]) -> Claim:
         raise ClaimsError(f"{where}: {_first(error)}") from error
 
 
-def _spelled_out(path: Path, entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One entry per combination of the values of ``of``, ``than`` and ``on``; ``printed`` may be given by value."""
-    listed = [name for name in _LISTED if isinstance(entry.get(name), list)]
+def _spelled_out(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One entry per combination of the values of ``of``, ``than``, ``on`` and ``by``."""
+    listed = [name for name in ("of", "than", "on", "by") if isinstance(entry.get(name), list)]
     for values in itertools.product(*(entry[name] for name in listed)):
         chosen = dict(zip(listed, values, strict=True))
         one = {**entry, **chosen}
         if chosen:
             one["id"] = ".".join([str(entry.get("id")), *map(str, values)])
             one["says"] = str(entry.get("says")).format(**{name: _label(value) for name, value in chosen.items()})
-        if isinstance(entry.get("printed"), dict):
-            if strange := set(entry["printed"]) - {v for name in listed for v in entry[name]}:
-                raise ClaimsError(f"{path}: claim {entry.get('id')!r}: field 'printed': {min(map(str, strange))!r} is "
-                                  f"no value of {' or '.join(_LISTED)}")  # fmt: skip
-            one["printed"] = [n for value in values for n in entry["printed"].get(value, ())]
         yield one
 
 
