@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -50,16 +50,16 @@ from .credit_quality import every_state
 _AT_ONCE = 16  # cases: enough to fill batches
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+Source = Literal["suffix", "cached", "fresh"]
 
 
-class Ending(_Line):
+@dataclass(frozen=True)
+class Ending:
     """One continuation behind a U_hat, the action's own effort included: its source (a ``suffix`` of the group, the
     cache, ``fresh``), verdict, terms of the utility, and the actions after the candidate (None: unknown), cut where a
     diagnosis was forced."""
 
-    source: Literal["suffix", "cached", "fresh"]
+    source: Source
     correct: bool
     tests: int
     cost_usd: float
@@ -68,7 +68,7 @@ class Ending(_Line):
     path: tuple[ActionKey, ...] | None
 
 
-class CreditedCase(_Line):
+class CreditedCase(BaseModel):
     """A line of the artifact: the evaluated workups of one case, one per decoding, and their credit.
 
     ``process[i][t]`` is R_proc of decision t of workup i (None where forced, or without a value), ``selected[i][t]``
@@ -76,6 +76,8 @@ class CreditedCase(_Line):
     :class:`~cdpr.credit.scores.StateCredit` without token ids; ``endings[s][c]`` are the continuations behind candidate
     c of state s. It names examinations and holds replies: it stays where the cases are.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     case: str
     decodings: tuple[str, ...]
@@ -197,21 +199,14 @@ class Crediting:
             return
         tests, weights = self.environment.settings.tests, self.settings.utility
         for source, end, path in _sources(credit, key, value.action, node.state.after(step)):
-            effort = step.effort + end.effort
-            yield Ending(
-                source=source,
-                correct=end.correct,
-                tests=count_tests(effort, tests),
-                cost_usd=effort.cost_usd,
-                infeasible=effort.infeasible,
-                utility=utility(end.correct, effort, weights, tests),
-                path=path,
-            )
+            effort, right = step.effort + end.effort, end.correct
+            worth = utility(right, effort, weights, tests)
+            yield Ending(source, right, count_tests(effort, tests), effort.cost_usd, effort.infeasible, worth, path)
 
 
 def _sources(
     credit: GroupCredit, key: tuple, action: ActionKey, child: State
-) -> Iterator[tuple[Literal["suffix", "cached", "fresh"], Continuation, tuple[ActionKey, ...] | None]]:
+) -> Iterator[tuple[Source, Continuation, tuple[ActionKey, ...] | None]]:
     """The continuations of an action: source, ending, and actions (None: unknown)."""
     pool, draws = credit.pools.of(key, action, child), credit.pools.rollouts(key)
     for visit, end in zip(pool.suffixes, pool.own, strict=False):
