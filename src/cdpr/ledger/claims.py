@@ -162,7 +162,6 @@ Claim = FigureClaim | ComparisonClaim | TrainingClaim | SuperlativeClaim | Setup
 
 
 def _problems(claim: Any) -> Iterator[str]:
-    """What is wrong with the fields of a claim beside each other."""
     kind = claim.kind
     if kind == "figure":
         if (claim.statistic == "mean") != (not claim.than):

@@ -180,7 +180,6 @@ def _of_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
 
 
 def _verdict_of(verdict: str, why: str, comparison: SideBySide, statistic: str) -> Verdict:
-    """The verdict on two methods, shown as their difference or ratio."""
     return Verdict(verdict, why, *comparison.statistic(statistic), **comparison.behind(statistic))
 
 
