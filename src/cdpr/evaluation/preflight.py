@@ -317,7 +317,6 @@ def _points(fraction: float) -> str:
 
 
 def _by_decoding(job: Job, run: str, dataset: str) -> Mapping[str, Rows]:
-    """The workups of an evaluation, in the order of its file."""
     rows: dict[str, list] = {}
     for row in read_rows(Path(job.inputs[f"{run}_{dataset}"])):
         rows.setdefault(row.decoding, []).append(row)

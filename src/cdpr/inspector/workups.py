@@ -63,7 +63,7 @@ class View:
         place = credit.decodings.index(row.decoding) if credit else 0
         replies = credit.replies[place] if credit else row.replies
         fields = {
-            "case": shown(self.settings, case, case.note_id), "decoding": row.decoding, "right": row.correct,
+            "case": show_text(self.settings, case, case.note_id), "decoding": row.decoding, "right": row.correct,
             "forced": row.forced, "said": row.diagnosis, "cost": row.cost_usd, "utility": row.utility,
             "tests": row.n_tests, "missed": row.n_na, "turns": row.turns, "steps": [],
         }  # fmt: skip
@@ -75,18 +75,18 @@ class View:
                 f"case {fields['case']}: its requests are answered otherwise than when it was evaluated "
                 f"({', '.join(odd)}); evaluate again"
             )
-        fields["said"] = shown(self.settings, case, workup.diagnosis or "")
+        fields["said"] = show_text(self.settings, case, workup.diagnosis or "")
         fields["steps"] = list(self._steps(workup, credit, place))
         return fields
 
     def _steps(self, workup: Trajectory, credit: CreditedCase | None, place: int) -> Iterator[Fields]:
-        case, open_text = workup.case, readable(self.settings, workup.case)
+        case, open_text = workup.case, is_readable(self.settings, workup.case)
         credits = credited(credit, place) if credit else {}
         oracle = self.oracle if case.note_id in self.chosen and open_text else None
         spent = 0.0
 
         def show(action: ActionKey) -> list[str]:
-            return [action[0], shown(self.settings, case, action[1])]
+            return [action[0], show_text(self.settings, case, action[1])]
 
         for t, step in enumerate(workup.steps):
             spent += step.observation.charge_usd
@@ -116,14 +116,14 @@ class View:
 _Show = Callable[[ActionKey], list[str]]
 
 
-def readable(settings: Settings, case: CaseRecord) -> bool:
+def is_readable(settings: Settings, case: CaseRecord) -> bool:
     """Whether the site may show texts of a case."""
     return settings.inspector.credentialed or not case.credentialed
 
 
-def shown(settings: Settings, case: CaseRecord, text: str) -> str:
+def show_text(settings: Settings, case: CaseRecord, text: str) -> str:
     """A text of a case on the site; where it may not be read, its pseudonym."""
-    return text if not text or readable(settings, case) else public_text(settings, case, text)
+    return text if not text or is_readable(settings, case) else public_text(settings, case, text)
 
 
 def action_of(step: Step) -> ActionKey:

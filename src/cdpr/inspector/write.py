@@ -24,7 +24,7 @@ from ..study.records import StateMeans, read_lines
 from . import site
 from .data import write_data
 from .oracle import Oracle
-from .workups import View, readable, shown
+from .workups import View, is_readable, show_text
 
 _SITE = ("index.html", "inspector.js", "inspector.css")
 
@@ -112,11 +112,11 @@ def _case_fields(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The cases by the name that the site gives them; of credentialed ones no text."""
     for case in cases.values():
-        fields: dict[str, Any] = {"gold": shown(settings, case, case.diagnosis_results)}
+        fields: dict[str, Any] = {"gold": show_text(settings, case, case.diagnosis_results)}
         if case.note_id in chosen:
             fields["chosen"] = True
-        if readable(settings, case):
+        if is_readable(settings, case):
             fields |= {"summary": case.case_summary, "results": case.key_pertinent_results_dict}
             if case.credentialed:
                 fields["digest"] = public_text(settings, case, case.note_id)  # as other results call it
-        yield shown(settings, case, case.note_id), fields
+        yield show_text(settings, case, case.note_id), fields

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..evaluation.metrics import METRICS, Summary, check_cases
 from ..evaluation.significance import percentile_interval
-from ..results.curves import Curves, final_verdicts, read_curves
+from ..results.curves import Curves, read_curves
 from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
 from ..results.results import Hole, Results, seeds_of_runs
 from ..settings import Settings, labels_of, sweeps, variants
@@ -151,10 +151,6 @@ class Evidence:
         if early := [f"{run} ends at step {end:g}" for run, end in ends.items() if end < last]:
             raise NotMeasured(f"{', '.join(early)}, not at {last:g}: nothing can be said of the end of training")
         return curves
-
-    def final_verdicts(self, runs: Sequence[str]) -> np.ndarray:
-        """Verdicts [runs, validation cases] of the last validation."""
-        return final_verdicts(self.results.folder, runs)
 
     def _same_seeds(self, names: Sequence[str]) -> list[Method]:
         """The methods, trained ones cut to the seeds that all of them have (variants train with the first few)."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..evaluation.significance import percentile_interval, wilson_interval
+from ..results.curves import final_verdicts
 from ..results.methods import DATASETS, LEAST_SEEDS, TRAINED
 from ..results.paper import read_paper
 from ..settings import sweeps
@@ -86,7 +87,7 @@ def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _
 def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _Figure:
     """Of the last validation, in %, with its interval over seeds and validation cases."""
     (curve,) = evidence.curves(names, "accuracy")
-    table = evidence.final_verdicts(curve.runs)
+    table = final_verdicts(evidence.results.folder, curve.runs)
     effect, void = final_accuracy(table, evidence.settings)
     return effect, {"runs": curve.runs, "seeds": training_seeds(curve.runs), "unit": "%", "n": table.shape[1]}, void
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..evaluation.significance import crossed_bootstrap, percentile_interval
-from ..results.curves import Curves
+from ..results.curves import Curves, final_verdicts
 from ..results.methods import IN_DOMAIN
 from ..settings import Settings
 from .claims import TrainingClaim
@@ -27,7 +27,7 @@ def compare_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
     void = ""
     if claim.by == "final_accuracy":
         curves = evidence.curves([claim.of, claim.than], "accuracy")
-        first, second = (evidence.final_verdicts(curve.runs) for curve in curves)
+        first, second = (final_verdicts(evidence.results.folder, curve.runs) for curve in curves)
         measured, void = final_accuracy(first - second, evidence.settings)
         reading = _against("final validation accuracy", curves, [f"{100 * at.mean():.2f}%" for at in (first, second)])
         unit = "points"

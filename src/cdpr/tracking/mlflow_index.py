@@ -61,7 +61,6 @@ class MlflowIndex:
             self.experiment(name)
 
     def _experiment(self, name: str) -> str:
-        """Id of an experiment, which is created when it is missing."""
         if experiment := self.client.get_experiment_by_name(name):
             return experiment.experiment_id
         folder = self.folder and self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]
