@@ -7,7 +7,7 @@ The log is written by Inspect's own ``write_eval_log`` (https://inspect.aisi.org
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +29,7 @@ from .records import RunRecord
 from .results.methods import synthetic
 from .results.provenance import check_provenance, find_record, read_record
 from .results.sources import source_of
-from .settings import AgentEntry, Settings, model_of
+from .settings import Settings, model_of
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample, EvalScore
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 # A decoding is an epoch: Inspect tells samples of the same case apart by it.
 EPOCHS = {"greedy": 1, "sampled": 2}
-SCORER = "cdpr"
 # Scores of a sample, by field of its row.
 _SCORES = {"utility": "utility", "cost_usd": "cost_usd", "examinations": "n_issued", "infeasible": "n_na"}
 
@@ -73,45 +72,19 @@ class Exported:
         return cls(settings, run, dataset, evaluation, cases, record)
 
     @property
-    def entry(self) -> AgentEntry:
-        """What the registry says of the run."""
-        return agent_entry(self.settings, self.run)
-
-    @property
     def model_name(self) -> str:
         """The acting model as ``PROVIDER/ID``; what was trained here, or acts without one, is ``cdpr/RUN``."""
-        model = model_of(self.settings, self.entry)
+        model = model_of(self.settings, agent_entry(self.settings, self.run))
         if model is None:
             return f"cdpr/{self.run}"
         name = model.id or Path(str(model.folder)).name
         return name if "/" in name else f"{model.provider}/{name}"
 
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Tier, prices, utility, and whether the cases are synthetic: what a reader of its figures needs."""
-        source = source_of(self.settings, self.dataset)
-        return {
-            "tier": self.record.tier or self.settings.tier,
-            "run": self.run,
-            "run_key": self.record.run_key,
-            "acts": self.entry.acts,
-            "cases": source.label,
-            "cases_are": source.what,
-            "synthetic": str(synthetic(self.settings, self.dataset)).lower(),
-            "licence": source.licence,
-            "price_map": self.settings.costs.price_map,
-            "utility": utility_formula(self.settings.utility),
-            "aen": "examinations requested per case, physical examination left out",
-            "aec": "US dollars of examinations per case, each billing group charged once",
-        }
-
-    @property
-    def ended(self) -> datetime:
-        """End of the evaluation: the export has this time, so the same run gives the same log."""
-        try:
-            return datetime.fromisoformat(self.record.started) + timedelta(seconds=self.record.wall_seconds)
-        except ValueError:
-            raise ExportError(f"{self.evaluation}: its run.json does not say when it began; evaluate again") from None
+    def time(self, before_end: float = 0.0) -> str:
+        """Seconds before the end of the evaluation. The export has its times, so the same run gives the same log."""
+        after = timedelta(seconds=self.record.wall_seconds - before_end)
+        ended = datetime.fromisoformat(self.record.started) + after
+        return ended.astimezone(UTC).isoformat(timespec="seconds")
 
     def test_cases(self) -> dict[str, CaseRecord]:
         """The cases by ``note_id``. Raises ExportError where one of them is credentialed."""
@@ -141,7 +114,7 @@ def workups(exported: Exported) -> Iterator[Workup]:
     workup that did not happen. Notes that an agent writes for itself and conversations among several models are left
     out. Raises ExportError for credentialed cases, rows without replies and answers that differ.
     """
-    settings, entry, cases = exported.settings, exported.entry, exported.test_cases()
+    settings, entry, cases = exported.settings, agent_entry(exported.settings, exported.run), exported.test_cases()
     environment, whole = open_environment(settings, credentialed=False), agent_class(entry).whole_record
     # Policies read the prompt that they were trained with, other language models the paper's.
     prompt = settings.environment.prompt.model_copy(update={} if entry.own_policy else {"style": "full"})
@@ -152,8 +125,11 @@ def workups(exported: Exported) -> Iterator[Workup]:
             raise ExportError(f"{place}: its row holds no replies, or is of no test case; evaluate again")
         case = cases[row.note_id]
         workup = asyncio.run(replay(environment, case, row.replies, row.forced))
-        if not whole:
-            _compare_counts(deviations(row, workup.effort()), place)
+        if not whole and (differences := deviations(row, workup.effort())):
+            raise ExportError(
+                f"{place}: its requests are not answered as in its evaluation ({', '.join(differences)}); export it "
+                "under the settings of its run.json, or evaluate again"
+            )
         before = workup.states[-1]
         # The compact prompt has no words for it.
         forced = row.forced and prompt.style == "full"
@@ -162,18 +138,10 @@ def workups(exported: Exported) -> Iterator[Workup]:
         yield Workup(case, row, [*prompt_messages, reply], len(prompt_messages) - 2 * len(before.history))
 
 
-def _compare_counts(differences: list[str], place: str) -> None:
-    if differences:
-        raise ExportError(
-            f"{place}: its requests are not answered as in its evaluation ({', '.join(differences)}); export it "
-            "under the settings of its run.json, or evaluate again"
-        )
-
-
 def write_inspect_log(exported: Exported, file: Path) -> int:
     """Write the log; returns how many samples it holds, one per case and decoding.
 
-    Raises ExportError without the extra, for credentialed cases, and as :func:`~.workups.workups`.
+    Raises ExportError without the extra, for credentialed cases, and as :func:`workups`.
     """
     exported.test_cases()  # refuses credentialed cases, also where the package is missing
     try:
@@ -190,39 +158,36 @@ def write_inspect_log(exported: Exported, file: Path) -> int:
 
 def build_log(exported: Exported) -> EvalLog:
     """The log in memory."""
-    from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalPlan, EvalResults, EvalSpec, EvalStats
-    from inspect_ai.model import GenerateConfig
+    from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats
 
-    all_workups, key = list(workups(exported)), exported.record.run_key
+    all_workups, settings, key = list(workups(exported)), exported.settings, exported.record.run_key
+    rows = [workup.row for workup in all_workups]
     samples = [_sample(exported, workup) for workup in all_workups]
-    decodings = sorted({workup.row.decoding for workup in all_workups}, key=EPOCHS.__getitem__)
-    ids = list(dict.fromkeys(workup.row.note_id for workup in all_workups))
-    settings, usage = exported.settings, [s.model_usage[exported.model_name] for s in samples if s.model_usage]
+    ids, decodings = list(dict.fromkeys(row.note_id for row in rows)), sorted({row.decoding for row in rows})
+    source, made_up = source_of(settings, exported.dataset), synthetic(settings, exported.dataset)
     return EvalLog(
         status="success",
         eval=EvalSpec(
-            eval_id=key, run_id=key, task_id=f"{exported.dataset}-{key}", created=_time(exported, 0.0),
-            task=f"cdpr/{exported.dataset}", task_version=__version__, solver=exported.entry.acts,
-            task_display_name=exported.metadata["cases"],
+            eval_id=key, run_id=key, task_id=f"{exported.dataset}-{key}", created=exported.time(),
+            task=f"cdpr/{exported.dataset}", task_version=__version__, model=exported.model_name,
             dataset=EvalDataset(name=exported.dataset, samples=len(ids), sample_ids=ids, shuffled=False),
-            model=exported.model_name, model_generate_config=GenerateConfig(),
             config=EvalConfig(epochs=len(decodings)), packages={"cdpr": __version__},
-            tags=[exported.metadata["tier"], *(["synthetic"] if exported.metadata["synthetic"] == "true" else [])],
             metadata={
-                **exported.metadata,
+                "tier": exported.record.tier or settings.tier, "run": exported.run,
+                "cases": source.what, "licence": source.licence, "synthetic": str(made_up).lower(),
+                "price_map": settings.costs.price_map, "utility": utility_formula(settings.utility),
                 "messages": "rebuilt from the replies; notes and conversations with other models are left out",
                 "environment": settings.environment.model_dump(mode="json"),
                 "epochs": {str(EPOCHS[decoding]): decoding for decoding in decodings},
             },
         ),
-        plan=EvalPlan(name="cdpr"),
         results=EvalResults(
             total_samples=len(samples), completed_samples=len(samples),
-            scores=[_score(all_workups, decoding) for decoding in decodings],
+            scores=[_score(rows, decoding) for decoding in decodings],
         ),
         stats=EvalStats(
-            started_at=_time(exported, exported.record.wall_seconds), completed_at=_time(exported, 0.0),
-            model_usage={exported.model_name: _sum(usage)} if usage else {},
+            started_at=exported.time(exported.record.wall_seconds), completed_at=exported.time(),
+            model_usage=_usage(exported, rows),
         ),
         samples=samples,
     )  # fmt: skip
@@ -236,16 +201,15 @@ def _sample(exported: Exported, workup: Workup) -> EvalSample:
     row, case, name = workup.row, workup.case, exported.model_name
     epoch = EPOCHS[row.decoding]
     messages = [_message(message, f"{row.note_id}-{epoch}-{i}", name) for i, message in enumerate(workup.messages)]
-    last = messages[-1]
+    last, usage = messages[-1], _usage(exported, [row])
     assert isinstance(last, ChatMessageAssistant)
-    usage = _usage(row.prompt_tokens, row.completion_tokens) if row.calls else None
     scores = {"correct": Score(value="C" if row.correct else "I", answer=row.diagnosis)}
     scores |= {score: Score(value=float(getattr(row, field))) for score, field in _SCORES.items()}
     return EvalSample(
         id=row.note_id, epoch=epoch, uuid=f"{exported.record.run_key}-{row.note_id}-{epoch}",
         input=messages[: workup.opening], target=row.gold, messages=messages,
-        output=ModelOutput(model=name, choices=[ChatCompletionChoice(message=last)], usage=usage),
-        scores=scores, model_usage={name: usage} if usage else {},
+        output=ModelOutput(model=name, choices=[ChatCompletionChoice(message=last)], usage=usage.get(name)),
+        scores=scores, model_usage=usage,
         metadata={
             **row.model_dump(exclude={"note_id", "replies", "gold", "diagnosis"}),
             "exam_cost_usd": case.exam_cost_map, "exam_billing_group": case.exam_billing_group,
@@ -256,40 +220,32 @@ def _sample(exported: Exported, workup: Workup) -> EvalSample:
 def _message(message: Mapping[str, str], identity: str, model: str) -> Any:
     from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser
 
-    match message["role"]:
-        case "assistant":
-            return ChatMessageAssistant(id=identity, content=message["content"], model=model, source="generate")
-        case "system":
-            return ChatMessageSystem(id=identity, content=message["content"])
-        case _:
-            return ChatMessageUser(id=identity, content=message["content"])
+    if message["role"] == "assistant":
+        return ChatMessageAssistant(id=identity, content=message["content"], model=model, source="generate")
+    kind = ChatMessageSystem if message["role"] == "system" else ChatMessageUser
+    return kind(id=identity, content=message["content"])
 
 
-def _score(all_workups: list[Workup], decoding: str) -> EvalScore:
+def _score(rows: Sequence[EvaluationRow], decoding: str) -> EvalScore:
     """Means over the cases of a decoding, by the names that tables use."""
     from inspect_ai.log import EvalMetric, EvalScore
 
-    rows = [workup.row for workup in all_workups if workup.row.decoding == decoding]
+    rows = [row for row in rows if row.decoding == decoding]
     metrics = {name: fmean(getattr(row, metric.field) for row in rows) for name, metric in METRICS.items()}
     return EvalScore(
-        name=decoding, scorer=SCORER, scored_samples=len(rows), params={"decoding": decoding},
+        name=decoding, scorer="cdpr", scored_samples=len(rows), params={"decoding": decoding},
         metrics={name: EvalMetric(name=name, value=value) for name, value in metrics.items()},
     )  # fmt: skip
 
 
-def _usage(prompt_tokens: int | None, completion_tokens: int | None) -> ModelUsage | None:
+def _usage(exported: Exported, rows: Sequence[EvaluationRow]) -> dict[str, ModelUsage]:
+    """The tokens of rows by model; empty where none were reported."""
     from inspect_ai.model import ModelUsage
 
-    if prompt_tokens is None or completion_tokens is None:
-        return None
-    return ModelUsage(
-        input_tokens=prompt_tokens, output_tokens=completion_tokens, total_tokens=prompt_tokens + completion_tokens
-    )
-
-
-def _sum(usages: list[ModelUsage]) -> ModelUsage | None:
-    return _usage(sum(u.input_tokens for u in usages), sum(u.output_tokens for u in usages))
-
-
-def _time(exported: Exported, before: float) -> str:
-    return (exported.ended - timedelta(seconds=before)).astimezone(UTC).isoformat(timespec="seconds")
+    counts = [(row.prompt_tokens, row.completion_tokens) for row in rows if row.calls]
+    reported = [(prompt, completion) for prompt, completion in counts if prompt is not None and completion is not None]
+    if not reported:
+        return {}
+    prompts, completions = map(sum, zip(*reported, strict=True))
+    usage = ModelUsage(input_tokens=prompts, output_tokens=completions, total_tokens=prompts + completions)
+    return {exported.model_name: usage}

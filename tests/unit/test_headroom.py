@@ -27,7 +27,6 @@ from cdpr.evaluation.preflight import (
     measure_resolution,
     obstacles,
     verdict,
-    weaknesses,
 )
 from cdpr.evaluation.row import EvaluationRow
 from cdpr.evaluation.significance import crossed_bootstrap, percentile_interval, smallest_difference, standard_error
@@ -218,16 +217,6 @@ def resolution(dataset: str = "mimic_iv", **changes) -> Resolution:
 def test_why_an_experiment_cannot_answer(change, said):
     reasons = obstacles(headroom(**change), resolution())
     assert len(reasons) == len(said) and all(part in text for part, text in zip(said, reasons, strict=True))
-
-
-def test_missed_aims_are_told_once_with_their_places():
-    assert weaknesses([headroom(), headroom(decoding="sampled")]) == []
-    bad = {"exact": 0.65, "best_choice": 0.69, "cost_to_test": 0.5}
-    sentences = weaknesses([headroom(**bad), headroom(**bad, dataset="private", decoding="sampled")])
-    assert [text.partition(": ")[2] for text in sentences] == [
-        "MIMIC-IV greedy 5.0, Private sampled 5.0", "MIMIC-IV greedy 9.0, Private sampled 9.0",
-        "MIMIC-IV greedy 0.50, Private sampled 0.50",
-    ]  # fmt: skip
 
 
 def preflight(*lost: str, safe: bool = True, unavailable: tuple[str, ...] = ()) -> Preflight:

@@ -1,7 +1,6 @@
 """Stage records, metrics that survive kills, and the index over them."""
 
 import contextlib
-import functools
 import json
 import time
 
@@ -9,6 +8,7 @@ import pytest
 
 from cdpr.job import Job
 from cdpr.metrics_log import read_metrics
+from cdpr.records import RunRecord
 from cdpr.settings import Settings, merge, parse_settings
 from cdpr.tracking import MetricsLog, StageError, stage
 from cdpr.tracking.mlflow_index import live_run
@@ -18,16 +18,12 @@ def run_stage(folder, key="0" * 16, work=None, name="train", parameters=None, **
     """One small stage with an input, a file and a folder as outputs."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "input.txt").write_text("in")
-    more = {
-        "options": {"run": "cdpr-seed0"},
-        "tags": {"variant": "cdpr"},
-        "seed": 0,
-        "experiment": "cdpr/training",
-    } | more
-    outputs = {"policy": folder / "policy", "metrics": folder / "metrics.jsonl"}
+    about = {"options": {"run": "cdpr-seed0"}, "tags": {"variant": "cdpr"}, "experiment": "cdpr/training"} | more
     parameters = {"training": {"steps": 2}} | (parameters or {})
-    with stage(name, parameters, {"cases": folder / "input.txt"}, outputs, key,
-               record=folder / "run.json", state=folder / "state", **more) as job:  # fmt: skip
+    begun = RunRecord(stage=name, run_key=key, seed=0, parameters=parameters, **about)
+    outputs = {"policy": folder / "policy", "metrics": folder / "metrics.jsonl"}
+    inputs = {"cases": folder / "input.txt"}
+    with stage(begun, inputs, outputs, folder / "run.json", folder / "state") as job:
         job.out["policy"].mkdir()
         (job.out["policy"] / "weights").write_text(key)
         log = MetricsLog(job.out["metrics"])
@@ -68,7 +64,7 @@ def test_a_failing_stage_leaves_what_stood_there(tmp_path):
 def test_a_missing_input_is_named(tmp_path):
     with (
         pytest.raises(StageError, match=r"cases.*nothing\.jsonl"),
-        stage("train", {}, {"cases": tmp_path / "nothing.jsonl"}, {}, "k", record=tmp_path / "run.json"),
+        stage(RunRecord(), {"cases": tmp_path / "nothing.jsonl"}, {}, tmp_path / "run.json", tmp_path),
     ):
         pass
 
@@ -103,7 +99,7 @@ def follow(settings, state):
         time.sleep(0.5)
 
 
-def test_mlflow_can_be_rebuilt_without_doubles(tmp_path, monkeypatch):
+def test_mlflow_can_be_rebuilt_without_doubles(tmp_path):
     """One test for the whole index: importing MLflow and creating its database takes seconds."""
     from cdpr.tracking.mlflow_index import MlflowIndex, rebuild_tracking, tracking_uri
 
@@ -137,7 +133,6 @@ def test_mlflow_can_be_rebuilt_without_doubles(tmp_path, monkeypatch):
     assert json.loads(params.pop("agents.other")) == registry["agents"]["other"]
     assert params == {"training.steps": "2"} | {f"many.{name}": str(value) for name, value in many.items()}
     assert runs["c" * 16].data.metrics["final/accuracy"] == 0.2
-    monkeypatch.setattr(index.client, "search_runs", functools.partial(index.client.search_runs, max_results=1))
     assert sorted(run.info.run_id for run in index.runs()) == sorted(run.info.run_id for run in runs.values())
     history = index.client.get_metric_history(cdpr.info.run_id, "train/accuracy")
     assert [(m.step, m.value) for m in history] == [(0, 0.0), (1, 0.1), (2, 0.2)]
@@ -159,9 +154,10 @@ def test_a_job_waits_for_one_that_a_killed_workflow_left_behind(tmp_path):
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from pathlib import Path\n"
+        "from cdpr.records import RunRecord\n"
         "from cdpr.tracking import stage\n"
-        "with stage('s', {}, {}, {'o': Path(sys.argv[1]) / 'o'}, 'k', record=Path(sys.argv[1]) / 'run.json',\n"
-        "           state=Path(sys.argv[1]) / 'state') as job:\n"
+        "here = Path(sys.argv[1])\n"
+        "with stage(RunRecord(stage='s'), {}, {'o': here / 'o'}, here / 'run.json', here / 'state') as job:\n"
         "    print('in', flush=True); sys.stdin.read(); job.out['o'].write_text(sys.argv[3])\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path), "src"]

@@ -57,10 +57,7 @@ def measure_credit_quality(settings: Settings, job: Job) -> None:
     spec = ModelSpec.of_folder(job.inputs["policy"], settings.policy)
     policy = PolicyAgent.build(settings, spec, settings.training.temperature)
     gc.disable()  # collection would trace a million replies again and again, a third of the time
-    try:
-        quality = asyncio.run(assess(settings, policy, cases))
-    finally:
-        gc.enable()
+    quality = asyncio.run(assess(settings, policy, cases))
     write_text(job.out["quality"], json.dumps(quality, indent=1) + "\n")
     default = next(row for row in quality["rows"] if row["default"])
     main = {name: default[name] for name in ("bias", "variance", "rmse", "rank_correlation", "right_signs")}
@@ -101,16 +98,11 @@ def _rows(settings: Settings, replicates: Sequence[Replicate], workups: Workups)
     points = [("cdpr", key, value, credit) for (key, value), credit in sweeps(settings.credit).items()]
     points += [("vineppo", "continuations", count, count) for count in VINE_CONTINUATIONS]
     for estimator, key, value, setting in points:
-        estimates = [replicate[setting] for replicate in replicates]
-        tokens = sum(estimate.tokens for estimate in estimates) / len(estimates) / len(workups.decisions)
-        yield {
-            "estimator": estimator,
-            "sweep": key,
-            "value": value,
-            "default": estimator == "cdpr" and value == attrgetter(key)(settings.credit),
-            **measures(np.array([estimate.values for estimate in estimates]), workups),
-            "tokens_per_decision": tokens,
-        }
+        values, tokens = zip(*(replicate[setting] for replicate in replicates), strict=True)
+        default = estimator == "cdpr" and value == attrgetter(key)(settings.credit)
+        row = {"estimator": estimator, "sweep": key, "value": value, "default": default}
+        per_decision = sum(tokens) / len(replicates) / len(workups.decisions)
+        yield row | measures(np.array(values), workups) | {"tokens_per_decision": per_decision}
 
 
 def measures(estimates: np.ndarray, workups: Workups) -> dict[str, float]:
@@ -142,10 +134,9 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
     """Spearman's correlation; 0 where one side is constant."""
     from scipy.stats import rankdata
 
-    ranks = rankdata(x), rankdata(y)
-    if any(np.ptp(rank) == 0 for rank in ranks):
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
         return 0.0
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
 
 
 def clustered_error(values: np.ndarray, clusters: Sequence[int]) -> float:
@@ -235,13 +226,8 @@ async def true_advantages(draws: Draws, group: Group, count: int, worth: Worth) 
 # Estimates
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """One number per decision, and the tokens generated for all of them."""
-
-    values: np.ndarray
-    tokens: int
-
+Estimate = tuple[np.ndarray, int]
+"""One number per decision, and the tokens generated for all of them."""
 
 Replicate = dict[Credit | int, Estimate]
 """Estimates of CDPR by its settings and of VinePPO by its number of continuations."""
@@ -255,20 +241,15 @@ def every_state(credit: Credit) -> Credit:
 
 def sweeps(credit: Credit) -> dict[tuple[str, int | str], Credit]:
     """Settings by (key, value): one key at a time differs from ``credit``, whose own value is among those swept."""
-    base = every_state(credit)
-    return {
-        (key, value): _with_value(base, key, value)
-        for key, values in SWEEPS.items()
-        for value in sorted({*values, attrgetter(key)(base)})
-    }
-
-
-def _with_value(credit: Credit, key: str, value: int | str) -> Credit:
-    section, _, last = key.rpartition(".")
-    update: dict[str, object] = {last: value}
-    if section:
-        update = {section: getattr(credit, section).model_copy(update=update)}
-    return credit.model_copy(update=update)
+    base, settings = every_state(credit), {}
+    for key, values in SWEEPS.items():
+        section, _, last = key.rpartition(".")
+        for value in sorted({*values, attrgetter(key)(base)}):
+            update: dict[str, object] = {last: value}
+            if section:
+                update = {section: getattr(base, section).model_copy(update=update)}
+            settings[key, value] = base.model_copy(update=update)
+    return settings
 
 
 class Remembering(Policy):
@@ -276,8 +257,7 @@ class Remembering(Policy):
     replies share them."""
 
     def __init__(self, policy: Policy):
-        self.policy = policy
-        self.known: dict[tuple, dict[int, Turn]] = {}
+        self.policy, self.known = policy, dict[tuple, dict[int, Turn]]()
 
     def must_diagnose(self, state: State) -> bool:
         return self.policy.must_diagnose(state)
@@ -286,7 +266,6 @@ class Remembering(Policy):
         return (await self.sample(state, (0,), forced, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
-        """Replies by number."""
         known = self.known.setdefault((state.words, forced, seed), {})
         missing = [k for k in numbers if k not in known]
         if missing:
@@ -307,19 +286,16 @@ class Estimators:
     async def replicate(self) -> Replicate:
         """Every estimate once, from a policy that remembers."""
         remembering = replace(self, policy=Remembering(self.policy))
-        estimates: Replicate = {}
-        for credit in dict.fromkeys(sweeps(self.settings.credit).values()):
-            estimates[credit] = await remembering.cdpr(credit)
-        for count in VINE_CONTINUATIONS:
-            estimates[count] = await remembering.vineppo(count)
-        return estimates
+        settings = dict.fromkeys(sweeps(self.settings.credit).values())
+        estimates: Replicate = {credit: await remembering.cdpr(credit) for credit in settings}
+        return estimates | {count: await remembering.vineppo(count) for count in VINE_CONTINUATIONS}
 
     async def cdpr(self, credit: Credit) -> Estimate:
         """R_proc, the policy both acting and continuing."""
         process = ProcessReward(self.environment, self.policy, self.policy, credit, self.settings.utility, self.seed)
         reports = await process.score(self.workups.groups, 0)
         tokens = sum(report.probe_tokens + report.continuation_tokens for report in reports)
-        return Estimate(self.workups.of([report.process for report in reports]), tokens)
+        return self.workups.of([report.process for report in reports]), tokens
 
     async def vineppo(self, count: int) -> Estimate:
         """r + V(s') - V(s) with ``count`` whole continuations a state."""
@@ -328,4 +304,4 @@ class Estimators:
         pairs = zip(draws, groups, strict=True)
         values = await asyncio.gather(*(state_values(d, group, range(count), worth) for d, group in pairs))
         advantages = [group_advantages(*pair, worth) for pair in zip(groups, values, strict=True)]
-        return Estimate(self.workups.of(advantages), sum(d.tokens for d in draws))
+        return self.workups.of(advantages), sum(d.tokens for d in draws)

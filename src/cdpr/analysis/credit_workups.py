@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -21,7 +22,7 @@ from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord, iterate_records
 from ..credit.continuations import Continuation, Draws
 from ..credit.process_reward import GroupCredit, ProcessReward
-from ..credit.scores import CandidateValue, SampledAction, StateCredit
+from ..credit.scores import CandidateValue, StateCredit
 from ..credit.states import (
     ActionKey,
     Node,
@@ -50,16 +51,16 @@ SEED = 0  # of the choice of cases, of probes and continuations
 _AT_ONCE = 16  # cases: enough to fill batches
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+Source = Literal["suffix", "cached", "fresh"]
 
 
-class Ending(_Line):
+@dataclass(frozen=True)
+class Ending:
     """One continuation behind a U_hat, the action's own effort included: its source (a ``suffix`` of the group, the
     cache, ``fresh``), verdict, terms of the utility, and the actions after the candidate (None: unknown), cut where a
     diagnosis was forced."""
 
-    source: Literal["suffix", "cached", "fresh"]
+    source: Source
     correct: bool
     tests: int
     cost_usd: float
@@ -68,7 +69,7 @@ class Ending(_Line):
     path: tuple[ActionKey, ...] | None
 
 
-class CreditedCase(_Line):
+class CreditedCase(BaseModel):
     """A line of the artifact: the evaluated workups of one case, one per decoding, and their credit.
 
     ``process[i][t]`` is R_proc of decision t of workup i (None where forced, or without a value), ``selected[i][t]``
@@ -76,6 +77,8 @@ class CreditedCase(_Line):
     :class:`~cdpr.credit.scores.StateCredit` without token ids; ``endings[s][c]`` are the continuations behind candidate
     c of state s. It names examinations and holds replies: it stays where the cases are.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     case: str
     decodings: tuple[str, ...]
@@ -119,7 +122,7 @@ def credit_workups(settings: Settings, job: Job) -> None:
 
 def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     """The test cases whose decisions are credited, spread over the diseases, in the order of the file."""
-    cases = list(iterate_records(path, "test"))
+    cases, plan = list(iterate_records(path, "test")), settings.inspector
     if not cases:
         raise ValueError(f"{path}: no case of split 'test'")
     chosen = stratified_sample(
@@ -197,30 +200,22 @@ class Crediting:
             return
         tests, weights = self.environment.settings.tests, self.settings.utility
         for source, end, path in _sources(credit, key, value.action, node.state.after(step)):
-            effort = step.effort + end.effort
-            yield Ending(
-                source=source,
-                correct=end.correct,
-                tests=count_tests(effort, tests),
-                cost_usd=effort.cost_usd,
-                infeasible=effort.infeasible,
-                utility=utility(end.correct, effort, weights, tests),
-                path=path,
-            )
+            effort, right = step.effort + end.effort, end.correct
+            worth = utility(right, effort, weights, tests)
+            yield Ending(source, right, count_tests(effort, tests), effort.cost_usd, effort.infeasible, worth, path)
 
 
 def _sources(
     credit: GroupCredit, key: tuple, action: ActionKey, child: State
-) -> Iterator[tuple[Literal["suffix", "cached", "fresh"], Continuation, tuple[ActionKey, ...] | None]]:
+) -> Iterator[tuple[Source, Continuation, tuple[ActionKey, ...] | None]]:
     """The continuations of an action: source, ending, and actions (None: unknown)."""
-    pool, horizon = credit.pools.of(key, action, child), credit.credit.horizon
+    pool, draws = credit.pools.of(key, action, child), credit.pools.rollouts(key)
     for visit, end in zip(pool.suffixes, pool.own, strict=False):
         yield "suffix", end, _suffix(credit, *visit)
     for end in pool.known:
         yield "cached", end, None
-    draws = credit.pools.rollouts(key)
-    known_paths = [path for k in pool.numbers if (path := _path(draws, pool.child, k, horizon)) is not None]
-    for path, end in zip(known_paths, pool.fresh, strict=False):
+    drawn = [_path(draws, pool.child, number, credit.credit.horizon) for number in pool.numbers]
+    for path, end in zip([path for path in drawn if path is not None], pool.fresh, strict=False):
         yield "fresh", end, path
 
 
@@ -265,5 +260,4 @@ def _display(step: Step) -> ActionKey:
 
 
 def _without_tokens(state: StateCredit) -> StateCredit:
-    actions = [SampledAction(one.action, one.p, ()) for one in state.actions]
-    return StateCredit(state.evidence, state.visits, state.entropy, state.reason, actions, state.candidates)
+    return replace(state, actions=[replace(one, tokens=()) for one in state.actions])

@@ -43,13 +43,11 @@ from ..llm.types import SYSTEM
 from ..settings import Settings
 from ..settings.datasets import FURTHER
 from ..settings.judging import DECIDING, SECOND
-from .row import EvaluationRow, Judging, public_text
+from .replay import COUNTS
+from .row import EvaluationRow, Judging, public_text, read_rows
 
 if TYPE_CHECKING:
     from ..llm.own_server import OwnServer
-
-_SILENCE = ("calls", "silent", "too_long")
-_COUNTS = ("issued", "available", "unavailable", "invalid", "repeated", "physical")  # an effort's fields in rows
 
 
 def evaluate_agent(settings: Settings, job: Job) -> None:
@@ -98,43 +96,40 @@ def evaluate(
     environment = open_environment(settings, credentialed=credentialed)
     second = open_second(settings, credentialed=credentialed)
     greedy_only = agent_class(agent_entry(settings, run)).one_decoding
-    correct: dict[str, int] = {}
-    silent = Counter[str]()
+    decodings = ["greedy"] if greedy_only else settings.evaluation.decodings
     SYSTEM.set(run)
     state.mkdir(parents=True, exist_ok=True)
     with (state / "evaluation.jsonl").open("a+b") as file:
         file.seek(0)
-        for decoding in ["greedy"] if greedy_only else settings.evaluation.decodings:
-            agent, correct[decoding] = None, 0
+        for decoding in decodings:
+            agent = None
             temperature = 0.0 if decoding == "greedy" else settings.training.temperature
-            with tqdm(total=len(cases), desc=f"{run} on {dataset}, {decoding}", mininterval=5) as bar:
-                for start in range(0, len(cases), WAVE):
-                    wave = cases[start : start + WAVE]
-                    rows = _resume(file, [(public_text(settings, case, case.note_id), decoding) for case in wave])
-                    if not rows:
-                        agent = agent or build_agent(
-                            settings, run, policy, temperature, dataset, server, credentialed=credentialed
-                        )
-                        agent.refresh()
-                        workups = asyncio.run(work_up(environment, agent, wave, settings.evaluation.seed, second))
-                        for workup, meter in workups:
-                            judging = judging_of(environment, workup, second)
-                            rows.append(evaluation_row(settings, agent, workup, decoding, meter, judging))
-                        file.write("".join(row.line() for row in rows).encode())
-                        file.flush()
-                        os.fsync(file.fileno())  # safe from a kill and from a power cut
-                    correct[decoding] += sum(row.correct for row in rows)
-                    silent += Counter({name: sum(getattr(row, name) for row in rows) for name in _SILENCE})
-                    bar.update(len(wave))
+            waves = [cases[start : start + WAVE] for start in range(0, len(cases), WAVE)]
+            for wave in tqdm(waves, f"{run} on {dataset}, {decoding}", unit="wave", mininterval=5):
+                if _skip_rows(file, [(public_text(settings, case, case.note_id), decoding) for case in wave]):
+                    continue
+                agent = agent or build_agent(
+                    settings, run, policy, temperature, dataset, server, credentialed=credentialed
+                )
+                agent.refresh()
+                workups = asyncio.run(work_up(environment, agent, wave, settings.evaluation.seed, second))
+                for workup, meter in workups:
+                    judging = judging_of(environment, workup, second)
+                    file.write(evaluation_row(settings, agent, workup, decoding, meter, judging).line().encode())
+                file.flush()
+                os.fsync(file.fileno())  # safe from a kill and from a power cut
     with replacing(out) as partial:
         shutil.copyfile(file.name, partial)
     Path(file.name).unlink()
-    if silent["silent"]:  # a visible warning: a server with too short a context fails without an error
+    rows = list(read_rows(out))
+    if silent := sum(row.silent for row in rows):  # visible: a server with too short a context fails without an error
         print(
-            f"{run}: {silent['silent']:,} of {silent['calls']:,} calls returned no word, {silent['too_long']:,} "
-            "of them because the conversation was too long for the model: give its server a longer context"
+            f"{run}: {silent:,} of {sum(row.calls for row in rows):,} calls returned no word, "
+            f"{sum(row.too_long for row in rows):,} of them because the conversation was too long for the model: give "
+            "its server a longer context"
         )
-    accuracy = {f"{decoding}/accuracy": right / len(cases) for decoding, right in correct.items()}
+    right = Counter(row.decoding for row in rows if row.correct)
+    accuracy = {f"{decoding}/accuracy": right[decoding] / len(cases) for decoding in decodings}
     return accuracy | {"cases": len(cases), "seconds": time.perf_counter() - started}
 
 
@@ -175,7 +170,7 @@ def evaluation_row(
         diagnosis=public_text(settings, case, workup.diagnosis or ""),
         gold=public_text(settings, case, case.diagnosis_results),
         turns=len(workup.steps),
-        **{f"n_{name}": getattr(effort, name) for name in _COUNTS},
+        **{f"n_{name}": getattr(effort, name) for name in COUNTS},
         n_tests=count_tests(effort, tests),
         n_na=effort.infeasible,
         cost_usd=round(effort.cost_usd, 6),
@@ -213,13 +208,13 @@ def whole_record_effort(case: CaseRecord) -> Effort:
     return Effort(len(keys) - physical, len(keys) - physical, physical=physical, cost_usd=cost)
 
 
-def _resume(file: BinaryIO, expected: Sequence[tuple[str, str]]) -> list[EvaluationRow]:
-    """The next rows of an earlier attempt if they are those of the ``expected`` cases and decoding; otherwise none, and
-    the rest of the file is cut off."""
+def _skip_rows(file: BinaryIO, expected: Sequence[tuple[str, str]]) -> bool:
+    """Whether the next rows, of an earlier attempt, are those of the ``expected`` cases and decoding; where they are
+    not, the rest of the file is cut off."""
     start = file.tell()
     with contextlib.suppress(ValidationError):  # of an incomplete line
         rows = [EvaluationRow.model_validate_json(line) for line in islice(file, len(expected))]
         if [(row.note_id, row.decoding) for row in rows] == list(expected):
-            return rows
+            return True
     file.truncate(start)
-    return []
+    return False

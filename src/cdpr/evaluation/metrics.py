@@ -51,7 +51,7 @@ METRICS: Mapping[str, Metric] = {
 }  # fmt: skip
 
 # Counts of replies (NaN where a server did not report them): no metrics of the paper, without intervals.
-REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "silent", "too_long", "n_invalid")
+_REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "silent", "too_long", "n_invalid")
 
 
 class EvaluationError(ValueError):
@@ -156,17 +156,22 @@ def read_evaluation(path: str | Path) -> dict[str, Evaluation]:
     if len({frozenset(cases) for cases in rows.values()}) > 1:
         counts = ", ".join(f"{decoding} {len(cases)}" for decoding, cases in sorted(rows.items()))
         raise EvaluationError(f"{path}: decodings do not cover the same cases ({counts})")
-    return {decoding: _evaluation(path, decoding, cases) for decoding, cases in sorted(rows.items())}
+    evaluations, fields = {}, [*(metric.field for metric in METRICS.values()), *_REPLIES]
+    for decoding, cases in sorted(rows.items()):
+        note_ids, run = tuple(sorted(cases)), path.parent.name
+        columns = {name: np.array([getattr(cases[i], name) for i in note_ids], dtype=float) for name in fields}
+        (_, most), *_ = Counter(row.gold for row in cases.values()).most_common(1)
+        evaluations[decoding] = Evaluation(run, path.stem, decoding, note_ids, columns, most / len(cases))
+    return evaluations
 
 
 def summarise(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> Summary:
     """Combine the seeds of one method on one data set.
 
     Intervals are bootstrapped over seeds and cases; the accuracy of a single run gets Wilson's. Costs' median and
-    90th percentile are over all workups. Raises EvaluationError when the runs differ in
-    cases, data set or decoding.
+    90th percentile are over all workups. Raises EvaluationError when the runs differ in cases.
     """
-    _same_cases(evaluations)
+    check_cases(evaluations)
     first = evaluations[0]
     table = np.stack([_table(e) for e in evaluations])
     draws = crossed_bootstrap(table, resamples, seed, first.dataset)
@@ -175,10 +180,9 @@ def summarise(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> S
     if len(evaluations) == 1:
         low, high = wilson_interval(correct[0], len(first.note_ids))
         estimates["accuracy"] = Estimate(estimates["accuracy"].mean, low, high, estimates["accuracy"].by_seed)
-    costs = np.concatenate([e.metric("aec") for e in evaluations])
-    median, p90 = np.quantile(costs, [0.5, 0.9])
-    runs, figures = tuple(e.run for e in evaluations), (float(median), float(p90), first.chance)
-    return Summary(runs, len(first.note_ids), correct, estimates, *figures, draws)
+    costs = map(float, np.quantile(np.concatenate([e.metric("aec") for e in evaluations]), [0.5, 0.9]))
+    runs, cases = tuple(e.run for e in evaluations), len(first.note_ids)
+    return Summary(runs, cases, correct, estimates, *costs, first.chance, draws)
 
 
 def average(parts: Sequence[Summary] | Sequence[Comparison]) -> dict[str, Estimate]:
@@ -193,9 +197,9 @@ def average(parts: Sequence[Summary] | Sequence[Comparison]) -> dict[str, Estima
 def compare(first: Sequence[Evaluation], second: Sequence[Evaluation], resamples: int, seed: int) -> Comparison:
     """Paired comparison of two methods on one data set, each with its seeds in the same order.
 
-    Raises EvaluationError when they differ in cases, data set or decoding, ValueError when in the number of seeds.
+    Raises EvaluationError when they differ in cases, ValueError when in the number of seeds.
     """
-    _same_cases([*first, *second])
+    check_cases([*first, *second])
     pairs = list(zip(first, second, strict=True))
     table = np.stack([_table(one) - _table(two) for one, two in pairs])
     draws = crossed_bootstrap(table, resamples, seed, first[0].dataset)
@@ -217,22 +221,10 @@ def _estimates(by_seed: np.ndarray, draws: np.ndarray) -> dict[str, Estimate]:
     }
 
 
-def _evaluation(path: Path, decoding: str, cases: Mapping[str, EvaluationRow]) -> Evaluation:
-    note_ids = tuple(sorted(cases))
-    fields = (*(metric.field for metric in METRICS.values()), *REPLIES)
-    columns = {name: np.array([getattr(cases[i], name) for i in note_ids], dtype=float) for name in fields}
-    (_, most), *_ = Counter(row.gold for row in cases.values()).most_common(1)
-    return Evaluation(path.parent.name, path.stem, decoding, note_ids, columns, most / len(cases))
-
-
-def _same_cases(evaluations: Sequence[Evaluation]) -> None:
-    first = evaluations[0]
-    for other in evaluations[1:]:
-        if (other.dataset, other.decoding) != (first.dataset, first.decoding):
-            raise EvaluationError(
-                f"{first.run} on {first.dataset} ({first.decoding}) cannot be combined with "
-                f"{other.run} on {other.dataset} ({other.decoding})"
-            )
+def check_cases(evaluations: Sequence[Evaluation]) -> None:
+    """Refuse evaluations on one data set that are of other cases. Raises EvaluationError."""
+    first, *others = evaluations
+    for other in others:
         if other.note_ids != first.note_ids:
             odd = min(set(other.note_ids) ^ set(first.note_ids))
             raise EvaluationError(

@@ -41,6 +41,7 @@ UNKNOWN = "only the synthetic hospital knows the exact posterior"
 WITHHELD = "rows of credentialed cases do not name the examinations whose results were read"
 
 Rows = Sequence[EvaluationRow]
+_MEANS = {"accuracy": "correct", "aec": "cost_usd", "aen": "n_issued", "utility": "utility"}
 
 
 class Headroom(BaseModel):
@@ -74,24 +75,26 @@ class Headroom(BaseModel):
     @property
     def reading(self) -> float | None:
         """Accuracy of the exact posterior on the same evidence, minus the policy's."""
-        return None if self.exact is None else self.exact - self.accuracy
+        return _minus(self.exact, self.accuracy)
 
     @property
     def choice(self) -> float | None:
         """Accuracy gained by the exact posterior when value of information chooses, at the same spend."""
-        return None if self.best_choice is None or self.exact is None else self.best_choice - self.exact
+        return _minus(self.best_choice, self.exact)
 
     @property
     def gain(self) -> float | None:
         """Accuracy gained by both together."""
-        return None if self.best_choice is None else self.best_choice - self.accuracy
+        return _minus(self.best_choice, self.accuracy)
 
     @property
     def choice_utility(self) -> float | None:
         """Utility of value of information minus the policy's, without the part lost by reading errors."""
-        if self.best_utility is None or self.reading is None:
-            return None
-        return self.best_utility - self.utility - self.reading
+        return _minus(_minus(self.best_utility, self.utility), self.reading)
+
+
+def _minus(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first - second
 
 
 class Resolution(BaseModel):
@@ -113,7 +116,7 @@ class Resolution(BaseModel):
 class Preflight(BaseModel):
     """``preflight.json``. ``warm_start`` and ``immediate`` are mean utilities in-domain, sampled as in training;
     ``safe``: the first is higher. ``obstacles`` are the reasons, by data set, why the experiment cannot answer its
-    question there; ``weaknesses`` list the aims that are missed; ``unavailable`` are the reasons, by data set, why the
+    question there; ``weaknesses`` warn where it is not safe; ``unavailable`` are the reasons, by data set, why the
     posterior is not known; ``message`` is the summary."""
 
     model_config = ConfigDict(extra="forbid")
@@ -145,15 +148,10 @@ def check_headroom(settings: Settings, job: Job) -> None:
             exact = None if why else exact_accuracy(settings, dataset, job.inputs[f"cases_{dataset}"], rows)
             headrooms.append(measure_headroom(rows, immediate[decoding], settings.utility, dataset, exact, references))
         resolutions.append(measure_resolution(list(acting.values()), len(settings.seeds), dataset))
-    start, never = (_sampled_utility(_by_decoding(job, run, IN_DOMAIN)) for run in ("warm_start", "immediate"))
-    preflight = Preflight(
-        warm_start=start,
-        immediate=never,
-        safe=start > never,
-        headrooms=headrooms,
-        resolutions=resolutions,
-        unavailable=unavailable,
-    )
+    in_domain = [_by_decoding(job, run, IN_DOMAIN) for run in ("warm_start", "immediate")]
+    start, never = (mean(rows.get("sampled") or next(iter(rows.values())), "utility") for rows in in_domain)
+    measured = {"headrooms": headrooms, "resolutions": resolutions, "unavailable": unavailable}
+    preflight = Preflight(warm_start=start, immediate=never, safe=start > never, **measured)
     judge(preflight, settings.utility.cost_unit_usd)
     write_text(job.out["preflight"], preflight.model_dump_json(indent=2) + "\n")
     job.metrics.update(warm_start_utility=start, immediate_utility=never)
@@ -173,25 +171,18 @@ def measure_headroom(
     ``exact`` as of :func:`exact_accuracy`; ``references`` are workups of :data:`REFERENCES`, in that order, where the
     hospital's model is known.
     """
-    best = references[0] if references else ()
+    figures: dict[str, float | None] = {name: mean(rows, column) for name, column in _MEANS.items()}
     aec, of_tests = mean(rows, "cost_usd"), weights.lambda_test * mean(rows, "n_tests")
-    return Headroom(
-        dataset=dataset,
-        decoding=rows[0].decoding,
-        cases=len(rows),
-        accuracy=mean(rows, "correct"),
-        immediate=mean(immediate, "correct"),
-        aec=aec,
-        aen=mean(rows, "n_issued"),
-        utility=mean(rows, "utility"),
-        at_once=float(np.mean([row.turns == 1 for row in rows])),
-        chance=Counter(row.gold for row in rows).most_common(1)[0][1] / len(rows),
-        cost_to_test=weights.lambda_cost * aec / weights.cost_unit_usd / of_tests if of_tests else None,
-        exact=exact,
-        best_choice=accuracy_at_spend(aec, references) if best else None,
-        best_utility=mean(best, "utility") if best else None,
-        best_aec=mean(best, "cost_usd") if best else None,
-    )
+    cost_to_test = weights.lambda_cost * aec / weights.cost_unit_usd / of_tests if of_tests else None
+    chance = Counter(row.gold for row in rows).most_common(1)[0][1] / len(rows)
+    at_once = float(np.mean([row.turns == 1 for row in rows]))
+    figures |= {"immediate": mean(immediate, "correct"), "at_once": at_once, "chance": chance}
+    if references:
+        best = references[0]
+        figures |= {"best_utility": mean(best, "utility"), "best_aec": mean(best, "cost_usd")}
+        figures["best_choice"] = accuracy_at_spend(aec, references)
+    figures |= {"exact": exact, "cost_to_test": cost_to_test}
+    return Headroom(dataset=dataset, decoding=rows[0].decoding, cases=len(rows), **figures)
 
 
 def exact_accuracy(settings: Settings, dataset: str, cases: Path, rows: Rows) -> float:
@@ -230,7 +221,8 @@ def measure_resolution(rows: Sequence[Rows], seeds: int, dataset: str) -> Resolu
     """
     cases, figures = len(rows[0]), {}
     for name, column in (("accuracy", "correct"), ("utility", "utility")):
-        variance = _paired_variance([_values(of_one, column) for of_one in rows])
+        first, *second = (_values(of_one, column) for of_one in rows)
+        variance = float((first - second[0]).var(ddof=1) if second else 2 * first.var(ddof=1))
         difference = smallest_difference(cases, seeds, variance, CASE_SHARE, SEED_SD)
         figures |= {f"{name}_variance": variance, name: difference}
     return Resolution(dataset=dataset, cases=cases, seeds=seeds, **figures)
@@ -246,38 +238,26 @@ def _values(rows: Rows, name: str) -> np.ndarray:
     return np.array([getattr(row, name) for row in sorted(rows, key=lambda row: row.note_id)], dtype=float)
 
 
-def _paired_variance(by_decoding: Sequence[np.ndarray]) -> float:
-    if len(by_decoding) == 1:
-        return float(2 * by_decoding[0].var(ddof=1))
-    return float((by_decoding[0] - by_decoding[1]).var(ddof=1))
-
-
 def judge(preflight: Preflight, cost_unit_usd: float) -> None:
-    """Fill in obstacles, weaknesses (a warning first) and message. Only headrooms under the first decoding, which the
-    main table shows, are compared with resolutions."""
+    """Fill in obstacles, weaknesses and message. Only headrooms under the first decoding, which the main table shows,
+    are compared with resolutions."""
     first = preflight.headrooms[0].decoding
     resolutions = {resolution.dataset: resolution for resolution in preflight.resolutions}
     for headroom in preflight.headrooms:
-        reasons = obstacles(headroom, resolutions[headroom.dataset]) if headroom.decoding == first else []
-        if reasons:
+        if headroom.decoding == first and (reasons := obstacles(headroom, resolutions[headroom.dataset])):
             preflight.obstacles[headroom.dataset] = reasons
     if not preflight.safe:
         # No obstacle: of two methods one may collapse and the other not, which is a difference that can be shown.
         preflight.weaknesses.append(
             f"WARNING U(warm start) {preflight.warm_start:.3f} <= U(immediate diagnosis) {preflight.immediate:.3f} at "
             f"{cost_unit_usd:g} USD per cost unit: expect training on the utility to collapse to never testing. Raise "
-            "utility.cost_unit_usd, lower the lambdas, or start from a better policy (warm_start.*)",
+            "utility.cost_unit_usd, lower the lambdas, or start from a better policy (warm_start.*)"
         )
-    preflight.weaknesses += weaknesses(preflight.headrooms)
-    preflight.message = "\n".join(
-        [
-            f"preflight: {verdict(preflight)}",
-            starting_utility(preflight),
-            *(f"WARNING {text}." for reasons in preflight.obstacles.values() for text in reasons),
-            *(f"{text}." for text in preflight.weaknesses),
-            *(f"{label(d)}: headrooms are not available: {why}." for d, why in preflight.unavailable.items()),
-        ]
-    )
+    lines = [f"preflight: {verdict(preflight)}", starting_utility(preflight)]
+    lines += [f"WARNING {text}." for reasons in preflight.obstacles.values() for text in reasons]
+    lines += [f"{text}." for text in preflight.weaknesses]
+    lines += [f"{_label(d)}: headrooms are not available: {why}." for d, why in preflight.unavailable.items()]
+    preflight.message = "\n".join(lines)
 
 
 def starting_utility(preflight: Preflight) -> str:
@@ -295,13 +275,13 @@ def verdict(preflight: Preflight) -> str:
     if IN_DOMAIN in preflight.unavailable:
         return "Not known: nothing speaks against it, but what there is to learn cannot be measured here."
     if preflight.obstacles:
-        return f"In part: in-domain it can, on {' and '.join(map(label, preflight.obstacles))} it cannot."
+        return f"In part: in-domain it can, on {' and '.join(map(_label, preflight.obstacles))} it cannot."
     return "Yes: what better choices are worth is more than the smallest difference that can be shown."
 
 
 def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
     """Reasons why nothing about the choice of examinations can be learned or shown on a data set."""
-    reasons, where = [], label(headroom.dataset)
+    reasons, where = [], _label(headroom.dataset)
     if headroom.at_once >= COLLAPSED:
         reasons.append(
             f"{where}: spending has collapsed, {headroom.at_once:.0%} of the cases are diagnosed at once, so there "
@@ -328,27 +308,7 @@ def obstacles(headroom: Headroom, least: Resolution) -> list[str]:
     return reasons
 
 
-def weaknesses(headrooms: Sequence[Headroom]) -> list[str]:
-    """The aims that a base policy misses, each with its places."""
-    aims = {
-        f"Reading errors cost more than {_points(READING_AIM)} points of accuracy":
-            ("reading", lambda value: value > READING_AIM, _points),
-        f"At equal spend value of information is less than {_points(GAIN_AIM)} points more accurate":
-            ("gain", lambda value: value < GAIN_AIM, _points),
-        f"The cost term is below {COST_TO_TEST_AIM:g} times the test term (about {PAPER_COST_TO_TEST:g} in the paper)":
-            ("cost_to_test", lambda value: value < COST_TO_TEST_AIM, "{:.2f}".format),
-    }  # fmt: skip
-    sentences = []
-    for sentence, (name, missed, form) in aims.items():
-        values = [(headroom, getattr(headroom, name)) for headroom in headrooms]
-        places = [f"{label(h.dataset)} {h.decoding} {form(v)}" for h, v in values if v is not None and missed(v)]
-        if places:
-            sentences.append(f"{sentence}: {', '.join(places)}")
-    return sentences
-
-
-def label(dataset: str) -> str:
-    """The name of a data set in tables."""
+def _label(dataset: str) -> str:
     return DATASETS[dataset].column
 
 
@@ -357,7 +317,6 @@ def _points(fraction: float) -> str:
 
 
 def _by_decoding(job: Job, run: str, dataset: str) -> Mapping[str, Rows]:
-    """The workups of an evaluation, in the order of its file."""
     rows: dict[str, list] = {}
     for row in read_rows(Path(job.inputs[f"{run}_{dataset}"])):
         rows.setdefault(row.decoding, []).append(row)
@@ -369,8 +328,3 @@ def _unavailable(job: Job, dataset: str, acting: Mapping[str, Rows]) -> str:
     if f"cases_{dataset}" not in job.inputs:
         return UNKNOWN
     return WITHHELD if any(row.obtained is None for rows in acting.values() for row in rows) else ""
-
-
-def _sampled_utility(by_decoding: Mapping[str, Rows]) -> float:
-    """Mean utility as sampled in training (of the only decoding where there is one)."""
-    return mean(by_decoding.get("sampled") or next(iter(by_decoding.values())), "utility")

@@ -10,15 +10,14 @@ from urllib.parse import urlencode
 _BEFORE, _AFTER = "inspector.take(", ");\n"
 
 
-def write_data(folder: Path, name: str, content: Any) -> Path:
-    """Write ``content`` to ``<name>.js`` below a folder, the same bytes every time. Returns the path."""
+def write_data(folder: Path, name: str, content: Any) -> None:
+    """Write ``content`` to ``<name>.js`` below a folder, the same bytes every time."""
     path = folder / f"{name}.js"
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # Nothing in a script that could end it, were it ever put into a page.
     text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     path.write_text(f"{_BEFORE}{json.dumps(name)},{text}{_AFTER}", encoding="utf-8")
-    return path
 
 
 def read_data(folder: Path, name: str) -> Any:

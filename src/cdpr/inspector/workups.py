@@ -34,8 +34,7 @@ class InspectorError(ValueError):
 class View:
     """The workups of one run on one data set. ``credit`` is that of the ``chosen`` cases, on which the ``oracle`` gives
     its opinion (None: nobody knows the model behind the cases). ``rated`` are digests of the states that the expert
-    study had rated. ``open``: texts of credentialed cases are shown. An agent that sees the ``whole_record`` at once
-    takes no decisions."""
+    study had rated. An agent that sees the ``whole_record`` at once takes no decisions."""
 
     settings: Settings
     environment: DiagnosticEnvironment
@@ -44,8 +43,7 @@ class View:
     chosen: Container[str]
     oracle: Oracle | None
     rated: Collection[str]
-    open: bool
-    whole_record: bool = False
+    whole_record: bool
 
     async def workups(self, rows: Iterable[EvaluationRow]) -> list[Fields]:
         """The workups of an evaluation. Raises InspectorError for a row of a case that is not there, or whose requests
@@ -64,9 +62,8 @@ class View:
             credit = None
         place = credit.decodings.index(row.decoding) if credit else 0
         replies = credit.replies[place] if credit else row.replies
-        show = self._show(case)
         fields = {
-            "case": case_name(self.settings, case), "decoding": row.decoding, "right": row.correct,
+            "case": show_text(self.settings, case, case.note_id), "decoding": row.decoding, "right": row.correct,
             "forced": row.forced, "said": row.diagnosis, "cost": row.cost_usd, "utility": row.utility,
             "tests": row.n_tests, "missed": row.n_na, "turns": row.turns, "steps": [],
         }  # fmt: skip
@@ -78,21 +75,26 @@ class View:
                 f"case {fields['case']}: its requests are answered otherwise than when it was evaluated "
                 f"({', '.join(odd)}); evaluate again"
             )
-        fields["said"] = show(("end", workup.diagnosis or ""))[1]
-        fields["steps"] = list(self._steps(workup, credit, place, show))
+        fields["said"] = show_text(self.settings, case, workup.diagnosis or "")
+        fields["steps"] = list(self._steps(workup, credit, place))
         return fields
 
-    def _steps(self, workup: Trajectory, credit: CreditedCase | None, place: int, show: _Show) -> Iterator[Fields]:
+    def _steps(self, workup: Trajectory, credit: CreditedCase | None, place: int) -> Iterator[Fields]:
+        case, open_text = workup.case, is_readable(self.settings, workup.case)
         credits = credited(credit, place) if credit else {}
-        oracle = self.oracle if workup.case.note_id in self.chosen and self._readable(workup.case) else None
+        oracle = self.oracle if case.note_id in self.chosen and open_text else None
         spent = 0.0
+
+        def show(action: ActionKey) -> list[str]:
+            return [action[0], show_text(self.settings, case, action[1])]
+
         for t, step in enumerate(workup.steps):
             spent += step.observation.charge_usd
             fields: Fields = {"act": show(action_of(step)), "charge": _round(step.observation.charge_usd)}
             fields["spent"] = _round(spent)
-            if self._readable(workup.case):
+            if open_text:
                 fields["reply"] = step.turn.text
-            if self.rated and (digest := state_digest(self.settings, workup.case, workup.states[t])) in self.rated:
+            if self.rated and (digest := state_digest(self.settings, case, workup.states[t])) in self.rated:
                 fields["rated"] = digest
             state = credit.states[credits[t]] if credit and t in credits else None
             opinion = None
@@ -110,17 +112,18 @@ class View:
                 }
             yield fields
 
-    def _readable(self, case: CaseRecord) -> bool:
-        return self.open or not case.credentialed
-
-    def _show(self, case: CaseRecord) -> _Show:
-        """How an action is shown; an action on a credentialed case by its pseudonym."""
-        if self._readable(case):
-            return lambda action: [*action]
-        return lambda action: [action[0], public_text(self.settings, case, action[1]) if action[1] else ""]
-
 
 _Show = Callable[[ActionKey], list[str]]
+
+
+def is_readable(settings: Settings, case: CaseRecord) -> bool:
+    """Whether the site may show texts of a case."""
+    return settings.inspector.credentialed or not case.credentialed
+
+
+def show_text(settings: Settings, case: CaseRecord, text: str) -> str:
+    """A text of a case on the site; where it may not be read, its pseudonym."""
+    return text if not text or is_readable(settings, case) else public_text(settings, case, text)
 
 
 def action_of(step: Step) -> ActionKey:
@@ -134,11 +137,6 @@ def action_of(step: Step) -> ActionKey:
 def credited(credit: CreditedCase, place: int) -> dict[int, int]:
     """The state of each decision of a workup, by its number; forced ones have none."""
     return {t: index for index, state in enumerate(credit.states) for i, t in state.visits if i == place}
-
-
-def case_name(settings: Settings, case: CaseRecord) -> str:
-    """The case's name on the site: of a credentialed case a pseudonym, unless texts may be shown."""
-    return case.note_id if settings.inspector.credentialed else public_text(settings, case, case.note_id)
 
 
 def _candidates(

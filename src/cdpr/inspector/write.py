@@ -24,7 +24,7 @@ from ..study.records import StateMeans, read_lines
 from . import site
 from .data import write_data
 from .oracle import Oracle
-from .workups import View, case_name
+from .workups import View, is_readable, show_text
 
 _SITE = ("index.html", "inspector.js", "inspector.css")
 
@@ -95,7 +95,7 @@ def _write_dataset(
             continue
         credit = credit_file(results, run, dataset)
         credits = {case.case: case for case in read_credit(credit)} if credit.exists() else {}
-        view = View(settings, environment, cases, credits, chosen, oracle, rated, settings.inspector.credentialed,
+        view = View(settings, environment, cases, credits, chosen, oracle, rated,
                     agent_class(agent_entry(settings, run)).whole_record)  # fmt: skip
         workups = asyncio.run(view.workups(read_rows(file)))
         name = f"data/{run}.{dataset}"
@@ -112,14 +112,11 @@ def _case_fields(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The cases by the name that the site gives them; of credentialed ones no text."""
     for case in cases.values():
-        readable = settings.inspector.credentialed or not case.credentialed
-        fields: dict[str, Any] = {
-            "gold": case.diagnosis_results if readable else public_text(settings, case, case.diagnosis_results)
-        }
+        fields: dict[str, Any] = {"gold": show_text(settings, case, case.diagnosis_results)}
         if case.note_id in chosen:
             fields["chosen"] = True
-        if readable:
+        if is_readable(settings, case):
             fields |= {"summary": case.case_summary, "results": case.key_pertinent_results_dict}
-        if readable and case.credentialed:
-            fields["digest"] = public_text(settings, case, case.note_id)  # as other results call it
-        yield case_name(settings, case), fields
+            if case.credentialed:
+                fields["digest"] = public_text(settings, case, case.note_id)  # as other results call it
+        yield show_text(settings, case, case.note_id), fields

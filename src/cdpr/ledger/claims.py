@@ -7,7 +7,8 @@ stand for one claim per printed number.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -25,9 +26,9 @@ On = Literal["mimic_iv", "clinicalbench", "private", "average"]
 Metric = Literal["accuracy", "aen", "aec", "n_na", "utility"]
 Side = Literal["above", "below"]
 PLACES = {**DATASETS, "average": "the average"}
-_COLUMNS = {"acc": "accuracy", "aen": "aen", "aec": "aec"}
-_NAMED = {"accuracy": "accuracy (%)", "aen": "examinations per case", "aec": "cost per case (USD)"}
-_LISTED = ("of", "than", "on", "by")
+# Columns of the printed tables: our metric, and what it is in words.
+_COLUMNS = {"acc": ("accuracy", "accuracy (%)"), "aen": ("aen", "examinations per case"),
+            "aec": ("aec", "cost per case (USD)")}  # fmt: skip
 # How many names a claim about the setup asks about, `billed_together` at least; none where it is not listed.
 _ASKED = {"cases": 1, "same_training": 2, "price": 1, "billed_together": 2}
 
@@ -56,8 +57,8 @@ class _Claim(Section):
 
 class FigureClaim(_Claim):
     """A printed number: ``metric`` of ``of``, on test cases or at the end of training (``final_accuracy``).
-    ``statistic`` relates ``of`` to ``than`` (``reduction``: by how many % it is lower); ``value`` is the number where
-    the print is none (``1/16``); ``within`` is its half width, by default half a unit of the last printed place."""
+    ``statistic`` relates ``of`` to ``than`` (``reduction``: by how many % it is lower); ``within`` is its half width,
+    by default half a unit of the last printed place."""
 
     kind: Literal["figure"]
     of: str
@@ -65,14 +66,13 @@ class FigureClaim(_Claim):
     on: On
     statistic: Literal["mean", "difference", "ratio", "reduction"] = "mean"
     than: str = ""
-    value: float | None = None
     within: float | None = None
 
     def number(self) -> tuple[float, float]:
         """The printed number, and how far from it the true one may lie by rounding."""
         text = self.printed[0]
-        value = float(text) if self.value is None else self.value
-        return value, self.within if self.within is not None else 0.5 * 10.0 ** -len(text.partition(".")[2])
+        rounding = 0.5 * 10.0 ** -len(text.partition(".")[2])
+        return float(Fraction(text)), rounding if self.within is None else self.within
 
 
 class _Directed(_Claim):
@@ -162,7 +162,6 @@ Claim = FigureClaim | ComparisonClaim | TrainingClaim | SuperlativeClaim | Setup
 
 
 def _problems(claim: Any) -> Iterator[str]:
-    """What is wrong with the fields of a claim beside each other."""
     kind = claim.kind
     if kind == "figure":
         if (claim.statistic == "mean") != (not claim.than):
@@ -221,32 +220,25 @@ def read_claims(path: str | Path | None = None) -> list[Claim]:
         raise ClaimsError(f"{path}: cannot be read as YAML: {error}") from error
     except ValidationError as error:
         raise ClaimsError(f"{path}: {_first(error)}") from error
-    entries = itertools.chain.from_iterable(_spelled_out(path, entry) for entry in ledger.claims)
-    tables = itertools.chain.from_iterable(_rows_of(path, table) for table in ledger.tables)
-    prices = _sample_prices(ledger.sample_prices) if ledger.sample_prices else ()
-    claims: dict[str, Claim] = {}
-    for entry in itertools.chain(entries, tables, prices):
+    entries = itertools.chain(
+        *(_spelled_out(entry) for entry in ledger.claims),
+        *(_rows_of(path, table) for table in ledger.tables),
+        _sample_prices(ledger.sample_prices) if ledger.sample_prices else (),
+    )
+    ids: set[str] = set()
+    claims: dict[str, Claim] = {}  # by what they ask of the results
+    for entry in entries:
         claim = _typed(path, entry)
-        if claim.id in claims:
+        if claim.id in ids:
             raise ClaimsError(f"{path}: claim {claim.id!r}: field 'id': stands twice")
-        claims[claim.id] = claim
-    return _once(claims.values())
-
-
-def _once(claims: Iterable[Claim]) -> list[Claim]:
-    """Claims that ask the same of the results are one: the first, with the places of the others. One of them makes it a
-    headline."""
-    by_name: dict[str, Claim] = {}
-    for claim in claims:
+        ids.add(claim.id)
         apart = {"id", "place", "also", "headline"} | (set() if isinstance(claim, OpenClaim) else {"says"})
         asks = claim.model_dump_json(exclude=apart)
-        first = by_name.get(asks)
-        if first is None:
-            by_name[asks] = claim
-        else:
+        first = claims.setdefault(asks, claim)
+        if first is not claim:  # the first stands for it, with the places of both
             also = tuple(dict.fromkeys((*first.also, claim.place)))
-            by_name[asks] = first.model_copy(update={"also": also, "headline": first.headline or claim.headline})
-    return list(by_name.values())
+            claims[asks] = first.model_copy(update={"also": also, "headline": first.headline or claim.headline})
+    return list(claims.values())
 
 
 def _typed(path: Path, entry: Mapping[str, Any]) -> Claim:
@@ -259,21 +251,15 @@ def _typed(path: Path, entry: Mapping[str, Any]) -> Claim:
         raise ClaimsError(f"{where}: {_first(error)}") from error
 
 
-def _spelled_out(path: Path, entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One entry per combination of the values of ``of``, ``than`` and ``on``; ``printed`` may be given by value."""
-    listed = [name for name in _LISTED if isinstance(entry.get(name), list)]
+def _spelled_out(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One entry per combination of the values of ``of``, ``than``, ``on`` and ``by``."""
+    listed = [name for name in ("of", "than", "on", "by") if isinstance(entry.get(name), list)]
     for values in itertools.product(*(entry[name] for name in listed)):
         chosen = dict(zip(listed, values, strict=True))
         one = {**entry, **chosen}
         if chosen:
             one["id"] = ".".join([str(entry.get("id")), *map(str, values)])
             one["says"] = str(entry.get("says")).format(**{name: _label(value) for name, value in chosen.items()})
-        if isinstance(entry.get("printed"), dict):
-            strange = set(entry["printed"]) - {v for name in listed for v in entry[name]}
-            if strange:
-                raise ClaimsError(f"{path}: claim {entry.get('id')!r}: field 'printed': {min(map(str, strange))!r} is "
-                                  f"no value of {' or '.join(_LISTED)}")  # fmt: skip
-            one["printed"] = [n for value in values for n in entry["printed"].get(value, ())]
         yield one
 
 
@@ -286,17 +272,14 @@ def _label(name: str) -> str:
 def _rows_of(path: Path, table: PrintedTable) -> Iterator[dict[str, Any]]:
     source = path.parent / table.file
     rows = [row for _, row in read_table(source, ("method", "dataset"), ClaimsError)]
-    strange = sorted(set(table.rows) - {row.get("method") for row in rows})
-    if strange:
+    if strange := sorted(set(table.rows) - {row.get("method") for row in rows}):
         raise ClaimsError(f"{path}: table {table.id!r}: field 'rows': {source} has no row {strange[0]!r}")
-    for row in rows:
-        for column, metric in _COLUMNS.items():
-            if not row.get(column):
-                continue
+    for row, (column, (metric, words)) in itertools.product(rows, _COLUMNS.items()):
+        if row.get(column):
             on, method = row["dataset"], row["method"]
             yield {
                 "id": f"{table.id}.{method}.{on}.{column}".replace(" ", "_"), "place": table.place, "kind": "figure",
-                "says": f"{method}, {PLACES.get(on, on)}: {_NAMED[metric]}", "printed": [row[column]],
+                "says": f"{method}, {PLACES.get(on, on)}: {words}", "printed": [row[column]],
                 "of": table.rows.get(method, method), "metric": metric, "on": on,
             }  # fmt: skip
 

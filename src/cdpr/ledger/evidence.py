@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluation.metrics import METRICS, EvaluationError, Summary
+from ..evaluation.metrics import METRICS, Summary, check_cases
 from ..evaluation.significance import percentile_interval
-from ..results.curves import Curves, final_verdicts, read_curves
+from ..results.curves import Curves, read_curves
 from ..results.methods import DATASETS, TRAINED, Method, main_methods, synthetic, trained
-from ..results.paper import read_paper
 from ..results.results import Hole, Results, seeds_of_runs
 from ..settings import Settings, labels_of, sweeps, variants
 from ..settings.datasets import AVERAGED
@@ -24,7 +23,6 @@ from .verdict import Effect, NotMeasured
 # Figures as the paper prints them: accuracy in %.
 FACTOR = {name: metric.factor for name, metric in METRICS.items()}
 BACKBONE = "Qwen3-4B-Instruct-2507"
-_DECIMALS = {"utility": 3}
 _STATISTICS = {
     "mean": lambda at: at[..., 0],
     "difference": lambda at: at[..., 0] - at[..., 1],
@@ -59,12 +57,12 @@ class SideBySide:
 
     def weighed(self, *weights: float, offset: float = 0.0) -> Effect:
         """The methods' values, each times its weight, summed."""
-        low, high = percentile_interval(self.draws @ np.array(weights) + offset)
-        return Effect(float(self.means @ np.array(weights) + offset), low, high)
+        value, draws = (values @ np.array(weights) + offset for values in (self.means, self.draws))
+        return Effect(float(value), *percentile_interval(draws))
 
     def text(self) -> str:
         """``CDPR 53.07 against GRPO 47.33``."""
-        decimals = _DECIMALS.get(self.metric, 2)
+        decimals = 3 if self.metric == "utility" else 2
         pairs = zip(self.methods, self.means, strict=True)
         return " against ".join(f"{method.label} {value:.{decimals}f}" for method, value in pairs)
 
@@ -83,11 +81,11 @@ class Evidence:
     """Evaluations and training metrics under a results folder. Raises ProvenanceError as tables do."""
 
     def __init__(self, settings: Settings, results: str | Path):
-        sweep_methods = {name for at in sweeps(settings, "sensitivity").values() for name in at.values()}
-        sweep_methods |= {name for where in ("ablations", "training_efficiency") for name in labels_of(settings, where)}
         methods = main_methods(settings)
-        sweep_methods -= {method.name for method in methods}
-        methods += [trained(settings, name) for name in variants(settings) if name in sweep_methods]
+        names = {*labels_of(settings, "ablations"), *labels_of(settings, "training_efficiency")}
+        names = names.union(*(at.values() for at in sweeps(settings, "sensitivity").values()))
+        names -= {method.name for method in methods}
+        methods += [trained(settings, name) for name in variants(settings) if name in names]
         self.settings = settings
         self.decoding = settings.evaluation.decodings[0]
         self.results = Results(settings, results, methods)
@@ -128,16 +126,10 @@ class Evidence:
         """The methods on the same cases. Trained ones are taken with the seeds that all of them have; others have one
         run. Raises EvaluationError when they were not evaluated on the same cases."""
         methods = self._same_seeds(names)
-        parts = []
+        parts = [[self.summary(method, dataset) for method in methods] for dataset in _datasets(on)]
         for dataset in _datasets(on):
-            parts.append([self.summary(method, dataset) for method in methods])
-            first, *others = (_value_of(self.results.evaluations(method, dataset, self.decoding)) for method in methods)
-            for other in others:
-                if first[0].note_ids != other[0].note_ids:
-                    runs = f"{first[0].run} and {other[0].run}"
-                    raise EvaluationError(
-                        f"{dataset}: {runs} were not evaluated on the same cases; evaluate both again"
-                    )
+            evaluations = (self.results.evaluations(method, dataset, self.decoding) for method in methods)
+            check_cases([_value_of(of_method)[0] for of_method in evaluations])
         scale, column = FACTOR.get(metric, 1.0), list(METRICS).index(metric)
         means = np.mean([[s.estimates[metric].mean for s in part] for part in parts], axis=0) * scale
         draws = np.mean([np.stack([s.draws[:, column] for s in part], axis=1) for part in parts], axis=0) * scale
@@ -148,26 +140,17 @@ class Evidence:
         """Metrics of variants over training, with the seeds that all of them have. Not measured where one of these
         runs diverged or ended elsewhere than the others: its end is not that of a training."""
         methods = self._same_seeds(names)
-        if broken := self.results.diverged(*(run for method in methods for run in method.runs)):
+        single = {run: replace(method, runs=(run,)) for method in methods for run in method.runs}
+        if broken := self.results.diverged(*single):
             raise NotMeasured(f"{', '.join(broken)}: nothing can be said of the end of training")
         curves = [self._curves(method, metrics, prefix) for method in methods]
-        missing = ", ".join(dict.fromkeys(name for curve in curves for name in curve.missing))
-        if missing:
-            raise NotMeasured(f"missing: {missing}")
-        ends = {
-            run: float(self._curves(replace(method, runs=(run,)), metrics, prefix).axes["step"][0, -1])
-            for method in methods
-            for run in method.runs
-        }
+        if missing := dict.fromkeys(name for curve in curves for name in curve.missing):
+            raise NotMeasured(f"missing: {', '.join(missing)}")
+        ends = {run: self._curves(method, metrics, prefix).axes["step"][0, -1] for run, method in single.items()}
         last = max(ends.values())
-        early = ", ".join(f"{run} ends at step {end:g}" for run, end in ends.items() if end < last)
-        if early:
-            raise NotMeasured(f"{early}, not at {last:g}: nothing can be said of the end of training")
+        if early := [f"{run} ends at step {end:g}" for run, end in ends.items() if end < last]:
+            raise NotMeasured(f"{', '.join(early)}, not at {last:g}: nothing can be said of the end of training")
         return curves
-
-    def final_verdicts(self, runs: Sequence[str]) -> np.ndarray:
-        """Verdicts [runs, validation cases] of the last validation."""
-        return final_verdicts(self.results.folder, runs)
 
     def _same_seeds(self, names: Sequence[str]) -> list[Method]:
         """The methods, trained ones cut to the seeds that all of them have (variants train with the first few)."""
@@ -193,9 +176,3 @@ def _datasets(on: str) -> list[str]:
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return np.divide(part, whole, out=np.full(np.shape(whole), np.inf), where=np.asarray(whole) != 0)
-
-
-@cache
-def stated_cases(on: str) -> int:
-    """How many test cases the paper states."""
-    return int(read_paper()[f"text:cases.{on}"])

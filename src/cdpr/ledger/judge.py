@@ -8,14 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from ..evaluation.significance import percentile_interval, wilson_interval
+from ..results.curves import final_verdicts
 from ..results.methods import DATASETS, LEAST_SEEDS, TRAINED
+from ..results.paper import read_paper
 from ..settings import sweeps
 from .claims import Claim, ComparisonClaim, FigureClaim, OpenClaim, SuperlativeClaim
-from .evidence import FACTOR, Evidence, SideBySide, stated_cases, training_seeds
+from .evidence import FACTOR, Evidence, SideBySide, training_seeds
 from .setup import compare_setup
 from .study import compare_study
 from .training import compare_training, final_accuracy
-from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, NotMeasured, Verdict, directional
+from .verdict import DEVIATES, NOT_RUN, OPEN, REPRODUCED, Effect, NotMeasured, Verdict, directional, weakest
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
@@ -41,29 +43,27 @@ def compare_figure(claim: FigureClaim, evidence: Evidence) -> Verdict:
             raise NotMeasured(method.why)
     if unfit := evidence.unfit(claim.on):
         raise NotMeasured(unfit)
-    comparison, behind, void = (_final_accuracy if claim.metric == "final_accuracy" else _on_cases)(
-        claim, names, evidence
-    )
-    if void or comparison.low is None or comparison.high is None:
-        return Verdict(
-            OPEN, void or "one seed: no interval", comparison.value, comparison.low, comparison.high, **behind
-        )
+    compare = _final_accuracy if claim.metric == "final_accuracy" else _on_cases
+    measured, behind, void = compare(claim, names, evidence)
+    value, low, high = measured
+    if void or low is None or high is None:
+        return Verdict(OPEN, void or "one seed: no interval", *measured, **behind)
     printed, half = claim.number()
-    theirs = _sampling_error(claim, printed, comparison, behind["n"])
-    ours = comparison.high - comparison.value if printed > comparison.value else comparison.value - comparison.low
-    inside = abs(printed - comparison.value) <= half + math.hypot(ours, theirs)
+    theirs = _sampling_error(claim, printed, (high - low) / 2, behind["n"])
+    ours = high - value if printed > value else value - low
+    inside = abs(printed - value) <= half + math.hypot(ours, theirs)
     agrees = "agrees with" if inside else "differs from"
     why = f"the printed figure, itself ±{theirs:.3g} over its cases, {agrees} the measured one"
-    return Verdict(REPRODUCED if inside else DEVIATES, why, comparison.value, comparison.low, comparison.high, **behind)
+    return Verdict(REPRODUCED if inside else DEVIATES, why, *measured, **behind)
 
 
-def _sampling_error(claim: FigureClaim, printed: float, effect: Effect, cases: int) -> float:
+def _sampling_error(claim: FigureClaim, printed: float, ours: float, cases: int) -> float:
     """Half the 95% interval of a printed figure over its cases: of an accuracy the binomial one at the printed value.
-    Of other figures the paper prints no spread; what was measured here on as many cases stands for it."""
-    if claim.metric in ("accuracy", "final_accuracy") and not claim.than:
-        low, high = wilson_interval(round(printed * cases / 100), cases)
-        return 50 * (high - low)
-    return (effect.high - effect.low) / 2
+    Of other figures the paper prints no spread; ``ours``, measured here on as many cases, stands for it."""
+    if claim.metric not in ("accuracy", "final_accuracy") or claim.than:
+        return ours
+    low, high = wilson_interval(round(printed * cases / 100), cases)
+    return 50 * (high - low)
 
 
 _Figure = tuple[Effect, dict[str, Any], str]
@@ -73,7 +73,7 @@ _Figure = tuple[Effect, dict[str, Any], str]
 def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _Figure:
     """Of test cases: as many as the paper's, with Wilson's interval where the tables have it."""
     comparison = evidence.side_by_side(names, claim.metric, claim.on)
-    if comparison.cases != (stated := stated_cases(claim.on),):
+    if comparison.cases != (stated := int(read_paper()[f"text:cases.{claim.on}"]),):
         raise NotMeasured(f"{comparison.cases[0]} cases were evaluated; the figure is of {stated}")
     one_seed = next((m.label for m in comparison.methods if m.group == TRAINED and len(m.runs) == 1), "")
     void = f"{one_seed} was trained with one seed" if one_seed else ""
@@ -87,7 +87,7 @@ def _on_cases(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _
 def _final_accuracy(claim: FigureClaim, names: Sequence[str], evidence: Evidence) -> _Figure:
     """Of the last validation, in %, with its interval over seeds and validation cases."""
     (curve,) = evidence.curves(names, "accuracy")
-    table = evidence.final_verdicts(curve.runs)
+    table = final_verdicts(evidence.results.folder, curve.runs)
     effect, void = final_accuracy(table, evidence.settings)
     return effect, {"runs": curve.runs, "seeds": training_seeds(curve.runs), "unit": "%", "n": table.shape[1]}, void
 
@@ -105,7 +105,7 @@ def compare_methods(claim: ComparisonClaim, evidence: Evidence) -> Verdict:
     void = evidence.results.void(comparison.methods, claim.on, evidence.decoding)
     verdict, why = directional(effect, evidence.unfit(claim.on), void=void)
     statistic = "difference" if claim.times == 1 else "ratio"
-    return _verdict_of(verdict, f"{comparison.text()}{margin}: {why}", comparison, effect, statistic)
+    return _verdict_of(verdict, f"{comparison.text()}{margin}: {why}", comparison, statistic)
 
 
 def judge_superlative(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
@@ -145,21 +145,20 @@ def _ahead_of_all(claim: SuperlativeClaim, of: str, rivals: Sequence[str], what:
     if not run:
         raise NotMeasured(f"none of the {len(rivals)} other {what} was run")
     effects = [pair.weighed(sign, -sign) for pair in run]
-    at, weakest = _weakest(effects)
+    at, all_effects = weakest(effects)
     counted, whole_field = f"{len(run) + 1} of {len(rivals) + 1} {what} were run", len(run) == len(rivals)
     voids = [evidence.results.void(pair.methods, claim.on, evidence.decoding) for pair in run]
     refuting = [i for i, (effect, void) in enumerate(zip(effects, voids, strict=True)) if effect.refuted and not void]
-    refuted = bool(refuting)
-    if refuted:  # show the pair that refutes: the one whose interval lies furthest on the other side
+    if refuting:  # show the pair that refutes: the one whose interval lies furthest on the other side
         at = min(refuting, key=lambda i: effects[i].high or 0.0)
-    void = "" if refuted else next(filter(None, voids), "")
-    verdict, why = directional(weakest, evidence.unfit(claim.on), "" if whole_field else counted, void)
+    void = "" if refuting else next(filter(None, voids), "")
+    verdict, why = directional(all_effects, evidence.unfit(claim.on), "" if whole_field else counted, void)
     clearly = sum(effect.refuted for effect in effects)
     reasons = [f"ahead of {sum(effect.value > 0 for effect in effects)} of {len(run)}"]
     reasons += [f"clearly behind {clearly}"] if clearly else []
-    reasons += [f"{'refuted by' if refuted else 'closest'}: {run[at].text()}", why, "" if counted in why else counted]
+    reasons += [f"{'refuted by' if refuting else 'closest'}: {run[at].text()}", why, "" if counted in why else counted]
     return replace(
-        _verdict_of(verdict, "; ".join(part for part in reasons if part), run[at], weakest, "difference"),
+        _verdict_of(verdict, "; ".join(part for part in reasons if part), run[at], "difference"),
         runs=tuple(dict.fromkeys(name for pair in run for name in pair.runs)),
         scope="" if whole_field else f"of the {len(run) + 1} {what} run",
     )
@@ -174,26 +173,15 @@ def _of_data_sets(claim: SuperlativeClaim, evidence: Evidence) -> Verdict:
     differences = [(here.means[0] - there.means[0], here.draws[:, 0] - there.draws[:, 0]) for there in comparisons]
     sign = 1.0 if claim.side == "above" else -1.0
     effects = [Effect(sign * float(mean), *percentile_interval(sign * draws)) for mean, draws in differences]
-    at, weakest = _weakest(effects)
-    effect = effects[at]
+    at, all_effects = weakest(effects)
     void = evidence.results.void(here.methods, claim.on, evidence.decoding)
-    verdict, why = directional(weakest, evidence.unfit("average"), void=void)
+    verdict, why = directional(all_effects, evidence.unfit("average"), void=void)
     next_to = f"{DATASETS[others[at]]} {comparisons[at].means[0]:.2f} against {DATASETS[claim.on]} {here.means[0]:.2f}"
-    behind = here.behind("difference")
-    return Verdict(verdict, f"next: {next_to}: {why}", effect.value, effect.low, effect.high, **behind)
+    return Verdict(verdict, f"next: {next_to}: {why}", *effects[at], **here.behind("difference"))
 
 
-def _weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
-    """Which effect is least, and what holds of all of them: the least value, the least ends of the intervals."""
-    at = min(range(len(effects)), key=lambda i: effects[i].value)
-    low, high = (min(getattr(effect, end) for effect in effects) for end in ("low", "high"))
-    return at, Effect(effects[at].value, low, high)
-
-
-def _verdict_of(verdict: str, why: str, comparison: SideBySide, effect: Effect, statistic: str) -> Verdict:
-    """The verdict on two methods, shown as their difference or ratio."""
-    at = comparison.statistic(statistic)
-    return Verdict(verdict, why, at.value, at.low, at.high, **comparison.behind(statistic))
+def _verdict_of(verdict: str, why: str, comparison: SideBySide, statistic: str) -> Verdict:
+    return Verdict(verdict, why, *comparison.statistic(statistic), **comparison.behind(statistic))
 
 
 _JUDGES: dict[str, Callable[[Any, Evidence], Verdict]] = {

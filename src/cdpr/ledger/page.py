@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from ..settings import Settings
 from .claims import Claim, read_claims
 from .evidence import Evidence
 from .judge import judge
-from .record import Judged, Ledger
-from .verdict import COUNTED, UNDECIDABLE
+from .verdict import COUNTED, UNDECIDABLE, Judged, Ledger
 
 _DIGITS = 6
 
@@ -56,25 +54,23 @@ def make_ledger(settings: Settings, results: str | Path, claims: Sequence[Claim]
 
 def _judged(claim: Claim, evidence: Evidence) -> Judged:
     verdict = asdict(judge(claim, evidence))
-    verdict |= {name: _rounded(verdict[name]) for name in ("measured", "low", "high")}
+    for name in ("measured", "low", "high"):
+        value = verdict[name]
+        verdict[name] = None if value is None or not math.isfinite(value) else round(float(value), _DIGITS) + 0.0
     fields = {name: getattr(claim, name) for name in ("id", "also", "place", "kind", "says", "headline", "printed")}
     return Judged(**fields, **verdict)
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else round(float(value), _DIGITS) + 0.0
-
-
 def _page(settings: Settings, ledger: Mapping[str, Any]) -> str:
-    entries = ledger["claims"]
-    headlines = [entry for entry in entries if entry["headline"]]
+    entries = [entry | _cells(entry) for entry in ledger["claims"]]
     undecidable = [entry for entry in entries if entry["kind"] == UNDECIDABLE]
-    parts = [("What holds here", _counts(settings, ledger)), ("Headline claims", to_markdown(_table(headlines)))]
-    heads = {"place": "Place", "says": "Claim", "why": "Why"}
-    parts.append(("What no result could ever decide", to_markdown(_texts(heads, undecidable))))
-    places = list(dict.fromkeys(entry["place"] for entry in entries))
-    by_place = groupby(sorted(entries, key=lambda entry: places.index(entry["place"])), lambda entry: entry["place"])
-    parts += [(place, to_markdown(_table(list(group)))) for place, group in by_place]
+    parts = [
+        ("What holds here", _counts(settings, ledger)),
+        ("Headline claims", _table(_HEADS, [entry for entry in entries if entry["headline"]])),
+        ("What no result could ever decide", _table({"place": "Place", "says": "Claim", "why": "Why"}, undecidable)),
+    ]
+    for place in dict.fromkeys(entry["place"] for entry in entries):
+        parts.append((place, _table(_HEADS, [entry for entry in entries if entry["place"] == place])))
     return markdown_page(f"The paper's claims ({ledger['marks']})", parts)
 
 
@@ -90,35 +86,30 @@ def _counts(settings: Settings, ledger: Mapping[str, Any]) -> str:
         "their number.",
         *notices(settings),
     ]
-    return f"{ledger['headline']}.\n\n{to_markdown(_texts(heads, rows, notes))}"
+    return f"{ledger['headline']}.\n\n{_table(heads, rows, notes)}"
 
 
-def _texts(heads: Mapping[str, str], entries: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Table:
-    columns = [Column(name, header, align="l") for name, header in heads.items()]
-    return Table(columns, [Row({name: entry[name] for name in heads}) for entry in entries], notes=notes)
+_HEADS = {"says": "Claim", "printed": "Printed", "measured": "Measured [95%]", "k": "k / N", "seeds": "Seeds",
+          "verdict": "Verdict", "why": "Why"}  # fmt: skip
+_RIGHT = ("printed", "measured", "k", "seeds")
 
 
-def _table(entries: Sequence[Mapping[str, Any]]) -> Table:
-    columns = [
-        Column("says", "Claim", align="l"), Column("printed", "Printed"), Column("measured", "Measured [95%]"),
-        Column("k", "k / N"), Column("seeds", "Seeds"), Column("verdict", "Verdict", align="l"),
-        Column("why", "Why", align="l"),
-    ]  # fmt: skip
-    return Table(columns, [Row({
-        "says": entry["says"], "printed": ", ".join(entry["printed"]), "measured": _measured(entry),
+def _table(heads: Mapping[str, str], entries: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> str:
+    columns = [Column(name, header, align="r" if name in _RIGHT else "l") for name, header in heads.items()]
+    return to_markdown(Table(columns, [Row({name: entry[name] for name in heads}) for entry in entries], notes=notes))
+
+
+def _cells(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page shows otherwise than ``claims.json`` holds it."""
+    value, low, high = (entry[name] for name in ("measured", "low", "high"))
+    text = "" if value is None else number(value) if low is None or high is None else interval(value, low, high)
+    return {
+        "printed": ", ".join(entry["printed"]),
+        "measured": f"{text} {entry['unit']}".strip() if text else "",
         "k": f"{entry['k']} / {entry['n']}" if entry["k"] else entry["n"],
         "seeds": ", ".join(map(str, entry["seeds"])),
         "verdict": ", ".join(filter(None, (entry["verdict"], entry["scope"]))),
-        "why": entry["why"],
-    }) for entry in entries])  # fmt: skip
-
-
-def _measured(entry: Mapping[str, Any]) -> str:
-    value, low, high = (entry[name] for name in ("measured", "low", "high"))
-    if value is None:
-        return ""
-    text = number(value) if low is None or high is None else interval(value, low, high)
-    return f"{text} {entry['unit']}".strip()
+    }
 
 
 def _plain(value: Any) -> Any:

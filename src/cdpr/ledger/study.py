@@ -3,14 +3,12 @@ the same direction, and says so."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from ..study.analysis import Analysis, Interval
 from ..study.returned import PHYSICIAN, SIMULATED
 from ..study.rubric import dimensions
 from .claims import StudyClaim
 from .evidence import Evidence, training_seeds
-from .verdict import OPEN, Effect, NotMeasured, Verdict, directional
+from .verdict import OPEN, Effect, NotMeasured, Verdict, directional, weakest
 
 
 def compare_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
@@ -21,93 +19,68 @@ def compare_study(claim: StudyClaim, evidence: Evidence) -> Verdict:
     analysis = Analysis.model_validate_json(path.read_text(encoding="utf-8"))
     if not analysis.kind:
         raise NotMeasured("no physician has rated yet: the forms are in study/forms")
-    effect, statistic, reading, unit, runs = _ASKED[claim.asks](claim, analysis, evidence)
+    above = claim.asks == "above"
+    runs = [_rated(name, analysis, evidence) for name in (claim.of, claim.than)] if above else list(analysis.runs)
+    effect, statistic, reading = _measured(claim, analysis, runs)
     unfit = "" if analysis.kind == PHYSICIAN else f"{len(analysis.raters)} simulated raters, no physicians"
     unfit = unfit or evidence.unfit("average")
-    verdict, why = directional(effect, unfit, _incomplete(claim, analysis))
+    rated, all_methods = len(analysis.runs), len(analysis.runs) + len(analysis.left_out)
+    part = claim.asks != "agreement" and rated < all_methods
+    verdict, why = directional(effect, unfit, f"{rated} of {all_methods} methods were rated" if part else "")
     if analysis.kind not in (PHYSICIAN, SIMULATED):
         verdict, why = OPEN, f"{analysis.kind} raters show nothing of physicians"
-    return Verdict(verdict, f"{reading}: {why}", statistic.value, statistic.low, statistic.high, unit,
-                   n=analysis.states, seeds=training_seeds(runs), runs=tuple(runs))  # fmt: skip
+    behind = {"n": analysis.states, "seeds": training_seeds(runs), "runs": tuple(runs)}
+    unit = "alpha" if claim.asks == "agreement" else "points"
+    return Verdict(verdict, f"{reading}: {why}", *statistic, unit, **behind)
 
 
-def _incomplete(claim: StudyClaim, analysis: Analysis) -> str:
-    """What of the paper's field was not rated."""
-    if claim.asks == "agreement" or not analysis.left_out:
-        return ""
-    return f"{len(analysis.runs)} of {len(analysis.runs) + len(analysis.left_out)} methods were rated"
+def _rated(name: str, analysis: Analysis, evidence: Evidence) -> str:
+    """The run of a method that was rated."""
+    methods = [method for method in evidence.results.methods if name in (method.name, method.paper)]
+    for run in (run for method in methods for run in method.runs if run in analysis.runs):
+        return run
+    raise NotMeasured(f"{name} was not rated")
 
 
-_Asked = tuple[Effect, Effect, str, str, Sequence[str]]
+def _measured(claim: StudyClaim, analysis: Analysis, runs: list[str]) -> tuple[Effect, Effect, str]:
+    """How far the claim holds, the statistic that is shown, and a reading of it."""
+    match claim.asks:
+        case "leads":
+            names = (claim.dimension,) if claim.dimension else dimensions()
+            leads = [_effect(analysis.lead, name) for name in names]
+            # A lead that is clearly none on one dimension refutes; a clear lead needs all of them.
+            at, all_leads = weakest(leads)
+            test = analysis.comparison(names[at], analysis.next_best(names[at]))
+            ours, other = (_score(analysis, names[at], run) for run in (analysis.ours, test.than))
+            ahead = f"ahead on {sum(lead.value > 0 for lead in leads)} of {len(leads)}; " if len(leads) > 1 else ""
+            reading = f"{ahead}{names[at].replace('_', ' ')}: {ours} against {test.than} {other}"
+            return all_leads, leads[at], f"{reading}, Holm-adjusted p {test.holm:.2g}"
+        case "largest_lead":
+            lead, ahead_by = _effect(analysis.lead, claim.dimension), _effect(analysis.ahead, claim.dimension)
+            both = min(lead, ahead_by, key=lambda effect: effect.low if effect.low is not None else effect.value)
+            than = analysis.next_best(claim.dimension)
+            ours, other = (_score(analysis, claim.dimension, run) for run in (analysis.ours, than))
+            reading = f"{ours} against {than} {other}; the lead is {ahead_by.value:+.2f} above the largest other one"
+            return both, lead, reading
+        case "above":
+            pairs = {d: [analysis.scores[d][run] for run in runs] for d in claim.on_dimensions}
+            # The two means share no draw in the record: the difference's interval is at most their spread together.
+            effects = [
+                Effect((a.value or 0) - (b.value or 0), (a.low or 0) - (b.high or 0), (a.high or 0) - (b.low or 0))
+                for a, b in pairs.values()
+            ]
+            least = min(effects, key=lambda effect: effect.value)
+            return least, least, "; ".join(f"{d}: {a.value:.2f} against {b.value:.2f}" for d, (a, b) in pairs.items())
+        case "agreement":
+            alphas = {name: _effect(analysis.alpha, name) for name in dimensions()}
+            name, alpha = min(alphas.items(), key=lambda item: item[1].value)
+            return alpha.minus(claim.value), alpha, f"lowest on {name.replace('_', ' ')}"
 
 
-def _leads(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> _Asked:
-    """Ours is above every baseline: on one dimension, or on all."""
-    asked_dimensions = (claim.dimension,) if claim.dimension else dimensions()
-    leads = {name: _effect(_of(analysis.lead, name)) for name in asked_dimensions}
-    least = min(leads, key=lambda name: leads[name].value)
-    bounds = {end: [getattr(effect, end) for effect in leads.values()] for end in ("low", "high")}
-    weakest = Effect(leads[least].value, *(None if None in ends else min(ends) for ends in bounds.values()))
-    # A lead that is clearly none on one dimension refutes; a clear lead needs all of them.
-    test = analysis.comparison(least, analysis.next_best(least))
-    ahead = sum(effect.value > 0 for effect in leads.values())
-    reading = (f"ahead on {ahead} of {len(leads)}; " if len(leads) > 1 else "") + (
-        f"{least.replace('_', ' ')}: {_score(analysis, least, analysis.ours)} against {test.than} "
-        f"{_score(analysis, least, test.than)}, Holm-adjusted p {test.holm:.2g}"
-    )
-    return weakest, leads[least], reading, "points", analysis.runs
-
-
-def _largest(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> _Asked:
-    """Ours leads on a dimension, and by more than on any other."""
-    lead, ahead = _effect(_of(analysis.lead, claim.dimension)), _effect(_of(analysis.ahead, claim.dimension))
-    both = min(lead, ahead, key=lambda effect: effect.low if effect.low is not None else effect.value)
-    than = analysis.next_best(claim.dimension)
-    ours, other = (_score(analysis, claim.dimension, run) for run in (analysis.ours, than))
-    reading = f"{ours} against {than} {other}; the lead is {ahead.value:+.2f} above the largest other one"
-    return both, lead, reading, "points", analysis.runs
-
-
-def _above(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> _Asked:
-    """One named method above another on the dimensions named."""
-    runs: list[str] = []
-    for name in (claim.of, claim.than):
-        methods = [method for method in evidence.results.methods if name in (method.name, method.paper)]
-        rated = [run for method in methods for run in method.runs if run in analysis.runs]
-        if not rated:
-            raise NotMeasured(f"{name} was not rated")
-        runs += rated[:1]
-    differences = [(analysis.scores[d][runs[0]], analysis.scores[d][runs[1]]) for d in claim.on_dimensions]
-    # The two means share no draw in the record: the interval of the difference is at most their spread together.
-    effects = [Effect((a.value or 0) - (b.value or 0), (a.low or 0) - (b.high or 0), (a.high or 0) - (b.low or 0))
-               for a, b in differences]  # fmt: skip
-    least = min(effects, key=lambda effect: effect.value)
-    reading = "; ".join(
-        f"{d}: {a.value:.2f} against {b.value:.2f}" for d, (a, b) in zip(claim.on_dimensions, differences, strict=True)
-    )
-    return least, least, reading, "points", runs
-
-
-def _agreement(claim: StudyClaim, analysis: Analysis, evidence: Evidence) -> _Asked:
-    """Alpha is above the value on every dimension."""
-    alphas = {name: _effect(_of(analysis.alpha, name)) for name in dimensions()}
-    least = min(alphas, key=lambda name: alphas[name].value)
-    alpha = alphas[least]
-    return alpha.minus(claim.value), alpha, f"lowest on {least.replace('_', ' ')}", "alpha", analysis.runs
-
-
-_ASKED: dict[str, Callable[[StudyClaim, Analysis, Evidence], _Asked]] = {
-    "leads": _leads, "largest_lead": _largest, "above": _above, "agreement": _agreement,
-}  # fmt: skip
-
-
-def _of(intervals: dict[str, Interval], dimension: str) -> Interval:
+def _effect(intervals: dict[str, Interval], dimension: str) -> Effect:
     if dimension not in intervals:
         raise NotMeasured("fewer than two methods were rated")
-    return intervals[dimension]
-
-
-def _effect(at: Interval) -> Effect:
+    at = intervals[dimension]
     if at.value is None:
         raise NotMeasured("it is undefined: the raters gave one score only, or nothing was rated twice")
     return Effect(at.value, at.low, at.high)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..evaluation.significance import crossed_bootstrap, percentile_interval
-from ..results.curves import Curves
+from ..results.curves import Curves, final_verdicts
+from ..results.methods import IN_DOMAIN
 from ..settings import Settings
 from .claims import TrainingClaim
 from .evidence import Evidence, training_seeds
@@ -25,19 +26,19 @@ def compare_training(claim: TrainingClaim, evidence: Evidence) -> Verdict:
     """Two trainings side by side, or the probes of one beside its continuations."""
     void = ""
     if claim.by == "final_accuracy":
-        effect_of_seeds, void, unit, reading, curves = _final(claim, evidence)
+        curves = evidence.curves([claim.of, claim.than], "accuracy")
+        first, second = (final_verdicts(evidence.results.folder, curve.runs) for curve in curves)
+        measured, void = final_accuracy(first - second, evidence.settings)
+        reading = _against("final validation accuracy", curves, [f"{100 * at.mean():.2f}%" for at in (first, second)])
+        unit = "points"
     else:
         values, unit, reading, curves = (_probes if claim.by == "probes" else _spent)(claim, evidence)
-        effect_of_seeds = over_seeds(values)
-    effect = (
-        effect_of_seeds.inside(claim.within)
-        if claim.within
-        else effect_of_seeds.minus(claim.times).toward(claim.side or "above")
-    )
-    verdict, why = directional(effect, evidence.unfit("mimic_iv"), void=void)
+        measured = over_seeds(values)
+    beyond = measured.minus(claim.times).toward(claim.side or "above")
+    effect = measured.inside(claim.within) if claim.within else beyond
+    verdict, why = directional(effect, evidence.unfit(IN_DOMAIN), void=void)
     runs = tuple(dict.fromkeys(run for curve in curves for run in curve.runs))
-    return Verdict(verdict, f"{reading}: {why}", effect_of_seeds.value, effect_of_seeds.low, effect_of_seeds.high, unit,
-                   seeds=training_seeds(runs), runs=runs)  # fmt: skip
+    return Verdict(verdict, f"{reading}: {why}", *measured, unit, seeds=training_seeds(runs), runs=runs)
 
 
 def over_seeds(values: np.ndarray) -> Effect:
@@ -57,8 +58,7 @@ _Compared = tuple[np.ndarray, str, str, list[Curves]]
 
 def _spent(claim: TrainingClaim, evidence: Evidence) -> _Compared:
     """Seconds or tokens of ``of`` minus those of ``than``; with ``nearer_to``, of their distances from it."""
-    names = [claim.of, claim.than, *([claim.nearer_to] if claim.nearer_to else [])]
-    curves = evidence.curves(names, "accuracy")
+    curves = evidence.curves(list(filter(None, [claim.of, claim.than, claim.nearer_to])), "accuracy")
     times = [_until(curve, claim.by, claim.share) for curve in curves]
     if any(np.any(at <= 0) for at in times):
         raise NotMeasured(f"validation accuracy is at {100 * (claim.share or 1):g}% of its final value from the start: "
@@ -68,18 +68,8 @@ def _spent(claim: TrainingClaim, evidence: Evidence) -> _Compared:
         first, second = abs(first - reference[0]), abs(second - reference[0])
     until = "to the last iteration" if claim.share is None else f"to {100 * claim.share:g}% of the final accuracy"
     what, unit, decimals, caveat = _SPENT[claim.by]
-    reading = _against(curves, [f"{at.mean():.{decimals}f}" for at in times])
-    return first - second, unit, f"{what} {until}, {reading} {unit}{caveat}", curves
-
-
-def _final(claim: TrainingClaim, evidence: Evidence) -> tuple[Effect, str, str, str, list[Curves]]:
-    """Final validation accuracy of ``of`` minus that of ``than`` in points; why it supports nothing; its unit; what was
-    compared, in words; and the curves."""
-    curves = evidence.curves([claim.of, claim.than], "accuracy")
-    first, second = (evidence.final_verdicts(curve.runs) for curve in curves)
-    effect, void = final_accuracy(first - second, evidence.settings)
-    reading = _against(curves, [f"{100 * table.mean():.2f}%" for table in (first, second)])
-    return effect, void, "points", f"final validation accuracy, {reading}", curves
+    reading = _against(f"{what} {until}", curves, [f"{at.mean():.{decimals}f}" for at in times])
+    return first - second, unit, f"{reading} {unit}{caveat}", curves
 
 
 def final_accuracy(table: np.ndarray, settings: Settings) -> tuple[Effect, str]:
@@ -99,10 +89,9 @@ def _probes(claim: TrainingClaim, evidence: Evidence) -> _Compared:
     probes, continuations = (curve.values[part].sum(axis=1) for part in ("probe_tokens", "continuation_tokens"))
     if np.any(continuations == 0):
         raise NotMeasured("no continuations were generated: there is nothing to hold probes against")
-    reading = (
-        f"tokens generated in training, probes {probes.mean():.0f} against continuations {continuations.mean():.0f}"
-    )
-    return probes / continuations, "ratio", f"{reading}, to be {claim.side} {claim.times:g} times", curves
+    tokens = f"probes {probes.mean():.0f} against continuations {continuations.mean():.0f}"
+    limit = f"to be {claim.side} {claim.times:g} times"
+    return probes / continuations, "ratio", f"tokens generated in training, {tokens}, {limit}", curves
 
 
 def _until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
@@ -114,5 +103,6 @@ def _until(curve: Curves, axis: str, share: float | None) -> np.ndarray:
     return spent[np.arange(len(spent)), reached]
 
 
-def _against(curves: list[Curves], values: list[str]) -> str:
-    return " against ".join(f"{c.method.label} {value}" for c, value in zip(curves, values, strict=True))
+def _against(what: str, curves: list[Curves], values: list[str]) -> str:
+    pairs = zip(curves, values, strict=True)
+    return f"{what}, " + " against ".join(f"{curve.method.label} {value}" for curve, value in pairs)

@@ -1,4 +1,4 @@
-"""Verdicts, and the rules that all kinds of claims share.
+"""Verdicts with the rules that all kinds of claims share, and ``claims.json``, typed.
 
 Printed figures are held against results only on the paper's cases, as many as it states, at tier `paper`, with its
 backbone and a language model as judge. Elsewhere they are not run, and a direction is at most the same.
@@ -6,13 +6,22 @@ backbone and a language model as judge. Elsewhere they are not run, and a direct
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ConfigDict, TypeAdapter
+
+from ..results.provenance import ProvenanceError, check_tier
+from ..results.table import interval
+from ..settings import Settings
 
 REPRODUCED, SAME, OPEN, DEVIATES = "reproduced", "same direction", "open", "deviates"
 NOT_RUN, STATED, OTHERWISE = "not run", "as stated", "set otherwise"
 # What a result was held against.
 MEASURED = (REPRODUCED, SAME, OPEN, DEVIATES)
-# Never run, and counted apart: no result could decide these claims.
 UNDECIDABLE = "undecidable"
 # What claims are counted by, in the order of telling; `as stated` and `set otherwise` are of the configuration.
 COUNTED = {
@@ -52,8 +61,7 @@ class Verdict:
     runs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Effect:
+class Effect(NamedTuple):
     """A statistic with its 95% interval (none for a single seed)."""
 
     value: float
@@ -87,6 +95,13 @@ class Effect:
         return self.high is not None and self.high < 0
 
 
+def weakest(effects: Sequence[Effect]) -> tuple[int, Effect]:
+    """Which effect is least, and what holds of all of them: the least value, the least ends of the intervals."""
+    at = min(range(len(effects)), key=lambda i: effects[i].value)
+    ends = ([getattr(effect, end) for effect in effects] for end in ("low", "high"))
+    return at, Effect(effects[at].value, *(None if None in end else min(end) for end in ends))
+
+
 def directional(effect: Effect, unfit: str = "", incomplete: str = "", void: str = "") -> tuple[str, str]:
     """Verdict and reason of a direction, by an effect that is positive on the claimed side. ``unfit`` tells why it
     cannot be the paper's, ``incomplete`` what of the claim was not run: both stand in the way of `reproduced`. ``void``
@@ -102,3 +117,73 @@ def directional(effect: Effect, unfit: str = "", incomplete: str = "", void: str
     else:
         verdict, reading = OPEN, "the interval holds both"
     return verdict, "; ".join(note for note in (reading, unfit.partition(";")[0], incomplete) if note)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ClaimFields:
+    id: str
+    also: tuple[str, ...] = ()
+    place: str = ""
+    kind: str = ""
+    says: str = ""
+    headline: bool = False
+    printed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(Verdict, _ClaimFields):
+    """What a claim says, and the verdict on it."""
+
+    @property
+    def figure(self) -> str:
+        """What was measured, with its interval and unit; empty without."""
+        if self.measured is None:
+            return ""
+        text = f"{self.measured:.4g}"
+        if self.low is not None and self.high is not None:
+            digits = 2 if max(abs(self.low), abs(self.high)) >= 1 else 3
+            text = interval(self.measured, self.low, self.high, digits)
+        return f"{text} {self.unit}".rstrip()
+
+    @property
+    def cases(self) -> str:
+        """``58 / 100, seeds 0, 1``."""
+        of = f"{self.k} / {self.n}" if self.k and self.n else f"N = {self.n}" if self.n else ""
+        seeds = f"seeds {', '.join(map(str, self.seeds))}" if self.seeds else ""
+        return ", ".join(filter(None, (of, seeds)))
+
+
+@dataclass
+class Ledger:
+    """All claims; ``counts`` are the claims by what they count as, in the order of telling, ``headline``
+    how many of them were measured."""
+
+    __pydantic_config__ = ConfigDict(hide_input_in_errors=True)
+
+    tier: str | None = None
+    marks: str = ""
+    decoding: str = ""
+    headline: str = field(init=False)
+    counts: dict[str, int] = field(init=False)
+    claims: tuple[Judged, ...] = ()
+
+    def __post_init__(self) -> None:
+        counted = Counter(UNDECIDABLE if claim.kind == UNDECIDABLE else claim.verdict for claim in self.claims)
+        self.counts = {name: counted[name] for name in (*COUNTED, *counted)}
+        measured, expected = sum(counted[name] for name in MEASURED), len(self.claims) - counted[UNDECIDABLE]
+        self.headline = (
+            f"{measured} measured of {expected} claims; {counted[UNDECIDABLE]} more no result could ever decide"
+        )
+
+
+def read_ledger(settings: Settings, path: Path) -> Ledger | None:
+    """The ledger, or None where there is none. Raises ProvenanceError for a ledger of another tier and for a file that
+    is none."""
+    if not path.exists():
+        return None
+    try:
+        ledger = TypeAdapter(Ledger).validate_json(path.read_bytes())
+    except ValueError as error:
+        raise ProvenanceError(f"{path}: no ledger of claims ({error}); run the stage `write_claims` again") from error
+    check_tier(settings, path, ledger.tier)
+    return ledger

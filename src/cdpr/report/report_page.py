@@ -18,8 +18,7 @@ from typing import Any
 
 from ..files import write_text
 from ..job import Job, PageEntry
-from ..ledger.record import read_ledger
-from ..ledger.verdict import COUNTED, NOT_RUN
+from ..ledger.verdict import COUNTED, NOT_RUN, read_ledger
 from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, open_datasets, synthetic, tier_mark, trained
 from ..results.results import Results, results_folder
 from ..results.sources import notices

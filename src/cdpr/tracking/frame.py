@@ -17,11 +17,10 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from ..files import path_digest, write_text
 from ..job import Job
-from ..records import PIPELINE, FileDigest, RunRecord
+from ..records import FileDigest, RunRecord
 from ..run_key import package_folder
 
 _PACKAGES = ["cdpr", "torch", "transformers", "numpy", "pandas", "duckdb", "snakemake", "verl", "vllm", "sglang", "ray"]
@@ -33,53 +32,40 @@ class StageError(RuntimeError):
 
 @contextmanager
 def stage(
-    name: str,
-    parameters: Mapping[str, Any],
-    inputs: Mapping[str, str | Path],
-    outputs: Mapping[str, str | Path],
-    key: str,
-    *,
-    record: str | Path,
-    state: str | Path = "state",
-    options: Mapping[str, str] | None = None,
-    code: str = "",
-    tier: str = "demo",
-    tags: Mapping[str, str] | None = None,
-    seed: int | None = None,
-    experiment: str = PIPELINE,
+    job: RunRecord, inputs: Mapping[str, Path], outputs: Mapping[str, Path], record: Path, state: Path
 ) -> Iterator[Job]:
     """Time a stage, move its outputs to their places when it succeeds, and write ``record`` (a ``run.json``) last.
 
-    ``inputs`` and ``outputs`` map names to files or folders; ``parameters`` are the settings that the stage reads,
-    ``state`` is the root of the state folders, ``experiment`` the experiment in MLflow. After an error the outputs of
-    an earlier run are unchanged and no new file remains. Raises :class:`StageError` for a missing input or output.
+    ``job`` holds what is known before; ``inputs`` and ``outputs`` map names to files or folders, ``state`` is the root
+    of the state folders. After an error the outputs of an earlier run are unchanged and no new file remains. Raises
+    :class:`StageError` for a missing input or output.
     """
+    name = job.stage
     for label, path in inputs.items():
-        if not Path(path).exists():
+        if not path.exists():
             raise StageError(f"stage {name}: input {label!r} is missing: {path}; make it first, or correct its path")
-    record = Path(record)
-    final = {label: Path(path) for label, path in outputs.items()}
-    out = {label: path.parent / f".partial-{name}-{record.name}" / path.name for label, path in final.items()}
+    out = {label: path.parent / f".partial-{name}-{record.name}" / path.name for label, path in outputs.items()}
     staging = {path.parent for path in out.values()}
-    job_inputs = {label: Path(path) for label, path in inputs.items()}
-    job = Job(name, key, job_inputs, out, seed, Path(state) / key, dict(options or {}), tags=dict(tags or {}))
+    at_work = Job(name, job.run_key, dict(inputs), out, job.seed, state / job.run_key, job.options, tags=dict(job.tags))
     started, clock = datetime.now(UTC), time.perf_counter()
     lock = hashlib.sha256(str(record.resolve()).encode()).hexdigest()[:16]
-    with exclusive(Path(state) / "locks" / lock, f"stage {name}"):
+    with exclusive(state / "locks" / lock, f"stage {name}"):
         for folder in staging:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
         try:
-            yield job
-            _put_all(job, final)
-            finished = RunRecord(
-                stage=name, experiment=experiment, run_key=key, tier=tier, seed=seed, options=job.options,
-                tags=job.tags, parameters=dict(parameters), metrics=job.metrics, code_digest=code,
-                inputs=_describe(inputs), outputs=_describe(final), started=started.isoformat(timespec="seconds"),
-                wall_seconds=round(time.perf_counter() - clock, 3), cpu_seconds=round(time.process_time(), 3),
-                peak_memory_mb=peak_memory_mb(), versions=versions(), commit=_commit(),
-            )  # fmt: skip
-            write_text(record, json.dumps(finished.model_dump(), indent=2, ensure_ascii=False) + "\n")
+            yield at_work
+            _put_all(at_work, outputs)
+            finished = job.model_dump() | {
+                "tags": at_work.tags, "metrics": at_work.metrics,
+                "inputs": _describe(inputs), "outputs": _describe(outputs),
+                "started": started.isoformat(timespec="seconds"),
+                "wall_seconds": round(time.perf_counter() - clock, 3), "cpu_seconds": round(time.process_time(), 3),
+                "peak_memory_mb": peak_memory_mb(), "versions": versions(), "commit": _commit(),
+            }  # fmt: skip
+            write_text(
+                record, json.dumps(RunRecord.model_validate(finished).model_dump(), indent=2, ensure_ascii=False) + "\n"
+            )
         finally:
             for folder in staging:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -128,7 +114,7 @@ def _put_all(job: Job, final: Mapping[str, Path]) -> None:
         os.replace(path, final[label])
 
 
-def _describe(paths: Mapping[str, str | Path]) -> dict[str, FileDigest]:
+def _describe(paths: Mapping[str, Path]) -> dict[str, FileDigest]:
     return {label: FileDigest(path=str(path), sha256=path_digest(path)) for label, path in paths.items()}
 
 

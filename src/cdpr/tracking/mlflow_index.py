@@ -25,7 +25,7 @@ from ..settings import Settings
 
 CURRENT_TAG = "cdpr.current"
 EXPERIMENTS = ("cdpr/training", "cdpr/evaluation", PIPELINE)
-_LONGEST = 6000  # characters of a parameter that MLflow takes
+_LONGEST, _MOST_RUNS = 6000, 50_000  # characters of a parameter, and runs of a search, that MLflow takes
 # Each entry of these settings is one parameter: a figure reads them all, and a page of a thousand helps no one.
 _REGISTRIES = ("agents", "models", "experiments.variants", "experiments.sweeps")
 
@@ -61,7 +61,6 @@ class MlflowIndex:
             self.experiment(name)
 
     def _experiment(self, name: str) -> str:
-        """Id of an experiment, which is created when it is missing."""
         if experiment := self.client.get_experiment_by_name(name):
             return experiment.experiment_id
         folder = self.folder and self.folder.resolve() / "mlartifacts" / name.rpartition("/")[2]
@@ -69,8 +68,7 @@ class MlflowIndex:
 
     def run_id(self, experiment: str, key: str) -> str | None:
         """Id of the run of a key, None when there is none."""
-        query = f"tags.`{KEY_TAG}` = '{key}'"
-        runs = self.client.search_runs([self.experiment(experiment)], query, max_results=1)
+        runs = self.runs(f"tags.`{KEY_TAG}` = '{key}'", [experiment])
         return runs[0].info.run_id if runs else None
 
     def create_run(
@@ -80,13 +78,9 @@ class MlflowIndex:
         tags = {**tags, KEY_TAG: key, CURRENT_TAG: "true"}
         return self.client.create_run(self.experiment(experiment), started, tags, name).info.run_id
 
-    def runs(self, query: str = "") -> Iterator[Any]:
-        """All runs that match the query, in all experiments."""
-        experiments, token = [self.experiment(name) for name in EXPERIMENTS], None
-        while token != "":
-            page = self.client.search_runs(experiments, query, page_token=token)
-            yield from page
-            token = page.token or ""
+    def runs(self, query: str = "", experiments: Sequence[str] = EXPERIMENTS) -> Sequence[Any]:
+        """All runs that match the query."""
+        return self.client.search_runs([self.experiment(name) for name in experiments], query, max_results=_MOST_RUNS)
 
     def last_step(self, run_id: str) -> int:
         """Largest step for which the run has metrics; -1 without any."""
@@ -98,8 +92,8 @@ class MlflowIndex:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        metrics = [Metric(name, float(value), now, step) for step, row in rows for name, value in row.items()
-                   if name != "step" and isinstance(value, (int, float))]  # fmt: skip
+        values = [(name, value, step) for step, row in rows for name, value in row.items() if name != "step"]
+        metrics = [Metric(name, float(v), now, step) for name, v, step in values if isinstance(v, (int, float))]
         self.client.log_batch(run_id, metrics=metrics, **more)
 
     def upsert(self, record: RunRecord, history: Sequence[Mapping[str, Any]], run: Any = None) -> bool:
@@ -121,7 +115,8 @@ class MlflowIndex:
         final_step = history[-1]["step"] if history else 0
         final_row = {f"final/{name}" if history else name: value for name, value in final.items()}
         tags = [RunTag(name, value) for name, value in record_tags(record).items()]
-        params = [Param(name, value[:_LONGEST]) for name, value in record_parameters(record).items()]
+        parameters = flatten(record.parameters, registries=_REGISTRIES)
+        params = [Param(name, value[:_LONGEST]) for name, value in parameters.items()]
         self.log(run_id, [*rows, (final_step, final_row)], tags=tags, params=params)
         self.client.set_terminated(run_id, status="FINISHED", end_time=started + int(record.wall_seconds * 1000))
         return True
@@ -129,33 +124,25 @@ class MlflowIndex:
 
 def record_tags(record: RunRecord) -> dict[str, str]:
     """Tags of a run: stage, options, seed, commit, and digests of its inputs and outputs."""
+    seed = None if record.seed is None else str(record.seed)
+    further = {"seed": seed, "mlflow.source.git.commit": record.commit}
     tags = {"stage": record.stage, "tier": str(record.tier), **record.options, **record.tags}
-    if record.seed is not None:
-        tags["seed"] = str(record.seed)
-    if record.commit:
-        tags["mlflow.source.git.commit"] = record.commit
+    tags |= {name: value for name, value in further.items() if value}
     for side, files in (("inputs", record.inputs), ("outputs", record.outputs)):
         tags |= {f"{side}.{label}": f"{file.path} sha256:{file.sha256[:16]}" for label, file in files.items()}
     return tags
 
 
-def record_parameters(record: RunRecord) -> dict[str, str]:
-    """Parameters of a run by their dotted names; an entry of a registry is one parameter, as JSON."""
-    parameters = flatten(record.parameters)
-    for registry in _REGISTRIES:
-        entries: Any = record.parameters
-        for name in registry.split("."):
-            entries = entries.get(name, {})
-        parameters = {name: value for name, value in parameters.items() if not name.startswith(f"{registry}.")}
-        parameters |= {f"{registry}.{name}": json.dumps(entry, ensure_ascii=False) for name, entry in entries.items()}
-    return parameters
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """``{"a": {"b": 1}}`` -> ``{"a.b": "1"}``."""
+def flatten(tree: Mapping[str, Any], prefix: str = "", registries: Sequence[str] = ()) -> dict[str, str]:
+    """``{"a": {"b": 1}}`` -> ``{"a.b": "1"}``; an entry of a registry is one text, as JSON."""
     flat: dict[str, str] = {}
     for name, value in tree.items():
-        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: str(value)}
+        if not isinstance(value, Mapping):
+            flat[prefix + name] = str(value)
+        elif prefix.rstrip(".") in registries:
+            flat[prefix + name] = json.dumps(value, ensure_ascii=False)
+        else:
+            flat |= flatten(value, f"{prefix}{name}.", registries)
     return flat
 
 
@@ -179,7 +166,6 @@ def rebuild_tracking(settings: Settings) -> dict[str, int]:
     Returns the numbers of records, of new ones among them, and of runs in the index that are superseded.
     """
     index = MlflowIndex(tracking_uri(settings))
-    index.create()
     new, keys = 0, set()
     paths = record_files(Path(settings.paths.results))
     runs = {run.data.tags.get(KEY_TAG): run for run in index.runs()}

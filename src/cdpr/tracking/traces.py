@@ -5,9 +5,7 @@ Credentialed cases are never traced: the store may be open to more people than t
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,25 +36,28 @@ def log_traces(settings: Settings) -> dict[str, int]:
         raise ValueError(f"{folder}: no inspector; make it first: snakemake inspector")
     key = RunRecord.read(folder.with_suffix(".run.json")).run_key
     counts = {"traces": 0, "evaluations": 0, "credentialed": 0}
-    with _tracing(tracking_uri(settings)) as index:
-        for view in read_data(folder, "data/index")["views"]:
-            if view["credentialed"]:
-                counts["credentialed"] += 1
-                continue
-            record = RunRecord.read(results / "evaluations" / view["run"] / f"{view['dataset']}.run.json")
-            run_id = index.run_id(record.experiment, record.run_key)
-            if run_id is None:
-                index.upsert(record, [])
-                run_id = index.run_id(record.experiment, record.run_key)
-            assert run_id is not None
-            if index.client.get_run(run_id).data.tags.get(TRACED_TAG) == key:
-                continue
-            workups = sample(read_data(folder, view["data"]))
-            for workup in workups:
-                _log(index.experiment(record.experiment), run_id, view, workup, record.run_key)
-            index.client.set_tag(run_id, TRACED_TAG, key)
-            counts["traces"] += len(workups)
-            counts["evaluations"] += 1
+    os.environ.update(_ASYNCHRONOUS)
+    index = MlflowIndex(tracking_uri(settings))
+    import mlflow
+
+    mlflow.set_tracking_uri(tracking_uri(settings))
+    for view in read_data(folder, "data/index")["views"]:
+        if view["credentialed"]:
+            counts["credentialed"] += 1
+            continue
+        record = RunRecord.read(results / "evaluations" / view["run"] / f"{view['dataset']}.run.json")
+        if index.run_id(record.experiment, record.run_key) is None:
+            index.upsert(record, [])
+        run_id = index.run_id(record.experiment, record.run_key)
+        if index.client.get_run(run_id).data.tags.get(TRACED_TAG) == key:
+            continue
+        workups = sample(read_data(folder, view["data"]))
+        for workup in workups:
+            _log(index.experiment(record.experiment), run_id, view, workup, record.run_key)
+        index.client.set_tag(run_id, TRACED_TAG, key)
+        counts["traces"] += len(workups)
+        counts["evaluations"] += 1
+    mlflow.flush_trace_async_logging()
     return counts
 
 
@@ -86,13 +87,12 @@ def _log(experiment: str, run_id: str, view: Entry, workup: Entry, key: str) -> 
     )  # fmt: skip
     for turn, step in enumerate(workup["steps"]):
         kind, name = step["act"]
-        span = mlflow.start_span_no_context(
+        mlflow.start_span_no_context(
             f"{turn + 1}: {name or kind}", "TOOL" if kind != "end" else "LLM", parent_span=root,
             inputs={"reply": step["reply"][:_REPLY_CHARACTERS]} if "reply" in step else None,
             attributes={"turn": turn, "kind": kind, "price_usd": step["charge"], "spent_usd": step["spent"],
                         **_credit(step), "inspector": addresses[turn]},
-        )  # fmt: skip
-        span.end()
+        ).end()  # fmt: skip
     root.end(outputs={"diagnosis": workup["said"]})
 
 
@@ -101,20 +101,6 @@ def _credit(step: Entry) -> Entry:
     if "credit" not in step:
         return {}
     credit = step["credit"]
-    values = [candidate["value"] for candidate in credit["candidates"] if candidate.get("taken")]
-    numbers = {"u_hat": values[0] if values else None, "r_proc": credit["process"], "entropy": credit["entropy"]}
+    value = next((each["value"] for each in credit["candidates"] if each.get("taken")), None)
+    numbers = {"u_hat": value, "r_proc": credit["process"], "entropy": credit["entropy"]}
     return {name: value for name, value in numbers.items() if value is not None} | {"selected": credit["why"] or "no"}
-
-
-@contextlib.contextmanager
-def _tracing(uri: str) -> Iterator[MlflowIndex]:
-    """The index, with traces sent in the background; waits for the last ones at the end."""
-    os.environ.update(_ASYNCHRONOUS)
-    index = MlflowIndex(uri)
-    import mlflow
-
-    mlflow.set_tracking_uri(uri)
-    try:
-        yield index
-    finally:
-        mlflow.flush_trace_async_logging()

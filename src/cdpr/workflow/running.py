@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import tracking
+from ..records import RunRecord
 from ..settings.section import Section
 from .experiment import Options
 from .plan import Plan
@@ -25,7 +26,7 @@ def run_stage(
 
     paths = paths or {}
     files = {name: paths.get(name) or plan.file(stage.name, name, options) for name in (*stage.needs, *stage.outputs)}
-    inputs = {name: files[name] for name in stage.needs if files[name]}
+    inputs = {name: Path(files[name]) for name in stage.needs if files[name]}
     outputs = {name: Path(files[name]) for name in stage.outputs}
     elsewhere = any(paths.get(name) for name in stage.outputs)
     beside = next(iter(outputs.values())).with_suffix(".run.json") if elsewhere else None
@@ -33,11 +34,12 @@ def run_stage(
     parameters, key = plan.parameters(stage.name, options), paths.get("key") or plan.key(stage.name, **options)
     settings, seed = plan.settings_of(stage.name, options)
     variant, _, of_seed = options.get("run", "").partition("-seed")
-    tags = {name: value for name, value in (("variant", variant), ("seed", of_seed)) if value}
-    with tracking.stage(
-        stage.name, parameters, inputs, outputs, key, record=record, state=plan.state, options=options,
-        code=plan.code(stage.name, options), tier=settings.tier, tags=tags, seed=seed, experiment=stage.experiment,
-    ) as job:  # fmt: skip
+    about = RunRecord(
+        stage=stage.name, experiment=stage.experiment, run_key=key, tier=settings.tier, seed=seed, options=options,
+        tags={name: value for name, value in (("variant", variant), ("seed", of_seed)) if value},
+        parameters=parameters, code_digest=plan.code(stage.name, options),
+    )  # fmt: skip
+    with tracking.stage(about, inputs, outputs, Path(record), Path(plan.state)) as job:
         job.inputs["results"] = Path(paths.get("results") or plan.results)
         job.page, job.server = plan.page, server
         module, _, function = stage.target(settings).partition(":")
