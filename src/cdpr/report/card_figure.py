@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from . import style
-from .card_counts import FEWEST_PATIENTS, KINDS, Tally
-from .card_page import mark, others
+from .card_counts import FEWEST_PATIENTS, KINDS, mark, others
 
 _COLOURS = {"physical": style.GREY, "laboratory": style.BLUE, "microbiology": style.GREEN, "imaging": style.ORANGE,
             "other": style.PURPLE}  # fmt: skip
 
 
-def draw_card(card: Mapping[str, Any], tally: Tally, out: Mapping[str, Path]) -> None:
+def draw_card(card: Mapping[str, Any], cases: pd.DataFrame, out: Mapping[str, Path]) -> None:
     """``png`` and ``pdf``: the selection funnel, examinations per case by kind, the price of the
     whole record (logarithmic) and the most frequent diagnoses."""
     with style.drawing(7.2, 4.6 + 0.1 * len(card["funnel"]), out) as figure:
         rows = figure.add_gridspec(2, 1)  # nested, so that no row makes room for the names of the other
         upper, lower = rows[0].subgridspec(1, 2, width_ratios=[1.2, 1]), rows[1].subgridspec(1, 2)
         _draw_attrition(figure.add_subplot(upper[0]), card)
-        _draw_prices(figure.add_subplot(upper[1]), tally.usd)
-        _draw_kinds(figure.add_subplot(lower[0]), tally)
+        _draw_prices(figure.add_subplot(upper[1]), cases.usd.to_numpy())
+        _draw_kinds(figure.add_subplot(lower[0]), cases)
         _draw_diagnoses(figure.add_subplot(lower[1]), card)
         counts = card["counts"]
         title = f"{card['source']['label']}: {counts['kept']:,} cases of {counts['patients']:,} patients"
@@ -64,8 +64,8 @@ def _draw_attrition(panel: style.Axes, card: Mapping[str, Any]) -> None:
     panel.set_title("cases left after each rule" if len(steps) > 1 else "cases left (no rule dropped any)")
 
 
-def _draw_kinds(panel: style.Axes, tally: Tally) -> None:
-    data = [tally.by_kind[kind] for kind in KINDS]
+def _draw_kinds(panel: style.Axes, cases: pd.DataFrame) -> None:
+    data = [cases[kind].to_numpy() for kind in KINDS]
     boxes = panel.boxplot(data, orientation="horizontal", whis=(5, 95), showfliers=False, patch_artist=True, widths=0.6,
                           medianprops={"color": style.BLACK, "linewidth": 1.2})  # fmt: skip
     for box, kind in zip(boxes["boxes"], KINDS, strict=True):
@@ -79,10 +79,10 @@ def _draw_kinds(panel: style.Axes, tally: Tally) -> None:
     panel.set_title("examinations per case")
 
 
-def _draw_prices(panel: style.Axes, usd: Sequence[float]) -> None:
+def _draw_prices(panel: style.Axes, usd: np.ndarray) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
-    priced = np.array([value for value in usd if value > 0])
+    priced = usd[usd > 0]
     free = len(usd) - len(priced)
     free_note = f"; {free:,} free" if free else ""
     panel.set_title(f"price of the whole record\nmedian USD {np.median(usd):,.0f}{free_note}")

@@ -26,7 +26,7 @@ from ..results.sources import notices
 from ..results.table import Block, Column, Table
 from ..settings import Settings, variants
 from . import templates
-from .card_page import card_parts
+from .data_card import card_parts
 from .effort import spent_table
 from .headline import headline
 from .page_runs import Artifact, Links, Records
