@@ -10,7 +10,6 @@ import numpy as np
 from ..files import write_csv
 from ..job import Job
 from ..results.curves import Curves
-from ..results.results import results_folder
 from ..settings import Settings, labels_of, parse_settings, resolve_variant
 from .learning_curves import LEARNT, curves_of, draw_learning_curves
 
@@ -75,7 +74,7 @@ def _levels(curves: Curves, metric: str) -> dict[str, float]:
 def plot_engines(settings: Settings, job: Job) -> None:
     """Learning curves of both engines, and the comparison as CSV. Raises as
     :func:`~cdpr.report.learning_curves.curves_of`."""
-    all_curves = curves_of(settings, results_folder(settings, job), labels_of(settings, "engines"), LEARNT)
+    all_curves = curves_of(settings, job, "engines", LEARNT)
     curves = {curve.method.name: curve for curve in all_curves}
     rows = [row for name, other in twins(settings).items() for row in agreement(name, curves[name], curves[other])]
     judged = [row for row in rows if row.within != "unknown"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..evaluation.preflight import (
@@ -21,7 +20,7 @@ from ..evaluation.preflight import (
 from ..job import Job
 from ..results import frame
 from ..results.methods import DATASETS, backbone, domain, tier_mark
-from ..results.table import Cell, Column, Heading, Row, Sheet, Table
+from ..results.table import Column, Heading, Sheet, Table
 from ..settings import Settings
 from . import style
 
@@ -125,12 +124,12 @@ def _sheet(settings: Settings, preflight: Preflight) -> Sheet:
 
 def _gain(settings: Settings, preflight: Preflight) -> Table:
     """A row per data set and decoding, with missing parts listed in notes."""
-    rows: list[Row | Heading] = []
+    lines: list[Heading | frame.Cells] = []
     for dataset in dict.fromkeys(at.dataset for at in preflight.headrooms):
-        rows.append(Heading(f"{DATASETS[dataset]} ({domain(dataset)})"))
-        rows += [_row(_GAIN, _figures(at)) for at in preflight.headrooms if at.dataset == dataset]
+        lines.append(Heading(f"{DATASETS[dataset]} ({domain(dataset)})"))
+        lines += [_percent(_figures(at)) for at in preflight.headrooms if at.dataset == dataset]
     text = f"{backbone(settings)} before training ({tier_mark(settings)})."
-    return Table(_GAIN, rows, text, [
+    return Table.of(_GAIN, lines, text, [
         "Reading errors: accuracy of the exact posterior's diagnoses, on the evidence that the policy gathered, "
         f"above the policy's own; aim: at most {100 * READING_AIM:g} points.",
         "Best choice: accuracy of value of information above that of the exact posterior, at the policy's spend (AEC). "
@@ -148,9 +147,9 @@ def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
     """A row per data set under the first decoding: gains against what can be shown; the verdict above it, and why."""
     first = preflight.headrooms[0].decoding
     at = {each.dataset: _figures(each) for each in preflight.headrooms if each.decoding == first}
-    rows = [_row(_SHOWN, at[least.dataset] | _least(least)) for least in preflight.resolutions]
+    lines = [_percent(at[least.dataset] | _least(least)) for least in preflight.resolutions]
     text = f"{verdict(preflight)} Figures: {first} decoding ({tier_mark(settings)}). {starting_utility(preflight)}"
-    return Table(_SHOWN, rows, text, [
+    return Table.of(_SHOWN, lines, text, [
         *(f"{text}." for of_dataset in preflight.obstacles.values() for text in of_dataset),
         "Smallest shown: the true difference between two trained methods whose 95% interval in these tables excludes "
         "zero with 80% power; its SE² = v (k / N + (1 − k) / (N S)) + 2 s² / S, for N cases and S seeds. "
@@ -164,11 +163,10 @@ def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
 
 def _long(preflight: Preflight) -> Table:
     """One line per data set and decoding: fractions, US dollars, units of utility."""
-    keys = list(dict.fromkeys(column.key for column in (*_GAIN, *_SHOWN)))
-    columns = [Column(key, key, decimals=4) for key in dict.fromkeys(["dataset", "decoding", "utility", *keys])]
+    keys = dict.fromkeys(["dataset", "decoding", "utility", *(column.key for column in (*_GAIN, *_SHOWN))])
     least = {each.dataset: _least(each) for each in preflight.resolutions}
-    return Table(columns, [_row(columns, _figures(at) | least[at.dataset] | {"dataset": at.dataset}, 1.0)
-                           for at in preflight.headrooms])  # fmt: skip
+    lines = [_figures(at) | least[at.dataset] | {"dataset": at.dataset} for at in preflight.headrooms]
+    return Table.of([Column(key, key, decimals=4) for key in keys], lines)
 
 
 def _figures(at: Headroom) -> frame.Cells:
@@ -180,10 +178,7 @@ def _least(least: Resolution) -> frame.Cells:
     return {"seeds": least.seeds, "least_accuracy": least.accuracy, "least_utility": least.utility}
 
 
-def _row(columns: Sequence[Column], figures: frame.Cells, percent: float = 100.0) -> Row:
-    """The figures that the columns show; fractions in per cent."""
-    cells = {}
-    for column in columns:
-        value = figures.get(column.key)
-        cells[column.key] = Cell(value * percent if value is not None and column.key in _FRACTIONS else value)
-    return Row(cells)
+def _percent(figures: frame.Cells) -> frame.Cells:
+    """The figures with fractions in per cent."""
+    return {name: 100.0 * value if value is not None and name in _FRACTIONS else value
+            for name, value in figures.items()}  # fmt: skip

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from ..evaluation.metrics import Comparison, Evaluation, EvaluationError, compare
-from ..job import Job
 from ..results import frame
 from ..results.methods import DATASETS, Method, leak_methods, tier_mark
 from ..results.provenance import check_provenance
-from ..results.results import Hole, Results, results_folder
+from ..results.results import Hole, Results
 from ..results.sources import notices
-from ..results.table import Cell, Column, Heading, Row, Sheet, Table, number
+from ..results.table import Cell, Column, Heading, Sheet, Table, number
 from ..settings import Settings
 from ..settings.datasets import controlled_name
 
@@ -32,17 +32,20 @@ class Paired:
     change: Comparison
 
 
-def write_leak_control(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
+def sheet(settings: Settings, folder: Path) -> Sheet:
+    """Per decoding every agent on each benchmark and on its variant. Raises as :class:`Results` does."""
     methods = leak_methods(settings)
-    results = Results(settings, results_folder(settings, job), methods)
+    results = Results(settings, folder, methods)
     variants = [results.path(run, controlled_name(d)) for m in methods for run in m.runs for d in DATASETS]
     check_provenance(settings, sorted({path for path in variants if path.exists()}))
     pairs = {
         (m, place, d): paired(results, m, place, d) for d in results.decodings for m in methods for place in DATASETS
     }
     parts = [(f"{decoding.capitalize()} decoding", _table(results, pairs, decoding)) for decoding in results.decodings]
-    Sheet(f"Leak control ({tier_mark(settings)})", parts, _long(results, pairs)).write(job.out)
+    return Sheet(f"Leak control ({tier_mark(settings)})", parts, _long(results, pairs))
+
+
+write_leak_control = frame.writer(sheet)
 
 
 def paired(results: Results, method: Method, dataset: str, decoding: str) -> Paired | Hole:
@@ -69,26 +72,24 @@ def _table(results: Results, pairs: Mapping[tuple, Paired | Hole], decoding: str
                     Column(f"{metric.name}_controlled", "controlled", metric.header),
                     Column(f"{metric.name}_change", "Δ [95%]", metric.header)]  # fmt: skip
     columns += [Column("discordant", "only controlled : only benchmark right")]
-    rows: list[Row | Heading] = []
+    lines: list[Heading | frame.Cells] = []
     notes = []
     for dataset, label in DATASETS.items():
-        rows.append(Heading(label))
+        lines.append(Heading(label))
         notes += _taken_out(results, dataset, label)
-        for method in results.methods:
-            pair = pairs[method, dataset, decoding]
-            cells = {} if isinstance(pair, Hole) else _cells(pair, results, method, dataset)
-            rows.append(Row({"method": method.label, **cells}, pair.reason if isinstance(pair, Hole) else ""))
-    notes.append(
-        f"Both figures are over the cases in both (N). {frame.PAIRED_INTERVALS} "
-        "What is left in a controlled case keeps its price, so costs change only by what the agent does."
-    )
+        lines += [{"method": m.label, **_cells(pairs[m, dataset, decoding], results, m, dataset)}
+                  for m in results.methods]  # fmt: skip
+    notes.append(f"Both figures are over the cases in both (N). {frame.PAIRED_INTERVALS} What is left in a controlled "
+                 "case keeps its price, so costs change only by what the agent does.")  # fmt: skip
     text = (f"Benchmarks and their leak-controlled variants, {decoding} decoding ({tier_mark(results.settings)}). "
             "Δ: controlled minus benchmark.")  # fmt: skip
-    return Table(columns, rows, text, [*results.divergences(), *notes, *notices(results.settings)],
-                 f"tab:leak_control_{decoding}")  # fmt: skip
+    notes = [*results.divergences(), *notes, *notices(results.settings)]
+    return Table.of(columns, lines, text, notes, f"tab:leak_control_{decoding}")
 
 
-def _cells(pair: Paired, results: Results, method: Method, dataset: str) -> frame.Cells:
+def _cells(pair: Paired | Hole, results: Results, method: Method, dataset: str) -> frame.Cells:
+    if isinstance(pair, Hole):
+        return {"hole": pair.reason}
     whole, less = (results.behind(place, method) for place in (dataset, controlled_name(dataset)))
     cells: frame.Cells = {"cases": pair.change.cases}
     for metric in SHOWN:

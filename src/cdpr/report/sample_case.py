@@ -6,23 +6,23 @@ A digest picks the case, no person does. Cases that not everyone may see are not
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ..cases import CaseRecord, iterate_records
-from ..costs.price import charge
 from ..evaluation.metrics import EvaluationError
+from ..evaluation.row import EvaluationRow, read_rows
 from ..job import Job
 from ..results.methods import IN_DOMAIN, Method, main_methods, tier_mark
 from ..results.results import Hole, Results, results_folder
 from ..results.sources import source_of
-from ..results.table import Cell, Column, Heading, Row, Sheet, Table, escape
+from ..results.table import Cell, Column, Heading, Row, Sheet, Table
 from ..seeding import derive_seed
 from ..settings import Settings
+from .card_counts import whole_record_usd
 
 CREDENTIALED = Hole("not shown: cases are credentialed")
 NOT_OPEN = Hole("not shown: under their licence not everyone may see the cases")
@@ -30,8 +30,6 @@ NOT_OPEN = Hole("not shown: under their licence not everyone may see the cases")
 _LINES, _CHARACTERS = 50, 60
 _COUNTS = ("n_issued", "n_physical", "n_na")
 _PLAIN = ("part", "name", "text", "price_usd", "billing_group", "seed", "correct", *_COUNTS, "cost_usd")
-
-Show = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Workup:
 
     method: Method
     run: str
-    row: dict[str, Any] | Hole
+    row: EvaluationRow | Hole
     diverged: str = ""
 
     @property
@@ -71,18 +69,10 @@ def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
         return Sheet(title, [("The case", hole)], _plain([{"part": "case", "name": "status", "text": chosen.reason}]))
     case, among = chosen
     workups = list(workups_on(settings, case, folder))
-    parts = [
-        ("The case", case_table(settings, case, among, _one_line)),
-        ("Examinations", examination_table(settings, case, _one_line)),
-        ("What each agent did", workup_table(settings, workups, _one_line)),
-    ]
-    examinations = examination_table(settings, case, _typeset)
-    printed = [
-        _wrapped(case_table(settings, case, among, _typeset), text=0.75),
-        *(_wrapped(part, exam=0.22, result=0.5) for part in _parts(examinations)),
-        workup_table(settings, workups, _typeset),
-    ]
-    return Sheet(title, parts, _plain(_plain_rows(case, among, workups)), printed)
+    about, examinations = _case_table(settings, case, among), _examination_table(settings, case)
+    agents = _workup_table(settings, workups)
+    parts = [("The case", about), ("Examinations", examinations), ("What each agent did", agents)]
+    return Sheet(title, parts, _plain(_plain_rows(case, among, workups)), [about, *_pages(examinations), agents])
 
 
 def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int] | Hole:
@@ -104,44 +94,49 @@ def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int] 
 
 
 def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Workup]:
-    """What every agent of the main table did on the case with the main decoding, seed by seed."""
+    """What every agent of the main table did on the case with the main decoding, seed by seed. Raises EvaluationError
+    for an evaluation of another case under its name."""
     decoding = settings.evaluation.decodings[0]
     results = Results(settings, folder, [method for method in main_methods(settings) if method.runs])
-    for method in results.methods:
-        for run in method.runs:
-            alone = replace(method, runs=(run,))
-            evaluations = results.evaluations(alone, IN_DOMAIN, decoding)
-            if isinstance(evaluations, Hole):
-                yield Workup(method, run, evaluations)
-                continue
-            row = _row_of(results.path(run, IN_DOMAIN), case, evaluations[0].decoding)
-            yield Workup(method, run, row, "; ".join(results.diverged(run)))
+    every_run = [(method, run) for method in results.methods for run in method.runs]
+    for method, run in every_run:
+        evaluations = results.evaluations(replace(method, runs=(run,)), IN_DOMAIN, decoding)
+        if isinstance(evaluations, Hole):
+            yield Workup(method, run, evaluations)
+            continue
+        path, place = results.path(run, IN_DOMAIN), (case.note_id, evaluations[0].decoding)
+        row = next((row for row in read_rows(path) if (row.note_id, row.decoding) == place), None)
+        if row and row.gold != case.diagnosis_results:
+            raise EvaluationError(f"{path}: case {case.note_id!r}: field 'gold': {row.gold!r}, but the case says "
+                                  f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
+        yield Workup(method, run, row or Hole("not evaluated on this case"), "; ".join(results.diverged(run)))
 
 
-def case_table(settings: Settings, case: CaseRecord, among: int, show: Show) -> Table:
+def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
     """Who the patient is, what was found in the end, and how the case was chosen."""
     fields = [("Note", case.note_id), *_summary(case), ("Gold diagnosis", case.diagnosis_results)]
     if case.final_diagnosis != case.diagnosis_results:
         fields.append(("Final diagnosis", case.final_diagnosis))
-    whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {_whole_cost(case):.2f}"
-    rows = [Row({"field": show(field), "text": show(text)}) for field, text in (*fields, ("Whole record", whole))]
+    whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {whole_record_usd(case):.2f}"
+    rows = [Row({"field": _one_line(field), "text": _one_line(text)})
+            for field, text in (*fields, ("Whole record", whole))]  # fmt: skip
     notes = [
         f"Chosen among {among} test cases by the smallest digest of evaluation.seed "
         f"({settings.evaluation.seed}) and the note's id; nobody picked it.",
         "No case of the paper: the counterpart of its sample record, from this pipeline's data.",
     ]
-    columns = [Column("field", "Field", align="l"), Column("text", "Text", align="l")]
+    columns = [Column("field", "Field", align="l"), Column("text", "Text", align="l", width=0.75)]
     text = f"Sample case, {source_of(settings, IN_DOMAIN).label} ({tier_mark(settings)})."
     return Table(columns, rows, text, notes, "tab:sample_case")
 
 
-def examination_table(settings: Settings, case: CaseRecord, show: Show) -> Table:
+def _examination_table(settings: Settings, case: CaseRecord) -> Table:
     """Every examination of the record with its result, its price and the group that it is billed with."""
-    columns = [Column("exam", "Examination", align="l"), Column("result", "Result", align="l"),
+    columns = [Column("exam", "Examination", align="l", width=0.22), Column("result", "Result", align="l", width=0.5),
                Column("price", "USD"), Column("group", "Billing group", align="l")]  # fmt: skip
     rows = [
-        Row({"exam": show(exam), "result": show(result), "price": case.exam_cost_map.get(exam),
-             "group": show(case.exam_billing_group.get(exam, ""))})
+        Row({"exam": _one_line(exam), "result": _one_line(result), "price": case.exam_cost_map.get(exam),
+             "group": _one_line(case.exam_billing_group.get(exam, ""))})
         for exam, result in case.key_pertinent_results_dict.items()
     ]  # fmt: skip
     text = f"Examinations of the sample case ({tier_mark(settings)})."
@@ -149,16 +144,16 @@ def examination_table(settings: Settings, case: CaseRecord, show: Show) -> Table
     return Table(columns, rows, text, notes, "tab:sample_case_examinations")
 
 
-def workup_table(settings: Settings, workups: Sequence[Workup], show: Show) -> Table:
+def _workup_table(settings: Settings, workups: Sequence[Workup]) -> Table:
     """One row per run: diagnosis, whether it is right, examinations and cost."""
     columns = [
         Column("method", "Agent", align="l"), Column("seed", "Seed"), Column("diagnosis", "Diagnosis", align="l"),
         Column("correct", "Correct", align="c"), Column("n_issued", "Examinations"),
-        Column("n_physical", "Physical items"), Column("n_na", "N_na"), Column("cost", "Cost (USD)"),
+        Column("n_physical", "Physical items"), Column("n_na", "N_na"), Column("cost_usd", "Cost (USD)"),
     ]  # fmt: skip
     rows: list[Row | Heading] = []
     for group, members in groupby(workups, key=lambda workup: workup.method.group):
-        rows += [Heading(group), *(_workup_row(workup, show) for workup in members)]
+        rows += [Heading(group), *map(_workup_row, members)]
     text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
     broken = [f"{workup.diverged}; it is shown with the weights before." for workup in workups if workup.diverged]
@@ -166,26 +161,17 @@ def workup_table(settings: Settings, workups: Sequence[Workup], show: Show) -> T
     return Table(columns, rows, text, notes, "tab:sample_case_agents")
 
 
-def _workup_row(workup: Workup, show: Show) -> Row:
+def _workup_row(workup: Workup) -> Row:
     label, row = workup.method.label, workup.row
     if isinstance(row, Hole):
         return Row({"method": f"{label}, seed {workup.seed}" if workup.seed else label}, row.reason)
-    shown_cells = {"diagnosis": show(row["diagnosis"]), "correct": "yes" if row["correct"] else "no",
-            "cost": float(row["cost_usd"]), **{name: row[name] for name in _COUNTS}}  # fmt: skip
-    cells = {name: Cell(value, runs=((workup.run, IN_DOMAIN),)) for name, value in shown_cells.items()}
+    figures = {"diagnosis": _one_line(row.diagnosis), "correct": "yes" if row.correct else "no", **_figures(row)}
+    cells = {name: Cell(value, runs=((workup.run, IN_DOMAIN),)) for name, value in figures.items()}
     return Row({"method": label, "seed": workup.seed or None, **cells})
 
 
-def _row_of(path: Path, case: CaseRecord, decoding: str) -> dict[str, Any] | Hole:
-    """The evaluation row of the case; the file was checked when it was read."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        row = json.loads(line)
-        if (row["note_id"], row["decoding"]) == (case.note_id, decoding):
-            if row["gold"] != case.diagnosis_results:
-                raise EvaluationError(f"{path}:{number}: field 'gold': {row['gold']!r}, but the case says "
-                                      f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
-            return row
-    return Hole("not evaluated on this case")
+def _figures(row: EvaluationRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in (*_COUNTS, "cost_usd")}
 
 
 def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
@@ -195,28 +181,22 @@ def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
         yield (field, text) if colon else ("Case summary", line)
 
 
-def _whole_cost(case: CaseRecord) -> float:
-    keys = list(case.key_pertinent_results_dict)
-    return sum(charge(case, keys[:place], key) for place, key in enumerate(keys))
-
-
 def _plain_rows(case: CaseRecord, among: int, workups: Iterable[Workup]) -> Iterator[dict[str, Any]]:
     rows = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(among)),
             *(("summary", field, text) for field, text in _summary(case)),
             ("case", "diagnosis_results", case.diagnosis_results),
             ("case", "final_diagnosis", case.final_diagnosis)]  # fmt: skip
     yield from ({"part": part, "name": name, "text": text} for part, name, text in rows)
-    yield {"part": "case", "name": "whole_record", "cost_usd": _whole_cost(case)}
+    yield {"part": "case", "name": "whole_record", "cost_usd": whole_record_usd(case)}
     for exam, result in case.key_pertinent_results_dict.items():
         yield {"part": "examination", "name": exam, "text": result, "price_usd": case.exam_cost_map.get(exam),
                "billing_group": case.exam_billing_group.get(exam)}  # fmt: skip
     for workup in workups:
-        head = {"part": "agent", "name": workup.method.name, "seed": workup.seed}
-        if isinstance(workup.row, Hole):
-            yield head | {"text": workup.row.reason}
+        head, row = {"part": "agent", "name": workup.method.name, "seed": workup.seed}, workup.row
+        if isinstance(row, Hole):
+            yield head | {"text": row.reason}
             continue
-        numbers = {name: workup.row[name] for name in (*_COUNTS, "cost_usd")}
-        yield head | {"text": workup.row["diagnosis"], "correct": str(workup.row["correct"]).lower()} | numbers
+        yield head | {"text": row.diagnosis, "correct": str(row.correct).lower()} | _figures(row)
         if workup.diverged:
             yield head | {"part": "status", "text": workup.diverged}
 
@@ -229,29 +209,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _typeset(text: str) -> str:
-    """Text that LaTeX can print; a character without a LaTeX form stands as its code point."""
-    return "".join(character if _printable(character) else f"(U+{ord(character):04X})" for character in _one_line(text))
-
-
-def _printable(character: str) -> bool:
-    try:
-        escape(character)
-    except ValueError:
-        return False
-    return character >= " "
-
-
-def _wrapped(table: Table, **widths: float) -> Table:
-    """The table with columns of these shares of the line, in which LaTeX breaks lines."""
-    columns = [
-        replace(column, align=f"p{{{widths[column.key]}\\linewidth}}") if column.key in widths else column  # type: ignore[arg-type]
-        for column in table.columns
-    ]
-    return replace(table, columns=columns)
-
-
-def _parts(table: Table) -> list[Table]:
+def _pages(table: Table) -> list[Table]:
     """The table in pieces that fit on a page."""
     pieces: list[list[Row | Heading]] = [[]]
     used = 0

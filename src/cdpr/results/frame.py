@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..evaluation.metrics import METRICS, Comparison, Estimate, Metric, Summary
 from ..evaluation.significance import holm
+from ..job import Job
 from ..settings import Settings
 from .methods import AVERAGE, DATASETS, IN_DOMAIN, Method, tier_mark
 from .paper import printed_rows
-from .results import Hole, Results, seeds_of_runs
-from .table import EMPTY, Cell, Column, Heading, Row, Runs, Table, interval, marks, number
+from .results import Hole, Results, results_folder, seeds_of_runs
+from .table import EMPTY, Cell, Column, Heading, Runs, Sheet, Table, interval, marks, number
 
 Cells = dict[str, Any]
 
@@ -45,10 +47,10 @@ def interval_cell(metric: Metric, estimate: Estimate, runs: Runs = (), *, signed
 
 
 def marked_cells(
-    results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str]
+    results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str], second: bool = True
 ) -> dict[str, dict[str, Cell]]:
-    """In-domain figures with intervals of the measured methods, by metric; best and second best of the ``rivals`` are
-    marked, where at least two of them were measured: one alone is the best of nothing."""
+    """In-domain figures with intervals of the measured methods, by metric; the best of the ``rivals`` and, if asked
+    for, the ``second`` best are marked, where at least two were measured: one alone is the best of nothing."""
     summaries = {m: results.summary(m, IN_DOMAIN, decoding) for m in results.methods}
     cells = {
         method.name: {
@@ -61,24 +63,22 @@ def marked_cells(
     for metric in metrics:
         means = {name: cells[name][metric.name].value for name in rivals if len(rivals) > 1}
         for name, mark in marks(means, metric.decimals, higher_is_better=metric.higher_is_better).items():
-            cells[name][metric.name] = replace(cells[name][metric.name], mark=mark)
+            if mark == "best" or second:
+                cells[name][metric.name] = replace(cells[name][metric.name], mark=mark)
     return cells
 
 
-def method_rows(
+def method_lines(
     results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str],
-    more: Callable[[Method, Summary], Cells],
-) -> list[Row]:  # fmt: skip
-    """A row per method with its in-domain figures (:func:`marked_cells`) and ``more`` of it, or its hole."""
-    rows = []
-    cells = marked_cells(results, metrics, decoding, rivals)
+    more: Callable[[Method, Summary], Cells], second: bool = True,
+) -> list[Cells]:  # fmt: skip
+    """A line per method with its in-domain figures (:func:`marked_cells`) and ``more`` of it, or its hole."""
+    lines, cells = [], marked_cells(results, metrics, decoding, rivals, second)
     for method in results.methods:
-        head, summary = {"method": method.label}, results.summary(method, IN_DOMAIN, decoding)
-        if isinstance(summary, Hole):
-            rows.append(Row(head, summary.reason))
-        else:
-            rows.append(Row(head | cells[method.name] | more(method, summary)))
-    return rows
+        summary = results.summary(method, IN_DOMAIN, decoding)
+        figures = {"hole": summary.reason} if isinstance(summary, Hole) else cells[method.name] | more(method, summary)
+        lines.append({"method": method.label, **figures})
+    return lines
 
 
 def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = False) -> list[Column]:
@@ -115,29 +115,30 @@ class Change:
         """The evaluations that are compared."""
         return () if isinstance(self.comparison, Hole) else self.comparison.runs
 
-    @property
-    def head(self) -> Cells:
-        """What is compared: the first method, or the data set."""
-        return {"method": self.first.label, "dataset": DATASETS.get(self.place)}
-
     def numbers(self, metrics: Iterable[Metric]) -> Cells:
         """The differences as columns ``change_*`` of the long form; none for a hole."""
-        differences = {} if isinstance(self.comparison, Hole) else self.comparison.differences
-        return {
-            k: v for m in metrics if differences for k, v in numbers(f"change_{m.name}", differences[m.name]).items()
-        }
+        if isinstance(self.comparison, Hole):
+            return {}
+        every = [numbers(f"change_{metric.name}", self.comparison.differences[metric.name]) for metric in metrics]
+        return {name: value for of_metric in every for name, value in of_metric.items()}
 
     def cells(self, metrics: Sequence[Metric]) -> Cells:
-        """Differences with intervals, cases, the deviation between seeds, and McNemar's tests seed by seed."""
-        deviation = self.comparison.differences["accuracy"].seed_sd
-        return {
-            **self.head,
-            "cases": self.comparison.cases,
-            **{m.name: interval_cell(m, self.comparison.differences[m.name], self.runs, signed=True) for m in metrics},
-            "seed_sd": Cell(None if deviation is None else 100 * deviation, runs=self.runs),
-            "discordant": Cell(discordant(self.comparison), runs=self.runs),
-            "p": Cell(", ".join(p_value(test.p_value) for test in self.comparison.mcnemar), runs=self.runs),
-            "p_holm": Cell(", ".join(map(p_value, self.after_holm)), runs=self.runs),
+        """What is compared: the first method, or the data set; differences with intervals, cases, the deviation between
+        seeds, and McNemar's tests seed by seed."""
+        head, at = {"method": self.first.label, "dataset": DATASETS.get(self.place)}, self.comparison
+        if isinstance(at, Hole):
+            return head | {"hole": at.reason}
+        deviation = at.differences["accuracy"].seed_sd
+        texts = {
+            "discordant": discordant(at),
+            "p": ", ".join(p_value(test.p_value) for test in at.mcnemar),
+            "p_holm": ", ".join(map(p_value, self.after_holm)),
+            "seed_sd": None if deviation is None else 100 * deviation,
+        }
+        return head | {
+            "cases": at.cases,
+            **{m.name: interval_cell(m, at.differences[m.name], self.runs, signed=True) for m in metrics},
+            **{name: Cell(text, runs=self.runs) for name, text in texts.items()},
         }
 
     def reading(self, metrics: Sequence[Metric]) -> str:
@@ -171,24 +172,11 @@ def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decod
     ]
 
 
-def change_rows(
-    changes: Sequence[Change], columns: Sequence[Column], metrics: Sequence[Metric],
-    more: Callable[[Change], Cells] = lambda change: {},
-) -> list[Row]:  # fmt: skip
-    """A row per change with those of its cells that the columns show, and ``more`` of it."""
-    rows, keys = [], {column.key for column in columns}
-    for change in changes:
-        hole = change.comparison.reason if isinstance(change.comparison, Hole) else ""
-        cells = change.head if hole else change.cells(metrics) | more(change)
-        rows.append(Row({key: cell for key, cell in cells.items() if key in keys}, hole))
-    return rows
-
-
 def change_table(changes: Sequence[Change], metrics: Sequence[Metric], text: str, label: str) -> Table:
     """Each method minus another on the same cases, and what the differences tell."""
     columns = [METHOD, Column("cases", "N"), *interval_columns(metrics, "Δ "), SEED_SD]
     notes = [one.reading(metrics) for one in changes if isinstance(one.comparison, Comparison)]
-    return Table(columns, change_rows(changes, columns, metrics), text, [*notes, PAIRED_INTERVALS], label)
+    return Table.of(columns, [one.cells(metrics) for one in changes], text, [*notes, PAIRED_INTERVALS], label)
 
 
 def discordant(comparison: Comparison) -> str:
@@ -223,8 +211,7 @@ def long_table(
     """Lines of the frame as plain numbers with six decimals: the columns ``names``, for each of the ``estimates`` its
     mean, interval and seed deviation, then ``more``. A line may hold more than is shown."""
     keys = [*names, *(f"{name}{end}" for name in estimates for end in ENDS), *more]
-    columns = [Column(key, key, decimals=6) for key in keys]
-    return Table(columns, [Row({key: line[key] for key in keys if key in line}) for line in lines])
+    return Table.of([Column(key, key, decimals=6) for key in keys], lines)
 
 
 def line(results: Results, method: Method, place: str, decoding: str) -> Cells:
@@ -267,7 +254,7 @@ def in_domain_caption(settings: Settings, decoding: str) -> str:
 
 
 def paper_table(
-    settings: Settings, columns: Sequence[Column], rows: Sequence[Row | Heading], label: str, wide: bool = False
+    settings: Settings, columns: Sequence[Column], lines: Iterable[Heading | Cells], label: str, wide: bool = False
 ) -> tuple[str, Table]:
     """A table as the paper prints it, without its marks, below its heading; the last column, ``ours``, names our
     counterpart."""
@@ -275,14 +262,7 @@ def paper_table(
     title = f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
     columns = [METHOD, *columns, Column("ours", "Our counterpart", align="l")]
     text = f"{title}. Nothing here was measured by this pipeline."
-    return title, Table(columns, rows, text, label=f"tab:paper_{label}", wide=wide)
-
-
-def paper_rows(file: str, columns: Sequence[Column], ours: Callable[[Cells], str | None]) -> list[Row]:
-    """Rows of a file below ``workflow/paper``; ``ours`` gives the counterpart of one."""
-    names = [column.key for column in columns]
-    read = printed_rows(file, *names)
-    return [Row({name: row[name] for name in ("method", *names)} | {"ours": ours(row)}) for row in read]
+    return title, Table.of(columns, lines, text, label=f"tab:paper_{label}", wide=wide)
 
 
 def paper_numbers(file: str, names: Iterable[str]) -> list[tuple[Cells, Cells]]:
@@ -291,3 +271,8 @@ def paper_numbers(file: str, names: Iterable[str]) -> list[tuple[Cells, Cells]]:
         (row, {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names})
         for row in printed_rows(file, *names)
     ]
+
+
+def writer(sheet: Callable[[Settings, Path], Sheet]) -> Callable[[Settings, Job], None]:
+    """The stage that writes a sheet of the results; missing evaluations become labelled holes. Raises as the sheet."""
+    return lambda settings, job: sheet(settings, results_folder(settings, job)).write(job.out)

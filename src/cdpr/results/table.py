@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 import io
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
 from ..files import write_text
 
@@ -28,7 +29,8 @@ EMPTY = "—"
 class Column:
     """A column: ``key`` addresses it, ``header`` and ``group`` (a header above several columns) are shown.
 
-    ``decimals`` formats numbers (None: as they are), ``signed`` writes a plus, ``align`` is l, c or r.
+    ``decimals`` formats numbers (None: as they are), ``signed`` writes a plus, ``align`` is l, c or r. A ``width``, a
+    share of the line, lets LaTeX break lines in it.
     """
 
     key: str
@@ -37,6 +39,7 @@ class Column:
     decimals: int | None = 2
     align: Literal["l", "c", "r"] = "r"
     signed: bool = False
+    width: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,22 @@ class Table:
     wide: bool = True
 
     def __post_init__(self) -> None:
-        keys = [column.key for column in self.columns]
-        if len(set(keys)) != len(keys):
-            raise ValueError(f"table {self.label!r}: two columns share a key: {keys}")
+        keys = {column.key for column in self.columns}
         for row in self.rows:
-            if isinstance(row, Row) and not set(row.cells) <= set(keys):
-                raise ValueError(f"table {self.label!r}: no column for {sorted(set(row.cells) - set(keys))}")
+            if isinstance(row, Row) and (strange := set(row.cells) - keys):
+                raise ValueError(f"table {self.label!r}: no column for {sorted(strange)}")
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], lines: Iterable[Heading | Mapping], *args: Any, **more: Any) -> Self:
+        """A table of lines, which may hold more cells than the columns show; ``hole`` is that of the row."""
+        rows: list[Row | Heading] = []
+        for line in lines:
+            if isinstance(line, Heading):
+                rows.append(line)
+            else:
+                cells = {column.key: line[column.key] for column in columns if column.key in line}
+                rows.append(Row(cells, line.get("hole", "")))
+        return cls(columns, rows, *args, **more)
 
     def cell(self, row: Row, column: Column) -> Cell:
         """What stands in a row and column; an empty cell where nothing does."""
@@ -96,9 +109,7 @@ class Table:
         cell = self.cell(row, column)
         if cell.text is not None:
             return cell.text
-        if cell.value is None:
-            return EMPTY
-        return number(cell.value, column.decimals, column.signed) if isinstance(cell.value, float) else str(cell.value)
+        return EMPTY if cell.value is None else _text(column, cell.value, column.signed)
 
 
 @dataclass(frozen=True)
@@ -115,8 +126,7 @@ class Sheet:
         """Write ``csv`` (the plain numbers), ``md`` and ``tex`` to their paths."""
         printed = self.printed or [table for _, table in self.parts]
         write_text(out["csv"], to_csv(self.plain))
-        pieces = [(heading, to_markdown(table)) for heading, table in self.parts]
-        write_text(out["md"], markdown_page(self.title, pieces))
+        write_text(out["md"], markdown_page(self.title, [(title, to_markdown(table)) for title, table in self.parts]))
         write_text(out["tex"], "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printed)))
 
 
@@ -138,7 +148,8 @@ def to_csv(table: Table) -> str:
     writer.writerow([column.key for column in table.columns])
     for row in table.rows:
         if isinstance(row, Row):
-            writer.writerow([_plain(column, table.cell(row, column).value) for column in table.columns])
+            values = [(column, table.cell(row, column).value) for column in table.columns]
+            writer.writerow(["" if value is None else _text(column, value) for column, value in values])
     return out.getvalue()
 
 
@@ -178,7 +189,8 @@ def to_latex(table: Table) -> str:
     if table.label:
         lines.append(f"\\label{{{table.label}}}")
     lines += ["\\scriptsize", "\\setlength{\\tabcolsep}{3pt}"]
-    lines += [f"\\begin{{tabular}}{{{''.join(column.align for column in table.columns)}}}", "\\toprule"]
+    places = "".join(f"p{{{c.width}\\linewidth}}" if c.width else c.align for c in table.columns)
+    lines += [f"\\begin{{tabular}}{{{places}}}", "\\toprule"]
     lines += _latex_header(table.columns)
     lines.append("\\midrule")
     width = len(table.columns)
@@ -207,22 +219,24 @@ _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
             "↑": r"$\uparrow$", "↓": r"$\downarrow$", "½": r"$\frac{1}{2}$", "¼": r"$\frac{1}{4}$",
             "¾": r"$\frac{3}{4}$", "“": "``", "”": "''", "‘": "`", "’": "'", "…": r"\ldots{}", "•": r"\textbullet{}",
             "\u00a0": "~", "\u202f": "~", "\u2009": r"\,", "\u2011": "-", "\u2010": "-",
-            **{power: f"$^{digit}$" for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
-            **{letter: f"\\{accent}{{{base}}}" for accent, letters, bases in (
-                ("'", "áéíóúÁÉÍÓÚ", "aeiouAEIOU"), ("`", "àèùÀÈÙ", "aeuAEU"), ("^", "âêôûÂÊÔÛ", "aeouAEOU"),
-                ('"', "äëïöüÄÖÜ", "aeiouAOU"), ("~", "ãñõÑ", "anoN"), ("c", "çÇ", "cC"),
-            ) for letter, base in zip(letters, bases, strict=True)},
             "ß": r"\ss{}", "ø": r"\o{}", "å": r"\aa{}",
+            **{power: f"$^{digit}$" for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
             **{c: "\\" + c for c in "&%$#_{}"}}  # fmt: skip
+# LaTeX's accents, by the mark that Unicode combines with a letter.
+_ACCENTS = {"\u0301": "'", "\u0300": "`", "\u0302": "^", "\u0308": '"', "\u0303": "~", "\u0327": "c"}
 
 
 def escape(text: str) -> str:
-    """Text for LaTeX. Raises ValueError for a character that pdflatex would not print."""
-    out = "".join(_SPECIAL.get(character, character) for character in text)
-    strange = sorted({c for c in out if ord(c) > 126})
-    if strange:
-        raise ValueError(f"no LaTeX form is known for {strange} in {text!r}; add it to results.table")
-    return out
+    """Text for LaTeX; a character that pdflatex would not print stands as its code point."""
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character in _SPECIAL or " " <= character <= "~":
+        return _SPECIAL.get(character, character)
+    letter, accent = (*unicodedata.normalize("NFD", character), "")[:2]
+    known = letter.isascii() and accent in _ACCENTS
+    return f"\\{_ACCENTS[accent]}{{{letter}}}" if known else f"(U+{ord(character):04X})"
 
 
 def marks(values: Mapping[str, float | None], decimals: int, *, higher_is_better: bool) -> dict[str, Mark]:
@@ -251,10 +265,8 @@ def markdown_page(title: str, parts: Iterable[tuple[str, str]]) -> str:
     return "\n".join([f"# {title}", "", *(f"## {heading}\n\n{text}" for heading, text in parts)])
 
 
-def _plain(column: Column, value: Value) -> str:
-    if value is None:
-        return ""
-    return number(value, column.decimals) if isinstance(value, float) else str(value)
+def _text(column: Column, value: Value, signed: bool = False) -> str:
+    return number(value, column.decimals, signed) if isinstance(value, float) else str(value)
 
 
 # Marks in each form; a mark that is not here changes nothing.

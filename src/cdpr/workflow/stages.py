@@ -326,7 +326,7 @@ _ALL = (
             behind.curves("training_efficiency"), Page(
                 "Training efficiency",
                 "Validation accuracy, utility and cost during training, against wall-clock time and against generated "
-                "tokens; one line per method, a band over its seeds.")),
+                "tokens; one line per method, a band over its seeds."), "learning_curves"),
     _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
             behind.swept("sensitivity"), Page(
                 "Sensitivity",
@@ -342,7 +342,7 @@ _ALL = (
             behind.curves("learning_path"), Page(
                 "Learning curves",
                 "The way of each method through accuracy and cost on the validation cases, a marker per validation: "
-                "which method passes where another ends, and after how many iterations.")),
+                "which method passes where another ends, and after how many iterations."), "learning_curves"),
     _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", behind.main_runs, Page(
                 "Distribution of costs",
                 "How the cost of a work-up is distributed over cases, per data set and agent.")),
