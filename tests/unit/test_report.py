@@ -20,8 +20,8 @@ from cdpr.evaluation import metrics
 from cdpr.evaluation.metrics import METRICS, EvaluationError, Metric, read_evaluation
 from cdpr.job import Job
 from cdpr.report import learning_curves, main_table, style
-from cdpr.report.accuracy_cost import frontier, plot_accuracy_cost
 from cdpr.report.comparators import write_comparators
+from cdpr.report.cost_figures import frontier, plot_accuracy_cost
 from cdpr.report.learning_curves import plot_learning_curves, plot_training_efficiency
 from cdpr.report.main_table import sheet, write_main_table
 from cdpr.results import methods

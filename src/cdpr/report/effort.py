@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 
-from ..llm.spending import spent
 from ..results import frame
 from ..results.methods import Method, main_methods, tier_mark
 from ..results.results import Hole, Results
@@ -29,13 +27,6 @@ _FIGURES = (
 )  # fmt: skip
 # The field of a row where it has another name.
 _FIELDS = {"invalid": "n_invalid"}
-# As the fields of what is spent stand.
-_SPENT = {column.key: column for column in (
-    Column("system", "System", align="l"), Column("model", "Model", align="l"), Column("calls", "Calls"),
-    Column("prompt_tokens", "Tokens asked"), Column("completion_tokens", "answered"), Column("usd", "USD", decimals=4),
-    Column("unknown_calls", "Calls", "Of it unknown"), Column("unknown_usd", "USD", "Of it unknown", decimals=4),
-    Column("reserved_usd", "USD under way", decimals=4),
-)}  # fmt: skip
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -50,21 +41,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
 
 
 write_effort = frame.writer(sheet)
-
-
-def spent_table(state: str) -> Table | None:
-    """What was paid so far, by system and model, as ``cdpr spend`` tells it; None where nothing was."""
-    if not (effort := spent(state)):
-        return None
-    lines = [dict(zip(_SPENT, astuple(one), strict=True)) for one in effort]
-    total = {name: Cell(sum(line[name] for line in lines), mark="total") for name in [*_SPENT][2:]}
-    total |= {"system": Cell("In all", mark="total"), "model": Cell("", mark="total")}
-    notes = [
-        "The bill of all runs with the same paths.state, when this page was made: failed attempts, earlier results, "
-        "judge and matcher are in it, and recorded answers cost nothing again.",
-        "Of it unknown: the worst case of calls that timed out or whose process was killed; they may have been billed.",
-    ]
-    return Table.of(list(_SPENT.values()), [*lines, total], "Spent so far, in US dollars.", notes, "tab:spent")
 
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> Table:

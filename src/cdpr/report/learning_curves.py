@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from ..files import write_csv
 from ..job import Job
 from ..results.curves import Curves, read_curves
 from ..results.methods import trained
 from ..results.provenance import check_training
 from ..results.results import results_folder
-from ..settings import Settings, labels_of
+from ..settings import Settings, labels_of, parse_settings, resolve_variant
 from . import style
 
 # Metric of a panel: label of its axis and factor for printing.
@@ -21,6 +26,7 @@ PANELS = {
 LEARNT = tuple(PANELS)
 EFFICIENCY = ("accuracy", "utility", "aec")
 PATH = ("accuracy", "aec")
+_AGREEMENT = ("variant", "metric", "verl", "torch", "low", "high", "same_seeds", "within")
 
 
 def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str]) -> list[Curves]:
@@ -146,3 +152,64 @@ def _foot(
     note = "line: mean over seeds" + ("; band: lowest to highest seed" if band else "")
     lines = [style.missing_note(lost), *style.folded([ends] if broken else []), note, more]
     style.foot(figure, settings, lines)
+
+
+# The engines torch and verl side by side
+
+
+def plot_engines(settings: Settings, job: Job) -> None:
+    """Learning curves of both engines, and as CSV whether they differ by more than seeds do (:func:`agreement`). Raises
+    as :func:`curves_of`."""
+    all_curves = curves_of(settings, job, "engines", LEARNT)
+    curves = {curve.method.name: curve for curve in all_curves}
+    rows = [row for name, twin in twins(settings).items() for row in agreement(name, curves[name], curves[twin])]
+    judged = [row for row in rows if row["within"] != "unknown"]
+    inside = sum(row["within"] == "yes" for row in judged)
+    note = f"{inside} of {len(judged)} levels of verl's curves lie within the 95% prediction interval of torch seeds"
+    draw_learning_curves(settings, all_curves, job.out, note if judged else "")
+    lines = [{k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+    write_csv(job.out["csv"], _AGREEMENT, lines)
+
+
+def twins(settings: Settings) -> dict[str, str]:
+    """Of every variant that the engine verl trains for this figure the one that torch trains of the same settings."""
+    resolved = {name: resolve_variant(settings, name) for name in labels_of(settings, "engines")}
+    pairs = {}
+    for name, entry in resolved.items():
+        if entry.training.engine == "verl":
+            data = entry.model_dump()
+            data["training"]["engine"] = "torch"
+            data["training"].pop("verl")
+            same = parse_settings(data)
+            pairs.update((name, other) for other in resolved if resolved[other] == same)
+    return pairs
+
+
+def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[dict[str, Any]]:
+    """How the curves of a variant compare, metric by metric; nothing where one of the engines has no curve.
+
+    Metrics are averaged over the validations after the first: under verl (mean over its seeds) and under torch, with
+    the 95% prediction interval of as many further torch seeds. ``same_seeds`` is the mean difference between runs of
+    one seed, which share their random numbers as long as their weights agree. ``within``: yes, no, or unknown (fewer
+    than two torch seeds).
+    """
+    from scipy.stats import t
+
+    if not verl.runs or not torch.runs:
+        return
+    for metric in LEARNT:
+        ours, theirs = (_levels(curves, metric) for curves in (verl, torch))
+        n, m, shared = len(theirs), len(ours), ours.keys() & theirs.keys()
+        mean, value, half = float(np.mean([*theirs.values()])), float(np.mean([*ours.values()])), math.nan
+        if n > 1:
+            half = float(t.ppf(0.975, n - 1) * np.std([*theirs.values()], ddof=1) * np.sqrt(1 / m + 1 / n))
+        within = "unknown" if n < 2 else "yes" if abs(value - mean) <= half + 1e-12 else "no"
+        same = float(np.mean([ours[seed] - theirs[seed] for seed in shared])) if shared else math.nan
+        row = (name, metric, value, mean, mean - half, mean + half, same, within)
+        yield dict(zip(_AGREEMENT, row, strict=True))
+
+
+def _levels(curves: Curves, metric: str) -> dict[str, float]:
+    """By seed the mean of a metric over its validations, the one before training left out."""
+    table = curves.values[metric][:, 1:] if curves.values[metric].shape[1] > 1 else curves.values[metric]
+    return {run.rpartition("-")[2]: float(np.nanmean(row)) for run, row in zip(curves.runs, table, strict=True)}

@@ -6,7 +6,7 @@ No date, duration, commit or absolute path is taken over: the same results give 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,19 +84,19 @@ class Records:
             for dataset, label in DATASETS.items():
                 if method.knows_hospital and not synthetic(self.settings, dataset):
                     continue
-                here = [self._evaluated(run, dataset) for run in method.runs if run not in known
-                        and (self.results / _path(run, dataset)).exists()]  # fmt: skip
+                here = [one for run in method.runs if run not in known for one in self._evaluated(run, dataset)]
                 blocks |= {label: here} if here else {}
             known |= set(method.runs)
             sources += [Behind(anchor(method.name), method.label, blocks)] if blocks else []
         return sources
 
-    def _evaluated(self, run: str, dataset: str) -> Evaluated:
-        path, record = _path(run, dataset), self.results / "training" / run / "run.json"
-        training = self.artifact(f"training/{run}/metrics.jsonl", record) if record.exists() else None
-        link = address(run, dataset) if run in self.settings.inspector.runs else ""
-        evaluation = self.artifact(path, find_record(self.results / path))
-        return Evaluated(run, anchor(run, dataset), evaluation, training, link)
+    def _evaluated(self, run: str, dataset: str) -> Iterator[Evaluated]:
+        path, record = f"evaluations/{run}/{dataset}.jsonl", self.results / "training" / run / "run.json"
+        if (self.results / path).exists():
+            training = self.artifact(f"training/{run}/metrics.jsonl", record) if record.exists() else None
+            link = address(run, dataset) if run in self.settings.inspector.runs else ""
+            evaluation = self.artifact(path, find_record(self.results / path))
+            yield Evaluated(run, anchor(run, dataset), evaluation, training, link)
 
 
 class Links:
@@ -118,7 +118,3 @@ class Links:
 def anchor(name: str, dataset: str = "") -> str:
     """Place on the page of an evaluation, or of a method."""
     return "-".join(["made", *(re.sub(r"\W", "-", part) for part in (name, dataset) if part)])
-
-
-def _path(run: str, dataset: str) -> str:
-    return f"evaluations/{run}/{dataset}.jsonl"

@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from ..files import write_bytes
-from ..results.methods import DATASETS, IN_DOMAIN, tier_mark
+from ..results.methods import tier_mark
 from ..settings import Look, Settings
 
 if TYPE_CHECKING:
@@ -43,11 +43,6 @@ def look_of(settings: Settings, name: str, position: int = 0) -> Look:
     """The look of an agent or variant in its registry; one without takes the spare look of its ``position``."""
     entry = settings.experiments.variants.get(name) or settings.agents.get(name)
     return (entry and entry.look) or _SPARE[position % len(_SPARE)]
-
-
-def domains() -> list[list[str]]:
-    """Rows of panels: in-domain cases at the left over the whole height, the other benchmarks below each other."""
-    return [[IN_DOMAIN, dataset] for dataset in DATASETS if dataset != IN_DOMAIN]
 
 
 @contextmanager
@@ -109,15 +104,3 @@ def missing_note(names: Sequence[str]) -> str:
     """A line that names what is missing; empty where nothing is."""
     listed = [*names[:4], f"{len(names) - 4} more"] if len(names) > 5 else names
     return f"missing: {', '.join(listed)}" if names else ""
-
-
-def cost_axis(panel: Axes, highest: float, label: str = "average cost per case (USD)") -> None:
-    """An axis of USD up to ``highest``: linear up to 10, where free work-ups are, and logarithmic beyond."""
-    from matplotlib.ticker import FixedLocator, NullLocator
-
-    panel.set_xscale("symlog", linthresh=10, linscale=0.6)
-    panel.xaxis.set_major_locator(FixedLocator([0, 5, 10, 20, 50, 200, 1000, 5000]))
-    panel.xaxis.set_minor_locator(NullLocator())
-    panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    panel.set_xlim(-1.0, max(100.0, highest * 1.25))
-    panel.set_xlabel(label)

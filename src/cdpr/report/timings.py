@@ -61,7 +61,7 @@ def summarise(results: Path) -> dict[str, Any]:
         "cpu_hours": round(float(jobs.cpu_hours.sum()), 6),
         "memory_mb": float(jobs.memory_mb.max()) if rows else 0.0,
         "stages": stages.sort_values(["seconds", "stage"], ascending=[False, True]).round(_DECIMALS).to_dict("records"),
-        "slowest": slowest.round(_DECIMALS).to_dict("records"),
+        "slowest": slowest.round({"cpu_hours": 6}).to_dict("records"),
         "unusable": unusable,
     }
 
