@@ -1,21 +1,17 @@
 """Table 2: CDPR without one of its parts, on the in-domain test cases."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..evaluation.significance import detectable_difference
 from ..results import frame
-from ..results.methods import IN_DOMAIN, OURS, Method, ablation_methods, tier_mark
+from ..results.methods import IN_DOMAIN, Method, ablation_methods, tier_mark
 from ..results.paper import printed_rows
 from ..results.results import Hole, Results
-from ..results.table import Cell, Column, Sheet, Table, number
+from ..results.table import Cell, Column, Sheet, Table
 from ..settings import Settings, job_of, labels_of, variants
 
-# The paper's test set, and shares of discordant cases to judge it by: it prints none itself.
-PAPER_CASES, PAPER_DISCORDANT = 750, (0.30, 0.34)
 METRICS = frame.IN_DOMAIN_METRICS
 _FILE, _PRINTED = "ablation.csv", {"acc": "Acc. (%)", "aen": "AEN", "aec": "AEC (USD)"}
 
@@ -85,7 +81,6 @@ def _power(results: Results, base: Method, changes: Sequence[frame.Change], deco
         "detectable: the smallest true difference in accuracy that a paired test of one seed, at 5% and before Holm, "
         "finds with 80% power, given N and the share of cases on which exactly one of the two is right. What is "
         "smaller may be there and not be seen.",
-        _paper_power(),
     ]
     text = f"Accuracy of the ablations against {base.label}, {decoding} decoding ({tier_mark(results.settings)})."
     return Table.of(columns, lines, text, notes, f"tab:ablation_tests_{decoding}")
@@ -127,16 +122,3 @@ def _detectable(change: frame.Change) -> float | None:
     """As a share; infinite where nothing is, None where the two never differ, which says nothing."""
     share = change.discordant_share
     return detectable_difference(change.comparison.cases, share) if share else None
-
-
-def _paper_power() -> str:
-    """What the paper's own test set could have shown."""
-    least, most = (100 * detectable_difference(PAPER_CASES, share) for share in PAPER_DISCORDANT)
-    rows = {row["variant"]: row for row in printed_rows(_FILE, *_PRINTED)}
-    drops = {row["method"]: rows[OURS]["acc"] - row["acc"] for name, row in rows.items() if name != OURS}
-    below = [f"{name} ({number(drop, 2)})" for name, drop in drops.items() if abs(drop) < least]
-    return (
-        f"The paper's N = {PAPER_CASES}: if {' to '.join(f'{100 * share:.0f}' for share in PAPER_DISCORDANT)}% of the "
-        f"cases are discordant (it does not say), {number(least, 1)} to {number(most, 1)} points are detectable; "
-        f"{len(below)} of its {len(drops)} accuracy drops are smaller: {', '.join(below)}."
-    )

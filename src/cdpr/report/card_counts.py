@@ -1,7 +1,5 @@
 """The numbers of a data card, counted from the cases; no name that few patients have is among them."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,7 +19,6 @@ from ..cases import (
     modality,
     whole_kind,
 )
-from ..files import read_table
 from ..ingest.attrition import AttritionReport
 from ..ingest.draft import NO_EXAMINATION
 from ..results.methods import synthetic
@@ -30,7 +27,7 @@ from ..settings import Settings
 
 # Rows of the coverage table of `map_costs`.
 Prices = Sequence[Mapping[str, str]]
-_COVERAGE = ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how")
+COVERAGE = ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how")
 _MORE_COVERAGE = ("names", "confidence", "source", "catalogue_usd", "paper_usd")
 _MAPPING = ("exam_key", "how", "examination", "hcpcs", "price_usd", "source")
 
@@ -135,11 +132,7 @@ def diagnosis_name(text: str) -> str:
 
 def whole_record_usd(case: CaseRecord) -> float:
     """US dollars for every examination of the record, each billing group charged once."""
-    charges = {
-        ("group", group) if (group := case.exam_billing_group.get(exam)) else ("examination", exam): usd
-        for exam, usd in case.exam_cost_map.items()
-    }
-    return sum(charges.values())
+    return sum({case.exam_billing_group.get(exam) or (exam,): usd for exam, usd in case.exam_cost_map.items()}.values())
 
 
 def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
@@ -163,11 +156,6 @@ def read_report(path: Path) -> AttritionReport:
         return AttritionReport.model_validate_json(path.read_bytes())
     except ValueError as error:
         raise CardError(f"{path}: not the JSON of a report ({error}); ingest the data set again") from error
-
-
-def read_coverage(path: Path) -> list[dict[str, str]]:
-    """Rows of the coverage table, by column name; further columns may stand beside the known ones."""
-    return [row for _, row in read_table(path, _COVERAGE, CardError)]
 
 
 def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
@@ -208,11 +196,12 @@ def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> 
     :data:`FEWEST_PATIENTS` patients or more have.
     """
 
-    def may_be_named(name: str) -> bool:
-        return not pooled or (diagnoses().find(name) is not None and len(set(diagnosed[name])) >= FEWEST_PATIENTS)
-
     ranked = sorted(diagnosed, key=lambda name: (-len(diagnosed[name]), name))
-    names = list(filter(may_be_named, ranked))[:SHOWN_DIAGNOSES]
+    if pooled:
+        enough = {name for name, patients in diagnosed.items() if len(set(patients)) >= FEWEST_PATIENTS}
+        names = [name for name in ranked if name in enough and diagnoses().find(name) is not None][:SHOWN_DIAGNOSES]
+    else:
+        names = ranked[:SHOWN_DIAGNOSES]
     others = [len(diagnosed[name]) for name in ranked if name not in names]
     return {
         "distinct": len(ranked),
@@ -226,7 +215,7 @@ def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
     the name was found and by the confidence of its code, where the table tells. US dollars are those of the single
     examinations, before the rule of billing groups. ``no_examination`` entries were left out before. Some mappings,
     drawn at random, are for the reader's own eye."""
-    columns = (*_COVERAGE, *_MORE_COVERAGE)
+    columns = (*COVERAGE, *_MORE_COVERAGE)
     table = pd.DataFrame([{name: row.get(name, "") for name in columns} for row in rows], columns=columns)
     billed = table[~table.how.isin(["physical", "none"])]
     billed = billed.assign(cases=billed.cases.astype(int), names=billed.names.replace("", "1").astype(int))

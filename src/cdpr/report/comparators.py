@@ -1,7 +1,5 @@
 """Ways to assign credit, side by side: what each policy does in-domain, and what its training cost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """Table 3: CDPR, which asks for examinations one by one, against a diagnosis from the whole record at once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Bad replies and forced diagnoses explain rows of the main table that accuracy and cost alone do not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

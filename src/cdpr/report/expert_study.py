@@ -1,7 +1,5 @@
 """The expert study as a table, in the paper's layout beside the paper's figures, and as the radar of its figure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +8,7 @@ from statistics import fmean
 
 from ..inspector.data import address
 from ..job import Job
-from ..results.frame import Cells
+from ..results.frame import METHOD, Cells
 from ..results.methods import DATASETS, agent, tier_mark, trained
 from ..results.paper import read_paper
 from ..results.table import Cell, Column, Heading, Sheet, Table, interval, marks
@@ -23,8 +21,7 @@ from . import style
 
 # Rows of `workflow/paper/expert_study.csv`.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")
-_METHOD = Column("method", "Method", align="l")
-_SCORES = (_METHOD, *(Column(d.name, d.title, decimals=2) for d in rubric()))
+_SCORES = (METHOD, *(Column(d.name, d.title) for d in rubric()))
 _TESTS = (
     Column("than", "Ours against", align="l"), Column("dimension", "Dimension", align="l"),
     Column("difference", "Difference [95%]"), Column("p", "p", decimals=4),
@@ -122,7 +119,7 @@ def _significant(analysis: Analysis, dimension: str) -> bool:
 
 
 def _read(path: Path) -> Analysis:
-    return Analysis.model_validate_json(path.read_text(encoding="utf-8"))
+    return Analysis.model_validate_json(path.read_bytes())
 
 
 def _sheet(settings: Settings, analysis: Analysis) -> Sheet:
@@ -166,11 +163,8 @@ def _notes(settings: Settings, analysis: Analysis) -> list[str]:
         f"*: above the next-best baseline, p < {analysis.level:g} after Holm's correction over the dimensions.",
     ]
     if analysis.kind == SIMULATED:
-        notes.insert(
-            0,
-            "Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of their own. "
-            "They show that the study works, and nothing of what physicians would say.",
-        )
+        notes = ["Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of their "
+                 "own. They show that the study works, and nothing of what physicians would say.", *notes]  # fmt: skip
     if analysis.missing:
         notes.append(f"{analysis.missing} ratings are missing; means are over what there is.")
     return notes

@@ -24,33 +24,24 @@ from ..results.table import Column, Heading, Sheet, Table
 from ..settings import Settings
 from . import style
 
-_PERCENT = {"decimals": 1}
 _GAIN = (
     Column("decoding", "Decoding", align="l"),
-    Column("immediate", "immediate diagnosis", "Accuracy (%)", **_PERCENT),
-    Column("accuracy", "before training", "Accuracy (%)", **_PERCENT),
-    Column("exact", "exact posterior, same evidence", "Accuracy (%)", **_PERCENT),
-    Column("best_choice", "value of information, equal spend", "Accuracy (%)", **_PERCENT),
-    Column("reading", "reading errors", "Points", **_PERCENT),
-    Column("choice", "best choice", "Points", **_PERCENT),
-    Column("gain", "both", "Points", **_PERCENT),
-    Column("aen", "AEN"),
-    Column("aec", "AEC (USD)"),
-    Column("best_aec", "AEC, value of information (USD)"),
+    *(Column(name, header, "Accuracy (%)", 1) for name, header in (
+        ("immediate", "immediate diagnosis"), ("accuracy", "before training"),
+        ("exact", "exact posterior, same evidence"), ("best_choice", "value of information, equal spend"))),
+    *(Column(name, header, "Points", 1) for name, header in (
+        ("reading", "reading errors"), ("choice", "best choice"), ("gain", "both"))),
+    Column("aen", "AEN"), Column("aec", "AEC (USD)"), Column("best_aec", "AEC, value of information (USD)"),
     Column("cost_to_test", "Cost term / test term"),
-)
+)  # fmt: skip
 _SHOWN = (
-    frame.DATA_SET,
-    Column("cases", "N"),
-    Column("seeds", "Seeds"),
-    Column("least_accuracy", "smallest shown", "Δ Acc. (points)", **_PERCENT),
-    Column("choice", "best choice", "Δ Acc. (points)", **_PERCENT),
-    Column("least_utility", "smallest shown", "Δ Utility", decimals=3),
-    Column("choice_utility", "best choice", "Δ Utility", decimals=3),
-    Column("accuracy", "before training", "Accuracy (%)", **_PERCENT),
-    Column("chance", "chance", "Accuracy (%)", **_PERCENT),
-    Column("at_once", "Diagnosed at once (%)", **_PERCENT),
-)
+    frame.DATA_SET, Column("cases", "N"), Column("seeds", "Seeds"),
+    Column("least_accuracy", "smallest shown", "Δ Acc. (points)", 1),
+    Column("choice", "best choice", "Δ Acc. (points)", 1),
+    Column("least_utility", "smallest shown", "Δ Utility", 3), Column("choice_utility", "best choice", "Δ Utility", 3),
+    Column("accuracy", "before training", "Accuracy (%)", 1), Column("chance", "chance", "Accuracy (%)", 1),
+    Column("at_once", "Diagnosed at once (%)", decimals=1),
+)  # fmt: skip
 _FRACTIONS = ("immediate", "accuracy", "exact", "best_choice", "reading", "choice", "gain", "chance",
               "at_once", "least_accuracy")  # fmt: skip
 # Steps of the figure: from one accuracy to the next, label and colour.
@@ -113,12 +104,12 @@ def _draw_steps(panel: style.Axes, at: Headroom, least: Resolution, place: int) 
 
 
 def _read(path: Path) -> Preflight:
-    return Preflight.model_validate_json(path.read_text(encoding="utf-8"))
+    return Preflight.model_validate_json(path.read_bytes())
 
 
 def _sheet(settings: Settings, preflight: Preflight) -> Sheet:
-    smallest = _smallest_shown(settings, preflight)
-    parts = [("The answer", smallest), ("What there is to learn", _gain(settings, preflight))]
+    parts = [("The answer", _smallest_shown(settings, preflight)),
+             ("What there is to learn", _gain(settings, preflight))]  # fmt: skip
     return Sheet(f"Can this experiment answer its question? ({tier_mark(settings)})", parts, _long(preflight))
 
 

@@ -1,7 +1,5 @@
 """Two judges on the same diagnoses: how far they agree, and which figures of the main table hang on the judge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

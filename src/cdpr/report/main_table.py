@@ -1,10 +1,7 @@
 """Table 1: every agent on every benchmark, ours as measured, the paper's figures beside them and never among them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
@@ -15,7 +12,7 @@ from ..results.methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judge
 from ..results.paper import printed_rows
 from ..results.results import Hole, Results
 from ..results.sources import notices
-from ..results.table import Cell, Column, Heading, Sheet, Table, marks
+from ..results.table import Cell, Column, Heading, Sheet, Table
 from ..settings import Settings
 
 # Metrics of every data set, and of the average; the utility stands with the average alone.
@@ -78,11 +75,9 @@ def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label
     for metric in COMPARED if results.averaged else SHOWN:
         for place in groups if metric in SHOWN else (AVERAGE,):
             key = f"{place}.{metric.name}"
-            values = {m: cells[m][key].value for m in methods if m.learned and cells[m][key].value is not None}
-            if len(values) == 1 and not results.averaged:  # one alone is the best of nothing
-                continue
-            for method, mark in marks(values, DECIMALS, higher_is_better=metric.higher_is_better).items():
-                cells[method][key] = replace(cells[method][key], mark=mark)
+            rivals = [cells[m] for m in methods if m.learned and cells[m][key].value is not None]
+            if len(rivals) > 1 or results.averaged:  # one alone is the best of nothing
+                frame.mark_best(rivals, key, metric, DECIMALS)
     lines: list[Heading | frame.Cells] = []
     missing = []
     for group, of_group in itertools.groupby(methods, lambda method: method.group):

@@ -3,8 +3,6 @@
 Table 1's layout without its average: these cases are none of the paper's benchmarks.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..results import frame

@@ -3,8 +3,6 @@
 No date, duration, commit or absolute path is taken over: the same results give the same page.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Tables are made of the same typed cells as their CSV, Markdown and LaTeX forms; 
 What is not there is a labelled hole. The same results give the same bytes.
 """
 
-from __future__ import annotations
-
 import base64
 import importlib
 import json

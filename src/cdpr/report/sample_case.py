@@ -4,8 +4,6 @@ and what each agent did on it.
 A digest picks the case, no person does. Cases that not everyone may see are not shown: the table is then a hole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -64,15 +62,15 @@ def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     chosen = choose_case(settings, cases)
     title = f"Sample case ({tier_mark(settings)})"
     if isinstance(chosen, Hole):
-        hole = Table([Column("field", "Field", align="l"), Column("text", "Case", align="l")],
-                     [Row({"field": "Sample case"}, chosen.reason)], f"{title}.", label="tab:sample_case")  # fmt: skip
+        columns = [Column("field", "Field", align="l"), Column("text", "Case", align="l")]
+        hole = Table(columns, [Row({"field": "Sample case"}, chosen.reason)], f"{title}.", label="tab:sample_case")
         return Sheet(title, [("The case", hole)], _plain([{"part": "case", "name": "status", "text": chosen.reason}]))
     case, among = chosen
     workups = list(workups_on(settings, case, folder))
     about, examinations = _case_table(settings, case, among), _examination_table(settings, case)
     agents = _workup_table(settings, workups)
     parts = [("The case", about), ("Examinations", examinations), ("What each agent did", agents)]
-    return Sheet(title, parts, _plain(_plain_rows(case, among, workups)), [about, *_pages(examinations), agents])
+    return Sheet(title, parts, _plain(_plain_lines(case, among, workups)), [about, *_pages(examinations), agents])
 
 
 def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int] | Hole:
@@ -118,8 +116,7 @@ def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
     if case.final_diagnosis != case.diagnosis_results:
         fields.append(("Final diagnosis", case.final_diagnosis))
     whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {whole_record_usd(case):.2f}"
-    rows = [Row({"field": _one_line(field), "text": _one_line(text)})
-            for field, text in (*fields, ("Whole record", whole))]  # fmt: skip
+    lines = [{"field": _one_line(field), "text": _one_line(text)} for field, text in (*fields, ("Whole record", whole))]
     notes = [
         f"Chosen among {among} test cases by the smallest digest of evaluation.seed "
         f"({settings.evaluation.seed}) and the note's id; nobody picked it.",
@@ -127,21 +124,19 @@ def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
     ]
     columns = [Column("field", "Field", align="l"), Column("text", "Text", align="l", width=0.75)]
     text = f"Sample case, {source_of(settings, IN_DOMAIN).label} ({tier_mark(settings)})."
-    return Table(columns, rows, text, notes, "tab:sample_case")
+    return Table.of(columns, lines, text, notes, "tab:sample_case")
 
 
 def _examination_table(settings: Settings, case: CaseRecord) -> Table:
     """Every examination of the record with its result, its price and the group that it is billed with."""
     columns = [Column("exam", "Examination", align="l", width=0.22), Column("result", "Result", align="l", width=0.5),
                Column("price", "USD"), Column("group", "Billing group", align="l")]  # fmt: skip
-    rows = [
-        Row({"exam": _one_line(exam), "result": _one_line(result), "price": case.exam_cost_map.get(exam),
-             "group": _one_line(case.exam_billing_group.get(exam, ""))})
-        for exam, result in case.key_pertinent_results_dict.items()
-    ]  # fmt: skip
+    lines = [{"exam": _one_line(exam), "result": _one_line(result), "price": case.exam_cost_map.get(exam),
+              "group": _one_line(case.exam_billing_group.get(exam, ""))}
+             for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
     text = f"Examinations of the sample case ({tier_mark(settings)})."
     notes = ["A billing group is charged once per case, with its first member; the physical examination is free."]
-    return Table(columns, rows, text, notes, "tab:sample_case_examinations")
+    return Table.of(columns, lines, text, notes, "tab:sample_case_examinations")
 
 
 def _workup_table(settings: Settings, workups: Sequence[Workup]) -> Table:
@@ -151,23 +146,23 @@ def _workup_table(settings: Settings, workups: Sequence[Workup]) -> Table:
         Column("correct", "Correct", align="c"), Column("n_issued", "Examinations"),
         Column("n_physical", "Physical items"), Column("n_na", "N_na"), Column("cost_usd", "Cost (USD)"),
     ]  # fmt: skip
-    rows: list[Row | Heading] = []
+    lines: list[Heading | dict[str, Any]] = []
     for group, members in groupby(workups, key=lambda workup: workup.method.group):
-        rows += [Heading(group), *map(_workup_row, members)]
+        lines += [Heading(group), *map(_workup_line, members)]
     text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
     broken = [f"{workup.diverged}; it is shown with the weights before." for workup in workups if workup.diverged]
     notes = [*broken, "Agents that are not run stand in the main table."]
-    return Table(columns, rows, text, notes, "tab:sample_case_agents")
+    return Table.of(columns, lines, text, notes, "tab:sample_case_agents")
 
 
-def _workup_row(workup: Workup) -> Row:
+def _workup_line(workup: Workup) -> dict[str, Any]:
     label, row = workup.method.label, workup.row
     if isinstance(row, Hole):
-        return Row({"method": f"{label}, seed {workup.seed}" if workup.seed else label}, row.reason)
+        return {"method": f"{label}, seed {workup.seed}" if workup.seed else label, "hole": row.reason}
     figures = {"diagnosis": _one_line(row.diagnosis), "correct": "yes" if row.correct else "no", **_figures(row)}
     cells = {name: Cell(value, runs=((workup.run, IN_DOMAIN),)) for name, value in figures.items()}
-    return Row({"method": label, "seed": workup.seed or None, **cells})
+    return {"method": label, "seed": workup.seed or None, **cells}
 
 
 def _figures(row: EvaluationRow) -> dict[str, Any]:
@@ -181,7 +176,7 @@ def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
         yield (field, text) if colon else ("Case summary", line)
 
 
-def _plain_rows(case: CaseRecord, among: int, workups: Iterable[Workup]) -> Iterator[dict[str, Any]]:
+def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Workup]) -> Iterator[dict[str, Any]]:
     rows = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(among)),
             *(("summary", field, text) for field, text in _summary(case)),
             ("case", "diagnosis_results", case.diagnosis_results),
@@ -192,17 +187,17 @@ def _plain_rows(case: CaseRecord, among: int, workups: Iterable[Workup]) -> Iter
         yield {"part": "examination", "name": exam, "text": result, "price_usd": case.exam_cost_map.get(exam),
                "billing_group": case.exam_billing_group.get(exam)}  # fmt: skip
     for workup in workups:
-        head, row = {"part": "agent", "name": workup.method.name, "seed": workup.seed}, workup.row
+        line, row = {"part": "agent", "name": workup.method.name, "seed": workup.seed}, workup.row
         if isinstance(row, Hole):
-            yield head | {"text": row.reason}
-            continue
-        yield head | {"text": row.diagnosis, "correct": str(row.correct).lower()} | _figures(row)
+            yield line | {"text": row.reason}
+        else:
+            yield line | {"text": row.diagnosis, "correct": str(row.correct).lower()} | _figures(row)
         if workup.diverged:
-            yield head | {"part": "status", "text": workup.diverged}
+            yield line | {"part": "status", "text": workup.diverged}
 
 
-def _plain(rows: Iterable[dict[str, Any]]) -> Table:
-    return Table([Column(name, name) for name in _PLAIN], [Row(row) for row in rows])
+def _plain(lines: Iterable[dict[str, Any]]) -> Table:
+    return Table.of([Column(name, name) for name in _PLAIN], lines)
 
 
 def _one_line(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,33 +68,32 @@ class Panel:
         return [point for point in self.measured if point.accuracy == highest]
 
     @property
+    def below(self) -> str:
+        """The metric below the accuracy."""
+        return _PRICES.get(self.sweep.setting, "aec")
+
+    @property
     def default(self) -> Point:
         """The point that the configuration has."""
         return next(point for point in self.points if point.default)
-
-    @property
-    def fewest(self) -> str:
-        """Why no peak is reported: which point has too few seeds; empty where all have enough."""
-        few = [p for p in self.measured if len(p.method.runs) < LEAST_SEEDS[p.default]]
-        return f"open: too few seeds at {', '.join(point.value_text for point in few)}" if few else ""
 
 
 def read_panels(settings: Settings, folder: Path, where: str, every: bool = False) -> tuple[Results, list[Panel]]:
     """The sweeps of a figure, measured in-domain with the main decoding, the chosen points or ``every`` one; a missing
     point holds a Hole. Raises as :class:`Results` does."""
-    planned = sweeps(settings, where, every)
     methods = {
-        v: replace(trained(settings, job_of(settings, v)), name=v) for at in planned.values() for v in at.values()
+        name: {value: replace(trained(settings, job_of(settings, v)), name=v) for value, v in points.items()}
+        for name, points in sweeps(settings, where, every).items()
     }
-    results = Results(settings, folder, list(methods.values()))
+    results = Results(settings, folder, [method for points in methods.values() for method in points.values()])
     panels = []
-    for name, variants in planned.items():
+    for name, points in methods.items():
         sweep = settings.experiments.sweeps[name]
         own = value_at(settings, sweep.setting)
-        points = [Point(value, methods[variant], value == own,
-                        results.summary(methods[variant], IN_DOMAIN, results.decodings[0]))
-                  for value, variant in variants.items()]  # fmt: skip
-        panels.append(Panel(name, sweep, tuple(points)))
+        panels.append(Panel(name, sweep, tuple(
+            Point(value, method, value == own, results.summary(method, IN_DOMAIN, results.decodings[0]))
+            for value, method in points.items()
+        )))  # fmt: skip
     return results, panels
 
 
@@ -129,9 +129,8 @@ def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -
         for (above, below), panel in zip(pairs, panels, strict=False):
             _draw_panel(above, below, results, panel)
         _share_scales(pairs, panels)
-        figure.legend(
-            handles=_legend(settings, panels), loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4
-        )
+        handles = _legend(settings, panels)
+        figure.legend(handles=handles, loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4)
         style.foot(figure, settings, _notes(results, panels))
     write_text(job.out["csv"], to_csv(sweep_table(results, panels)))
 
@@ -151,8 +150,7 @@ def _line(results: Results, panel: Panel, point: Point) -> Cells:
     if isinstance(point.summary, Hole):
         return cells
     cells |= {"low": cells["accuracy_low"], "high": cells["accuracy_high"]}
-    comparison = None if point.default else compare(results, point, panel.default)
-    if comparison is not None:
+    if not point.default and (comparison := compare(results, point, panel.default)):
         difference = comparison.differences["accuracy"]
         cells |= {"difference": difference.mean, "difference_low": difference.low, "difference_high": difference.high}
     return cells
@@ -182,8 +180,8 @@ def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
     comparison = compare(results, first, other)
     if comparison is None:
         return f"{text}\ndefault {panel.default.value_text}: missing", False
-    if panel.fewest:
-        return f"{text}\n{panel.fewest}", False
+    if few := [point.value_text for point in measured if len(point.method.runs) < LEAST_SEEDS[point.default]]:
+        return f"{text}\nopen: too few seeds at {', '.join(few)}", False
     clear = favour(comparison, ACCURACY) == "better"
     over = f"over {'default' if other.default else 'next'} {other.value_text}: "
     over += interval_cell(ACCURACY, comparison.differences["accuracy"], signed=True).text or ""
@@ -196,7 +194,7 @@ def _percent(point: Point) -> str:
 
 def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: Panel) -> None:
     _draw_metric(above, panel, "accuracy", 100.0, style.look_of(results.settings, OURS).colour)
-    _draw_metric(below, panel, below_of(panel), 1.0, style.GREY)
+    _draw_metric(below, panel, panel.below, 1.0, style.GREY)
     words, peak = verdict(results, panel)
     if peak:
         best = [(place, 100 * point.accuracy) for place, point in enumerate(panel.points) if point in panel.best]
@@ -210,22 +208,12 @@ def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: P
     below.set_xticklabels([f"{point.value_text}\n×{len(point.method.runs)}" for point in panel.points])
     for label, point in zip(below.get_xticklabels(), panel.points, strict=True):
         label.set_fontweight("bold" if point.default else "normal")
-    below.set_xlabel(_as_formula(panel.sweep.symbol), labelpad=1)
+    # λ_test with its index set low; what is no symbol with an index stays.
+    below.set_xlabel(re.sub(r"^(.)_([^\W\d_]+)$", r"$\1_{\\mathrm{\2}}$", panel.sweep.symbol), labelpad=1)
     above.set_title(panel.sweep.label, loc="left", fontsize=8, fontweight="bold", pad=20)
     text = above.text(0.0, 1.03, words, transform=above.transAxes, fontsize=6.5, va="bottom", linespacing=1.15)
     # The layout keeps room above a panel for its title; words wider than the panel must not make it narrower.
     text.set_in_layout(False)
-
-
-def _as_formula(symbol: str) -> str:
-    """``λ_test`` with its index set low; what is no symbol with an index stays."""
-    head, _, index = symbol.partition("_")
-    return f"${head}_{{\\mathrm{{{index}}}}}$" if len(head) == 1 and index.isalpha() else symbol
-
-
-def below_of(panel: Panel) -> str:
-    """The metric below the accuracy."""
-    return _PRICES.get(panel.sweep.setting, "aec")
 
 
 def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
@@ -257,7 +245,7 @@ def _share_scales(pairs: Sequence[tuple[style.Axes, style.Axes]], panels: Sequen
             axes.set_yticks([])
         return
     drawn = zip(pairs, panels, strict=False)
-    kinds = [{"accuracy": above, below_of(panel): below} for (above, below), panel in drawn]
+    kinds = [{"accuracy": above, panel.below: below} for (above, below), panel in drawn]
     for metric in {metric for panel in kinds for metric in panel}:
         same = [(place, panel[metric]) for place, panel in enumerate(kinds) if metric in panel]
         limits = [axes.get_ylim() for place, axes in same if panels[place].measured] or [(0.0, 1.0)]

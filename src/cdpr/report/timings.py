@@ -3,8 +3,6 @@
 Timings are another at every run, so they are no result and no part of ``report.html``.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Projections of the frame that tables share: typed cells with the runs behind them, rows of methods, rows of
 differences, the long form of plain numbers, and the paper's printed figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,39 +44,34 @@ def interval_cell(metric: Metric, estimate: Estimate, runs: Runs = (), *, signed
 # Rows of methods
 
 
-def marked_cells(
-    results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str], second: bool = True
-) -> dict[str, dict[str, Cell]]:
-    """In-domain figures with intervals of the measured methods, by metric; the best of the ``rivals`` and, if asked
-    for, the ``second`` best are marked, where at least two were measured: one alone is the best of nothing."""
-    summaries = {m: results.summary(m, IN_DOMAIN, decoding) for m in results.methods}
-    cells = {
-        method.name: {
-            m.name: interval_cell(m, summary.estimates[m.name], results.behind(IN_DOMAIN, method)) for m in metrics
-        }
-        for method, summary in summaries.items()
-        if not isinstance(summary, Hole)
-    }
-    rivals = [name for name in rivals if name in cells]
-    for metric in metrics:
-        means = {name: cells[name][metric.name].value for name in rivals if len(rivals) > 1}
-        for name, mark in marks(means, metric.decimals, higher_is_better=metric.higher_is_better).items():
-            if mark == "best" or second:
-                cells[name][metric.name] = replace(cells[name][metric.name], mark=mark)
-    return cells
-
-
 def method_lines(
     results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str],
-    more: Callable[[Method, Summary], Cells], second: bool = True,
+    more: Callable[[Method, Summary], Cells] = lambda method, summary: {}, second: bool = True,
 ) -> list[Cells]:  # fmt: skip
-    """A line per method with its in-domain figures (:func:`marked_cells`) and ``more`` of it, or its hole."""
-    lines, cells = [], marked_cells(results, metrics, decoding, rivals, second)
+    """A line per method with its in-domain figures, with intervals, and ``more`` of it; or its hole. The best of the
+    ``rivals`` and, if asked for, the ``second`` best are marked, where at least two were measured: one alone is the
+    best of nothing."""
+    lines = []
     for method in results.methods:
-        summary = results.summary(method, IN_DOMAIN, decoding)
-        figures = {"hole": summary.reason} if isinstance(summary, Hole) else cells[method.name] | more(method, summary)
-        lines.append({"method": method.label, **figures})
+        lines.append({"name": method.name, "method": method.label})
+        if isinstance(summary := results.summary(method, IN_DOMAIN, decoding), Hole):
+            lines[-1]["hole"] = summary.reason
+            continue
+        runs = results.behind(IN_DOMAIN, method)
+        lines[-1] |= {m.name: interval_cell(m, summary.estimates[m.name], runs) for m in metrics}
+        lines[-1] |= more(method, summary)
+    measured = [line for line in lines if "hole" not in line and line["name"] in rivals]
+    for metric in metrics if len(measured) > 1 else ():
+        mark_best(measured, metric.name, metric, metric.decimals, second)
     return lines
+
+
+def mark_best(lines: Sequence[Cells], key: str, metric: Metric, decimals: int, second: bool = True) -> None:
+    """Mark the best and, if asked for, the ``second`` best of the lines' cells in a column."""
+    values = {place: line[key].value for place, line in enumerate(lines)}
+    for place, mark in marks(values, decimals, higher_is_better=metric.higher_is_better).items():
+        if mark == "best" or second:
+            lines[place][key] = replace(lines[place][key], mark=mark)
 
 
 def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = False) -> list[Column]:

@@ -3,8 +3,6 @@
 Nothing here reads results, so the plan of jobs asks the same functions which evaluations a table is made of.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

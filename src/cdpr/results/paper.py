@@ -1,7 +1,5 @@
 """Figures printed in the paper, as facts with their place (``workflow/paper/*.csv``)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

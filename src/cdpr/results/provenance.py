@@ -1,7 +1,5 @@
 """Results that may share a table: made under one tier, one utility, one cost map and, per data set, the same cases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The frame of all results: run × data set × decoding × metric. Tables and figures are projections of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ page shows the same cells (``report/templates/parts.html``).
 Cells are addressed by column key, so a missing value leaves its own place empty and can shift nothing.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import unicodedata
