@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ..cases import (
@@ -181,12 +180,10 @@ def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
         "summary (characters)": cases.summary,
         "results (characters)": cases.results,
     }
-    names = ("min", "q1", "median", "q3", "max", "mean")
-    rows = []
-    for what, values in measured.items():
-        points = [*np.quantile(values, [0, 0.25, 0.5, 0.75, 1]), np.mean(values.to_numpy())]
-        rows.append({"what": what, **{name: round(float(at), 2) for name, at in zip(names, points, strict=True)}})
-    return rows
+    names = {"min": "min", "q1": "25%", "median": "50%", "q3": "75%", "max": "max", "mean": "mean"}
+    described = pd.DataFrame(measured).describe()
+    return [{"what": what, **{name: round(float(of[row]), 2) for name, row in names.items()}}
+            for what, of in described.items()]  # fmt: skip
 
 
 def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
@@ -195,13 +192,9 @@ def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> 
     ``diagnosed`` gives the patient of every case by diagnosis; ``pooled`` names only those that the vocabulary has and
     :data:`FEWEST_PATIENTS` patients or more have.
     """
-
     ranked = sorted(diagnosed, key=lambda name: (-len(diagnosed[name]), name))
-    if pooled:
-        enough = {name for name, patients in diagnosed.items() if len(set(patients)) >= FEWEST_PATIENTS}
-        names = [name for name in ranked if name in enough and diagnoses().find(name) is not None][:SHOWN_DIAGNOSES]
-    else:
-        names = ranked[:SHOWN_DIAGNOSES]
+    names = [name for name in ranked if not pooled or len(set(diagnosed[name])) >= FEWEST_PATIENTS]
+    names = [name for name in names if not pooled or diagnoses().find(name) is not None][:SHOWN_DIAGNOSES]
     others = [len(diagnosed[name]) for name in ranked if name not in names]
     return {
         "distinct": len(ranked),

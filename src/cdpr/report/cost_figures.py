@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..evaluation.metrics import Evaluation
 from ..job import Job
 from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, main_methods, pictured_methods
 from ..results.results import Hole, Results, results_folder
@@ -70,7 +69,9 @@ def plot_cost_distribution(settings: Settings, job: Job) -> None:
     decoding = settings.evaluation.decodings[0]
     evaluations = {d: {m: results.evaluations(m, d, decoding) for m in methods} for d in DATASETS}
     measured = {d: {m: e for m, e in at.items() if not isinstance(e, Hole)} for d, at in evaluations.items()}
-    spent = {d: {m: costs(e) for m, e in at.items()} for d, at in measured.items()}
+    # Cost of every work-up (USD), seeds pooled, sorted.
+    spent = {d: {m: np.sort(np.concatenate([one.metric("aec") for one in e])) for m, e in at.items()}
+             for d, at in measured.items()}  # fmt: skip
     lost = [f"{m.label} ({DATASETS[d]})" for d in DATASETS for m in methods if m not in measured[d]]
     with style.drawing(7.2, 5.4, job.out) as figure:
         panels, table = _panels(figure, [1.3, 1], 0.16 * (len(methods) + 2))
@@ -102,11 +103,6 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
             best = accuracy
             best_points.append((cost, accuracy))
     return best_points
-
-
-def costs(evaluations: Sequence[Evaluation]) -> np.ndarray:
-    """Cost of every work-up (USD), seeds pooled, sorted [work-ups]."""
-    return np.sort(np.concatenate([evaluation.metric("aec") for evaluation in evaluations]))
 
 
 def share_at_most(sorted_costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

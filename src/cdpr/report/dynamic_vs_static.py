@@ -107,8 +107,6 @@ def _changes(results: Results, change: frame.Change, title: str, decoding: str) 
     """CDPR minus static diagnosis on the same cases. Holm's family: the tests of the seeds."""
     columns = [Column("cases", "N", align="l"), *frame.interval_columns(COMPARED, "Δ "),
                *frame.mcnemar_columns("only CDPR : only static right")]  # fmt: skip
-    notes = [f"{frame.PAIRED_INTERVALS} McNemar: exact, each seed of CDPR against the one run of static diagnosis."]
-    if not isinstance(change.comparison, Hole):
-        notes.insert(0, change.reading(COMPARED))
     text = f"{title}: first minus second on the same cases, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table.of(columns, [change.cells(COMPARED)], text, notes, f"tab:dynamic_minus_static_{decoding}")
+    return frame.change_table([change], COMPARED, text, f"tab:dynamic_minus_static_{decoding}", columns,
+                              "McNemar: exact, each seed of CDPR against the one run of static diagnosis.")  # fmt: skip

@@ -88,7 +88,8 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
             points.errorbar(values, at, xerr=spread, color=look.colour, marker=look.marker, linestyle="none",
                             markersize=3.5, linewidth=1)  # fmt: skip
         stars = {d.name: "*" if _significant(analysis, d.name) else "" for d in facts}
-        radar.set_xticks(angles, [f"{_two_lines(d.title)} {stars[d.name]}" for d in facts], fontsize=7)
+        titles = [d.title.replace("-", "-\n", 1) if "-" in d.title else d.title.replace(" ", "\n", 1) for d in facts]
+        radar.set_xticks(angles, [f"{t} {star}" for t, star in zip(titles, stars.values(), strict=True)], fontsize=7)
         radar.tick_params(axis="x", pad=15)
         radar.set_theta_offset(math.pi / 2)
         radar.set_ylim(1, 5)
@@ -104,10 +105,6 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
             f"*: {label(settings, analysis.ours)} above the next-best baseline, signed-rank test (Pratt), Holm over "
             f"the dimensions, p < {analysis.level:g}",
         ])  # fmt: skip
-
-
-def _two_lines(title: str) -> str:
-    return title.replace("-", "-\n", 1) if "-" in title else title.replace(" ", "\n", 1)
 
 
 def _significant(analysis: Analysis, dimension: str) -> bool:

@@ -116,9 +116,9 @@ def _sheet(settings: Settings, preflight: Preflight) -> Sheet:
 def _gain(settings: Settings, preflight: Preflight) -> Table:
     """A row per data set and decoding, with missing parts listed in notes."""
     lines: list[Heading | frame.Cells] = []
-    for dataset in dict.fromkeys(at.dataset for at in preflight.headrooms):
-        lines.append(Heading(f"{DATASETS[dataset]} ({domain(dataset)})"))
-        lines += [_percent(_figures(at)) for at in preflight.headrooms if at.dataset == dataset]
+    for least in preflight.resolutions:
+        lines.append(Heading(f"{DATASETS[least.dataset]} ({domain(least.dataset)})"))
+        lines += [_percent(_figures(at, least)) for at in preflight.headrooms if at.dataset == least.dataset]
     text = f"{backbone(settings)} before training ({tier_mark(settings)})."
     return Table.of(_GAIN, lines, text, [
         "Reading errors: accuracy of the exact posterior's diagnoses, on the evidence that the policy gathered, "
@@ -137,8 +137,8 @@ def _gain(settings: Settings, preflight: Preflight) -> Table:
 def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
     """A row per data set under the first decoding: gains against what can be shown; the verdict above it, and why."""
     first = preflight.headrooms[0].decoding
-    at = {each.dataset: _figures(each) for each in preflight.headrooms if each.decoding == first}
-    lines = [_percent(at[least.dataset] | _least(least)) for least in preflight.resolutions]
+    at = {each.dataset: each for each in preflight.headrooms if each.decoding == first}
+    lines = [_percent(_figures(at[least.dataset], least)) for least in preflight.resolutions]
     text = f"{verdict(preflight)} Figures: {first} decoding ({tier_mark(settings)}). {starting_utility(preflight)}"
     return Table.of(_SHOWN, lines, text, [
         *(f"{text}." for of_dataset in preflight.obstacles.values() for text in of_dataset),
@@ -155,18 +155,15 @@ def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
 def _long(preflight: Preflight) -> Table:
     """One line per data set and decoding: fractions, US dollars, units of utility."""
     keys = dict.fromkeys(["dataset", "decoding", "utility", *(column.key for column in (*_GAIN, *_SHOWN))])
-    least = {each.dataset: _least(each) for each in preflight.resolutions}
-    lines = [_figures(at) | least[at.dataset] | {"dataset": at.dataset} for at in preflight.headrooms]
+    least = {each.dataset: each for each in preflight.resolutions}
+    lines = [_figures(at, least[at.dataset]) | {"dataset": at.dataset} for at in preflight.headrooms]
     return Table.of([Column(key, key, decimals=4) for key in keys], lines)
 
 
-def _figures(at: Headroom) -> frame.Cells:
+def _figures(at: Headroom, least: Resolution) -> frame.Cells:
     derived = {name: getattr(at, name) for name in ("reading", "choice", "gain", "choice_utility")}
+    derived |= {"seeds": least.seeds, "least_accuracy": least.accuracy, "least_utility": least.utility}
     return at.model_dump() | derived | {"dataset": DATASETS[at.dataset]}
-
-
-def _least(least: Resolution) -> frame.Cells:
-    return {"seeds": least.seeds, "least_accuracy": least.accuracy, "least_utility": least.utility}
 
 
 def _percent(figures: frame.Cells) -> frame.Cells:

@@ -111,12 +111,9 @@ def _paired(results: Results, first: Method, second: Method, decoding: str, titl
     columns = [frame.DATA_SET, Column("cases", "N"), *frame.interval_columns(COMPARED, "Δ ", short=True), frame.SEED_SD,
                *frame.mcnemar_columns("only first : only second right")]  # fmt: skip
     changes = frame.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
-    notes = [f"{results.datasets[one.place]}: {one.reading(COMPARED)}" for one in changes
-             if not isinstance(one.comparison, Hole)]  # fmt: skip
-    notes.append(f"{frame.PAIRED_INTERVALS} McNemar: exact, seed by seed.")
     text = f"{title}, {decoding} decoding: first minus second on the same cases ({tier_mark(results.settings)})."
-    lines = [one.cells(COMPARED) for one in changes]
-    return Table.of(columns, lines, text, notes, f"tab:paired_{first.name}_{second.name}_{decoding}")
+    label = f"tab:paired_{first.name}_{second.name}_{decoding}"
+    return frame.change_table(changes, COMPARED, text, label, columns, "McNemar: exact, seed by seed.")
 
 
 def intervals(results: Results, decoding: str, mark: str, label: str = "main_results") -> Table:

@@ -4,9 +4,10 @@ No date, duration, commit or absolute path is taken over: the same results give 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..inspector.data import address
 from ..records import KEY_TAG
@@ -43,15 +44,6 @@ class Evaluated:
     inspector: str = ""
 
 
-@dataclass(frozen=True)
-class Behind:
-    """The runs of a method, by data set."""
-
-    anchor: str
-    title: str
-    blocks: Mapping[str, Sequence[Evaluated]]
-
-
 class Records:
     """The ``run.json`` files below a results folder. Methods raise ProvenanceError for one that cannot be read or is of
     another tier than the settings."""
@@ -74,8 +66,9 @@ class Records:
                     (content.digest_of("cases") or "")[:16], content.experiment,
                     f"tags.`{KEY_TAG}` = '{content.run_key}'")  # fmt: skip
 
-    def behind(self, methods: Iterable[Method]) -> list[Behind]:
-        """All evaluations that are there, each once: with the first of the methods that share it."""
+    def behind(self, methods: Iterable[Method]) -> list[dict[str, Any]]:
+        """By method all evaluations that are there, as ``blocks`` by data set; each once, with the first of the methods
+        that share it."""
         sources, known = [], set()
         for method in methods:
             blocks = {}
@@ -85,7 +78,7 @@ class Records:
                 here = [one for run in method.runs if run not in known for one in self._evaluated(run, dataset)]
                 blocks |= {label: here} if here else {}
             known |= set(method.runs)
-            sources += [Behind(anchor(method.name), method.label, blocks)] if blocks else []
+            sources += [{"anchor": anchor(method.name), "title": method.label, "blocks": blocks}] if blocks else []
         return sources
 
     def _evaluated(self, run: str, dataset: str) -> Iterator[Evaluated]:
@@ -100,8 +93,8 @@ class Records:
 class Links:
     """From the runs of a cell to their places on the page."""
 
-    def __init__(self, behind: Iterable[Behind]):
-        self._known = {one.anchor for method in behind for block in method.blocks.values() for one in block}
+    def __init__(self, behind: Iterable[Mapping[str, Any]]):
+        self._known = {one.anchor for method in behind for block in method["blocks"].values() for one in block}
 
     def anchors(self, runs: Runs) -> list[str]:
         """Anchors of those runs that stand on the page."""

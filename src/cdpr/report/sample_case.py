@@ -206,19 +206,18 @@ def _one_line(text: str) -> str:
 
 def _pages(table: Table) -> list[Table]:
     """The table in pieces that fit on a page."""
-    pieces: list[list[Row | Heading]] = [[]]
-    used = 0
+    pages: list[list[Row]] = []
+    used = _LINES
     for row in table.rows:
-        lines = 1 + len(str(row.cells["result"])) // _CHARACTERS
-        if pieces[-1] and used + lines > _LINES:
-            pieces.append([])
+        lines = 1 + len(row.cells["result"]) // _CHARACTERS
+        if used + lines > _LINES:
+            pages.append([])
             used = 0
-        pieces[-1].append(row)
+        pages[-1].append(row)
         used += lines
-    of = len(pieces)
-    return [
-        replace(table, rows=rows, notes=table.notes if place == of else (),
-                caption=f"{table.caption.removesuffix('.')} ({place} of {of})." if of > 1 else table.caption,
+    of, caption = len(pages), table.caption.removesuffix(".")
+    return [table] if of < 2 else [
+        replace(table, rows=rows, notes=table.notes if place == of else (), caption=f"{caption} ({place} of {of}).",
                 label=table.label if place == 1 else f"{table.label}_{place}")
-        for place, rows in enumerate(pieces, 1)
+        for place, rows in enumerate(pages, 1)
     ]  # fmt: skip

@@ -4,6 +4,7 @@ Timings are another at every run, so they are no result and no part of ``report.
 """
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,10 @@ def summarise(results: Path) -> dict[str, Any]:
 def page(summary: dict[str, Any]) -> str:
     """The page in Markdown."""
     about = (
-        f"{summary['jobs']} jobs took {span(summary['seconds'])} one after another and {summary['cpu_hours']:.2f} "
-        f"processor hours; the largest of them held {summary['memory_mb']:,.0f} MiB. Jobs that run side by side are "
-        "slower each, and sooner done together. Timings are another at every run: they are no result.\n"
+        f"{summary['jobs']} jobs took {timedelta(seconds=round(summary['seconds']))} h one after another and "
+        f"{summary['cpu_hours']:.2f} processor hours; the largest of them held {summary['memory_mb']:,.0f} MiB. Jobs "
+        "that run side by side are slower each, and sooner done together. Timings are another at every run: they are "
+        "no result.\n"
     )
     if not summary["jobs"]:
         about = "missing: run.json of any job. They are written as jobs end: `snakemake --cores all`.\n"
@@ -82,13 +84,3 @@ def page(summary: dict[str, Any]) -> str:
         listed = "".join(f"- {' '.join(text.split())}\n" for text in summary["unusable"])
         parts.append(("Files that cannot be used", f"They are left out of the sums.\n\n{listed}"))
     return markdown_page("What the computing costs", parts)
-
-
-def span(seconds: float) -> str:
-    """``2 h 05 min``, ``3 min 07 s`` or ``4.2 s``."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

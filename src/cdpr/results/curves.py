@@ -1,12 +1,11 @@
 """Training curves: ``training/{run}/metrics.jsonl`` of all seeds of a variant on common steps."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class Curves:
         """Where the points lie on ``step``, ``seconds`` or ``tokens``, mean over the seeds still there [points]."""
         return np.nanmean(self.axes[axis], axis=0)
 
-    def pieces(self) -> Iterator[Curves]:
+    def pieces(self) -> Iterator[Self]:
         """The curve cut where seeds end, each piece with the seeds that last to its end: a mean over other seeds is
         another line, and on the axes of time and tokens it would jump."""
         there = ~np.isnan(self.axes["step"])

@@ -165,11 +165,18 @@ def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decod
     ]
 
 
-def change_table(changes: Sequence[Change], metrics: Sequence[Metric], text: str, label: str) -> Table:
-    """Each method minus another on the same cases, and what the differences tell."""
-    columns = [METHOD, Column("cases", "N"), *interval_columns(metrics, "Δ "), SEED_SD]
-    notes = [one.reading(metrics) for one in changes if isinstance(one.comparison, Comparison)]
-    return Table.of(columns, [one.cells(metrics) for one in changes], text, [*notes, PAIRED_INTERVALS], label)
+def change_table(
+    changes: Sequence[Change], metrics: Sequence[Metric], text: str, label: str,
+    columns: Sequence[Column] = (), note: str = "",
+) -> Table:  # fmt: skip
+    """Each method minus another on the same cases, and what the differences tell; with ``columns`` and a ``note`` of
+    its own."""
+    columns = columns or [METHOD, Column("cases", "N"), *interval_columns(metrics, "Δ "), SEED_SD]
+    measured = [one for one in changes if not isinstance(one.comparison, Hole)]
+    several = len({one.place for one in changes}) > 1
+    notes = [f"{DATASETS[one.place]}: " * several + one.reading(metrics) for one in measured]
+    notes.append(f"{PAIRED_INTERVALS} {note}".strip())
+    return Table.of(columns, [one.cells(metrics) for one in changes], text, notes, label)
 
 
 def discordant(comparison: Comparison) -> str:

@@ -158,40 +158,32 @@ def to_markdown(block: Block) -> str:
         return f"**Warning:** {block.text}\n"
     if isinstance(block, str):
         return f"{block}\n" if block else ""
-    return _table_markdown(block) if isinstance(block, Table) else "".join(f"- {item}\n" for item in block)
-
-
-def _table_markdown(table: Table) -> str:
-    lines = [table.caption, ""] if table.caption else []
-    heads = [_pipe(" ".join(filter(None, (column.group, column.header)))) for column in table.columns]
-    rules = [{"l": ":--", "c": ":-:", "r": "--:"}[column.align] for column in table.columns]
-    body = [heads, rules]
-    for row in table.rows:
+    if not isinstance(block, Table):
+        return "".join(f"- {item}\n" for item in block)
+    heads = [_pipe(f"{column.group} {column.header}".strip()) for column in block.columns]
+    body = [heads, [{"l": ":--", "c": ":-:", "r": "--:"}[column.align] for column in block.columns]]
+    for row in block.rows:
         if isinstance(row, Heading):
             body.append([f"***{_pipe(row.title)}***", *[""] * (len(heads) - 1)])
         elif row.hole:
-            first = _pipe(table.cell_text(row, table.columns[0]))
+            first = _pipe(block.cell_text(row, block.columns[0]))
             body.append([f"{first} — *{_pipe(row.hole)}*", *[EMPTY] * (len(heads) - 1)])
         else:
-            body.append([_marked(table, row, column, _pipe, _MARKDOWN) for column in table.columns])
+            body.append(_printed(block, row, _pipe, _MARKDOWN))
+    lines = [block.caption, ""] if block.caption else []
     lines += ["| " + " | ".join(cells) + " |" for cells in body]
-    if table.notes:
-        lines += ["", *(f"- {note}" for note in table.notes)]
+    lines += ["", *(f"- {note}" for note in block.notes)] if block.notes else []
     return "\n".join(lines) + "\n"
 
 
 def to_latex(table: Table) -> str:
     """A ``table`` environment for a document that loads booktabs; no other package is needed."""
-    environment = "table*" if table.wide else "table"
-    lines = [f"\\begin{{{environment}}}[t]", "\\centering", f"\\caption{{{escape(table.caption)}}}"]
-    if table.label:
-        lines.append(f"\\label{{{table.label}}}")
-    lines += ["\\scriptsize", "\\setlength{\\tabcolsep}{3pt}"]
+    environment, width = "table*" if table.wide else "table", len(table.columns)
     places = "".join(f"p{{{c.width}\\linewidth}}" if c.width else c.align for c in table.columns)
-    lines += [f"\\begin{{tabular}}{{{places}}}", "\\toprule"]
-    lines += _latex_header(table.columns)
-    lines.append("\\midrule")
-    width = len(table.columns)
+    lines = [f"\\begin{{{environment}}}[t]", "\\centering", f"\\caption{{{escape(table.caption)}}}"]
+    lines += [f"\\label{{{table.label}}}"] if table.label else []
+    lines += ["\\scriptsize", "\\setlength{\\tabcolsep}{3pt}", f"\\begin{{tabular}}{{{places}}}", "\\toprule"]
+    lines += [*_latex_header(table.columns), "\\midrule"]
     for position, row in enumerate(table.rows):
         if isinstance(row, Heading):
             lines += ["\\midrule"] if position else []
@@ -200,12 +192,11 @@ def to_latex(table: Table) -> str:
             first = escape(table.cell_text(row, table.columns[0]))
             lines.append(f"{first} & \\multicolumn{{{width - 1}}}{{l}}{{\\textit{{{escape(row.hole)}}}}} \\\\")
         else:
-            lines.append(" & ".join(_marked(table, row, column, escape, _LATEX) for column in table.columns) + " \\\\")
+            lines.append(" & ".join(_printed(table, row, escape, _LATEX)) + " \\\\")
     lines += ["\\bottomrule", "\\end{tabular}"]
     if table.notes:
         lines.append("\\par\\smallskip\\begin{minipage}{\\linewidth}\\raggedright\\scriptsize")
-        lines += [f"{escape(note)}\\par" for note in table.notes]
-        lines.append("\\end{minipage}")
+        lines += [*(f"{escape(note)}\\par" for note in table.notes), "\\end{minipage}"]
     return "\n".join([*lines, f"\\end{{{environment}}}"]) + "\n"
 
 
@@ -272,8 +263,9 @@ _MARKDOWN = {"best": "**{}**", "total": "**{}**", "second": "<ins>{}</ins>"}
 _LATEX = {"best": "\\textbf{{{}}}", "total": "\\textbf{{{}}}", "second": "\\underline{{{}}}"}
 
 
-def _marked(table: Table, row: Row, column: Column, form: Callable[[str], str], marks: Mapping[str, str]) -> str:
-    return marks.get(table.cell(row, column).mark, "{}").format(form(table.cell_text(row, column)))
+def _printed(table: Table, row: Row, form: Callable[[str], str], marks: Mapping[str, str]) -> list[str]:
+    return [marks.get(table.cell(row, column).mark, "{}").format(form(table.cell_text(row, column)))
+            for column in table.columns]  # fmt: skip
 
 
 def _latex_header(columns: Sequence[Column]) -> list[str]:
