@@ -13,7 +13,7 @@ from ..results.table import Cell, Column, Sheet, Table
 from ..settings import Settings, job_of, labels_of, variants
 
 METRICS = frame.IN_DOMAIN_METRICS
-_FILE, _PRINTED = "ablation.csv", {"acc": "Acc. (%)", "aen": "AEN", "aec": "AEC (USD)"}
+_PRINTED = {"acc": "Acc. (%)", "aen": "AEN", "aec": "AEC (USD)"}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -33,11 +33,11 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
             (f"Changes against {base.label}, {decoding} decoding", changed),
             (f"Tests and power, {decoding} decoding", _power(results, base, changes, decoding)),
         ]
-    labels = labels_of(settings, "ablations")
-    printed = [row | {"ours": labels.get(row["variant"])} for row in printed_rows(_FILE, *_PRINTED)]
+    labels, paper = labels_of(settings, "ablations"), printed_rows("ablation.csv", *_PRINTED)
+    printed = [row | {"ours": labels.get(row["variant"])} for row in paper]
     columns = [Column(name, header) for name, header in _PRINTED.items()]
     parts.append(frame.paper_table(settings, columns, printed, "ablations"))
-    return Sheet(f"Ablations ({tier_mark(settings)})", parts, _long(results, changes_of))
+    return Sheet(f"Ablations ({tier_mark(settings)})", parts, _long(results, changes_of, paper))
 
 
 write_ablations = frame.writer(sheet)
@@ -86,11 +86,11 @@ def _power(results: Results, base: Method, changes: Sequence[frame.Change], deco
     return Table.of(columns, lines, text, notes, f"tab:ablation_tests_{decoding}")
 
 
-def _long(results: Results, changes: Mapping[str, Sequence[frame.Change]]) -> Table:
+def _long(results: Results, changes: Mapping[str, Sequence[frame.Change]], printed: Sequence[frame.Cells]) -> Table:
     """One line per decoding and variant (accuracy as a share); ``change_*`` is against CDPR, ``paper_*`` what the paper
     prints."""
     metrics = [metric.name for metric in METRICS]
-    paper = {row["variant"]: printed for row, printed in frame.paper_numbers(_FILE, _PRINTED)}
+    paper = {row["variant"]: frame.paper_cells(row, _PRINTED) for row in printed}
     lines = []
     for decoding, of_decoding in changes.items():
         changed = {one.first: _change_numbers(one) for one in of_decoding}

@@ -147,10 +147,7 @@ def draw_card(card: Mapping[str, Any], cases: pd.DataFrame, out: Mapping[str, Pa
         counts = card["counts"]
         title = f"{card['source']['label']}: {counts['kept']:,} cases of {counts['patients']:,} patients"
         figure.text(0.5, 0.99, title, ha="center", va="top", fontsize=9.5)
-        small = {"va": "bottom", "fontsize": 6.5, "color": style.GREY}
-        figure.text(0.995, 0.004, mark(card), ha="right", **small)
-        notes = "examinations per case: quartiles, 5th to 95th percentile, mean (diamond)"
-        figure.text(0.005, 0.004, notes, ha="left", **small)
+        style.corners(figure, mark(card), "examinations per case: quartiles, 5th to 95th percentile, mean (diamond)")
         figure.get_layout_engine().set(rect=(0, 0.045, 1, 0.905))
         _settle(figure)
 

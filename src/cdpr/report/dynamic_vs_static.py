@@ -18,7 +18,6 @@ STATIC, DYNAMIC = "static", "cdpr"
 SHOWN = (frame.ACCURACY, frame.AEC)
 COMPARED = (*SHOWN, frame.UTILITY)
 REDUCTION = Metric("aec_reduction", "", "AEC reduction (%)", factor=100.0, decimals=1)
-_FILE = "dynamic_vs_static.csv"
 _PRINTED = {"acc": ("Acc. (%)", 2), "aec": ("AEC (USD)", 2), "aec_reduction_percent": (REDUCTION.header, 1)}
 _COUNTERPARTS = {"Static diagnosis": STATIC, "CDPR": DYNAMIC}
 
@@ -30,7 +29,7 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     results = Results(settings, folder, dynamic_methods(settings))
     static, dynamic = results.methods
     title = f"{dynamic.label} against {static.label}"
-    paper = {_COUNTERPARTS[row["method"]]: printed for row, printed in frame.paper_numbers(_FILE, _PRINTED)}
+    rows = {_COUNTERPARTS[row["method"]]: row for row in printed_rows("dynamic_vs_static.csv", *_PRINTED)}
     parts, lines = [], []
     for decoding in results.decodings:
         (change,) = frame.changes(results, [(dynamic, static, IN_DOMAIN)], decoding)
@@ -38,14 +37,13 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
         parts += [(f"{decoding.capitalize()} decoding", _levels(results, change, less, decoding)),
                   (f"{title}, {decoding} decoding", _changes(results, change, title, decoding))]  # fmt: skip
         for method in results.methods:
-            cells = frame.line(results, method, IN_DOMAIN, decoding) | paper.get(method.name, {})
+            cells = frame.line(results, method, IN_DOMAIN, decoding) | frame.paper_cells(rows[method.name], _PRINTED)
             # A row that is a hole itself shows no change either.
             if method.name == DYNAMIC and "k" in cells:
                 cells |= change.numbers(COMPARED)
                 cells |= {} if isinstance(less, Hole) else frame.numbers(REDUCTION.name, less)
             lines.append(cells)
-    printed = [row | {"ours": results.method(_COUNTERPARTS[row["method"]]).label}
-               for row in printed_rows(_FILE, *_PRINTED)]  # fmt: skip
+    printed = [row | {"ours": results.method(name).label} for name, row in rows.items()]
     columns = [Column(name, header, decimals=decimals) for name, (header, decimals) in _PRINTED.items()]
     parts.append(frame.paper_table(settings, columns, printed, "dynamic_vs_static"))
     names = ("tier", "cost_unit_usd", "decoding", "method", "label", "status", "seeds", "k", "n")

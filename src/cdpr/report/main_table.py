@@ -155,7 +155,8 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
 
 def long(results: Results) -> Table:
     """One line per method, place and decoding; ``paper_*`` holds what the paper prints."""
-    paper = {(row["method"], row["dataset"]): printed for row, printed in frame.paper_numbers(_FILE, _PRINTED)}
+    rows = printed_rows(_FILE, *_PRINTED)
+    paper = {(row["method"], row["dataset"]): frame.paper_cells(row, _PRINTED) for row in rows}
     lines = []
     for decoding, method in itertools.product(results.decodings, results.methods):
         for place in places(results) if decoding == results.decodings[0] or method.learned else ():

@@ -32,18 +32,6 @@ class Artifact:
     query: str = ""
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """An evaluation of ``run``, its place on the page, and the training of its policy (None for one that was not
-    trained). ``inspector`` is where the inspector shows its cases; empty for runs that it does not show."""
-
-    run: str
-    anchor: str
-    artifact: Artifact
-    training: Artifact | None
-    inspector: str = ""
-
-
 class Records:
     """The ``run.json`` files below a results folder. Methods raise ProvenanceError for one that cannot be read or is of
     another tier than the settings."""
@@ -68,7 +56,8 @@ class Records:
 
     def behind(self, methods: Iterable[Method]) -> list[dict[str, Any]]:
         """By method all evaluations that are there, as ``blocks`` by data set; each once, with the first of the methods
-        that share it."""
+        that share it. ``training`` is how its policy was trained (None for one that was not), ``inspector`` where the
+        inspector shows its cases (empty for runs that it does not show)."""
         sources, known = [], set()
         for method in methods:
             blocks = {}
@@ -81,20 +70,22 @@ class Records:
             sources += [{"anchor": anchor(method.name), "title": method.label, "blocks": blocks}] if blocks else []
         return sources
 
-    def _evaluated(self, run: str, dataset: str) -> Iterator[Evaluated]:
+    def _evaluated(self, run: str, dataset: str) -> Iterator[dict[str, Any]]:
         path, record = f"evaluations/{run}/{dataset}.jsonl", self.results / "training" / run / "run.json"
         if (self.results / path).exists():
-            training = self.artifact(f"training/{run}/metrics.jsonl", record) if record.exists() else None
-            link = address(run, dataset) if run in self.settings.inspector.runs else ""
-            evaluation = self.artifact(path, find_record(self.results / path))
-            yield Evaluated(run, anchor(run, dataset), evaluation, training, link)
+            yield {
+                "run": run, "anchor": anchor(run, dataset),
+                "artifact": self.artifact(path, find_record(self.results / path)),
+                "training": self.artifact(f"training/{run}/metrics.jsonl", record) if record.exists() else None,
+                "inspector": address(run, dataset) if run in self.settings.inspector.runs else "",
+            }  # fmt: skip
 
 
 class Links:
     """From the runs of a cell to their places on the page."""
 
     def __init__(self, behind: Iterable[Mapping[str, Any]]):
-        self._known = {one.anchor for method in behind for block in method["blocks"].values() for one in block}
+        self._known = {one["anchor"] for method in behind for block in method["blocks"].values() for one in block}
 
     def anchors(self, runs: Runs) -> list[str]:
         """Anchors of those runs that stand on the page."""

@@ -9,7 +9,7 @@ import importlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -42,17 +42,6 @@ ASKED: tuple[tuple[Metric, str, str, dict[str, str]], ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure, or the hole in its place."""
-
-    name: str
-    alt: str
-    artifact: Artifact
-    data: str = ""
-    hole: str = ""
-
-
 @dataclass
 class Chapter:
     """A chapter of the page, or a data card: ``says`` is about its table, of which the first ``opened`` parts are not
@@ -62,7 +51,7 @@ class Chapter:
     title: str
     says: str = ""
     opened: int = 1
-    pictures: list[Picture] = field(default_factory=list)
+    pictures: list[dict[str, Any]] = field(default_factory=list)
     artifact: Artifact | None = None
     parts: Sequence[tuple[str, Table | Sequence[Block]]] = ()
     hole: str = ""
@@ -154,13 +143,13 @@ def _card(name: str, label: str, records: Records) -> Chapter:
     return card
 
 
-def _picture(records: Records, path: str, alt: str) -> Picture:
+def _picture(records: Records, path: str, alt: str) -> dict[str, Any]:
     """The PNG at ``path`` below the results as a data address, or the hole in its place."""
-    picture, file = Picture(path, alt, records.artifact(path)), records.results / path
-    content = file.read_bytes() if file.exists() else None
-    if content is None or not content.startswith(b"\x89PNG"):
-        return replace(picture, hole=f"missing: {path}" if content is None else f"no PNG image: {path}")
-    return replace(picture, data=f"data:image/png;base64,{base64.b64encode(content).decode()}")
+    file = records.results / path
+    content = file.read_bytes() if file.exists() else b""
+    hole = "" if content.startswith(b"\x89PNG") else f"{'no PNG image' if content else 'missing'}: {path}"
+    data = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    return {"name": path, "alt": alt, "artifact": records.artifact(path), "data": data, "hole": hole}
 
 
 def _environment() -> Any:

@@ -5,16 +5,17 @@ A digest picks the case, no person does. Cases that not everyone may see are not
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from ..cases import CaseRecord, iterate_records
 from ..evaluation.metrics import EvaluationError
-from ..evaluation.row import EvaluationRow, read_rows
+from ..evaluation.row import read_rows
 from ..job import Job
-from ..results.methods import IN_DOMAIN, Method, main_methods, tier_mark
+from ..results.frame import Cells
+from ..results.methods import IN_DOMAIN, main_methods, tier_mark
 from ..results.results import Hole, Results, results_folder
 from ..results.sources import source_of
 from ..results.table import Cell, Column, Heading, Row, Sheet, Table
@@ -23,27 +24,12 @@ from ..settings import Settings
 from .card_counts import whole_record_usd
 
 CREDENTIALED = Hole("not shown: cases are credentialed")
+NOT_EVALUATED = "not evaluated on this case"
 NOT_OPEN = Hole("not shown: under their licence not everyone may see the cases")
 # Printed lines of one LaTeX table, and characters of a result in one of them: a table cannot break over pages.
 _LINES, _CHARACTERS = 50, 60
 _COUNTS = ("n_issued", "n_physical", "n_na")
 _PLAIN = ("part", "name", "text", "price_usd", "billing_group", "seed", "correct", *_COUNTS, "cost_usd")
-
-
-@dataclass(frozen=True)
-class Workup:
-    """What one run of an agent did on the case: its evaluation row, or why there is none. ``diverged`` says at which
-    step its training broke off, if it did."""
-
-    method: Method
-    run: str
-    row: EvaluationRow | Hole
-    diverged: str = ""
-
-    @property
-    def seed(self) -> str:
-        """Training seed; empty for what is not trained with seeds."""
-        return self.run.partition("-seed")[2]
 
 
 def write_sample_case(settings: Settings, job: Job) -> None:
@@ -91,23 +77,31 @@ def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int] 
     return (best, among) if source_of(settings, IN_DOMAIN).open else NOT_OPEN
 
 
-def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Workup]:
-    """What every agent of the main table did on the case with the main decoding, seed by seed. Raises EvaluationError
-    for an evaluation of another case under its name."""
+def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Cells]:
+    """A line of what every agent of the main table did on the case with the main decoding, seed by seed; ``hole`` says
+    why there is nothing, ``diverged`` at which step its training broke off. Raises EvaluationError for an evaluation of
+    another case under its name."""
     decoding = settings.evaluation.decodings[0]
     results = Results(settings, folder, [method for method in main_methods(settings) if method.runs])
     every_run = [(method, run) for method in results.methods for run in method.runs]
     for method, run in every_run:
+        line = {"part": "agent", "name": method.name, "seed": run.partition("-seed")[2], "label": method.label,
+                "group": method.group, "run": run}  # fmt: skip
         evaluations = results.evaluations(replace(method, runs=(run,)), IN_DOMAIN, decoding)
         if isinstance(evaluations, Hole):
-            yield Workup(method, run, evaluations)
+            yield line | {"text": evaluations.reason, "hole": evaluations.reason}
             continue
         path, place = results.path(run, IN_DOMAIN), (case.note_id, evaluations[0].decoding)
         row = next((row for row in read_rows(path) if (row.note_id, row.decoding) == place), None)
-        if row and row.gold != case.diagnosis_results:
+        if row is None:
+            yield line | {"text": NOT_EVALUATED, "hole": NOT_EVALUATED}
+            continue
+        if row.gold != case.diagnosis_results:
             raise EvaluationError(f"{path}: case {case.note_id!r}: field 'gold': {row.gold!r}, but the case says "
                                   f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
-        yield Workup(method, run, row or Hole("not evaluated on this case"), "; ".join(results.diverged(run)))
+        figures = {name: getattr(row, name) for name in (*_COUNTS, "cost_usd")}
+        correct, diverged = str(row.correct).lower(), "; ".join(results.diverged(run))
+        yield line | {"text": row.diagnosis, "correct": correct, "diverged": diverged, **figures}
 
 
 def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
@@ -139,34 +133,30 @@ def _examination_table(settings: Settings, case: CaseRecord) -> Table:
     return Table.of(columns, lines, text, notes, "tab:sample_case_examinations")
 
 
-def _workup_table(settings: Settings, workups: Sequence[Workup]) -> Table:
+def _workup_table(settings: Settings, workups: Sequence[Cells]) -> Table:
     """One row per run: diagnosis, whether it is right, examinations and cost."""
     columns = [
-        Column("method", "Agent", align="l"), Column("seed", "Seed"), Column("diagnosis", "Diagnosis", align="l"),
+        Column("method", "Agent", align="l"), Column("seed", "Seed"), Column("text", "Diagnosis", align="l"),
         Column("correct", "Correct", align="c"), Column("n_issued", "Examinations"),
         Column("n_physical", "Physical items"), Column("n_na", "N_na"), Column("cost_usd", "Cost (USD)"),
     ]  # fmt: skip
-    lines: list[Heading | dict[str, Any]] = []
-    for group, members in groupby(workups, key=lambda workup: workup.method.group):
-        lines += [Heading(group), *map(_workup_line, members)]
+    lines: list[Heading | Cells] = []
+    for group, members in groupby(workups, key=itemgetter("group")):
+        lines.append(Heading(group))
+        for line in members:
+            label, seed = line["label"], line["seed"] or None
+            if "hole" in line:
+                lines.append({"method": f"{label}, seed {seed}" if seed else label, "hole": line["hole"]})
+                continue
+            yes = {"true": "yes", "false": "no"}[line["correct"]]
+            cells = line | {"text": _one_line(line["text"]), "correct": yes}
+            cells = {name: Cell(cells[name], runs=((line["run"], IN_DOMAIN),)) for name in (c.key for c in columns[2:])}
+            lines.append({"method": label, "seed": seed, **cells})
     text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
-    broken = [f"{workup.diverged}; it is shown with the weights before." for workup in workups if workup.diverged]
+    broken = [f"{line['diverged']}; it is shown with the weights before." for line in workups if line.get("diverged")]
     notes = [*broken, "Agents that are not run stand in the main table."]
     return Table.of(columns, lines, text, notes, "tab:sample_case_agents")
-
-
-def _workup_line(workup: Workup) -> dict[str, Any]:
-    label, row = workup.method.label, workup.row
-    if isinstance(row, Hole):
-        return {"method": f"{label}, seed {workup.seed}" if workup.seed else label, "hole": row.reason}
-    figures = {"diagnosis": _one_line(row.diagnosis), "correct": "yes" if row.correct else "no", **_figures(row)}
-    cells = {name: Cell(value, runs=((workup.run, IN_DOMAIN),)) for name, value in figures.items()}
-    return {"method": label, "seed": workup.seed or None, **cells}
-
-
-def _figures(row: EvaluationRow) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in (*_COUNTS, "cost_usd")}
 
 
 def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
@@ -176,7 +166,7 @@ def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
         yield (field, text) if colon else ("Case summary", line)
 
 
-def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Workup]) -> Iterator[dict[str, Any]]:
+def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Cells]) -> Iterator[Cells]:
     rows = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(among)),
             *(("summary", field, text) for field, text in _summary(case)),
             ("case", "diagnosis_results", case.diagnosis_results),
@@ -186,17 +176,13 @@ def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Workup]) -> Ite
     for exam, result in case.key_pertinent_results_dict.items():
         yield {"part": "examination", "name": exam, "text": result, "price_usd": case.exam_cost_map.get(exam),
                "billing_group": case.exam_billing_group.get(exam)}  # fmt: skip
-    for workup in workups:
-        line, row = {"part": "agent", "name": workup.method.name, "seed": workup.seed}, workup.row
-        if isinstance(row, Hole):
-            yield line | {"text": row.reason}
-        else:
-            yield line | {"text": row.diagnosis, "correct": str(row.correct).lower()} | _figures(row)
-        if workup.diverged:
-            yield line | {"part": "status", "text": workup.diverged}
+    for line in workups:
+        yield line
+        if line.get("diverged"):
+            yield {"part": "status", "name": line["name"], "seed": line["seed"], "text": line["diverged"]}
 
 
-def _plain(lines: Iterable[dict[str, Any]]) -> Table:
+def _plain(lines: Iterable[Cells]) -> Table:
     return Table.of([Column(name, name) for name in _PLAIN], lines)
 
 

@@ -64,11 +64,15 @@ def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Fi
 
 def mark_tier(figure: Figure, settings: Settings, notes: str = "") -> None:
     """Say in the lower corners where the cases come from, in what unit costs enter the utility, and ``notes``."""
-    unit = f"{settings.utility.cost_unit_usd:g}"
     figure.get_layout_engine().set(rect=(0, 0.045, 1, 0.955))
+    corners(figure, f"{tier_mark(settings)}; cost unit: USD {settings.utility.cost_unit_usd:g}", notes)
+
+
+def corners(figure: Figure, right: str, left: str) -> None:
+    """Small texts in the lower corners."""
     small = {"fontsize": 6.5, "color": GREY, "va": "bottom"}
-    figure.text(0.995, 0.004, f"{tier_mark(settings)}; cost unit: USD {unit}", ha="right", **small)
-    figure.text(0.005, 0.004, notes, ha="left", **small)
+    figure.text(0.995, 0.004, right, ha="right", **small)
+    figure.text(0.005, 0.004, left, ha="left", **small)
 
 
 def save(figure: Figure, out: Mapping[str, Path]) -> None:

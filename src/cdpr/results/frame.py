@@ -11,7 +11,6 @@ from ..evaluation.significance import holm
 from ..job import Job
 from ..settings import Settings
 from .methods import AVERAGE, DATASETS, IN_DOMAIN, Method, tier_mark
-from .paper import printed_rows
 from .results import Hole, Results, results_folder, seeds_of_runs
 from .table import EMPTY, Cell, Column, Heading, Runs, Sheet, Table, interval, marks, number
 
@@ -265,12 +264,9 @@ def paper_table(
     return title, Table.of(columns, lines, text, label=f"tab:paper_{label}", wide=wide)
 
 
-def paper_numbers(file: str, names: Iterable[str]) -> list[tuple[Cells, Cells]]:
-    """Every row of a file below ``workflow/paper``, and its figures as columns ``paper_*`` of the long form."""
-    return [
-        (row, {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names})
-        for row in printed_rows(file, *names)
-    ]
+def paper_cells(row: Cells, names: Iterable[str]) -> Cells:
+    """The figures of a row of the paper as columns ``paper_*`` of the long form."""
+    return {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names}
 
 
 def writer(sheet: Callable[[Settings, Path], Sheet]) -> Callable[[Settings, Job], None]:
