@@ -13,7 +13,7 @@ import pandas as pd
 from ..files import path_digest, read_table, write_text
 from ..job import Job
 from ..records import RunRecord
-from ..results.table import Block, Cell, Column, Row, Table, Warned, markdown_page, to_markdown
+from ..results.table import Block, Cell, Column, Table, Warned, markdown_page, to_markdown
 from ..settings import Settings
 from . import style
 from .card_counts import COVERAGE, FEWEST_PATIENTS, KINDS, CardError, count_cases, data_card, mark, others, read_report
@@ -122,9 +122,7 @@ def _table(rows: Sequence[Mapping[str, Any]], **headers: str) -> Table:
     columns = [Column(key, header, align="r" if place and key != "sha256" else "l")
                for place, (key, header) in enumerate(headers.items())]  # fmt: skip
     words = {"how": lambda how: _HOW.get(how, how), "share": _percent, "usd_share": _percent}
-    return Table(columns, [
-        Row({key: words[key](row[key]) if key in words else row[key] for key in headers if key in row}) for row in rows
-    ])  # fmt: skip
+    return Table.of(columns, [{k: words.get(k, lambda v: v)(value) for k, value in row.items()} for row in rows])
 
 
 def _percent(share: float) -> str:
@@ -149,15 +147,11 @@ def draw_card(card: Mapping[str, Any], cases: pd.DataFrame, out: Mapping[str, Pa
         figure.text(0.5, 0.99, title, ha="center", va="top", fontsize=9.5)
         style.corners(figure, mark(card), "examinations per case: quartiles, 5th to 95th percentile, mean (diamond)")
         figure.get_layout_engine().set(rect=(0, 0.045, 1, 0.905))
-        _settle(figure)
-
-
-def _settle(figure: style.Figure) -> None:
-    """Lay the figure out once and round the places: the solver's last digits differ from one call to the next."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    for panel in figure.axes:
-        panel.set_position(np.round(panel.get_position().bounds, 5))
+        # Laid out once, with rounded places: the solver's last digits differ from one call to the next.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        for panel in figure.axes:
+            panel.set_position(np.round(panel.get_position().bounds, 5))
 
 
 def _draw_attrition(panel: style.Axes, card: Mapping[str, Any]) -> None:

@@ -109,10 +109,8 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
 
 def _significant(analysis: Analysis, dimension: str) -> bool:
     """Whether ours is significantly above the next-best baseline."""
-    if len(analysis.runs) < 2:
-        return False
-    test = analysis.comparison(dimension, analysis.next_best(dimension))
-    return test.difference > 0 and test.holm < analysis.level
+    test = analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
+    return test is not None and test.difference > 0 and test.holm < analysis.level
 
 
 def _read(path: Path) -> Analysis:
