@@ -88,10 +88,10 @@ def card_parts(card: Mapping[str, Any]) -> list[tuple[str, list[Block]]]:
 
 
 def _prices(prices: Mapping[str, Any]) -> list[Block]:
-    found = prices["found"]
-    counts = [{"what": words, "count": found[key], "share": found[key] / max(1, found["found"])}
+    coverage = prices["found"]
+    counts = [{"what": words, "count": coverage[key], "share": coverage[key] / max(1, coverage["found"])}
               for key, words in _FOUND.items()]  # fmt: skip
-    counts.append({"what": "left out before: no examination", "count": found["no_examination"]})
+    counts.append({"what": "left out before: no examination", "count": coverage["no_examination"]})
     blocks: list[Block] = [
         "Examinations but physical, each counted in every case that has it; dollars before the rule of billing groups.",
         _table(counts, what="Examinations", count="Count", share="Share"),

@@ -10,7 +10,7 @@ from ..evaluation.significance import crossed_bootstrap, percentile_interval
 from ..results import frame
 from ..results.methods import IN_DOMAIN, Method, dynamic_methods, tier_mark
 from ..results.paper import printed_rows
-from ..results.results import Hole, Results
+from ..results.results import Hole, Results, first_hole
 from ..results.table import Cell, Column, Sheet, Table
 from ..settings import Settings
 
@@ -76,7 +76,7 @@ def reduction(
 
 def _reduction(results: Results, decoding: str) -> Estimate | Hole:
     sides = [results.evaluations(method, IN_DOMAIN, decoding) for method in results.methods]
-    if hole := next((side for side in sides if isinstance(side, Hole)), None):
+    if hole := first_hole(sides):
         return hole
     return reduction(*sides, results.settings.evaluation.bootstrap, results.settings.evaluation.seed)
 

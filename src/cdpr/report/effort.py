@@ -48,8 +48,8 @@ def effort_table(results: Results, decoding: str, mark: str, label: str = "effor
     for line in _lines(results, decoding):
         if (heading := Heading(line["group"])) not in lines:
             lines.append(heading)
-        shown = {"method": line["label"], "dataset": results.datasets.get(line["dataset"])}
-        lines.append(line | shown | {"hole": "" if "cases" in line else line["status"]})
+        names = {"method": line["label"], "dataset": results.datasets.get(line["dataset"])}
+        lines.append(line | names | {"hole": "" if "cases" in line else line["status"]})
     text = f"What was asked per case, {decoding} decoding ({mark}); means over cases and seeds."
     return Table.of(columns, lines, text, _notes(results), f"tab:{label}_{decoding}")
 

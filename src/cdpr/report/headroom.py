@@ -108,8 +108,8 @@ def _read(path: Path) -> Preflight:
 
 
 def _sheet(settings: Settings, preflight: Preflight) -> Sheet:
-    parts = [("The answer", _smallest_shown(settings, preflight)),
-             ("What there is to learn", _gain(settings, preflight))]  # fmt: skip
+    smallest, gain = _smallest_shown(settings, preflight), _gain(settings, preflight)
+    parts = [("The answer", smallest), ("What there is to learn", gain)]
     return Sheet(f"Can this experiment answer its question? ({tier_mark(settings)})", parts, _long(preflight))
 
 

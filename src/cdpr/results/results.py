@@ -140,8 +140,8 @@ class Results:
 
     def diverged(self, *runs: str) -> list[str]:
         """``cdpr-seed1 diverged at step 20`` for each of the runs that did not come to the end of its training."""
-        return [f"{run} diverged at step {at}" for run in dict.fromkeys(runs)
-                if (at := self._diverged_at(run)) is not None]  # fmt: skip
+        ends = {run: self._diverged_at(run) for run in runs}
+        return [f"{run} diverged at step {at}" for run, at in ends.items() if at is not None]
 
     def status(self, method: Method) -> str:
         """``measured``, and which of the method's runs diverged."""
