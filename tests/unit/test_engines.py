@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import t
 
 from cdpr.job import Job
-from cdpr.report.engines import plot_engines, twins
+from cdpr.report.learning_curves import plot_engines, twins
 from cdpr.settings import load_settings, merge, parse_settings
 
 SETTINGS = load_settings("config.yaml")

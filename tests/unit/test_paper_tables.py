@@ -20,7 +20,7 @@ from cdpr.evaluation.metrics import EvaluationError
 from cdpr.evaluation.significance import detectable_difference, few_units, holm
 from cdpr.job import Job
 from cdpr.report import ablations, dynamic_vs_static, leak_control, sample_case
-from cdpr.results.frame import ACCURACY, AEC, IN_DOMAIN_METRICS, Change, marked_cells
+from cdpr.results.frame import ACCURACY, AEC, IN_DOMAIN_METRICS, Change, method_lines
 from cdpr.results.methods import IN_DOMAIN, main_methods, trained
 from cdpr.results.results import Hole, Results
 from cdpr.results.table import escape
@@ -134,16 +134,12 @@ def test_ablations_stand_below_cdpr_with_changes_tests_and_power(results, tmp_pa
     assert float(shifted["detectable"]) == pytest.approx(detectable_difference(40, 0.2), abs=1e-6)
 
 
-def test_the_papers_figures_stand_apart_and_its_power_is_said(results, tmp_path):
+def test_the_papers_figures_stand_apart(results, tmp_path):
     for write, figure in (
         (ablations.write_ablations, "53.07"), (dynamic_vs_static.write_dynamic_vs_static, "395.40"),
     ):  # fmt: skip
         ours, printed = texts(write, results, tmp_path / "t")[".md"].split("## As printed in the paper")
         assert figure in printed and figure not in ours and "not comparable with the synthetic tier" in printed
-    text = texts(ablations.write_ablations, results, tmp_path / "t")[".md"]
-    least, most = (100 * detectable_difference(750, share) for share in ablations.PAPER_DISCORDANT)
-    assert 5.5 < least < most < 6.2 and f"{least:.1f} to {most:.1f} points are detectable" in text
-    assert "3 of its 4 accuracy drops are smaller: w/o lambda_test (1.22), w/o lambda_cost (0.97)" in text
 
 
 def test_paired_runs_share_their_seeds(results):
@@ -212,12 +208,12 @@ def test_a_reading_speaks_of_the_figures_that_are_shown(results, tmp_path):
 def test_one_alone_is_the_best_of_nothing(results, tmp_path):
     methods = [trained(SETTINGS, name) for name in ("cdpr", "grpo", "without_lambda_cost")]
     found = Results(SETTINGS, results, methods)
-    both = marked_cells(found, IN_DOMAIN_METRICS, "greedy", [m.name for m in methods])
-    assert (both["cdpr"]["aec"].mark, both["grpo"]["aec"].mark) == ("best", "second")
+    both = method_lines(found, IN_DOMAIN_METRICS, "greedy", [m.name for m in methods])
+    assert [line["aec"].mark for line in both[:2]] == ["best", "second"]  # CDPR, GRPO
     for rivals in (["cdpr"], ["cdpr", "without_lambda_cost"]):  # the third was not measured
-        alone = marked_cells(found, IN_DOMAIN_METRICS, "greedy", rivals)
-        assert "without_lambda_cost" not in alone
-        assert not any(cell.mark for cells in alone.values() for cell in cells.values())
+        *measured, lost = method_lines(found, IN_DOMAIN_METRICS, "greedy", rivals)
+        assert lost["hole"].startswith("missing: evaluations/without_lambda_cost")
+        assert not any(line[metric.name].mark for line in measured for metric in IN_DOMAIN_METRICS)
     for path in results.glob("evaluations/*"):
         if not path.name.startswith("cdpr"):
             shutil.rmtree(path)
@@ -335,5 +331,4 @@ def test_units_and_accents_have_a_latex_form():
     assert escape("µμ°²³⁹≥≤αβη½é") == (
         r"$\mu$$\mu$$^{\circ}$$^2$$^3$$^9$$\geq$$\leq$$\alpha$$\beta$$\eta$$\frac{1}{2}$\'{e}"
     )
-    with pytest.raises(ValueError, match="LaTeX"):
-        escape("検査")
+    assert escape("検\x07ś") == r"(U+691C)(U+0007)\'{s}"

@@ -15,7 +15,7 @@ from toy import CALL_COUNTS
 
 from cdpr.job import Job
 from cdpr.report import style
-from cdpr.report.cost_distribution import learned_methods, plot_cost_distribution, share_at_most
+from cdpr.report.cost_figures import learned_methods, plot_cost_distribution, share_at_most
 from cdpr.report.sensitivity import plot_further_sensitivity, plot_sensitivity, read_panels, sweep_table, verdict
 from cdpr.results.table import to_csv
 from cdpr.settings import merge, parse_settings, sweeps

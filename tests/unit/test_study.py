@@ -31,8 +31,7 @@ from cdpr.job import Job
 from cdpr.ledger.claims import read_claims
 from cdpr.ledger.page import make_ledger
 from cdpr.llm.guard import GovernanceError
-from cdpr.report.expert_study import plot_expert_study, write_expert_study
-from cdpr.report.study_states import states_table
+from cdpr.report.expert_study import plot_expert_study, states_table, write_expert_study
 from cdpr.settings import SettingsError, parse_settings
 from cdpr.settings.datasets import BENCHMARKS
 from cdpr.study import statistics

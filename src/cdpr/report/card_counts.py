@@ -1,15 +1,12 @@
 """The numbers of a data card, counted from the cases; no name that few patients have is among them."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from ..cases import (
     CaseRecord,
@@ -21,7 +18,6 @@ from ..cases import (
     modality,
     whole_kind,
 )
-from ..files import read_table
 from ..ingest.attrition import AttritionReport
 from ..ingest.draft import NO_EXAMINATION
 from ..results.methods import synthetic
@@ -30,6 +26,9 @@ from ..settings import Settings
 
 # Rows of the coverage table of `map_costs`.
 Prices = Sequence[Mapping[str, str]]
+COVERAGE = ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how")
+_MORE_COVERAGE = ("names", "confidence", "source", "catalogue_usd", "paper_usd")
+_MAPPING = ("exam_key", "how", "examination", "hcpcs", "price_usd", "source")
 
 SCHEMA_VERSION = 1
 KINDS = ("physical", "laboratory", "microbiology", "imaging", "other")
@@ -49,74 +48,79 @@ class CardError(ValueError):
     """Files that do not belong together or break a promise of the cases; the message names file and field."""
 
 
-@dataclass
-class Tally:
-    """What one reading of the cases leaves: counts by case, no text but diagnoses."""
-
-    cases: int = 0
-    credentialed: bool = False
-    languages: Counter[str] = field(default_factory=Counter)
-    splits: Counter[str] = field(default_factory=Counter)
-    sides: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    diagnosed: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    by_kind: dict[str, list[int]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
-    usd: list[float] = field(default_factory=list)
-    summary: list[int] = field(default_factory=list)
-    results: list[int] = field(default_factory=list)
-
-    def add(self, case: CaseRecord, kinds: Mapping[str, str]) -> None:
-        """Count one case; ``kinds`` are those of its examinations."""
-        self.cases += 1
-        self.credentialed |= case.credentialed
-        self.languages[case.language] += 1
-        self.splits[case.split] += 1
-        self.sides[case.subject_key].add(case.split)
-        self.diagnosed[diagnosis_name(case.diagnosis_results)].append(case.subject_key)
-        here = Counter(kinds[exam] for exam in case.key_pertinent_results_dict)
-        for kind in KINDS:
-            self.by_kind[kind].append(here[kind])
-        self.usd.append(whole_record_usd(case))
-        self.summary.append(len(case.case_summary))
-        self.results.append(sum(map(len, case.key_pertinent_results_dict.values())))
+def count_cases(path: Path, prices: Prices) -> pd.DataFrame:
+    """A row per case: split, patient, language, diagnosis, examinations of each kind, price and length; no text but
+    diagnoses. Raises RecordError for a broken line, CardError for a file without cases or prices."""
+    kinds = {row["exam_key"]: kind_of(row["exam_key"], row["examination"], row["hcpcs"]) for row in prices}
+    rows = []
+    for case in iterate_records(path):
+        results = case.key_pertinent_results_dict
+        if results and not case.exam_cost_map:
+            raise CardError(f"{path}:{len(rows) + 1}: field 'exam_cost_map' is empty; run the stage `map_costs`")
+        kinds |= {exam: kind_of(exam) for exam in results if exam not in kinds}
+        of_kind = Counter(kinds[exam] for exam in results)
+        rows.append({
+            "split": case.split, "patient": case.subject_key, "language": case.language,
+            "credentialed": case.credentialed, "diagnosis": diagnosis_name(case.diagnosis_results),
+            "usd": whole_record_usd(case), "summary": len(case.case_summary),
+            "results": sum(map(len, results.values())), **{kind: of_kind[kind] for kind in KINDS},
+        })  # fmt: skip
+    if not rows:
+        raise CardError(f"{path}: holds no case; ingest the data set again")
+    return pd.DataFrame(rows)
 
 
 def data_card(
-    settings: Settings,
-    dataset: str,
-    tally: Tally,
-    attrition: AttritionReport,
-    prices: Prices,
+    settings: Settings, dataset: str, cases: pd.DataFrame, attrition: AttritionReport, prices: Prices,
     digests: Mapping[str, str],
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """The card as JSON: source and licence, counts, splits, funnel, leaks, distributions, diagnoses, price coverage.
 
-    ``tally`` are the counted cases, ``attrition`` what `ingest_dataset` and ``prices`` what `map_costs` wrote. Raises
-    CardError when cases and report disagree, or a patient stands in two splits.
+    ``cases`` are those of :func:`count_cases`, ``attrition`` what `ingest_dataset` and ``prices`` what `map_costs`
+    wrote. Raises CardError when cases and report disagree, or a patient stands in two splits.
     """
-    _check(tally, attrition, dataset)
-    source = source_of(settings, dataset)
+    splits = [{"split": name, "patients": of.patient.nunique(), "cases": len(of)}
+              for name in SPLITS if len(of := cases[cases.split == name])]  # fmt: skip
+    counted = {row["split"]: row["cases"] for row in splits}
+    if len(cases) != attrition.kept or counted != {name: n for name, n in attrition.splits.items() if n}:
+        raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest_dataset` tells of "
+                        f"{attrition.splits}; ingest and price the data set again")  # fmt: skip
+    if torn := int((cases.groupby("patient").split.nunique() > 1).sum()):
+        raise CardError(f"{dataset}: field 'split': {torn} patients stand in more than one split; ingest it again")
+    source, credentialed = source_of(settings, dataset), bool(cases.credentialed.any())
     unmarked = f"The licence asks for data.{dataset}.credentialed: true, which is not set."
     return {
         "schema_version": SCHEMA_VERSION,
         "dataset": dataset,
         "tier": settings.tier,
         "synthetic": synthetic(settings, dataset),
-        "credentialed": tally.credentialed,
+        "credentialed": credentialed,
         "source": {"label": source.label, "what": source.what, "licence": source.licence,
                    "conditions": list(source.conditions), "links": list(source.links)},
-        "warnings": [*([unmarked] if source.credentialed and not tally.credentialed else []), *attrition.warnings],
-        "counts": {"read": attrition.read, "kept": attrition.kept, "patients": len(tally.sides),
-                   "languages": dict(sorted(tally.languages.items()))},
-        "splits": [{"split": name, "patients": sum(name in sides for sides in tally.sides.values()),
-                    "cases": tally.splits[name]} for name in SPLITS if tally.splits[name]],
+        "warnings": [*([unmarked] if source.credentialed and not credentialed else []), *attrition.warnings],
+        "counts": {"read": attrition.read, "kept": attrition.kept, "patients": cases.patient.nunique(),
+                   "languages": cases.language.value_counts().sort_index().to_dict()},
+        "splits": splits,
         "funnel": [step.model_dump() for step in attrition.funnel],
         "leaks": leak_rows(attrition),
         "events": attrition.events,
-        "distributions": distributions(tally),
-        "diagnoses": frequent_diagnoses(tally.diagnosed, tally.credentialed or not source.open),
+        "distributions": distributions(cases),
+        "diagnoses": frequent_diagnoses(cases.groupby("diagnosis").patient.agg(list).to_dict(),
+                                        credentialed or not source.open),
         "prices": price_coverage(prices, attrition.events.get(NO_EXAMINATION, 0)),
         "digests": dict(digests),
     }  # fmt: skip
+
+
+def mark(card: Mapping[str, Any]) -> str:
+    """Where the cases come from, for the corner of everything that shows them."""
+    return f"tier: {card['tier']}" + (" — synthetic hospital" if card["synthetic"] else "")
+
+
+def others(card: Mapping[str, Any]) -> str:
+    """The diagnoses that are not named, in words; empty without any."""
+    rest = card["diagnoses"]["others"]
+    return f"{rest['diagnoses']} others in {rest['cases']} cases" if rest["cases"] else ""
 
 
 def diagnosis_name(text: str) -> str:
@@ -127,11 +131,7 @@ def diagnosis_name(text: str) -> str:
 
 def whole_record_usd(case: CaseRecord) -> float:
     """US dollars for every examination of the record, each billing group charged once."""
-    charges = {
-        ("group", group) if (group := case.exam_billing_group.get(exam)) else ("examination", exam): usd
-        for exam, usd in case.exam_cost_map.items()
-    }
-    return sum(charges.values())
+    return sum({case.exam_billing_group.get(exam) or (exam,): usd for exam, usd in case.exam_cost_map.items()}.values())
 
 
 def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
@@ -149,32 +149,12 @@ def kind_of(exam_key: str, examination: str = "", hcpcs: str = "") -> str:
     return next((kind for start, kind in _SECTIONS if hcpcs.startswith(start)), "other")
 
 
-def count_cases(path: Path, prices: Prices) -> Tally:
-    """Read the cases once. Raises RecordError for a broken line, CardError for a file without cases or prices."""
-    kinds = {row["exam_key"]: kind_of(row["exam_key"], row["examination"], row["hcpcs"]) for row in prices}
-    tally = Tally()
-    for case in iterate_records(path):
-        kinds |= {exam: kind_of(exam) for exam in case.key_pertinent_results_dict if exam not in kinds}
-        if case.key_pertinent_results_dict and not case.exam_cost_map:
-            raise CardError(f"{path}:{tally.cases + 1}: field 'exam_cost_map' is empty; run the stage `map_costs`")
-        tally.add(case, kinds)
-    if not tally.cases:
-        raise CardError(f"{path}: holds no case; ingest the data set again")
-    return tally
-
-
 def read_report(path: Path) -> AttritionReport:
     """The report of `ingest_dataset`. Raises CardError when it lacks a field or its funnel does not add up."""
     try:
         return AttritionReport.model_validate_json(path.read_bytes())
     except ValueError as error:
         raise CardError(f"{path}: not the JSON of a report ({error}); ingest the data set again") from error
-
-
-def read_coverage(path: Path) -> list[dict[str, str]]:
-    """Rows of the coverage table, by column name; further columns may stand beside the known ones."""
-    columns = ("exam_key", "cases", "examination", "hcpcs", "price_usd", "how")
-    return [row for _, row in read_table(path, columns, CardError)]
 
 
 def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
@@ -192,21 +172,18 @@ def leak_rows(attrition: AttritionReport) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def distributions(tally: Tally) -> list[dict[str, Any]]:
+def distributions(cases: pd.DataFrame) -> list[dict[str, Any]]:
     """Minimum, quartiles, maximum and mean per case of each quantity."""
-    billed = np.sum([tally.by_kind[kind] for kind in KINDS if kind != "physical"], axis=0)
-    measured = {f"{kind} examinations": tally.by_kind[kind] for kind in KINDS} | {
-        "examinations but physical": billed,
-        "price of the whole record (USD)": tally.usd,
-        "summary (characters)": tally.summary,
-        "results (characters)": tally.results,
+    measured = {f"{kind} examinations": cases[kind] for kind in KINDS} | {
+        "examinations but physical": cases[[kind for kind in KINDS if kind != "physical"]].sum(axis=1),
+        "price of the whole record (USD)": cases.usd,
+        "summary (characters)": cases.summary,
+        "results (characters)": cases.results,
     }
-    names = ("min", "q1", "median", "q3", "max", "mean")
-    rows = []
-    for what, values in measured.items():
-        points = [*np.quantile(values, [0, 0.25, 0.5, 0.75, 1]), np.mean(values)]
-        rows.append({"what": what, **{name: round(float(at), 2) for name, at in zip(names, points, strict=True)}})
-    return rows
+    names = {"min": "min", "q1": "25%", "median": "50%", "q3": "75%", "max": "max", "mean": "mean"}
+    described = pd.DataFrame(measured).describe()
+    return [{"what": what, **{name: round(float(of[row]), 2) for name, row in names.items()}}
+            for what, of in described.items()]  # fmt: skip
 
 
 def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> dict[str, Any]:
@@ -215,12 +192,9 @@ def frequent_diagnoses(diagnosed: Mapping[str, Sequence[str]], pooled: bool) -> 
     ``diagnosed`` gives the patient of every case by diagnosis; ``pooled`` names only those that the vocabulary has and
     :data:`FEWEST_PATIENTS` patients or more have.
     """
-
-    def may_be_named(name: str) -> bool:
-        return not pooled or (diagnoses().find(name) is not None and len(set(diagnosed[name])) >= FEWEST_PATIENTS)
-
     ranked = sorted(diagnosed, key=lambda name: (-len(diagnosed[name]), name))
-    names = list(filter(may_be_named, ranked))[:SHOWN_DIAGNOSES]
+    names = [name for name in ranked if not pooled or len(set(diagnosed[name])) >= FEWEST_PATIENTS]
+    names = [name for name in names if not pooled or diagnoses().find(name) is not None][:SHOWN_DIAGNOSES]
     others = [len(diagnosed[name]) for name in ranked if name not in names]
     return {
         "distinct": len(ranked),
@@ -234,60 +208,36 @@ def price_coverage(rows: Prices, no_examination: int = 0) -> dict[str, Any]:
     the name was found and by the confidence of its code, where the table tells. US dollars are those of the single
     examinations, before the rule of billing groups. ``no_examination`` entries were left out before. Some mappings,
     drawn at random, are for the reader's own eye."""
-    billed = [row for row in rows if row["how"] not in ("physical", "none")]
-    printed = [row for row in billed if row.get("paper_usd")]
+    columns = (*COVERAGE, *_MORE_COVERAGE)
+    table = pd.DataFrame([{name: row.get(name, "") for name in columns} for row in rows], columns=columns)
+    billed = table[~table.how.isin(["physical", "none"])]
+    billed = billed.assign(cases=billed.cases.astype(int), names=billed.names.replace("", "1").astype(int))
+    by = billed.groupby(billed.how.where(billed.how.isin(["class", "fallback"]), "code")).cases.sum()
+    mapped = billed[(billed.names == 1) & (billed.exam_key != billed.examination)]
+    # The same draw for the same names.
+    drawn = random.Random(len(mapped)).sample(range(len(mapped)), min(SHOWN_MAPPINGS, len(mapped)))
+    printed = billed[billed.paper_usd != ""]
     return {
-        "found": _coverage(billed, no_examination),
-        "mappings": _mappings(billed),
+        "found": {"found": int(by.sum()), **{how: int(by.get(how, 0)) for how in ("code", "class", "fallback")},
+                  "no_examination": no_examination},
+        "mappings": mapped.iloc[drawn][[*_MAPPING]].to_dict("records"),
         "by_how": _shares(billed, "how"),
-        "by_confidence": _shares(billed, "confidence") if any(row.get("confidence") for row in billed) else [],
+        "by_confidence": _shares(billed, "confidence") if billed.confidence.any() else [],
         "paper": {
             "names": len(printed),
-            "examinations": sum(int(row["cases"]) for row in printed),
-            "usd": round(sum(int(row["cases"]) * float(row["catalogue_usd"]) for row in printed), 2),
-            "paper_usd": round(sum(int(row["cases"]) * float(row["paper_usd"]) for row in printed), 2),
-        } if printed else None,
+            "examinations": int(printed.cases.sum()),
+            "usd": round(float((printed.cases * printed.catalogue_usd.astype(float)).sum()), 2),
+            "paper_usd": round(float((printed.cases * printed.paper_usd.astype(float)).sum()), 2),
+        } if len(printed) else None,
     }  # fmt: skip
 
 
-def _coverage(rows: Prices, no_examination: int) -> dict[str, int]:
-    """Examinations found, and how many of them a code priced, a class, and the fallback."""
-    by = Counter[str]()
-    for row in rows:
-        by[row["how"] if row["how"] in ("class", "fallback") else "code"] += int(row["cases"])
-    return {"found": by.total(), **{how: by[how] for how in ("code", "class", "fallback")},
-            "no_examination": no_examination}  # fmt: skip
-
-
-def _mappings(rows: Prices) -> list[dict[str, str]]:
-    """Names and what they were priced by, the same draw for the same names."""
-    mapped = [row for row in rows if int(row.get("names") or 1) == 1 and row["exam_key"] != row["examination"]]
-    drawn = random.Random(len(mapped)).sample(mapped, min(SHOWN_MAPPINGS, len(mapped)))
-    columns = ("exam_key", "how", "examination", "hcpcs", "price_usd", "source")
-    return [{column: row.get(column, "") for column in columns} for row in drawn]
-
-
-def _shares(rows: Prices, column: str) -> list[dict[str, Any]]:
-    names, counts, dollars = Counter(), Counter(), Counter()
-    for row in rows:
-        value, cases = row.get(column) or "none", int(row["cases"])
-        names[value] += int(row.get("names") or 1)
-        counts[value] += cases
-        dollars[value] += cases * float(row["price_usd"])
-    every, all_usd = max(1, sum(counts.values())), sum(dollars.values()) or 1.0
+def _shares(billed: pd.DataFrame, column: str) -> list[dict[str, Any]]:
+    dollars = billed.cases * billed.price_usd.astype(float)
+    by = billed.assign(usd=dollars).groupby(billed[column].replace("", "none"))[["names", "cases", "usd"]].sum()
+    every, all_usd = max(1, by.cases.sum()), by.usd.sum() or 1.0
     return [
-        {column: value, "names": names[value], "examinations": counts[value], "share": round(counts[value] / every, 4),
-         "usd": round(dollars[value], 2), "usd_share": round(dollars[value] / all_usd, 4)}
-        for value in sorted(counts, key=lambda value: (-counts[value], value))
+        {column: row.Index, "names": row.names, "examinations": row.cases, "share": round(row.cases / every, 4),
+         "usd": round(row.usd, 2), "usd_share": round(row.usd / all_usd, 4)}
+        for row in by.sort_values("cases", ascending=False, kind="stable").itertuples()
     ]  # fmt: skip
-
-
-def _check(tally: Tally, attrition: AttritionReport, dataset: str) -> None:
-    """Raise CardError unless cases and report tell the same and every patient stands in one split."""
-    counted = {name: tally.splits[name] for name in SPLITS}
-    if tally.cases != attrition.kept or counted != {name: attrition.splits.get(name, 0) for name in SPLITS}:
-        raise CardError(f"{dataset}: there are {counted} cases where the report of `ingest_dataset` tells of "
-                        f"{attrition.splits}; ingest and price the data set again")  # fmt: skip
-    torn = sum(len(sides) > 1 for sides in tally.sides.values())
-    if torn:
-        raise CardError(f"{dataset}: field 'split': {torn} patients stand in more than one split; ingest it again")

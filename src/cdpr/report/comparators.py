@@ -1,35 +1,48 @@
 """Ways to assign credit, side by side: what each policy does in-domain, and what its training cost."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
-from ..job import Job
 from ..results import frame
 from ..results.curves import read_curves
 from ..results.methods import IN_DOMAIN, OURS, TRAINED, Method, comparator_methods, tier_mark
-from ..results.results import Hole, Results, results_folder
+from ..results.results import Hole, Results
 from ..results.table import Column, Sheet, Table
 from ..settings import Settings
 
 METRICS = frame.IN_DOMAIN_METRICS
 
 
-def write_comparators(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
-    results = Results(settings, results_folder(settings, job), comparator_methods(settings))
+def sheet(settings: Settings, folder: Path) -> Sheet:
+    """Per decoding the figures with what training cost, and the changes against CDPR; as plain numbers a line per
+    decoding and method, in its units; ``change_*`` (accuracy as a share) is against CDPR. Raises as
+    :class:`Results` does."""
+    results = Results(settings, folder, comparator_methods(settings))
     ours, others = results.method(OURS), [m for m in results.methods if m.learned and m.name != OURS]
-    parts, changes = [], {}
+    parts, lines = [], []
     for decoding in results.decodings:
-        changes[decoding] = frame.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)
+        changes = frame.changes(results, [(method, ours, IN_DOMAIN) for method in others], decoding)
         text = f"Method minus {ours.label} on the same cases, {decoding} decoding ({tier_mark(settings)})."
-        changed = frame.change_table(changes[decoding], METRICS, text, f"tab:comparator_changes_{decoding}")
+        changed = frame.change_table(changes, METRICS, text, f"tab:comparator_changes_{decoding}")
         parts += [(f"{decoding.capitalize()} decoding", _levels(results, decoding)),
                   (f"Changes against {ours.label}, {decoding} decoding", changed)]  # fmt: skip
-    Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, _long(results, changes)).write(job.out)
+        numbers = {one.first: one.numbers(METRICS) for one in changes}
+        for method in results.methods:
+            cells = frame.line(results, method, IN_DOMAIN, decoding) | numbers.get(method, {})
+            summary = results.summary(method, IN_DOMAIN, decoding)
+            if not isinstance(summary, Hole):
+                cells |= _cost(results, method)
+                for metric in METRICS:
+                    cells |= frame.numbers(metric.name, summary.estimates[metric.name], metric.factor)
+            lines.append(cells | {"decoding": decoding, "variant": method.name, "method": method.label})
+    estimates = [f"{change}{metric.name}" for change in ("", "change_") for metric in METRICS]
+    plain = frame.long_table(lines, ("decoding", "variant", "method", "status"), estimates, ("minutes", "tokens"))
+    return Sheet(f"Ways to assign credit ({tier_mark(settings)})", parts, plain)
+
+
+write_comparators = frame.writer(sheet)
 
 
 def _levels(results: Results, decoding: str) -> Table:
@@ -37,36 +50,16 @@ def _levels(results: Results, decoding: str) -> Table:
     columns = [frame.METHOD, *frame.interval_columns(METRICS), Column("minutes", "Training (min)", decimals=1),
                Column("tokens", "Tokens (M)")]  # fmt: skip
     rivals = [method.name for method in results.methods if method.learned]
-    rows = frame.method_rows(results, METRICS, decoding, rivals, lambda method, _: _cost(results, method))
+    lines = frame.method_lines(results, METRICS, decoding, rivals, lambda method, _: _cost(results, method))
     text = (f"{frame.in_domain_caption(results.settings, decoding)} Training: mean over seeds, without validation; "
             "tokens with probes and continuations.")  # fmt: skip
-    return Table(columns, rows, text, results.divergences(), f"tab:comparators_{decoding}")
-
-
-def _long(results: Results, changes: Mapping[str, Sequence[frame.Change]]) -> Table:
-    """One line per decoding and method, in its units; ``change_*`` (accuracy as a share) is against CDPR."""
-    lines = []
-    for decoding, those in changes.items():
-        changed = {one.first: one.numbers(METRICS) for one in those}
-        for method in results.methods:
-            cells = frame.line(results, method, IN_DOMAIN, decoding) | {"variant": method.name, "method": method.label}
-            summary = results.summary(method, IN_DOMAIN, decoding)
-            if not isinstance(summary, Hole):
-                cells |= _cost(results, method)
-                for metric in METRICS:
-                    cells |= frame.numbers(metric.name, summary.estimates[metric.name], metric.factor)
-            lines.append(cells | changed.get(method, {}) | {"decoding": decoding})
-    names, metrics = ("decoding", "variant", "method", "status"), [metric.name for metric in METRICS]
-    estimates = [*metrics, *(f"change_{metric}" for metric in metrics)]
-    return frame.long_table(lines, names, estimates, ("minutes", "tokens"))
+    return Table.of(columns, lines, text, results.divergences(), f"tab:comparators_{decoding}")
 
 
 def _cost(results: Results, method: Method) -> dict[str, float]:
     """Minutes and tokens (millions) at the end of training, of a run that diverged at its last validation."""
-    if method.group != TRAINED:
-        return {}
-    curves = read_curves(results.folder, method, ("accuracy",))
-    if not curves.runs:
+    curves = read_curves(results.folder, method, ("accuracy",)) if method.group == TRAINED else None
+    if curves is None or not curves.runs:
         return {}
     seconds, tokens = (np.nanmax(curves.axes[axis], axis=1) for axis in ("seconds", "tokens"))
     return {"minutes": fmean(seconds) / 60, "tokens": fmean(tokens) / 1e6}

@@ -3,48 +3,28 @@
 Bad replies and forced diagnoses explain rows of the main table that accuracy and cost alone do not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
-from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 
-from ..job import Job
-from ..llm.spending import spent
 from ..results import frame
 from ..results.methods import Method, main_methods, tier_mark
-from ..results.results import Hole, Results, results_folder
-from ..results.table import Cell, Column, Heading, Row, Sheet, Table
+from ..results.results import Hole, Results
+from ..results.table import Cell, Column, Heading, Sheet, Table
 from ..settings import Settings, model_of
 from ..settings.models import Prices
 
-# Means over cases: name, header, field of a row, factor, decimals.
-_MEANS = (
-    ("calls", "Calls", "calls", 1, 2),
-    ("prompt_tokens", "Tokens asked", "prompt_tokens", 1, 0),
-    ("completion_tokens", "answered", "completion_tokens", 1, 0),
-    ("invalid", "Invalid replies", "n_invalid", 1, 2),
-    ("unmarked", "Unmarked answers", "unmarked", 1, 2),
-    ("silent", "Silent calls", "silent", 1, 2),
-    ("too_long", "too long", "too_long", 1, 2),
-    ("forced", "Forced %", "forced", 100, 1),
-)
-# As the fields of what is spent stand.
-_SPENT = {column.key: column for column in (
-    Column("system", "System", align="l"), Column("model", "Model", align="l"), Column("calls", "Calls"),
-    Column("prompt_tokens", "Tokens asked"), Column("completion_tokens", "answered"), Column("usd", "USD", decimals=4),
-    Column("unknown_calls", "Calls", "Of it unknown"), Column("unknown_usd", "USD", "Of it unknown", decimals=4),
-    Column("reserved_usd", "USD under way", decimals=4),
-)}  # fmt: skip
-_DOLLARS = (("usd", "USD", 4), ("usd_in_all", "USD in all", 2))
-
-
-def write_effort(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
-    sheet(settings, results_folder(settings, job)).write(job.out)
+# Means over cases, and dollars of them.
+_FIGURES = (
+    Column("calls", "Calls"), Column("prompt_tokens", "Tokens asked", decimals=0),
+    Column("completion_tokens", "answered", decimals=0), Column("invalid", "Invalid replies"),
+    Column("unmarked", "Unmarked answers"), Column("silent", "Silent calls"), Column("too_long", "too long"),
+    Column("forced", "Forced %", decimals=1), Column("usd", "USD", decimals=4), Column("usd_in_all", "USD in all"),
+)  # fmt: skip
+# The field of a row where it has another name.
+_FIELDS = {"invalid": "n_invalid"}
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -54,68 +34,45 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     parts = [(f"{one.capitalize()} decoding", effort_table(results, one, mark)) for one in results.decodings]
     lines = [line for decoding in results.decodings for line in _lines(results, decoding)]
     names = ("tier", "decoding", "group", "method", "label", "dataset", "status", "cases")
-    measured = [name for name, *_ in (*_MEANS, *_DOLLARS)]
-    return Sheet(f"Effort ({mark})", parts, frame.long_table(lines, names, (), measured))
+    plain = frame.long_table(lines, names, (), [column.key for column in _FIGURES])
+    return Sheet(f"Effort ({mark})", parts, plain)
 
 
-def spent_table(state: str) -> Table | None:
-    """What was paid so far, by system and model, as ``cdpr spend`` tells it; None where nothing was."""
-    if not (effort := spent(state)):
-        return None
-    rows: list[Row | Heading] = [Row(dict(zip(_SPENT, astuple(one), strict=True))) for one in effort]
-    sums = [sum(values) for values in list(zip(*map(astuple, effort), strict=True))[2:]]
-    total = {name: Cell(value, mark="total") for name, value in zip(_SPENT, ("In all", "", *sums), strict=True)}
-    notes = [
-        "The bill of all runs with the same paths.state, when this page was made: failed attempts, earlier results, "
-        "judge and matcher are in it, and recorded answers cost nothing again.",
-        "Of it unknown: the worst case of calls that timed out or whose process was killed; they may have been billed.",
-    ]
-    return Table(list(_SPENT.values()), [*rows, Row(total)], "Spent so far, in US dollars.", notes, "tab:spent")
+write_effort = frame.writer(sheet)
 
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> Table:
     """A row per system and data set; one for a system that is not run."""
-    columns = [
-        frame.METHOD, frame.DATA_SET, Column("cases", "N"),
-        *(Column(name, header, decimals=decimals) for name, header, _, _, decimals in _MEANS),
-        *(Column(name, header, decimals=decimals) for name, header, decimals in _DOLLARS),
-    ]  # fmt: skip
-    rows: list[Row | Heading] = []
-    keys = {column.key for column in columns}
+    columns = [frame.METHOD, frame.DATA_SET, Column("cases", "N"), *_FIGURES]
+    lines: list[Heading | frame.Cells] = []
     for line in _lines(results, decoding):
-        head = {"method": line["label"], "dataset": results.datasets.get(line["dataset"])}
-        heading = Heading(line["group"])
-        rows += [] if heading in rows else [heading]
-        cells = {key: cell for key, cell in (line | head).items() if key in keys}
-        rows.append(Row(cells if "cases" in line else head, "" if "cases" in line else line["status"]))
+        if (heading := Heading(line["group"])) not in lines:
+            lines.append(heading)
+        names = {"method": line["label"], "dataset": results.datasets.get(line["dataset"])}
+        lines.append(line | names | {"hole": "" if "cases" in line else line["status"]})
     text = f"What was asked per case, {decoding} decoding ({mark}); means over cases and seeds."
-    return Table(columns, rows, text, _notes(results), f"tab:{label}_{decoding}")
+    return Table.of(columns, lines, text, _notes(results), f"tab:{label}_{decoding}")
 
 
 def _lines(results: Results, decoding: str) -> Iterator[frame.Cells]:
-    for method in results.methods:
-        for dataset in results.datasets if method.runs else ("",):
-            yield _line(results, method, dataset, decoding)
-
-
-def _line(results: Results, method: Method, dataset: str, decoding: str) -> frame.Cells:
     """Means over the cases of all seeds; a figure that no record holds stays empty."""
-    head = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
-            "label": method.label, "dataset": dataset}  # fmt: skip
-    evaluations = results.evaluations(method, dataset, decoding)
-    if isinstance(evaluations, Hole):
-        return head | {"status": evaluations.reason}
-    means = {
-        name: factor * float(np.mean([e.columns[field] for e in evaluations])) for name, _, field, factor, _ in _MEANS
-    }
-    cases = sum(len(e.note_ids) for e in evaluations)
-    dollars: dict[str, float] = {}
-    if prices := _prices(results.settings, method):
-        usd = prices.usd(means["prompt_tokens"], means["completion_tokens"])
-        dollars = {"usd": usd, "usd_in_all": usd * cases}
-    runs = results.behind(dataset, method)
-    cells = {name: Cell(value, runs=runs) for name, value in (means | dollars).items() if not math.isnan(value)}
-    return head | {"status": "measured", "cases": cases} | cells
+    for method, dataset in ((m, d) for m in results.methods for d in (results.datasets if m.runs else ("",))):
+        head = {"tier": results.settings.tier, "decoding": decoding, "group": method.group, "method": method.name,
+                "label": method.label, "dataset": dataset}  # fmt: skip
+        evaluations = results.evaluations(method, dataset, decoding)
+        if isinstance(evaluations, Hole):
+            yield head | {"status": evaluations.reason}
+            continue
+        means = {name: float(np.mean([e.columns[_FIELDS.get(name, name)] for e in evaluations]))
+                 for name in (column.key for column in _FIGURES) if not name.startswith("usd")}  # fmt: skip
+        means["forced"] *= 100
+        cases = sum(len(e.note_ids) for e in evaluations)
+        if prices := _prices(results.settings, method):
+            usd = prices.usd(means["prompt_tokens"], means["completion_tokens"])
+            means |= {"usd": usd, "usd_in_all": usd * cases}
+        runs = results.behind(dataset, method)
+        cells = {name: Cell(value, runs=runs) for name, value in means.items() if not math.isnan(value)}
+        yield head | {"status": "measured", "cases": cases} | cells
 
 
 def _prices(settings: Settings, method: Method) -> Prices | None:

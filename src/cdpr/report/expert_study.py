@@ -1,28 +1,27 @@
 """The expert study as a table, in the paper's layout beside the paper's figures, and as the radar of its figure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
+from ..inspector.data import address
 from ..job import Job
+from ..results.frame import METHOD, Cells
 from ..results.methods import DATASETS, agent, tier_mark, trained
 from ..results.paper import read_paper
-from ..results.table import Cell, Column, Heading, Row, Sheet, Table, interval, marks
+from ..results.table import Cell, Column, Heading, Sheet, Table, interval, marks
 from ..settings import Settings, variants
-from ..study.analysis import Analysis, Comparison
+from ..study.analysis import Analysis
 from ..study.records import StateMeans, read_lines
 from ..study.returned import PHYSICIAN, SIMULATED
 from ..study.rubric import rubric
 from . import style
-from .study_states import states_table
 
 # Rows of `workflow/paper/expert_study.csv`.
 _PRINTED = ("CDPR", "next best", "GPT-5.4", "Med-Gemma-27B")
-_METHOD = Column("method", "Method", align="l")
-_SCORES = (_METHOD, *(Column(d.name, d.title, decimals=2) for d in rubric()))
+_SCORES = (METHOD, *(Column(d.name, d.title) for d in rubric()))
 _TESTS = (
     Column("than", "Ours against", align="l"), Column("dimension", "Dimension", align="l"),
     Column("difference", "Difference [95%]"), Column("p", "p", decimals=4),
@@ -89,7 +88,8 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
             points.errorbar(values, at, xerr=spread, color=look.colour, marker=look.marker, linestyle="none",
                             markersize=3.5, linewidth=1)  # fmt: skip
         stars = {d.name: "*" if _significant(analysis, d.name) else "" for d in facts}
-        radar.set_xticks(angles, [f"{_two_lines(d.title)} {stars[d.name]}" for d in facts], fontsize=7)
+        titles = [d.title.replace("-", "-\n", 1) if "-" in d.title else d.title.replace(" ", "\n", 1) for d in facts]
+        radar.set_xticks(angles, [f"{t} {star}" for t, star in zip(titles, stars.values(), strict=True)], fontsize=7)
         radar.tick_params(axis="x", pad=15)
         radar.set_theta_offset(math.pi / 2)
         radar.set_ylim(1, 5)
@@ -107,25 +107,19 @@ def plot_expert_study(settings: Settings, job: Job) -> None:
         ])  # fmt: skip
 
 
-def _two_lines(title: str) -> str:
-    return title.replace("-", "-\n", 1) if "-" in title else title.replace(" ", "\n", 1)
-
-
 def _significant(analysis: Analysis, dimension: str) -> bool:
     """Whether ours is significantly above the next-best baseline."""
-    if len(analysis.runs) < 2:
-        return False
-    test = analysis.comparison(dimension, analysis.next_best(dimension))
-    return test.difference > 0 and test.holm < analysis.level
+    test = analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
+    return test is not None and test.difference > 0 and test.holm < analysis.level
 
 
 def _read(path: Path) -> Analysis:
-    return Analysis.model_validate_json(path.read_text(encoding="utf-8"))
+    return Analysis.model_validate_json(path.read_bytes())
 
 
 def _sheet(settings: Settings, analysis: Analysis) -> Sheet:
     raters = who(analysis)
-    parts = [(f"Scores: {raters}", _scores(settings, analysis, read_paper()))]
+    parts = [(f"Scores: {raters}", _scores(settings, analysis))]
     if analysis.comparisons:
         parts.append((f"Tests: {raters}", _tests(settings, analysis)))
     if analysis.alpha:
@@ -133,30 +127,26 @@ def _sheet(settings: Settings, analysis: Analysis) -> Sheet:
     return Sheet(f"Expert study: {raters} ({tier_mark(settings)})", parts, _long(settings, analysis))
 
 
-def _scores(settings: Settings, analysis: Analysis, printed: Mapping[str, float]) -> Table:
-    rows: list[Row | Heading] = [Heading(f"Here: {who(analysis)}, {analysis.states} states")]
-    best = {d.name: marks({run: at.value for run, at in analysis.scores.get(d.name, {}).items()}, 2,
-                          higher_is_better=True) for d in rubric()}  # fmt: skip
+def _scores(settings: Settings, analysis: Analysis) -> Table:
+    printed = read_paper()
+    lines: list[Cells | Heading] = [Heading(f"Here: {who(analysis)}, {analysis.states} states")]
+    best = {d: marks({run: at.value for run, at in of.items()}, 2, higher_is_better=True)
+            for d, of in analysis.scores.items()}  # fmt: skip
     for run in analysis.runs:
-        if not analysis.scores:
-            rows.append(Row({"method": label(settings, run)}, hole="no ratings yet"))
-            continue
-        cells: dict = {"method": label(settings, run)}
-        for d in rubric():
-            at = analysis.scores[d.name][run]
-            star = "*" if run == analysis.ours and _significant(analysis, d.name) else ""
+        cells: Cells = {"method": label(settings, run), "hole": "" if analysis.scores else "no ratings yet"}
+        for dimension, of in analysis.scores.items():
+            at, star = of[run], "*" if run == analysis.ours and _significant(analysis, dimension) else ""
             text = "—" if at.value is None else interval(at.value, at.low or at.value, at.high or at.value) + star
-            cells[d.name] = Cell(at.value, best[d.name].get(run, ""), text)
-        rows.append(Row(cells))
-    rows += [Row({"method": name}, hole=why) for name, why in analysis.left_out.items()]
-    rows.append(Heading("The paper: three physicians, 300 states of its own (as far as it prints figures)"))
+            cells[dimension] = Cell(at.value, best[dimension].get(run, ""), text)
+        lines.append(cells)
+    lines += [{"method": name, "hole": why} for name, why in analysis.left_out.items()]
+    lines.append(Heading("The paper: three physicians, 300 states of its own (as far as it prints figures)"))
     for name in _PRINTED:
-        printed_scores = {d.name: printed.get(f"expert:{name}:{d.name}") for d in rubric()}
-        rows.append(Row({"method": f"{name} (paper)",
-                         **{n: Cell(v, text=f"{v:.1f}") 
-                             for n, v in printed_scores.items() if v is not None}}))  # fmt: skip
+        scores = {d.name: printed.get(f"expert:{name}:{d.name}") for d in rubric()}
+        cells = {dimension: Cell(v, text=f"{v:.1f}") for dimension, v in scores.items() if v is not None}
+        lines.append({"method": f"{name} (paper)", **cells})
     text = f"Mean scores from 1 to 5, {who(analysis)} ({tier_mark(settings)})."
-    return Table(_SCORES, rows, text, _notes(settings, analysis), "tab:expert_study")
+    return Table.of(_SCORES, lines, text, _notes(settings, analysis), "tab:expert_study")
 
 
 def _notes(settings: Settings, analysis: Analysis) -> list[str]:
@@ -168,30 +158,27 @@ def _notes(settings: Settings, analysis: Analysis) -> list[str]:
         f"*: above the next-best baseline, p < {analysis.level:g} after Holm's correction over the dimensions.",
     ]
     if analysis.kind == SIMULATED:
-        notes.insert(
-            0,
-            "Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of their own. "
-            "They show that the study works, and nothing of what physicians would say.",
-        )
+        notes = ["Simulated raters score by the synthetic hospital's exact posterior, with habits and noise of their "
+                 "own. They show that the study works, and nothing of what physicians would say.", *notes]  # fmt: skip
     if analysis.missing:
         notes.append(f"{analysis.missing} ratings are missing; means are over what there is.")
     return notes
 
 
 def _tests(settings: Settings, analysis: Analysis) -> Table:
-    rows: list[Row | Heading] = []
     titles = {d.name: d.title for d in rubric()}
+    lines = []
     for test in analysis.comparisons:
-        cells = {name: getattr(test, name) for name in (c.key for c in _TESTS)} | {
+        clear = test.holm < analysis.level
+        lines.append(test.model_dump() | {
             "than": label(settings, test.than), "dimension": titles[test.dimension],
-            "difference": Cell(test.difference, _side(test, analysis.level),
+            "difference": Cell(test.difference, ("better" if test.difference > 0 else "worse") if clear else "",
                                interval(test.difference, test.low, test.high, signed=True)),
             "shift": Cell(test.shift, text=interval(test.shift, test.shift_low, test.shift_high, signed=True)),
-        }  # fmt: skip
-        rows.append(Row(cells))
+        })  # fmt: skip
     text = (f"{label(settings, analysis.ours)} against every baseline, per-state means, {who(analysis)} "
             f"({tier_mark(settings)}).")  # fmt: skip
-    return Table(_TESTS, rows, text, [
+    return Table.of(_TESTS, lines, text, [
         "Two-sided paired Wilcoxon signed-rank tests; zeros take part in the ranking (Pratt). Holm over the "
         "dimensions: per baseline, as in the paper; over all: every test of the study.",
         f"States needed: for {analysis.target:g} points at this SD, with 80% power, at Holm's worst level over "
@@ -199,24 +186,17 @@ def _tests(settings: Settings, analysis: Analysis) -> Table:
     ], "tab:expert_tests")  # fmt: skip
 
 
-def _side(test: Comparison, level: float) -> str:
-    if test.holm >= level:
-        return ""
-    return "better" if test.difference > 0 else "worse"
-
-
 def _agreement(settings: Settings, analysis: Analysis) -> Table:
     columns = [Column("dimension", "Dimension", align="l"), Column("alpha", "Krippendorff's alpha [95%]"),
                *([Column("model", "Language model, raters")] if analysis.model_rater else [])]  # fmt: skip
-    rows = []
+    lines = []
     for d in rubric():
-        at = analysis.alpha[d.name]
-        known = at.value is not None and at.low is not None and at.high is not None
-        alpha = interval(at.value, at.low, at.high) if known else "undefined"  # type: ignore[arg-type]
-        cells: dict = {"dimension": d.title, "alpha": Cell(at.value, text=alpha)}
-        rows.append(Row(cells | ({"model": analysis.model_rater[d.name].value} if analysis.model_rater else {})))
+        at, model = analysis.alpha[d.name], analysis.model_rater
+        alpha = "undefined" if None in (at.value, at.low, at.high) else interval(at.value, at.low, at.high)
+        lines.append({"dimension": d.title, "alpha": Cell(at.value, text=alpha),
+                      "model": model[d.name].value if model else None})  # fmt: skip
     text = f"Agreement of {who(analysis)}, ordinal ({tier_mark(settings)})."
-    return Table(columns, rows, text, [
+    return Table.of(columns, lines, text, [
         "Units are proposals. The paper reports more than 0.7 on every dimension and calls it substantial; by "
         "Krippendorff's own bounds data are reliable from 0.8, and allow tentative conclusions from 0.667.",
     ], "tab:expert_agreement")  # fmt: skip
@@ -225,16 +205,44 @@ def _agreement(settings: Settings, analysis: Analysis) -> Table:
 def _long(settings: Settings, analysis: Analysis) -> Table:
     """One line per data set (or all), dimension and run."""
     keys = ("raters", "dataset", "dimension", "run", "method", "mean", "low", "high", "alpha", "holm_against_next_best")
-    lines: list[dict] = []
-    for d in rubric():
-        for run in analysis.runs if analysis.scores else ():
-            at, alpha = analysis.scores[d.name][run], analysis.alpha[d.name].value
-            test = analysis.comparison(d.name, analysis.next_best(d.name)) if len(analysis.runs) > 1 else None
-            head = {"raters": analysis.kind, "dimension": d.name, "run": run, "method": label(settings, run)}
+    lines: list[Cells] = []
+    for dimension, of in analysis.scores.items():
+        test = analysis.comparison(dimension, analysis.next_best(dimension)) if len(analysis.runs) > 1 else None
+        for run in analysis.runs:
+            head = {"raters": analysis.kind, "dimension": dimension, "run": run, "method": label(settings, run)}
             lines.append(head | {
-                "dataset": "all", "mean": at.value, "low": at.low, "high": at.high, "alpha": alpha,
+                "dataset": "all", "mean": of[run].value, "low": of[run].low, "high": of[run].high,
+                "alpha": analysis.alpha[dimension].value,
                 "holm_against_next_best": test.holm if test and run == analysis.ours else None})  # fmt: skip
-            lines += [head | {"dataset": dataset, "mean": means[d.name][run]}
+            lines += [head | {"dataset": dataset, "mean": means[dimension][run]}
                       for dataset, means in analysis.datasets.items() if dataset in DATASETS]  # fmt: skip
-    columns: Sequence[Column] = [Column(key, key, decimals=4) for key in keys]
-    return Table(columns, [Row(line) for line in lines])
+    return Table.of([Column(key, key, decimals=4) for key in keys], lines)
+
+
+def states_table(settings: Settings, means: Sequence[StateMeans], labels: Mapping[str, str]) -> Table:
+    """One row per state with what raters gave there and the way to the decision in the inspector, where ours (the first
+    of ``labels``: run and what it is called) does best first. Actions are in the inspector alone: of credentialed cases
+    they are case text."""
+    by_state: dict[str, dict[str, float | None]] = {}
+    places = {line.state: line for line in means}
+    for line in means:
+        known = [mean for mean in line.means.values() if mean is not None]
+        by_state.setdefault(line.state, {})[line.run] = fmean(known) if known else None
+    source = means[0].source
+    linked = source in settings.inspector.runs
+    lines = []
+    for state, scores in by_state.items():
+        ours, *others = (scores.get(run) for run in labels)
+        others = [score for score in others if score is not None]
+        place = places[state]
+        link = address(place.source, place.dataset, case=place.note_id, decoding="greedy", turn=place.turn)
+        text = f"{DATASETS[place.dataset]}, turn {place.turn + 1}"
+        lead = ours - fmean(others) if ours is not None and others else None
+        lines.append(scores | {"state": Cell(text, link=link if linked else ""), "lead": lead})
+    lines.sort(key=lambda line: math.inf if line["lead"] is None else -line["lead"])
+    columns = [Column("state", "State", align="l"), *(Column(run, label) for run, label in labels.items()),
+               Column("lead", "Ours above the mean of the others", signed=True)]  # fmt: skip
+    note = f"To see the decisions, name {source} in inspector.runs."
+    if linked:
+        note = "Every state leads to its decision in the inspector, which snakemake inspector makes."
+    return Table.of(columns, lines, "Every state: means over raters and dimensions.", [note])

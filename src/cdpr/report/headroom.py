@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..evaluation.preflight import (
@@ -21,37 +20,28 @@ from ..evaluation.preflight import (
 from ..job import Job
 from ..results import frame
 from ..results.methods import DATASETS, backbone, domain, tier_mark
-from ..results.table import Cell, Column, Heading, Row, Sheet, Table
+from ..results.table import Column, Heading, Sheet, Table
 from ..settings import Settings
 from . import style
 
-_PERCENT = {"decimals": 1}
 _GAIN = (
     Column("decoding", "Decoding", align="l"),
-    Column("immediate", "immediate diagnosis", "Accuracy (%)", **_PERCENT),
-    Column("accuracy", "before training", "Accuracy (%)", **_PERCENT),
-    Column("exact", "exact posterior, same evidence", "Accuracy (%)", **_PERCENT),
-    Column("best_choice", "value of information, equal spend", "Accuracy (%)", **_PERCENT),
-    Column("reading", "reading errors", "Points", **_PERCENT),
-    Column("choice", "best choice", "Points", **_PERCENT),
-    Column("gain", "both", "Points", **_PERCENT),
-    Column("aen", "AEN"),
-    Column("aec", "AEC (USD)"),
-    Column("best_aec", "AEC, value of information (USD)"),
+    *(Column(name, header, "Accuracy (%)", 1) for name, header in (
+        ("immediate", "immediate diagnosis"), ("accuracy", "before training"),
+        ("exact", "exact posterior, same evidence"), ("best_choice", "value of information, equal spend"))),
+    *(Column(name, header, "Points", 1) for name, header in (
+        ("reading", "reading errors"), ("choice", "best choice"), ("gain", "both"))),
+    Column("aen", "AEN"), Column("aec", "AEC (USD)"), Column("best_aec", "AEC, value of information (USD)"),
     Column("cost_to_test", "Cost term / test term"),
-)
+)  # fmt: skip
 _SHOWN = (
-    frame.DATA_SET,
-    Column("cases", "N"),
-    Column("seeds", "Seeds"),
-    Column("least_accuracy", "smallest shown", "Δ Acc. (points)", **_PERCENT),
-    Column("choice", "best choice", "Δ Acc. (points)", **_PERCENT),
-    Column("least_utility", "smallest shown", "Δ Utility", decimals=3),
-    Column("choice_utility", "best choice", "Δ Utility", decimals=3),
-    Column("accuracy", "before training", "Accuracy (%)", **_PERCENT),
-    Column("chance", "chance", "Accuracy (%)", **_PERCENT),
-    Column("at_once", "Diagnosed at once (%)", **_PERCENT),
-)
+    frame.DATA_SET, Column("cases", "N"), Column("seeds", "Seeds"),
+    Column("least_accuracy", "smallest shown", "Δ Acc. (points)", 1),
+    Column("choice", "best choice", "Δ Acc. (points)", 1),
+    Column("least_utility", "smallest shown", "Δ Utility", 3), Column("choice_utility", "best choice", "Δ Utility", 3),
+    Column("accuracy", "before training", "Accuracy (%)", 1), Column("chance", "chance", "Accuracy (%)", 1),
+    Column("at_once", "Diagnosed at once (%)", decimals=1),
+)  # fmt: skip
 _FRACTIONS = ("immediate", "accuracy", "exact", "best_choice", "reading", "choice", "gain", "chance",
               "at_once", "least_accuracy")  # fmt: skip
 # Steps of the figure: from one accuracy to the next, label and colour.
@@ -114,23 +104,23 @@ def _draw_steps(panel: style.Axes, at: Headroom, least: Resolution, place: int) 
 
 
 def _read(path: Path) -> Preflight:
-    return Preflight.model_validate_json(path.read_text(encoding="utf-8"))
+    return Preflight.model_validate_json(path.read_bytes())
 
 
 def _sheet(settings: Settings, preflight: Preflight) -> Sheet:
-    smallest = _smallest_shown(settings, preflight)
-    parts = [("The answer", smallest), ("What there is to learn", _gain(settings, preflight))]
+    smallest, gain = _smallest_shown(settings, preflight), _gain(settings, preflight)
+    parts = [("The answer", smallest), ("What there is to learn", gain)]
     return Sheet(f"Can this experiment answer its question? ({tier_mark(settings)})", parts, _long(preflight))
 
 
 def _gain(settings: Settings, preflight: Preflight) -> Table:
     """A row per data set and decoding, with missing parts listed in notes."""
-    rows: list[Row | Heading] = []
-    for dataset in dict.fromkeys(at.dataset for at in preflight.headrooms):
-        rows.append(Heading(f"{DATASETS[dataset]} ({domain(dataset)})"))
-        rows += [_row(_GAIN, _figures(at)) for at in preflight.headrooms if at.dataset == dataset]
+    lines: list[Heading | frame.Cells] = []
+    for least in preflight.resolutions:
+        lines.append(Heading(f"{DATASETS[least.dataset]} ({domain(least.dataset)})"))
+        lines += [_percent(_figures(at, least)) for at in preflight.headrooms if at.dataset == least.dataset]
     text = f"{backbone(settings)} before training ({tier_mark(settings)})."
-    return Table(_GAIN, rows, text, [
+    return Table.of(_GAIN, lines, text, [
         "Reading errors: accuracy of the exact posterior's diagnoses, on the evidence that the policy gathered, "
         f"above the policy's own; aim: at most {100 * READING_AIM:g} points.",
         "Best choice: accuracy of value of information above that of the exact posterior, at the policy's spend (AEC). "
@@ -147,10 +137,10 @@ def _gain(settings: Settings, preflight: Preflight) -> Table:
 def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
     """A row per data set under the first decoding: gains against what can be shown; the verdict above it, and why."""
     first = preflight.headrooms[0].decoding
-    at = {each.dataset: _figures(each) for each in preflight.headrooms if each.decoding == first}
-    rows = [_row(_SHOWN, at[least.dataset] | _least(least)) for least in preflight.resolutions]
+    at = {each.dataset: each for each in preflight.headrooms if each.decoding == first}
+    lines = [_percent(_figures(at[least.dataset], least)) for least in preflight.resolutions]
     text = f"{verdict(preflight)} Figures: {first} decoding ({tier_mark(settings)}). {starting_utility(preflight)}"
-    return Table(_SHOWN, rows, text, [
+    return Table.of(_SHOWN, lines, text, [
         *(f"{text}." for of_dataset in preflight.obstacles.values() for text in of_dataset),
         "Smallest shown: the true difference between two trained methods whose 95% interval in these tables excludes "
         "zero with 80% power; its SE² = v (k / N + (1 − k) / (N S)) + 2 s² / S, for N cases and S seeds. "
@@ -164,26 +154,19 @@ def _smallest_shown(settings: Settings, preflight: Preflight) -> Table:
 
 def _long(preflight: Preflight) -> Table:
     """One line per data set and decoding: fractions, US dollars, units of utility."""
-    keys = list(dict.fromkeys(column.key for column in (*_GAIN, *_SHOWN)))
-    columns = [Column(key, key, decimals=4) for key in dict.fromkeys(["dataset", "decoding", "utility", *keys])]
-    least = {each.dataset: _least(each) for each in preflight.resolutions}
-    return Table(columns, [_row(columns, _figures(at) | least[at.dataset] | {"dataset": at.dataset}, 1.0)
-                           for at in preflight.headrooms])  # fmt: skip
+    keys = dict.fromkeys(["dataset", "decoding", "utility", *(column.key for column in (*_GAIN, *_SHOWN))])
+    least = {each.dataset: each for each in preflight.resolutions}
+    lines = [_figures(at, least[at.dataset]) | {"dataset": at.dataset} for at in preflight.headrooms]
+    return Table.of([Column(key, key, decimals=4) for key in keys], lines)
 
 
-def _figures(at: Headroom) -> frame.Cells:
+def _figures(at: Headroom, least: Resolution) -> frame.Cells:
     derived = {name: getattr(at, name) for name in ("reading", "choice", "gain", "choice_utility")}
+    derived |= {"seeds": least.seeds, "least_accuracy": least.accuracy, "least_utility": least.utility}
     return at.model_dump() | derived | {"dataset": DATASETS[at.dataset]}
 
 
-def _least(least: Resolution) -> frame.Cells:
-    return {"seeds": least.seeds, "least_accuracy": least.accuracy, "least_utility": least.utility}
-
-
-def _row(columns: Sequence[Column], figures: frame.Cells, percent: float = 100.0) -> Row:
-    """The figures that the columns show; fractions in per cent."""
-    cells = {}
-    for column in columns:
-        value = figures.get(column.key)
-        cells[column.key] = Cell(value * percent if value is not None and column.key in _FRACTIONS else value)
-    return Row(cells)
+def _percent(figures: frame.Cells) -> frame.Cells:
+    """The figures with fractions in per cent."""
+    return {name: 100.0 * value if value is not None and name in _FRACTIONS else value
+            for name, value in figures.items()}  # fmt: skip

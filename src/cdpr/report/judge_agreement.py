@@ -1,20 +1,18 @@
 """Two judges on the same diagnoses: how far they agree, and which figures of the main table hang on the judge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
 from ..evaluation.metrics import EvaluationError
 from ..evaluation.row import EvaluationRow, Judging, read_rows
-from ..evaluation.significance import Agreement, agreement
-from ..job import Job
+from ..evaluation.significance import agreement
 from ..results import frame
 from ..results.methods import DATASETS, Method, judges, main_methods, tier_mark
-from ..results.results import Hole, Results, results_folder
-from ..results.table import Cell, Column, Row, Sheet, Table, interval, number
+from ..results.results import Hole, Results
+from ..results.table import Cell, Column, Sheet, Table, interval, number
 from ..settings import Settings, SettingsError
 from ..settings.judging import TABLES
 from .main_table import DECIMALS
@@ -34,22 +32,25 @@ class Judged:
     rows: int
 
 
-def write_judge_agreement(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations are listed. Raises SettingsError where there is no second judge, and as
-    :class:`Results` does."""
+def sheet(settings: Settings, folder: Path) -> Sheet:
+    """Per decoding how far the judges agree, and the figures that hang on the judge. Raises SettingsError where there
+    is no second judge, and as :class:`Results` does."""
     if settings.judge.second is None:
         raise SettingsError("there is one judge: name another in judge.second (a model of workflow/models.yaml, or "
                             f"`{TABLES}`), which every evaluated diagnosis is then shown to as well")  # fmt: skip
-    results = Results(settings, results_folder(settings, job), main_methods(settings))
-    parts, lines = [], []
+    results = Results(settings, folder, main_methods(settings))
+    parts, every_line = [], []
     for decoding in results.decodings:
         judged, missing = _judged(results, decoding)
-        per_place = list(_places(settings, judged))
-        parts.append((f"{decoding.capitalize()} decoding", _agreement_table(results, decoding, per_place, missing)))
+        lines = list(_lines(settings, decoding, judged))
+        parts.append((f"{decoding.capitalize()} decoding", _agreement_table(results, decoding, lines, missing)))
         parts.append((f"Figures that hang on the judge, {decoding} decoding", _cells_table(results, decoding, judged)))
-        lines += [_line(settings, decoding, *one) for one in per_place]
-    plain = frame.long_table(lines, ("tier", "decoding", "dataset", "among", "cases"), more=_NAMES)
-    Sheet(f"Agreement of judges ({tier_mark(settings)})", parts, plain).write(job.out)
+        every_line += lines
+    plain = frame.long_table(every_line, ("tier", "decoding", "dataset", "among", "cases"), more=_NAMES)
+    return Sheet(f"Agreement of judges ({tier_mark(settings)})", parts, plain)
+
+
+write_judge_agreement = frame.writer(sheet)
 
 
 def _judged(results: Results, decoding: str) -> tuple[list[Judged], list[str]]:
@@ -70,51 +71,45 @@ def _judged(results: Results, decoding: str) -> tuple[list[Judged], list[str]]:
     return judged, missing
 
 
-def _places(
-    settings: Settings, judged: Sequence[Judged]
-) -> Iterator[tuple[str, str, list[EvaluationRow], int, Agreement]]:
-    """(data set, among which diagnoses, rows, cases, agreement), data set by data set and over all. Where a model
-    judges, those that the tables did not find right stand apart: on others the first judge was never asked. So do those
-    on which both gave a verdict, where a model gave none: the tables in its place agree with themselves."""
+def _lines(settings: Settings, decoding: str, judged: Sequence[Judged]) -> Iterator[frame.Cells]:
+    """Agreement data set by data set and over all. Where a model judges, the diagnoses that the tables did not find
+    right stand apart: on others the first judge was never asked. So do those on which both gave a verdict, where a
+    model gave none: the tables in its place agree with themselves."""
     among: dict[str, Callable[[Judging], bool]] = {"all diagnoses": lambda judging: True}
     if settings.judge.model:
         among["not found by tables"] = lambda judging: judging.by != "table"
-    if any(_silent(row.judging) for one in judged for row in one.diagnoses if row.judging):
+    if any(_silent(row.judging) for one in judged for row in one.diagnoses):
         among["both gave a verdict"] = lambda judging: not _silent(judging)
     for dataset in (*DATASETS, _ALL):
+        here = [(one.dataset, row) for one in judged if dataset in (_ALL, one.dataset) for row in one.diagnoses]
         for which, belongs in among.items():
-            rows = {
-                (one.dataset, row.note_id, n): row
-                for one in judged if dataset in (_ALL, one.dataset) for n, row in _numbered(one)
-                if row.judging and belongs(row.judging)
+            rows = [(name, row) for name, row in here if belongs(row.judging)]
+            cases = sorted({(name, row.note_id) for name, row in rows})
+            if not cases:
+                continue
+            place, counts = {case: i for i, case in enumerate(cases)}, np.zeros((len(cases), 4))
+            for name, row in rows:
+                counts[place[name, row.note_id], _kind(row)] += 1
+            alpha = agreement(counts, settings.evaluation.bootstrap, settings.evaluation.seed, dataset)
+            yield asdict(alpha) | {
+                "tier": settings.tier, "decoding": decoding, "dataset": dataset, "among": which, "cases": len(cases),
+                "agreed": alpha.agreed, "kappa_low": alpha.low, "kappa_high": alpha.high,
+                "invalid": sum(row.judging.by == "invalid" for _, row in rows),
+                "second_invalid": sum(row.judging.second_invalid for _, row in rows),
+                "several": sum(row.judging.several for _, row in rows),
             }  # fmt: skip
-            cases = sorted({key[:2] for key in rows})
-            if cases:
-                place = {case: i for i, case in enumerate(cases)}
-                counts = np.zeros((len(cases), 4))
-                for (data, note_id, _), row in rows.items():
-                    counts[place[data, note_id], _kind(row)] += 1
-                plan = settings.evaluation
-                alpha = agreement(counts, plan.bootstrap, plan.seed, dataset)
-                yield dataset, which, list(rows.values()), len(cases), alpha
 
 
 def _silent(judging: Judging) -> bool:
     return judging.by == "invalid" or judging.second_invalid
 
 
-def _numbered(one: Judged) -> Iterator[tuple[str, EvaluationRow]]:
-    """Rows under names of their own: several runs of several methods have one for the same case."""
-    yield from ((f"{one.method.name}/{n}", row) for n, row in enumerate(one.diagnoses))
-
-
 def _kind(row: EvaluationRow) -> int:
     """The column of :func:`agreement`'s counts."""
-    assert row.judging is not None
     return 2 * (not row.correct) + (not row.judging.second)
 
 
-def _agreement_table(results: Results, decoding: str, places: Sequence[tuple], missing: Sequence[str]) -> Table:
+def _agreement_table(results: Results, decoding: str, lines: Sequence[frame.Cells], missing: Sequence[str]) -> Table:
     columns = [
         frame.DATA_SET, Column("among", "Among", align="l"), Column("cases", "Cases"), Column("verdicts", "Verdicts"),
         Column("first", "Right: first judge"), Column("second", "second"), Column("agreed", "Agreed %", decimals=1),
@@ -122,15 +117,13 @@ def _agreement_table(results: Results, decoding: str, places: Sequence[tuple], m
         Column("invalid", "No verdict: first"), Column("second_invalid", "second"),
         Column("several", "Lists of diseases"),
     ]  # fmt: skip
-    rows = []
-    for dataset, among, judged, cases, alpha in places:
-        kappa = Cell(text="undefined") if alpha.kappa is None else Cell(
-            alpha.kappa, text=interval(alpha.kappa, alpha.low, alpha.high, 3))  # fmt: skip
-        rows.append(Row({
-            "dataset": DATASETS.get(dataset, "All"), "among": among, "cases": cases, "verdicts": alpha.verdicts,
-            "first": alpha.first, "second": alpha.second, "agreed": 100 * alpha.agreed, "kappa": kappa,
-            "flips": f"{alpha.only_first} : {alpha.only_second}", **_counted(judged),
-        }))  # fmt: skip
+    shown_lines = []
+    for line in lines:
+        kappa = "undefined" if line["kappa"] is None else interval(line["kappa"], line["low"], line["high"], 3)
+        shown_lines.append(line | {
+            "dataset": DATASETS.get(line["dataset"], "All"), "agreed": 100 * line["agreed"], "kappa": Cell(text=kappa),
+            "flips": f"{line['only_first']} : {line['only_second']}",
+        })  # fmt: skip
     first, second = judges(results.settings)
     notes = [
         f"First judge: {first}, whose verdicts count. Second judge: {second}. Workups without a diagnosis are not "
@@ -142,7 +135,7 @@ def _agreement_table(results: Results, decoding: str, places: Sequence[tuple], m
         *missing,
     ]
     text = f"Two judges on the same diagnoses, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table(columns, rows, text, notes, f"tab:judge_agreement_{decoding}")
+    return Table.of(columns, shown_lines, text, notes, f"tab:judge_agreement_{decoding}")
 
 
 def _cells_table(results: Results, decoding: str, judged: Sequence[Judged]) -> Table:
@@ -152,38 +145,17 @@ def _cells_table(results: Results, decoding: str, judged: Sequence[Judged]) -> T
         Column("second", "second", decimals=DECIMALS), Column("change", "Δ", decimals=DECIMALS, signed=True),
         Column("flips", "only first : only second right"),
     ]  # fmt: skip
-    rows, same = [], 0
+    lines = []
     for one in judged:
         kinds = [_kind(row) for row in one.diagnoses]
         first, second = (100 * sum(kind in right for kind in kinds) / one.rows for right in ((0, 1), (0, 2)))
-        if number(first, DECIMALS) == number(second, DECIMALS):
-            same += 1
-            continue
-        behind = results.behind(one.dataset, one.method)
-        rows.append(Row({
-            "method": one.method.label, "dataset": DATASETS[one.dataset], "cases": one.rows,
-            "first": Cell(first, runs=behind), "second": Cell(second, runs=behind), "change": second - first,
-            "flips": f"{kinds.count(1)} : {kinds.count(2)}",
-        }))  # fmt: skip
-    notes = [f"{len(rows)} of {len(rows) + same} accuracies of the main table would be others under the second judge."]
+        if number(first, DECIMALS) != number(second, DECIMALS):
+            behind = results.behind(one.dataset, one.method)
+            lines.append({
+                "method": one.method.label, "dataset": DATASETS[one.dataset], "cases": one.rows,
+                "first": Cell(first, runs=behind), "second": Cell(second, runs=behind), "change": second - first,
+                "flips": f"{kinds.count(1)} : {kinds.count(2)}",
+            })  # fmt: skip
+    notes = [f"{len(lines)} of {len(judged)} accuracies of the main table would be others under the second judge."]
     text = f"Accuracies under two judges, where they differ, {decoding} decoding ({tier_mark(results.settings)})."
-    return Table(columns, rows, text, notes, f"tab:judge_flips_{decoding}")
-
-
-def _counted(rows: Sequence[EvaluationRow]) -> frame.Cells:
-    judgings = [row.judging for row in rows if row.judging]
-    return {
-        "invalid": sum(one.by == "invalid" for one in judgings),
-        "second_invalid": sum(one.second_invalid for one in judgings),
-        "several": sum(one.several for one in judgings),
-    }
-
-
-def _line(
-    settings: Settings, decoding: str, dataset: str, among: str, judged: Sequence[EvaluationRow], cases: int,
-    alpha: Agreement,
-) -> frame.Cells:  # fmt: skip
-    values = (alpha.verdicts, alpha.first, alpha.second, alpha.agreed, alpha.kappa, alpha.low, alpha.high,
-              alpha.only_first, alpha.only_second)  # fmt: skip
-    head = {"tier": settings.tier, "decoding": decoding, "dataset": dataset, "among": among, "cases": cases}
-    return head | dict(zip(_NAMES, values, strict=False)) | _counted(judged)
+    return Table.of(columns, lines, text, notes, f"tab:judge_flips_{decoding}")

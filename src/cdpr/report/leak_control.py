@@ -1,21 +1,19 @@
 """Every agent on each benchmark and on its leak-controlled variant: what a leak was worth to it."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from ..evaluation.metrics import Comparison, Evaluation, EvaluationError, compare
-from ..job import Job
+from ..evaluation.metrics import Evaluation, EvaluationError, compare
 from ..results import frame
 from ..results.methods import DATASETS, Method, leak_methods, tier_mark
 from ..results.provenance import check_provenance
-from ..results.results import Hole, Results, results_folder
+from ..results.results import Results, first_hole
 from ..results.sources import notices
-from ..results.table import Cell, Column, Heading, Row, Sheet, Table, number
+from ..results.table import Cell, Column, Heading, Sheet, Table, number
 from ..settings import Settings
 from ..settings.datasets import controlled_name
 
@@ -23,45 +21,50 @@ SHOWN = (frame.ACCURACY, frame.AEC)
 _ENDS = ("", "_controlled", "_change", "_change_low", "_change_high")
 
 
-@dataclass(frozen=True)
-class Paired:
-    """Means by metric on the benchmark and on its variant, over the cases in both, and variant minus benchmark."""
-
-    benchmark: Mapping[str, float]
-    variant: Mapping[str, float]
-    change: Comparison
-
-
-def write_leak_control(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
-    methods = leak_methods(settings)
-    results = Results(settings, results_folder(settings, job), methods)
-    variants = [results.path(run, controlled_name(d)) for m in methods for run in m.runs for d in DATASETS]
+def sheet(settings: Settings, folder: Path) -> Sheet:
+    """Per decoding every agent on each benchmark and on its variant. Raises as :class:`Results` does."""
+    results = Results(settings, folder, leak_methods(settings))
+    variants = [results.path(run, controlled_name(d)) for m in results.methods for run in m.runs for d in DATASETS]
     check_provenance(settings, sorted({path for path in variants if path.exists()}))
-    pairs = {
-        (m, place, d): paired(results, m, place, d) for d in results.decodings for m in methods for place in DATASETS
-    }
-    parts = [(f"{decoding.capitalize()} decoding", _table(results, pairs, decoding)) for decoding in results.decodings]
-    Sheet(f"Leak control ({tier_mark(settings)})", parts, _long(results, pairs)).write(job.out)
+    parts, every_line = [], []
+    for decoding in results.decodings:
+        pairs = [(method, dataset) for method in results.methods for dataset in DATASETS]
+        lines = [_line(results, method, dataset, decoding) for method, dataset in pairs]
+        parts.append((f"{decoding.capitalize()} decoding", _table(results, lines, decoding)))
+        every_line += lines
+    names = ("tier", "decoding", "method", "dataset", "status", "seeds", "cases")
+    plain = frame.long_table(every_line, names, more=[f"{metric.name}{end}" for metric in SHOWN for end in _ENDS])
+    return Sheet(f"Leak control ({tier_mark(settings)})", parts, plain)
 
 
-def paired(results: Results, method: Method, dataset: str, decoding: str) -> Paired | Hole:
-    """One agent on a benchmark and its variant, seed by seed on the cases in both, or why there is no such figure.
+write_leak_control = frame.writer(sheet)
+
+
+def _line(results: Results, method: Method, dataset: str, decoding: str) -> frame.Cells:
+    """One agent on a benchmark and its variant, seed by seed on the cases in both: its means, and variant minus
+    benchmark (``comparison``); or why there is no such figure.
 
     Raises EvaluationError when the variant holds a case that the benchmark does not.
     """
-    whole, less = (results.evaluations(method, place, decoding) for place in (dataset, controlled_name(dataset)))
-    if isinstance(whole, Hole) or isinstance(less, Hole):
-        return whole if isinstance(whole, Hole) else less
-    less = [replace(evaluation, dataset=dataset) for evaluation in less]
-    whole = [_among(one, other.note_ids) for one, other in zip(whole, less, strict=True)]
+    line, places = frame.line(results, method, dataset, decoding), (dataset, controlled_name(dataset))
+    sides = [results.evaluations(method, place, decoding) for place in places]
+    if hole := first_hole(sides):
+        head = {name: line[name] for name in ("tier", "decoding", "method", "label", "dataset")}
+        return head | {"status": hole.reason, "seeds": len(method.runs), "hole": hole.reason}
+    less = [replace(evaluation, dataset=dataset) for evaluation in sides[1]]
+    whole = [_among(one, other.note_ids) for one, other in zip(sides[0], less, strict=True)]
     plan = results.settings.evaluation
-    change = compare(less, whole, plan.bootstrap, plan.seed)
-    means = [{m.name: float(np.mean([e.metric(m.name) for e in side])) for m in SHOWN} for side in (whole, less)]
-    return Paired(*means, change)
+    comparison = compare(less, whole, plan.bootstrap, plan.seed)
+    line |= {"cases": comparison.cases, "comparison": comparison}
+    line |= {"runs": [results.behind(place, method) for place in places]}
+    for name in (metric.name for metric in SHOWN):
+        at, means = comparison.differences[name], [np.mean([e.metric(name) for e in side]) for side in (whole, less)]
+        values = (*map(float, means), at.mean, at.low, at.high)
+        line |= {f"{name}{end}": value for end, value in zip(_ENDS, values, strict=True)}
+    return line
 
 
-def _table(results: Results, pairs: Mapping[tuple, Paired | Hole], decoding: str) -> Table:
+def _table(results: Results, lines: Sequence[frame.Cells], decoding: str) -> Table:
     """A row per agent and data set: each metric on the benchmark, on its variant, and the change with its interval."""
     columns = [frame.METHOD, Column("cases", "N")]
     for metric in SHOWN:
@@ -69,52 +72,31 @@ def _table(results: Results, pairs: Mapping[tuple, Paired | Hole], decoding: str
                     Column(f"{metric.name}_controlled", "controlled", metric.header),
                     Column(f"{metric.name}_change", "Δ [95%]", metric.header)]  # fmt: skip
     columns += [Column("discordant", "only controlled : only benchmark right")]
-    rows: list[Row | Heading] = []
-    notes = []
+    rows: list[Heading | frame.Cells] = []
+    notes = results.divergences()
     for dataset, label in DATASETS.items():
-        rows.append(Heading(label))
+        rows += [Heading(label), *(_shown(line) for line in lines if line["dataset"] == dataset)]
         notes += _taken_out(results, dataset, label)
-        for method in results.methods:
-            pair = pairs[method, dataset, decoding]
-            cells = {} if isinstance(pair, Hole) else _cells(pair, results, method, dataset)
-            rows.append(Row({"method": method.label, **cells}, pair.reason if isinstance(pair, Hole) else ""))
-    notes.append(
-        f"Both figures are over the cases in both (N). {frame.PAIRED_INTERVALS} "
-        "What is left in a controlled case keeps its price, so costs change only by what the agent does."
-    )
+    notes.append(f"Both figures are over the cases in both (N). {frame.PAIRED_INTERVALS} What is left in a controlled "
+                 "case keeps its price, so costs change only by what the agent does.")  # fmt: skip
     text = (f"Benchmarks and their leak-controlled variants, {decoding} decoding ({tier_mark(results.settings)}). "
             "Δ: controlled minus benchmark.")  # fmt: skip
-    return Table(columns, rows, text, [*results.divergences(), *notes, *notices(results.settings)],
-                 f"tab:leak_control_{decoding}")  # fmt: skip
+    return Table.of(columns, rows, text, [*notes, *notices(results.settings)], f"tab:leak_control_{decoding}")
 
 
-def _cells(pair: Paired, results: Results, method: Method, dataset: str) -> frame.Cells:
-    whole, less = (results.behind(place, method) for place in (dataset, controlled_name(dataset)))
-    cells: frame.Cells = {"cases": pair.change.cases}
+def _shown(line: frame.Cells) -> frame.Cells:
+    """The line as the table prints it."""
+    head = line | {"method": line["label"]}
+    if "hole" in line:
+        return head
+    whole, less = line["runs"]
+    cells = {"discordant": Cell(frame.discordant(line["comparison"]), runs=(*less, *whole))}
     for metric in SHOWN:
-        cells[metric.name] = Cell(pair.benchmark[metric.name] * metric.factor, runs=whole)
-        cells[f"{metric.name}_controlled"] = Cell(pair.variant[metric.name] * metric.factor, runs=less)
-        change = pair.change.differences[metric.name]
-        cells[f"{metric.name}_change"] = frame.interval_cell(metric, change, (*less, *whole), signed=True)
-    return cells | {"discordant": Cell(frame.discordant(pair.change), runs=(*less, *whole))}
-
-
-def _long(results: Results, pairs: Mapping[tuple, Paired | Hole]) -> Table:
-    """One line per decoding, agent and data set."""
-    lines = []
-    for (method, dataset, decoding), pair in pairs.items():
-        cells = frame.line(results, method, dataset, decoding)
-        if isinstance(pair, Hole):
-            lines.append({name: cells[name] for name in ("tier", "decoding", "method", "dataset")}
-                         | {"status": pair.reason, "seeds": len(method.runs)})  # fmt: skip
-            continue
-        for name in (metric.name for metric in SHOWN):
-            at = pair.change.differences[name]
-            values = (pair.benchmark[name], pair.variant[name], at.mean, at.low, at.high)
-            cells |= {f"{name}{end}": value for end, value in zip(_ENDS, values, strict=True)}
-        lines.append(cells | {"cases": pair.change.cases})
-    names = ("tier", "decoding", "method", "dataset", "status", "seeds", "cases")
-    return frame.long_table(lines, names, more=[f"{metric.name}{end}" for metric in SHOWN for end in _ENDS])
+        name, change = metric.name, line["comparison"].differences[metric.name]
+        cells[name] = Cell(line[name] * metric.factor, runs=whole)
+        cells[f"{name}_controlled"] = Cell(line[f"{name}_controlled"] * metric.factor, runs=less)
+        cells[f"{name}_change"] = frame.interval_cell(metric, change, (*less, *whole), signed=True)
+    return head | cells
 
 
 def _among(evaluation: Evaluation, note_ids: tuple[str, ...]) -> Evaluation:
@@ -137,7 +119,5 @@ def _taken_out(results: Results, dataset: str, label: str) -> list[str]:
     done = [f"{row['leak']} ({row['action']} in {row['cases']})" for row in attrition["leaks"]]
     done += [f"cases dropped: {step['rule']} ({step['dropped']})" for step in attrition["funnel"]]
     share = number(100 * attrition["kept"] / attrition["read"], 1) if attrition["read"] else "0.0"
-    return [
-        f"{label}: {attrition['kept']} of {attrition['read']} cases ({share}%); "
-        f"{'; '.join(done) or 'no leak was found'}."
-    ]
+    cases = f"{label}: {attrition['kept']} of {attrition['read']} cases ({share}%)"
+    return [f"{cases}; {'; '.join(done) or 'no leak was found'}."]

@@ -1,16 +1,21 @@
-"""Learning curves by training step, and how figures draw the curves of several variants."""
+"""Curves of training, a line per variant: by step, by time and tokens, and as a way through accuracy and cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from ..files import write_csv
 from ..job import Job
 from ..results.curves import Curves, read_curves
 from ..results.methods import trained
 from ..results.provenance import check_training
 from ..results.results import results_folder
-from ..settings import Settings, labels_of
+from ..settings import Settings, labels_of, parse_settings, resolve_variant
 from . import style
 
 # Metric of a panel: label of its axis and factor for printing.
@@ -19,23 +24,25 @@ PANELS = {
     "n_na": ("N_na per case", 1.0), "utility": ("utility", 1.0),
 }  # fmt: skip
 LEARNT = tuple(PANELS)
+EFFICIENCY = ("accuracy", "utility", "aec")
+PATH = ("accuracy", "aec")
+_AGREEMENT = ("variant", "metric", "verl", "torch", "low", "high", "same_seeds", "within")
 
 
-def plot_learning_curves(settings: Settings, job: Job) -> None:
-    """Validation accuracy, AEN, AEC, N_na and utility by training step, a line per variant: mean over seeds, band from
-    the lowest to the highest. Raises as :func:`curves_of`."""
-    curves = curves_of(settings, results_folder(settings, job), labels_of(settings, "learning_curves"), LEARNT)
-    draw_learning_curves(settings, curves, job.out)
-
-
-def curves_of(settings: Settings, folder: Path, variants: Iterable[str], metrics: Sequence[str]) -> list[Curves]:
-    """Training curves of variants. One without metrics has no runs; a figure names it as missing.
+def curves_of(settings: Settings, job: Job, where: str, metrics: Sequence[str]) -> list[Curves]:
+    """Training curves of the variants of a figure. One without metrics has no runs; the figure names it as missing.
 
     Raises CurveError for a broken metrics file, ProvenanceError for training of another tier or on different cases.
     """
-    methods = [trained(settings, name) for name in variants]
-    check_training(settings, folder, list(dict.fromkeys(run for method in methods for run in method.runs)))
+    folder, methods = results_folder(settings, job), [trained(settings, name) for name in labels_of(settings, where)]
+    check_training(settings, folder, [run for method in methods for run in method.runs])
     return [read_curves(folder, method, metrics) for method in methods]
+
+
+def plot_learning_curves(settings: Settings, job: Job) -> None:
+    """Validation accuracy, AEN, AEC, N_na and utility by training step: mean over seeds, band from the lowest to the
+    highest. Raises as :func:`curves_of`."""
+    draw_learning_curves(settings, curves_of(settings, job, "learning_curves", LEARNT), job.out)
 
 
 def draw_learning_curves(settings: Settings, curves: Sequence[Curves], out: Mapping[str, Path], note: str = "") -> None:
@@ -43,24 +50,70 @@ def draw_learning_curves(settings: Settings, curves: Sequence[Curves], out: Mapp
     with style.drawing(7.2, 4.4, out) as figure:
         panels = figure.subplots(2, 3).ravel()
         for panel, metric in zip(panels, LEARNT, strict=False):
-            draw_curves(panel, settings, curves, metric, "step", 1.0)
+            _draw_curves(panel, settings, curves, metric, "step", 1.0)
             panel.set_title(PANELS[metric][0])
             panel.set_xlabel("training step")
-        panels[-1].legend(handles=handles(settings, curves), loc="center", handlelength=3)
+        panels[-1].legend(handles=_handles(settings, curves), loc="center", handlelength=3)
         panels[-1].set_axis_off()
-        curve_foot(figure, settings, curves, note)
+        _foot(figure, settings, curves, note)
 
 
-def draw_curves(
+def plot_training_efficiency(settings: Settings, job: Job) -> None:
+    """Accuracy on the validation split (with utility and AEC below) against training wall-clock and against generated
+    tokens, counterpart of the paper's figure. Raises as :func:`curves_of`."""
+    curves = curves_of(settings, job, "training_efficiency", EFFICIENCY)
+    longest = max((float(curve.x("seconds").max()) for curve in curves if curve.runs), default=0.0)
+    unit, seconds = ("minutes", 60.0) if longest >= 180 else ("seconds", 1.0)
+    unit, seconds = ("hours", 3600.0) if longest >= 7200 else (unit, seconds)
+    axes = (("seconds", f"training time ({unit})", seconds), ("tokens", "generated tokens (millions)", 1e6))
+    with style.drawing(7.2, 6.4, job.out) as figure:
+        grid = figure.subplots(3, 2, sharex="col", sharey="row", height_ratios=[2.2, 1, 1])
+        for row, metric in zip(grid, EFFICIENCY, strict=True):
+            for panel, (axis, label, unit) in zip(row, axes, strict=True):
+                _draw_curves(panel, settings, curves, metric, axis, unit)
+                panel.label_outer()
+                if metric == EFFICIENCY[-1]:
+                    panel.set_xlabel(label, fontsize=7.5)
+            row[0].set_ylabel(PANELS[metric][0])
+        figure.legend(handles=_handles(settings, curves), loc="outside upper center", ncols=2, handlelength=3)
+        _foot(figure, settings, curves, "time without validation; tokens with probes and continuations")
+
+
+def plot_learning_path(settings: Settings, job: Job) -> None:
+    """Accuracy against AEC on the validation cases, a marker per validation, means over seeds; a ring marks the last
+    iteration. Paths that lie on each other lead to the same policies, at whatever pace. Raises as
+    :func:`curves_of`."""
+    curves, ends = curves_of(settings, job, "learning_path", PATH), set()
+    with style.drawing(7.2, 4.6, job.out) as figure:
+        panel = figure.subplots()
+        for position, curve in enumerate(curves):
+            look = style.look_of(settings, curve.method.name, position)
+            for piece in (pieces := list(curve.pieces()) if curve.runs else []):
+                panel.plot(piece.mean("aec"), 100 * piece.mean("accuracy"), color=look.colour, linestyle=look.line,
+                           linewidth=1.0, marker=look.marker, markersize=4)  # fmt: skip
+            for piece in pieces[-1:]:
+                panel.plot(piece.mean("aec")[-1], 100 * piece.mean("accuracy")[-1], linestyle="", marker="o",
+                           markersize=9, markerfacecolor="none", color=look.colour)  # fmt: skip
+                ends.add(int(piece.x("step")[-1]))
+        panel.set_xlabel("AEC (USD)")
+        panel.set_ylabel("validation accuracy (%)")
+        panel.margins(0.08)
+        if not ends:
+            style.empty(panel, "missing: no training metrics")
+        figure.legend(handles=_handles(settings, curves), loc="outside upper center", ncols=2, handlelength=3)
+        note = f"{settings.data.validation_cases} validation cases, no test cases; ring: the last iteration"
+        note += f" ({' to '.join(map(str, sorted({min(ends), max(ends)})))})" if ends else ""
+        _foot(figure, settings, curves, note, band=False)
+
+
+def _draw_curves(
     panel: style.Axes, settings: Settings, curves: Sequence[Curves], metric: str, axis: str, unit: float
 ) -> None:
     """One metric of all variants; the end of a run that diverged is a small x."""
     factor = PANELS[metric][1]
     for position, curve in enumerate(curves):
-        if not curve.runs:
-            continue
         look = style.look_of(settings, curve.method.name, position)
-        for piece in curve.pieces():
+        for piece in curve.pieces() if curve.runs else ():
             x, (low, high) = piece.x(axis) / unit, piece.band(metric)
             panel.fill_between(x, low * factor, high * factor, color=look.colour, alpha=0.15, linewidth=0)
             panel.plot(x, piece.mean(metric) * factor, color=look.colour, linestyle=look.line, marker=look.marker,
@@ -73,7 +126,7 @@ def draw_curves(
         style.empty(panel, "missing: no training metrics")
 
 
-def handles(settings: Settings, curves: Sequence[Curves]) -> list:
+def _handles(settings: Settings, curves: Sequence[Curves]) -> list:
     """What a legend says of each line: its name, and how many seeds stand behind it."""
     from matplotlib.lines import Line2D
 
@@ -85,11 +138,11 @@ def handles(settings: Settings, curves: Sequence[Curves]) -> list:
             none = "missing" if curve.missing else "diverged"
             seeds = f"{len(curve.runs)} of {len(curve.method.runs)} seeds" if curve.runs else none
         lines.append(Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, markersize=4,
-                              label=f"{curve.method.label} ({seeds})"))  # fmt: skip
+                            label=f"{curve.method.label} ({seeds})"))  # fmt: skip
     return lines
 
 
-def curve_foot(
+def _foot(
     figure: style.Figure, settings: Settings, curves: Sequence[Curves], more: str = "", band: bool = True
 ) -> None:
     """Say below a figure what is missing, what diverged, what lines and bands are, and ``more``."""
@@ -99,3 +152,64 @@ def curve_foot(
     note = "line: mean over seeds" + ("; band: lowest to highest seed" if band else "")
     lines = [style.missing_note(lost), *style.folded([ends] if broken else []), note, more]
     style.foot(figure, settings, lines)
+
+
+# The engines torch and verl side by side
+
+
+def plot_engines(settings: Settings, job: Job) -> None:
+    """Learning curves of both engines, and as CSV whether they differ by more than seeds do (:func:`agreement`). Raises
+    as :func:`curves_of`."""
+    all_curves = curves_of(settings, job, "engines", LEARNT)
+    curves = {curve.method.name: curve for curve in all_curves}
+    rows = [row for name, twin in twins(settings).items() for row in agreement(name, curves[name], curves[twin])]
+    judged = [row for row in rows if row["within"] != "unknown"]
+    inside = sum(row["within"] == "yes" for row in judged)
+    note = f"{inside} of {len(judged)} levels of verl's curves lie within the 95% prediction interval of torch seeds"
+    draw_learning_curves(settings, all_curves, job.out, note if judged else "")
+    lines = [{k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+    write_csv(job.out["csv"], _AGREEMENT, lines)
+
+
+def twins(settings: Settings) -> dict[str, str]:
+    """Of every variant that the engine verl trains for this figure the one that torch trains of the same settings."""
+    resolved = {name: resolve_variant(settings, name) for name in labels_of(settings, "engines")}
+    pairs = {}
+    for name, entry in resolved.items():
+        if entry.training.engine == "verl":
+            data = entry.model_dump()
+            data["training"]["engine"] = "torch"
+            data["training"].pop("verl")
+            same = parse_settings(data)
+            pairs.update((name, other) for other in resolved if resolved[other] == same)
+    return pairs
+
+
+def agreement(name: str, verl: Curves, torch: Curves) -> Iterator[dict[str, Any]]:
+    """How the curves of a variant compare, metric by metric; nothing where one of the engines has no curve.
+
+    Metrics are averaged over the validations after the first: under verl (mean over its seeds) and under torch, with
+    the 95% prediction interval of as many further torch seeds. ``same_seeds`` is the mean difference between runs of
+    one seed, which share their random numbers as long as their weights agree. ``within``: yes, no, or unknown (fewer
+    than two torch seeds).
+    """
+    from scipy.stats import t
+
+    if not verl.runs or not torch.runs:
+        return
+    for metric in LEARNT:
+        ours, theirs = (_levels(curves, metric) for curves in (verl, torch))
+        n, m, shared = len(theirs), len(ours), ours.keys() & theirs.keys()
+        mean, value, half = float(np.mean([*theirs.values()])), float(np.mean([*ours.values()])), math.nan
+        if n > 1:
+            half = float(t.ppf(0.975, n - 1) * np.std([*theirs.values()], ddof=1) * np.sqrt(1 / m + 1 / n))
+        within = "unknown" if n < 2 else "yes" if abs(value - mean) <= half + 1e-12 else "no"
+        same = float(np.mean([ours[seed] - theirs[seed] for seed in shared])) if shared else math.nan
+        row = (name, metric, value, mean, mean - half, mean + half, same, within)
+        yield dict(zip(_AGREEMENT, row, strict=True))
+
+
+def _levels(curves: Curves, metric: str) -> dict[str, float]:
+    """By seed the mean of a metric over its validations, the one before training left out."""
+    table = curves.values[metric][:, 1:] if curves.values[metric].shape[1] > 1 else curves.values[metric]
+    return {run.rpartition("-")[2]: float(np.nanmean(row)) for run, row in zip(curves.runs, table, strict=True)}

@@ -1,22 +1,18 @@
 """Table 1: every agent on every benchmark, ours as measured, the paper's figures beside them and never among them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
 from ..environment.utility import utility_caption
-from ..evaluation.metrics import METRICS, Comparison
-from ..job import Job
+from ..evaluation.metrics import METRICS
 from ..results import frame
 from ..results.methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judges, main_methods, tier_mark
 from ..results.paper import printed_rows
-from ..results.results import Hole, Results, results_folder
+from ..results.results import Hole, Results
 from ..results.sources import notices
-from ..results.table import Cell, Column, Heading, Row, Sheet, Table, marks
+from ..results.table import Cell, Column, Heading, Sheet, Table
 from ..settings import Settings
 
 # Metrics of every data set, and of the average; the utility stands with the average alone.
@@ -29,13 +25,9 @@ PAIRS = (("cdpr", "grpo"), ("cdpr", "utility_grpo"))
 _FILE, _PRINTED = "main_results.csv", {"acc": "accuracy", "aen": "aen", "aec": "aec"}
 
 
-def write_main_table(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes. Raises as :class:`Results` does."""
-    sheet(settings, results_folder(settings, job)).write(job.out)
-
-
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding: the paper's layout and ours against its rivals; then what stands behind, and the paper's table."""
+    """Per decoding: the paper's layout and ours against its rivals; then what stands behind, and the paper's table.
+    Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     parts = []
     for decoding in results.decodings:
@@ -51,6 +43,9 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
               for d in results.decodings]  # fmt: skip
     parts.append(_printed(settings, results.methods))
     return Sheet(f"Main results ({tier_mark(settings)})", parts, long(results))
+
+
+write_main_table = frame.writer(sheet)
 
 
 def places(results: Results) -> dict[str, str]:
@@ -80,28 +75,22 @@ def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label
     for metric in COMPARED if results.averaged else SHOWN:
         for place in groups if metric in SHOWN else (AVERAGE,):
             key = f"{place}.{metric.name}"
-            values = {m: cells[m][key].value for m in methods if m.learned and cells[m][key].value is not None}
-            if len(values) == 1 and not results.averaged:  # one alone is the best of nothing
-                continue
-            for method, mark in marks(values, DECIMALS, higher_is_better=metric.higher_is_better).items():
-                cells[method][key] = replace(cells[method][key], mark=mark)
-    rows: list[Row | Heading] = []
+            rivals = [cells[m] for m in methods if m.learned and cells[m][key].value is not None]
+            if len(rivals) > 1 or results.averaged:  # one alone is the best of nothing
+                frame.mark_best(rivals, key, metric, DECIMALS)
+    lines: list[Heading | frame.Cells] = []
     missing = []
-    for group in dict.fromkeys(method.group for method in methods):
-        rows.append(Heading(group))
-        for method in (m for m in methods if m.group == group):
-            hole = method.why or _nowhere(results, method, decoding)
-            rows.append(Row({"method": method.label, **cells[method]}, hole))
-            holes = (results.summary(method, dataset, decoding) for dataset in results.datasets)
-            missing += [f"{method.label}, missing: {h.missing}" for h in holes if isinstance(h, Hole) and h.missing]
-    return Table(columns, rows, text, [*missing, *notes], f"tab:{label}_{decoding}")
-
-
-def _nowhere(results: Results, method: Method, decoding: str) -> str:
-    """Why a method is not run on any of the data sets, on purpose; empty where it is run, or a result is missing."""
-    summaries = [results.summary(method, dataset, decoding) for dataset in results.datasets]
-    holes = [one for one in summaries if isinstance(one, Hole) and not one.missing]
-    return holes[0].reason if len(holes) == len(summaries) else ""
+    for group, of_group in itertools.groupby(methods, lambda method: method.group):
+        lines.append(Heading(group))
+        for method in of_group:
+            summaries = [results.summary(method, dataset, decoding) for dataset in results.datasets]
+            holes = [one for one in summaries if isinstance(one, Hole)]
+            missing += [f"{method.label}, missing: {hole.missing}" for hole in holes if hole.missing]
+            # Why it is not run on any of the data sets, on purpose.
+            nowhere = len(holes) == len(summaries) and not any(hole.missing for hole in holes)
+            hole = method.why or (holes[0].reason if nowhere else "")
+            lines.append({"method": method.label, **cells[method], "hole": hole})
+    return Table.of(columns, lines, text, [*missing, *notes], f"tab:{label}_{decoding}")
 
 
 def _wide_cells(results: Results, method: Method, decoding: str) -> dict[str, Cell]:
@@ -122,12 +111,9 @@ def _paired(results: Results, first: Method, second: Method, decoding: str, titl
     columns = [frame.DATA_SET, Column("cases", "N"), *frame.interval_columns(COMPARED, "Δ ", short=True), frame.SEED_SD,
                *frame.mcnemar_columns("only first : only second right")]  # fmt: skip
     changes = frame.changes(results, [(first, second, dataset) for dataset in results.datasets], decoding)
-    labels, comparisons = results.datasets, [one for one in changes if isinstance(one.comparison, Comparison)]
-    notes = [f"{labels[one.place]}: {one.reading(COMPARED)}" for one in comparisons]
-    notes.append(f"{frame.PAIRED_INTERVALS} McNemar: exact, seed by seed.")
     text = f"{title}, {decoding} decoding: first minus second on the same cases ({tier_mark(results.settings)})."
-    rows = frame.change_rows(changes, columns, COMPARED)
-    return Table(columns, rows, text, notes, f"tab:paired_{first.name}_{second.name}_{decoding}")
+    label = f"tab:paired_{first.name}_{second.name}_{decoding}"
+    return frame.change_table(changes, COMPARED, text, label, columns, "McNemar: exact, seed by seed.")
 
 
 def intervals(results: Results, decoding: str, mark: str, label: str = "main_results") -> Table:
@@ -140,23 +126,22 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
     for column in frame.interval_columns(COMPARED, short=True):
         columns += [column, *beside.get(column.key, ())]
     columns += [Column(metric.name, metric.header) for metric in BEHIND]
-    rows: list[Row | Heading] = []
-    for method in (m for m in results.methods if m.runs):
-        for dataset, name in results.datasets.items():
-            summary = results.summary(method, dataset, decoding)
-            if isinstance(summary, Hole):
-                rows.append(Row({"method": f"{method.label}, {name}"}, summary.reason))
-                continue
-            at, runs = summary.estimates, results.behind(dataset, method)
-            spread = at["accuracy"].seed_sd
-            plain = {"k": frame.counts(method, summary)["k"], "accuracy_sd": None if spread is None else 100 * spread,
-                     "aec_sd": at["aec"].seed_sd, "cost_median": summary.cost_median, "cost_p90": summary.cost_p90,
-                     **{metric.name: metric.factor * at[metric.name].mean for metric in BEHIND}}  # fmt: skip
-            rows.append(Row({
-                "method": method.label, "dataset": name,
-                **{metric.name: frame.interval_cell(metric, at[metric.name], runs) for metric in COMPARED},
-                **{name: Cell(value, runs=runs) for name, value in plain.items()},
-            }))  # fmt: skip
+    lines: list[frame.Cells] = []
+    for method, (dataset, name) in itertools.product(results.methods, results.datasets.items()):
+        summary, runs = results.summary(method, dataset, decoding), results.behind(dataset, method)
+        if isinstance(summary, Hole):
+            lines += [{"method": f"{method.label}, {name}", "hole": summary.reason}] if runs else []
+            continue
+        at = summary.estimates
+        plain = {"k": frame.counts(method, summary)["k"], "aec_sd": at["aec"].seed_sd,
+                 "accuracy_sd": None if at["accuracy"].seed_sd is None else 100 * at["accuracy"].seed_sd,
+                 "cost_median": summary.cost_median, "cost_p90": summary.cost_p90,
+                 **{metric.name: metric.factor * at[metric.name].mean for metric in BEHIND}}  # fmt: skip
+        lines.append({
+            "method": method.label, "dataset": name,
+            **{metric.name: frame.interval_cell(metric, at[metric.name], runs) for metric in COMPARED},
+            **{name: Cell(value, runs=runs) for name, value in plain.items()},
+        })  # fmt: skip
     notes = (
         "k / N: right diagnoses per seed / cases.",
         f"Intervals: bootstrap over training seeds and cases ({results.settings.evaluation.bootstrap} resamples); of a "
@@ -165,12 +150,13 @@ def intervals(results: Results, decoding: str, mark: str, label: str = "main_res
         "of the physical examination (free, not in AEN); median and p90: cost per case in USD.",
     )
     text = f"Behind the results, {decoding} decoding ({mark})."
-    return Table(columns, rows, text, notes, f"tab:{label}_intervals_{decoding}")
+    return Table.of(columns, lines, text, notes, f"tab:{label}_intervals_{decoding}")
 
 
 def long(results: Results) -> Table:
     """One line per method, place and decoding; ``paper_*`` holds what the paper prints."""
-    paper = {(row["method"], row["dataset"]): printed for row, printed in frame.paper_numbers(_FILE, _PRINTED)}
+    rows = printed_rows(_FILE, *_PRINTED)
+    paper = {(row["method"], row["dataset"]): frame.paper_cells(row, _PRINTED) for row in rows}
     lines = []
     for decoding, method in itertools.product(results.decodings, results.methods):
         for place in places(results) if decoding == results.decodings[0] or method.learned else ():
@@ -184,16 +170,16 @@ def long(results: Results) -> Table:
 def _printed(settings: Settings, methods: Sequence[Method]) -> tuple[str, Table]:
     """Table 1 as printed."""
     ours = {method.paper: method.label for method in methods if method.paper and method.runs}
-    rows: list[Row | Heading] = []
+    printed: list[Heading | frame.Cells] = []
     for group, of_group in itertools.groupby(printed_rows(_FILE, *_PRINTED), itemgetter("group")):
-        rows.append(Heading(group))
-        for method, lines in itertools.groupby(of_group, itemgetter("method")):
-            cells = {f"{line['dataset']}.{name}": line[name] for line in lines for name in _PRINTED}
-            rows.append(Row({"method": method, "ours": ours.get(method), **cells}))
+        printed.append(Heading(group))
+        for method, rows in itertools.groupby(of_group, itemgetter("method")):
+            cells = {f"{row['dataset']}.{name}": row[name] for row in rows for name in _PRINTED}
+            printed.append({"method": method, "ours": ours.get(method), **cells})
     headers = {metric.name: metric.short for metric in SHOWN}
     groups = {name: f"{label} ({domain(name)})" for name, label in DATASETS.items() if name in AVERAGED}
     columns = _columns(groups | {AVERAGE: "Average"}, {name: headers[metric] for name, metric in _PRINTED.items()})
-    return frame.paper_table(settings, columns, rows, "main_results", wide=True)
+    return frame.paper_table(settings, columns, printed, "main_results", wide=True)
 
 
 MEASURED = "; ".join(f"{metric.short}: {metric.about}" for metric in SHOWN)

@@ -3,24 +3,17 @@
 Table 1's layout without its average: these cases are none of the paper's benchmarks.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from ..job import Job
+from ..results import frame
 from ..results.methods import open_datasets, open_methods
-from ..results.results import Results, results_folder
+from ..results.results import Results
 from ..results.table import Sheet
 from ..settings import Settings, SettingsError
 from .effort import effort_table
 from .main_table import MEASURED, intervals, long, wide
 
 _LABEL = "open_cases"
-
-
-def write_open_cases(settings: Settings, job: Job) -> None:
-    """Write the table; missing evaluations become labelled holes. Raises as :func:`sheet`."""
-    sheet(settings, results_folder(settings, job)).write(job.out)
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
@@ -51,3 +44,6 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
     ]
     parts += [(f"Effort, {d} decoding", effort_table(results, d, mark, f"{_LABEL}_effort")) for d in results.decodings]
     return Sheet(f"Open cases ({mark})", parts, long(results))
+
+
+write_open_cases = frame.writer(sheet)

@@ -3,12 +3,11 @@
 No date, duration, commit or absolute path is taken over: the same results give the same page.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..inspector.data import address
 from ..records import KEY_TAG
@@ -33,27 +32,6 @@ class Artifact:
     query: str = ""
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """An evaluation of ``run``, its place on the page, and the training of its policy (None for one that was not
-    trained). ``inspector`` is where the inspector shows its cases; empty for runs that it does not show."""
-
-    run: str
-    anchor: str
-    artifact: Artifact
-    training: Artifact | None
-    inspector: str = ""
-
-
-@dataclass(frozen=True)
-class Behind:
-    """The runs of a method, by data set."""
-
-    anchor: str
-    title: str
-    blocks: Mapping[str, Sequence[Evaluated]]
-
-
 class Records:
     """The ``run.json`` files below a results folder. Methods raise ProvenanceError for one that cannot be read or is of
     another tier than the settings."""
@@ -76,34 +54,38 @@ class Records:
                     (content.digest_of("cases") or "")[:16], content.experiment,
                     f"tags.`{KEY_TAG}` = '{content.run_key}'")  # fmt: skip
 
-    def behind(self, methods: Iterable[Method]) -> list[Behind]:
-        """All evaluations that are there, each once: with the first of the methods that share it."""
+    def behind(self, methods: Iterable[Method]) -> list[dict[str, Any]]:
+        """By method all evaluations that are there, as ``blocks`` by data set; each once, with the first of the methods
+        that share it. ``training`` is how its policy was trained (None for one that was not), ``inspector`` where the
+        inspector shows its cases (empty for runs that it does not show)."""
         sources, known = [], set()
         for method in methods:
             blocks = {}
             for dataset, label in DATASETS.items():
                 if method.knows_hospital and not synthetic(self.settings, dataset):
                     continue
-                here = [self._evaluated(run, dataset) for run in method.runs if run not in known
-                        and (self.results / _path(run, dataset)).exists()]  # fmt: skip
+                here = [one for run in method.runs if run not in known for one in self._evaluated(run, dataset)]
                 blocks |= {label: here} if here else {}
             known |= set(method.runs)
-            sources += [Behind(anchor(method.name), method.label, blocks)] if blocks else []
+            sources += [{"anchor": anchor(method.name), "title": method.label, "blocks": blocks}] if blocks else []
         return sources
 
-    def _evaluated(self, run: str, dataset: str) -> Evaluated:
-        path, record = _path(run, dataset), self.results / "training" / run / "run.json"
-        training = self.artifact(f"training/{run}/metrics.jsonl", record) if record.exists() else None
-        link = address(run, dataset) if run in self.settings.inspector.runs else ""
-        evaluation = self.artifact(path, find_record(self.results / path))
-        return Evaluated(run, anchor(run, dataset), evaluation, training, link)
+    def _evaluated(self, run: str, dataset: str) -> Iterator[dict[str, Any]]:
+        path, record = f"evaluations/{run}/{dataset}.jsonl", self.results / "training" / run / "run.json"
+        if (self.results / path).exists():
+            yield {
+                "run": run, "anchor": anchor(run, dataset),
+                "artifact": self.artifact(path, find_record(self.results / path)),
+                "training": self.artifact(f"training/{run}/metrics.jsonl", record) if record.exists() else None,
+                "inspector": address(run, dataset) if run in self.settings.inspector.runs else "",
+            }  # fmt: skip
 
 
 class Links:
     """From the runs of a cell to their places on the page."""
 
-    def __init__(self, behind: Iterable[Behind]):
-        self._known = {one.anchor for method in behind for block in method.blocks.values() for one in block}
+    def __init__(self, behind: Iterable[Mapping[str, Any]]):
+        self._known = {one["anchor"] for method in behind for block in method["blocks"].values() for one in block}
 
     def anchors(self, runs: Runs) -> list[str]:
         """Anchors of those runs that stand on the page."""
@@ -118,7 +100,3 @@ class Links:
 def anchor(name: str, dataset: str = "") -> str:
     """Place on the page of an evaluation, or of a method."""
     return "-".join(["made", *(re.sub(r"\W", "-", part) for part in (name, dataset) if part)])
-
-
-def _path(run: str, dataset: str) -> str:
-    return f"evaluations/{run}/{dataset}.jsonl"

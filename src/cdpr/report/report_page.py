@@ -4,58 +4,53 @@ Tables are made of the same typed cells as their CSV, Markdown and LaTeX forms; 
 What is not there is a labelled hole. The same results give the same bytes.
 """
 
-from __future__ import annotations
-
 import base64
 import importlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from ..evaluation.metrics import Comparison, Metric
 from ..files import write_text
 from ..job import Job, PageEntry
 from ..ledger.verdict import COUNTED, NOT_RUN, read_ledger
+from ..results.frame import ACCURACY, AEC, METHOD, UTILITY, Cells, favour, interval_cell
 from ..results.methods import DATASETS, IN_DOMAIN, Method, main_methods, open_datasets, synthetic, tier_mark, trained
-from ..results.results import Results, results_folder
+from ..results.results import Hole, Results, results_folder
 from ..results.sources import notices
-from ..results.table import Block, Column, Table
+from ..results.table import Block, Cell, Column, Heading, Table, number
 from ..settings import Settings, variants
 from . import templates
-from .card_page import card_parts
-from .effort import spent_table
-from .headline import headline
+from .data_card import card_parts
 from .page_runs import Artifact, Links, Records
 from .sample_case import CREDENTIALED
 
-# Bytes of all images together; base64 makes them a third larger, and the page stays below 5 MB.
-IMAGE_BUDGET = 3_500_000
+OURS, RIVALS = "cdpr", ("grpo", "warm_start")
+PLACES = {IN_DOMAIN: "In-domain", "average": "Average of the data sets"}
+# What is asked about: metric, header, unit, and words for what the interval of a difference shows.
+ASKED: tuple[tuple[Metric, str, str, dict[str, str]], ...] = (
+    (ACCURACY, "Accuracy (%)", " points",
+     {"better": "more accurate", "worse": "less accurate", "": "accuracy is open"}),
+    (AEC, "Cost per case (USD)", " USD",
+     {"better": "cheaper", "worse": "costlier", "": "cost is open"}),
+    (UTILITY, "Utility", "", {}),
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure, or the hole in its place."""
-
-    name: str
-    alt: str
-    artifact: Artifact
-    data: str = ""
-    hole: str = ""
-
-
-@dataclass(frozen=True)
+@dataclass
 class Chapter:
     """A chapter of the page, or a data card: ``says`` is about its table, of which the first ``opened`` parts are not
-    folded. ``made`` is how the table was made, ``hole`` why there is none."""
+    folded. ``artifact`` is how the table was made, ``hole`` why there is none."""
 
     name: str
     title: str
     says: str = ""
     opened: int = 1
-    pictures: Sequence[Picture] = ()
+    pictures: list[dict[str, Any]] = field(default_factory=list)
     artifact: Artifact | None = None
     parts: Sequence[tuple[str, Table | Sequence[Block]]] = ()
     hole: str = ""
@@ -72,7 +67,6 @@ def write_report(settings: Settings, job: Job) -> None:
     results = Results(settings, folder, main_methods(settings))
     records = Records(settings, folder)
     behind = records.behind(methods)
-    images = Images(records)
     answers, head = headline(results, results.decodings[0])
     job.tags["says"] = f"{answers[0].place}: {answers[0].question} {answers[0].short}."
     page = {
@@ -84,9 +78,9 @@ def write_report(settings: Settings, job: Job) -> None:
         "head": head,
         "links": Links(behind),
         "notices": notices(settings),
-        "chapters": chapters(settings, job.page, images),
+        "chapters": chapters(settings, job.page, records),
         "claims": (read_ledger(settings, folder / "claims.json"), records.artifact("claims.json")),
-        "cards": [_card(name, label, images) for name, label in (DATASETS | open_datasets(settings)).items()],
+        "cards": [_card(name, label, records) for name, label in (DATASETS | open_datasets(settings)).items()],
         "behind": behind,
         "shared": shared_runs(methods),
     }
@@ -119,60 +113,42 @@ def banner(settings: Settings) -> tuple[str, str]:
     return what[0].upper() + what[1:], "shows the method, not the paper's numbers"
 
 
-class Images:
-    """Pictures as data addresses, as long as the page stays small."""
-
-    def __init__(self, records: Records):
-        self.records, self.left = records, IMAGE_BUDGET
-
-    def picture(self, path: str, alt: str) -> Picture:
-        """The PNG at ``path`` below the results, or the hole in its place."""
-        file = self.records.results / path
-        picture = Picture(path, alt, self.records.artifact(path))
-        if not file.exists():
-            return replace(picture, hole=f"missing: {path}")
-        content = file.read_bytes()
-        if not content.startswith(b"\x89PNG"):
-            return replace(picture, hole=f"no PNG image: {path}")
-        if len(content) > self.left:
-            return replace(picture, hole=f"left out, as the page would become too large: {path}")
-        self.left -= len(content)
-        return replace(picture, data=f"data:image/png;base64,{base64.b64encode(content).decode()}")
-
-
-def chapters(settings: Settings, entries: Sequence[PageEntry], images: Images) -> list[Chapter]:
+def chapters(settings: Settings, entries: Sequence[PageEntry], records: Records) -> list[Chapter]:
     """The chapters of the page in the order of their first entry: figures, then the table."""
     filled: dict[str, Chapter] = {}
     for entry in entries:
         name = re.sub(r"\W+", "_", entry.chapter.lower()).strip("_")
-        chapter = filled.get(name, Chapter(name, entry.chapter))
-        if entry.module:
-            filled[name] = _with_table(settings, chapter, entry, images.records)
+        chapter = filled.setdefault(name, Chapter(name, entry.chapter))
+        if not entry.module:
+            chapter.pictures.append(_picture(records, entry.file, entry.text))
+            continue
+        chapter.says, chapter.opened, chapter.artifact = entry.text, entry.opened, records.artifact(entry.file)
+        if entry.file == "tables/sample_case.md" and settings.data.source(IN_DOMAIN).credentialed:
+            chapter.artifact, chapter.hole = None, CREDENTIALED.reason
+        elif not (records.results / entry.file).exists():
+            chapter.hole = f"missing: {entry.file}"
         else:
-            filled[name] = replace(chapter, pictures=[*chapter.pictures, images.picture(entry.file, entry.text)])
+            chapter.parts = importlib.import_module(entry.module).sheet(settings, records.results).parts
     return list(filled.values())
 
 
-def _with_table(settings: Settings, chapter: Chapter, entry: PageEntry, records: Records) -> Chapter:
-    artifact = records.artifact(entry.file)
-    chapter = replace(chapter, says=entry.text, opened=entry.opened, artifact=artifact)
-    if entry.file == "tables/sample_case.md" and settings.data.source(IN_DOMAIN).credentialed:
-        return replace(chapter, artifact=None, hole=CREDENTIALED.reason)
-    if not (records.results / entry.file).exists():
-        return replace(chapter, hole=f"missing: {entry.file}")
-    parts = list(importlib.import_module(entry.module).sheet(settings, records.results).parts)
-    if entry.file == "tables/effort.md" and (bill := spent_table(settings.paths.state)):
-        parts.insert(0, ("What was spent", bill))
-    return replace(chapter, parts=parts)
+def _card(name: str, label: str, records: Records) -> Chapter:
+    file = records.results / (path := f"cards/{name}.json")
+    card = Chapter(name, label, artifact=records.artifact(path), hole="" if file.exists() else f"missing: {path}")
+    if not card.hole:
+        alt = f"Distributions over the cases of {label}, as in the card."
+        card.pictures.append(_picture(records, f"cards/{name}.png", alt))
+        card.parts = card_parts(json.loads(file.read_text(encoding="utf-8")))
+    return card
 
 
-def _card(name: str, label: str, images: Images) -> Chapter:
-    file = images.records.results / (path := f"cards/{name}.json")
-    card = Chapter(name, label, artifact=images.records.artifact(path))
-    if not file.exists():
-        return replace(card, hole=f"missing: {path}")
-    picture = images.picture(f"cards/{name}.png", f"Distributions over the cases of {label}, as in the card.")
-    return replace(card, pictures=[picture], parts=card_parts(json.loads(file.read_text(encoding="utf-8"))))
+def _picture(records: Records, path: str, alt: str) -> dict[str, Any]:
+    """The PNG at ``path`` below the results as a data address, or the hole in its place."""
+    file = records.results / path
+    content = file.read_bytes() if file.exists() else b""
+    hole = "" if content.startswith(b"\x89PNG") else f"{'no PNG image' if content else 'missing'}: {path}"
+    data = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    return {"name": path, "alt": alt, "artifact": records.artifact(path), "data": data, "hole": hole}
 
 
 def _environment() -> Any:
@@ -198,3 +174,91 @@ def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
 def _unbroken(text: str) -> str:
     """An interval holds together where a cell must break: 58.90 / [56.07, 61.83]."""
     return re.sub(r"\[[-+\d.]+, [-+\d.]+\]", lambda match: match[0].replace(", ", ",\u00a0"), text)
+
+
+# The answer on top
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Ours against one rival at one place, in words."""
+
+    place: str
+    question: str
+    short: str
+    sentence: str
+
+
+def headline(results: Results, decoding: str) -> tuple[list[Answer], Table]:
+    """Does CDPR beat GRPO and the backbone here? The answers, in-domain first, and a small table: per place the
+    methods, then ours minus each rival."""
+    ours, rivals = results.method(OURS), [results.method(name) for name in RIVALS]
+    columns = [METHOD, *(Column(m.name, header) for m, header, *_ in ASKED)]
+    answers, lines = [], []
+    for place, label in PLACES.items():
+        comparisons = [(rival, results.compare(ours, rival, place, decoding)) for rival in rivals]
+        answers += [_answer(results, label, ours, rival, at) for rival, at in comparisons]
+        levels = [_level(results, method, place, decoding) for method in (ours, *rivals)]
+        changes = [_change(results, ours, rival, at) for rival, at in comparisons]
+        lines += [Heading(label), *levels, Heading(f"{label}: ours minus theirs"), *changes]
+    return answers, Table.of(columns, lines)
+
+
+def _answer(results: Results, place: str, ours: Method, rival: Method, at: Comparison | Hole) -> Answer:
+    called = f"its backbone ({rival.label[0].lower()}{rival.label[1:]})" if rival.name == "warm_start" else rival.label
+    question = f"Does {ours.label} beat {called}?"
+    if isinstance(at, Hole):
+        return Answer(place, question, "Not known", f"{at.reason}.")
+    cells = [(interval_cell(metric, at.differences[metric.name], signed=True), *words) for metric, *words in ASKED]
+    differences = [f"{header.partition(' (')[0].lower()} {cell.text}{unit}" for cell, header, unit, _ in cells]
+    sentence = f"Ours minus theirs: {'; '.join(differences)}."
+    by_seed = {name: at.differences[name].by_seed for name in ("accuracy", "aec")}
+    if (seeds := len(by_seed["accuracy"])) > 1:
+        same = [sum(value * at.differences[name].mean > 0 for value in values) for name, values in by_seed.items()]
+        sentence += f" Of {seeds} seeds, {same[0]} agree on the sign for accuracy and {same[1]} for cost."
+    if broken := "; ".join(results.diverged(*ours.runs, *rival.runs)):
+        sentence += f" {broken}: evaluated with the weights before."
+    return Answer(place, question, _short(at), sentence)
+
+
+def _short(at: Comparison) -> str:
+    """Yes, in part, no or open, judged by accuracy and cost: ``In part: cheaper, but less accurate``."""
+    if at.void:
+        return f"Open: {at.void}"
+    verdicts = [favour(at, metric) for metric, *_ in ASKED[:2]]
+    both = [words[verdict] for verdict, (*_, words) in zip(verdicts, ASKED, strict=False)]
+    if verdicts == ["better", "better"]:
+        return f"Yes: {both[0]} and {both[1]}"
+    if "better" in verdicts:
+        good, other = both if verdicts[0] == "better" else reversed(both)
+        return f"In part: {good}, {'but ' if 'worse' in verdicts else ''}{other}"
+    return f"{'No' if 'worse' in verdicts else 'Open'}: {both[0]}, {both[1]}"
+
+
+def _level(results: Results, method: Method, place: str, decoding: str) -> Cells:
+    estimates = results.estimates(method, place, decoding)
+    if isinstance(estimates, Hole):
+        return {"method": method.label, "hole": estimates.reason}
+    runs, cells = results.behind(place, method), {}
+    for metric, *_ in ASKED:
+        at = estimates[metric.name]
+        spread = "" if at.seed_sd is None else f"seed SD {number(at.seed_sd * metric.factor, metric.decimals)}"
+        cells[metric.name] = Cell(text=interval_cell(metric, at).text, runs=runs, note=spread)
+    return {"method": _name(results, method.label, len(method.runs), *method.runs), **cells}
+
+
+def _change(results: Results, ours: Method, rival: Method, comparison: Comparison | Hole) -> Cells:
+    label = f"{ours.label} − {rival.label}"
+    if isinstance(comparison, Hole):
+        return {"method": label, "hole": comparison.reason}
+    cells = {}
+    for metric, *_ in ASKED:
+        at = comparison.differences[metric.name]
+        by_seed = ", ".join(number(value * metric.factor, metric.decimals, True) for value in at.by_seed)
+        cells[metric.name] = Cell(None, favour(comparison, metric), interval_cell(metric, at, signed=True).text,
+                                  comparison.runs, f"by seed {by_seed}" if len(at.by_seed) > 1 else "")  # fmt: skip
+    return {"method": _name(results, label, len(at.by_seed), *ours.runs, *rival.runs), **cells}
+
+
+def _name(results: Results, label: str, seeds: int, *runs: str) -> Cell:
+    return Cell(label, note="; ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *results.diverged(*runs)]))

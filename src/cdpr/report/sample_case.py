@@ -4,50 +4,32 @@ and what each agent did on it.
 A digest picks the case, no person does. Cases that not everyone may see are not shown: the table is then a hole.
 """
 
-from __future__ import annotations
-
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from ..cases import CaseRecord, iterate_records
-from ..costs.price import charge
 from ..evaluation.metrics import EvaluationError
+from ..evaluation.row import read_rows
 from ..job import Job
-from ..results.methods import IN_DOMAIN, Method, main_methods, tier_mark
+from ..results.frame import Cells
+from ..results.methods import IN_DOMAIN, main_methods, tier_mark
 from ..results.results import Hole, Results, results_folder
 from ..results.sources import source_of
-from ..results.table import Cell, Column, Heading, Row, Sheet, Table, escape
+from ..results.table import Cell, Column, Heading, Row, Sheet, Table
 from ..seeding import derive_seed
 from ..settings import Settings
+from .card_counts import whole_record_usd
 
 CREDENTIALED = Hole("not shown: cases are credentialed")
+NOT_EVALUATED = "not evaluated on this case"
 NOT_OPEN = Hole("not shown: under their licence not everyone may see the cases")
 # Printed lines of one LaTeX table, and characters of a result in one of them: a table cannot break over pages.
 _LINES, _CHARACTERS = 50, 60
 _COUNTS = ("n_issued", "n_physical", "n_na")
 _PLAIN = ("part", "name", "text", "price_usd", "billing_group", "seed", "correct", *_COUNTS, "cost_usd")
-
-Show = Callable[[str], str]
-
-
-@dataclass(frozen=True)
-class Workup:
-    """What one run of an agent did on the case: its evaluation row, or why there is none. ``diverged`` says at which
-    step its training broke off, if it did."""
-
-    method: Method
-    run: str
-    row: dict[str, Any] | Hole
-    diverged: str = ""
-
-    @property
-    def seed(self) -> str:
-        """Training seed; empty for what is not trained with seeds."""
-        return self.run.partition("-seed")[2]
 
 
 def write_sample_case(settings: Settings, job: Job) -> None:
@@ -66,23 +48,15 @@ def _sheet(settings: Settings, folder: Path, cases: Path) -> Sheet:
     chosen = choose_case(settings, cases)
     title = f"Sample case ({tier_mark(settings)})"
     if isinstance(chosen, Hole):
-        hole = Table([Column("field", "Field", align="l"), Column("text", "Case", align="l")],
-                     [Row({"field": "Sample case"}, chosen.reason)], f"{title}.", label="tab:sample_case")  # fmt: skip
+        columns = [Column("field", "Field", align="l"), Column("text", "Case", align="l")]
+        hole = Table(columns, [Row({"field": "Sample case"}, chosen.reason)], f"{title}.", label="tab:sample_case")
         return Sheet(title, [("The case", hole)], _plain([{"part": "case", "name": "status", "text": chosen.reason}]))
     case, among = chosen
     workups = list(workups_on(settings, case, folder))
-    parts = [
-        ("The case", case_table(settings, case, among, _one_line)),
-        ("Examinations", examination_table(settings, case, _one_line)),
-        ("What each agent did", workup_table(settings, workups, _one_line)),
-    ]
-    examinations = examination_table(settings, case, _typeset)
-    printed = [
-        _wrapped(case_table(settings, case, among, _typeset), text=0.75),
-        *(_wrapped(part, exam=0.22, result=0.5) for part in _parts(examinations)),
-        workup_table(settings, workups, _typeset),
-    ]
-    return Sheet(title, parts, _plain(_plain_rows(case, among, workups)), printed)
+    about, examinations = _case_table(settings, case, among), _examination_table(settings, case)
+    agents = _workup_table(settings, workups)
+    parts = [("The case", about), ("Examinations", examinations), ("What each agent did", agents)]
+    return Sheet(title, parts, _plain(_plain_lines(case, among, workups)), [about, *_pages(examinations), agents])
 
 
 def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int] | Hole:
@@ -103,89 +77,86 @@ def choose_case(settings: Settings, cases_path: Path) -> tuple[CaseRecord, int] 
     return (best, among) if source_of(settings, IN_DOMAIN).open else NOT_OPEN
 
 
-def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Workup]:
-    """What every agent of the main table did on the case with the main decoding, seed by seed."""
+def workups_on(settings: Settings, case: CaseRecord, folder: Path) -> Iterator[Cells]:
+    """A line of what every agent of the main table did on the case with the main decoding, seed by seed; ``hole`` says
+    why there is nothing, ``diverged`` at which step its training broke off. Raises EvaluationError for an evaluation of
+    another case under its name."""
     decoding = settings.evaluation.decodings[0]
     results = Results(settings, folder, [method for method in main_methods(settings) if method.runs])
-    for method in results.methods:
-        for run in method.runs:
-            alone = replace(method, runs=(run,))
-            evaluations = results.evaluations(alone, IN_DOMAIN, decoding)
-            if isinstance(evaluations, Hole):
-                yield Workup(method, run, evaluations)
-                continue
-            row = _row_of(results.path(run, IN_DOMAIN), case, evaluations[0].decoding)
-            yield Workup(method, run, row, "; ".join(results.diverged(run)))
+    every_run = [(method, run) for method in results.methods for run in method.runs]
+    for method, run in every_run:
+        line = {"part": "agent", "name": method.name, "seed": run.partition("-seed")[2], "label": method.label,
+                "group": method.group, "run": run}  # fmt: skip
+        evaluations = results.evaluations(replace(method, runs=(run,)), IN_DOMAIN, decoding)
+        if isinstance(evaluations, Hole):
+            yield line | {"text": evaluations.reason, "hole": evaluations.reason}
+            continue
+        path, place = results.path(run, IN_DOMAIN), (case.note_id, evaluations[0].decoding)
+        row = next((row for row in read_rows(path) if (row.note_id, row.decoding) == place), None)
+        if row is None:
+            yield line | {"text": NOT_EVALUATED, "hole": NOT_EVALUATED}
+            continue
+        if row.gold != case.diagnosis_results:
+            raise EvaluationError(f"{path}: case {case.note_id!r}: field 'gold': {row.gold!r}, but the case says "
+                                  f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
+        figures = {name: getattr(row, name) for name in (*_COUNTS, "cost_usd")}
+        correct, diverged = str(row.correct).lower(), "; ".join(results.diverged(run))
+        yield line | {"text": row.diagnosis, "correct": correct, "diverged": diverged, **figures}
 
 
-def case_table(settings: Settings, case: CaseRecord, among: int, show: Show) -> Table:
+def _case_table(settings: Settings, case: CaseRecord, among: int) -> Table:
     """Who the patient is, what was found in the end, and how the case was chosen."""
     fields = [("Note", case.note_id), *_summary(case), ("Gold diagnosis", case.diagnosis_results)]
     if case.final_diagnosis != case.diagnosis_results:
         fields.append(("Final diagnosis", case.final_diagnosis))
-    whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {_whole_cost(case):.2f}"
-    rows = [Row({"field": show(field), "text": show(text)}) for field, text in (*fields, ("Whole record", whole))]
+    whole = f"{len(case.key_pertinent_results_dict)} examinations, USD {whole_record_usd(case):.2f}"
+    lines = [{"field": _one_line(field), "text": _one_line(text)} for field, text in (*fields, ("Whole record", whole))]
     notes = [
         f"Chosen among {among} test cases by the smallest digest of evaluation.seed "
         f"({settings.evaluation.seed}) and the note's id; nobody picked it.",
         "No case of the paper: the counterpart of its sample record, from this pipeline's data.",
     ]
-    columns = [Column("field", "Field", align="l"), Column("text", "Text", align="l")]
+    columns = [Column("field", "Field", align="l"), Column("text", "Text", align="l", width=0.75)]
     text = f"Sample case, {source_of(settings, IN_DOMAIN).label} ({tier_mark(settings)})."
-    return Table(columns, rows, text, notes, "tab:sample_case")
+    return Table.of(columns, lines, text, notes, "tab:sample_case")
 
 
-def examination_table(settings: Settings, case: CaseRecord, show: Show) -> Table:
+def _examination_table(settings: Settings, case: CaseRecord) -> Table:
     """Every examination of the record with its result, its price and the group that it is billed with."""
-    columns = [Column("exam", "Examination", align="l"), Column("result", "Result", align="l"),
+    columns = [Column("exam", "Examination", align="l", width=0.22), Column("result", "Result", align="l", width=0.5),
                Column("price", "USD"), Column("group", "Billing group", align="l")]  # fmt: skip
-    rows = [
-        Row({"exam": show(exam), "result": show(result), "price": case.exam_cost_map.get(exam),
-             "group": show(case.exam_billing_group.get(exam, ""))})
-        for exam, result in case.key_pertinent_results_dict.items()
-    ]  # fmt: skip
+    lines = [{"exam": _one_line(exam), "result": _one_line(result), "price": case.exam_cost_map.get(exam),
+              "group": _one_line(case.exam_billing_group.get(exam, ""))}
+             for exam, result in case.key_pertinent_results_dict.items()]  # fmt: skip
     text = f"Examinations of the sample case ({tier_mark(settings)})."
     notes = ["A billing group is charged once per case, with its first member; the physical examination is free."]
-    return Table(columns, rows, text, notes, "tab:sample_case_examinations")
+    return Table.of(columns, lines, text, notes, "tab:sample_case_examinations")
 
 
-def workup_table(settings: Settings, workups: Sequence[Workup], show: Show) -> Table:
+def _workup_table(settings: Settings, workups: Sequence[Cells]) -> Table:
     """One row per run: diagnosis, whether it is right, examinations and cost."""
     columns = [
-        Column("method", "Agent", align="l"), Column("seed", "Seed"), Column("diagnosis", "Diagnosis", align="l"),
+        Column("method", "Agent", align="l"), Column("seed", "Seed"), Column("text", "Diagnosis", align="l"),
         Column("correct", "Correct", align="c"), Column("n_issued", "Examinations"),
-        Column("n_physical", "Physical items"), Column("n_na", "N_na"), Column("cost", "Cost (USD)"),
+        Column("n_physical", "Physical items"), Column("n_na", "N_na"), Column("cost_usd", "Cost (USD)"),
     ]  # fmt: skip
-    rows: list[Row | Heading] = []
-    for group, members in groupby(workups, key=lambda workup: workup.method.group):
-        rows += [Heading(group), *(_workup_row(workup, show) for workup in members)]
+    lines: list[Heading | Cells] = []
+    for group, members in groupby(workups, key=itemgetter("group")):
+        lines.append(Heading(group))
+        for line in members:
+            label, seed = line["label"], line["seed"] or None
+            if "hole" in line:
+                lines.append({"method": f"{label}, seed {seed}" if seed else label, "hole": line["hole"]})
+                continue
+            yes = {"true": "yes", "false": "no"}[line["correct"]]
+            cells = line | {"text": _one_line(line["text"]), "correct": yes}
+            cells = {name: Cell(cells[name], runs=((line["run"], IN_DOMAIN),)) for name in (c.key for c in columns[2:])}
+            lines.append({"method": label, "seed": seed, **cells})
     text = (f"What each agent did on the sample case, {settings.evaluation.decodings[0]} decoding "
             f"({tier_mark(settings)}). One case says nothing about who is better.")  # fmt: skip
-    broken = [f"{workup.diverged}; it is shown with the weights before." for workup in workups if workup.diverged]
+    broken = [f"{line['diverged']}; it is shown with the weights before." for line in workups if line.get("diverged")]
     notes = [*broken, "Agents that are not run stand in the main table."]
-    return Table(columns, rows, text, notes, "tab:sample_case_agents")
-
-
-def _workup_row(workup: Workup, show: Show) -> Row:
-    label, row = workup.method.label, workup.row
-    if isinstance(row, Hole):
-        return Row({"method": f"{label}, seed {workup.seed}" if workup.seed else label}, row.reason)
-    shown_cells = {"diagnosis": show(row["diagnosis"]), "correct": "yes" if row["correct"] else "no",
-            "cost": float(row["cost_usd"]), **{name: row[name] for name in _COUNTS}}  # fmt: skip
-    cells = {name: Cell(value, runs=((workup.run, IN_DOMAIN),)) for name, value in shown_cells.items()}
-    return Row({"method": label, "seed": workup.seed or None, **cells})
-
-
-def _row_of(path: Path, case: CaseRecord, decoding: str) -> dict[str, Any] | Hole:
-    """The evaluation row of the case; the file was checked when it was read."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        row = json.loads(line)
-        if (row["note_id"], row["decoding"]) == (case.note_id, decoding):
-            if row["gold"] != case.diagnosis_results:
-                raise EvaluationError(f"{path}:{number}: field 'gold': {row['gold']!r}, but the case says "
-                                      f"{case.diagnosis_results!r}; evaluate it again")  # fmt: skip
-            return row
-    return Hole("not evaluated on this case")
+    return Table.of(columns, lines, text, notes, "tab:sample_case_agents")
 
 
 def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
@@ -195,77 +166,44 @@ def _summary(case: CaseRecord) -> Iterator[tuple[str, str]]:
         yield (field, text) if colon else ("Case summary", line)
 
 
-def _whole_cost(case: CaseRecord) -> float:
-    keys = list(case.key_pertinent_results_dict)
-    return sum(charge(case, keys[:place], key) for place, key in enumerate(keys))
-
-
-def _plain_rows(case: CaseRecord, among: int, workups: Iterable[Workup]) -> Iterator[dict[str, Any]]:
+def _plain_lines(case: CaseRecord, among: int, workups: Iterable[Cells]) -> Iterator[Cells]:
     rows = [("case", "status", "shown"), ("case", "note_id", case.note_id), ("case", "test_cases", str(among)),
             *(("summary", field, text) for field, text in _summary(case)),
             ("case", "diagnosis_results", case.diagnosis_results),
             ("case", "final_diagnosis", case.final_diagnosis)]  # fmt: skip
     yield from ({"part": part, "name": name, "text": text} for part, name, text in rows)
-    yield {"part": "case", "name": "whole_record", "cost_usd": _whole_cost(case)}
+    yield {"part": "case", "name": "whole_record", "cost_usd": whole_record_usd(case)}
     for exam, result in case.key_pertinent_results_dict.items():
         yield {"part": "examination", "name": exam, "text": result, "price_usd": case.exam_cost_map.get(exam),
                "billing_group": case.exam_billing_group.get(exam)}  # fmt: skip
-    for workup in workups:
-        head = {"part": "agent", "name": workup.method.name, "seed": workup.seed}
-        if isinstance(workup.row, Hole):
-            yield head | {"text": workup.row.reason}
-            continue
-        numbers = {name: workup.row[name] for name in (*_COUNTS, "cost_usd")}
-        yield head | {"text": workup.row["diagnosis"], "correct": str(workup.row["correct"]).lower()} | numbers
-        if workup.diverged:
-            yield head | {"part": "status", "text": workup.diverged}
+    for line in workups:
+        yield line
+        if line.get("diverged"):
+            yield {"part": "status", "name": line["name"], "seed": line["seed"], "text": line["diverged"]}
 
 
-def _plain(rows: Iterable[dict[str, Any]]) -> Table:
-    return Table([Column(name, name) for name in _PLAIN], [Row(row) for row in rows])
+def _plain(lines: Iterable[Cells]) -> Table:
+    return Table.of([Column(name, name) for name in _PLAIN], lines)
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _typeset(text: str) -> str:
-    """Text that LaTeX can print; a character without a LaTeX form stands as its code point."""
-    return "".join(character if _printable(character) else f"(U+{ord(character):04X})" for character in _one_line(text))
-
-
-def _printable(character: str) -> bool:
-    try:
-        escape(character)
-    except ValueError:
-        return False
-    return character >= " "
-
-
-def _wrapped(table: Table, **widths: float) -> Table:
-    """The table with columns of these shares of the line, in which LaTeX breaks lines."""
-    columns = [
-        replace(column, align=f"p{{{widths[column.key]}\\linewidth}}") if column.key in widths else column  # type: ignore[arg-type]
-        for column in table.columns
-    ]
-    return replace(table, columns=columns)
-
-
-def _parts(table: Table) -> list[Table]:
+def _pages(table: Table) -> list[Table]:
     """The table in pieces that fit on a page."""
-    pieces: list[list[Row | Heading]] = [[]]
-    used = 0
+    pages: list[list[Row]] = []
+    used = _LINES
     for row in table.rows:
-        lines = 1 + len(str(row.cells["result"])) // _CHARACTERS
-        if pieces[-1] and used + lines > _LINES:
-            pieces.append([])
+        lines = 1 + len(row.cells["result"]) // _CHARACTERS
+        if used + lines > _LINES:
+            pages.append([])
             used = 0
-        pieces[-1].append(row)
+        pages[-1].append(row)
         used += lines
-    of = len(pieces)
-    return [
-        replace(table, rows=rows, notes=table.notes if place == of else (),
-                caption=f"{table.caption.removesuffix('.')} ({place} of {of})." if of > 1 else table.caption,
+    of, caption = len(pages), table.caption.removesuffix(".")
+    return [table] if of < 2 else [
+        replace(table, rows=rows, notes=table.notes if place == of else (), caption=f"{caption} ({place} of {of}).",
                 label=table.label if place == 1 else f"{table.label}_{place}")
-        for place, rows in enumerate(pieces, 1)
+        for place, rows in enumerate(pages, 1)
     ]  # fmt: skip

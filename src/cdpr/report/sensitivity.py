@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
-from ..evaluation.metrics import Comparison, Summary
+from ..evaluation.metrics import Comparison
 from ..files import write_text
 from ..job import Job
 from ..results.frame import ACCURACY, Cells, favour, interval_cell, line, long_table
-from ..results.methods import IN_DOMAIN, LEAST_SEEDS, OURS, Method, trained
+from ..results.methods import IN_DOMAIN, LEAST_SEEDS, OURS, trained
 from ..results.results import Hole, Results, results_folder
 from ..results.table import Table, number, to_csv
 from ..settings import Settings, Sweep, job_of, sweeps, value_at
@@ -21,79 +23,61 @@ from . import style
 # Label of a metric's axis. Below the accuracy stands the cost; for a weight of the utility, what it puts a price on.
 LABELS = {"accuracy": "accuracy (%)", "aec": "AEC (USD)", "aen": "AEN", "n_na": r"$N_{\mathrm{na}}$"}
 _PRICES = {"utility.lambda_test": "aen", "utility.lambda_na": "n_na"}
-_NUMBERS = ("accuracy", "low", "high", "aen", "aec", "n_na", "utility", "difference", "difference_low",
-            "difference_high")  # fmt: skip
+_COLUMNS = ("tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n", "accuracy", "low",
+            "high", "aen", "aec", "n_na", "utility", "difference", "difference_low", "difference_high",
+            "status")  # fmt: skip
 COLUMNS = 3
 
 
-@dataclass(frozen=True, eq=False)
-class Point:
-    """One value of a sweep. ``method`` holds its runs, one per seed, ``summary`` what they did in-domain with the main
-    decoding."""
-
-    value: object
-    method: Method
-    default: bool
-    summary: Summary | Hole
-
-    @property
-    def accuracy(self) -> float | None:
-        """Share of right diagnoses, None where it was not measured."""
-        return None if isinstance(self.summary, Hole) else self.summary.estimates["accuracy"].mean
-
-    @property
-    def value_text(self) -> str:
-        """The value as text."""
-        return f"{self.value:g}" if isinstance(self.value, float) else str(self.value).lower()
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Panel:
-    """A sweep with its points in order."""
+    """A sweep with its points in order: lines of the frame, in-domain with the main decoding; ``at`` is the method of
+    one value, with one run per seed."""
 
     name: str
     sweep: Sweep
-    points: tuple[Point, ...]
+    points: Sequence[Cells]
 
     @property
-    def measured(self) -> list[Point]:
+    def measured(self) -> list[Cells]:
         """Points with results."""
-        return [point for point in self.points if point.accuracy is not None]
+        return [point for point in self.points if "accuracy" in point]
 
     @property
-    def best(self) -> list[Point]:
+    def best(self) -> list[Cells]:
         """Points with the highest accuracy, several when they tie, none when nothing was measured."""
-        highest = max((point.accuracy or 0.0 for point in self.measured), default=0.0)
-        return [point for point in self.measured if point.accuracy == highest]
+        highest = max((point["accuracy"] for point in self.measured), default=0.0)
+        return [point for point in self.measured if point["accuracy"] == highest]
 
     @property
-    def default(self) -> Point:
+    def below(self) -> str:
+        """The metric below the accuracy."""
+        return _PRICES.get(self.sweep.setting, "aec")
+
+    @property
+    def default(self) -> Cells:
         """The point that the configuration has."""
-        return next(point for point in self.points if point.default)
-
-    @property
-    def fewest(self) -> str:
-        """Why no peak is reported: which point has too few seeds; empty where all have enough."""
-        few = [p for p in self.measured if len(p.method.runs) < LEAST_SEEDS[p.default]]
-        return f"open: too few seeds at {', '.join(point.value_text for point in few)}" if few else ""
+        return next(point for point in self.points if point["default"] == "yes")
 
 
 def read_panels(settings: Settings, folder: Path, where: str, every: bool = False) -> tuple[Results, list[Panel]]:
-    """The sweeps of a figure, measured in-domain with the main decoding, the chosen points or ``every`` one; a missing
-    point holds a Hole. Raises as :class:`Results` does."""
+    """The sweeps of a figure, the chosen points or ``every`` one. Raises as :class:`Results` does."""
     planned = sweeps(settings, where, every)
-    methods = {
-        v: replace(trained(settings, job_of(settings, v)), name=v) for at in planned.values() for v in at.values()
-    }
+    variants = [variant for points in planned.values() for variant in points.values()]
+    methods = {variant: replace(trained(settings, job_of(settings, variant)), name=variant) for variant in variants}
     results = Results(settings, folder, list(methods.values()))
     panels = []
-    for name, variants in planned.items():
+    for name, points in planned.items():
         sweep = settings.experiments.sweeps[name]
         own = value_at(settings, sweep.setting)
-        points = [Point(value, methods[variant], value == own,
-                        results.summary(methods[variant], IN_DOMAIN, results.decodings[0]))
-                  for value, variant in variants.items()]  # fmt: skip
-        panels.append(Panel(name, sweep, tuple(points)))
+        panels.append(Panel(name, sweep, [
+            line(results, methods[variant], IN_DOMAIN, results.decodings[0]) | {
+                "sweep": name, "symbol": sweep.symbol, "variant": variant, "at": methods[variant],
+                "value": f"{value:g}" if isinstance(value, float) else str(value).lower(),
+                "default": "yes" if value == own else "no",
+            }
+            for value, variant in points.items()
+        ]))  # fmt: skip
     return results, panels
 
 
@@ -129,9 +113,8 @@ def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -
         for (above, below), panel in zip(pairs, panels, strict=False):
             _draw_panel(above, below, results, panel)
         _share_scales(pairs, panels)
-        figure.legend(
-            handles=_legend(settings, panels), loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4
-        )
+        handles = _legend(settings, panels)
+        figure.legend(handles=handles, loc="outside upper center", ncols=5, fontsize=7, columnspacing=1.4)
         style.foot(figure, settings, _notes(results, panels))
     write_text(job.out["csv"], to_csv(sweep_table(results, panels)))
 
@@ -139,28 +122,19 @@ def draw_sweeps(settings: Settings, job: Job, where: str, every: bool = False) -
 def sweep_table(results: Results, panels: Sequence[Panel]) -> Table:
     """One line per point. Accuracies are shares; ``difference`` is accuracy minus the default's on the same cases and
     seeds. ``status`` names the runs behind these figures that diverged."""
-    names = ("tier", "decoding", "sweep", "symbol", "value", "default", "variant", "seeds", "k", "n", *_NUMBERS)
-    return long_table([_line(results, panel, point) for panel in panels for point in panel.points], (*names, "status"))
+    lines = []
+    for panel in panels:
+        for point in panel.points:
+            lines.append(point | {"low": point.get("accuracy_low"), "high": point.get("accuracy_high")})
+            if point is not panel.default and (comparison := compare(results, point, panel.default)):
+                at = comparison.differences["accuracy"]
+                lines[-1] |= {"difference": at.mean, "difference_low": at.low, "difference_high": at.high}
+    return long_table(lines, _COLUMNS)
 
 
-def _line(results: Results, panel: Panel, point: Point) -> Cells:
-    cells = line(results, point.method, IN_DOMAIN, results.decodings[0]) | {
-        "sweep": panel.name, "symbol": panel.sweep.symbol, "value": point.value_text, "variant": point.method.name,
-        "default": "yes" if point.default else "no",
-    }  # fmt: skip
-    if isinstance(point.summary, Hole):
-        return cells
-    cells |= {"low": cells["accuracy_low"], "high": cells["accuracy_high"]}
-    comparison = None if point.default else compare(results, point, panel.default)
-    if comparison is not None:
-        difference = comparison.differences["accuracy"]
-        cells |= {"difference": difference.mean, "difference_low": difference.low, "difference_high": difference.high}
-    return cells
-
-
-def compare(results: Results, first: Point, second: Point) -> Comparison | None:
+def compare(results: Results, first: Cells, second: Cells) -> Comparison | None:
     """First point minus the second, paired by case and by the seeds that both have; None where one is missing."""
-    comparison = results.compare(first.method, second.method, IN_DOMAIN, results.decodings[0])
+    comparison = results.compare(first["at"], second["at"], IN_DOMAIN, results.decodings[0])
     return None if isinstance(comparison, Hole) else comparison
 
 
@@ -173,33 +147,33 @@ def verdict(results: Results, panel: Panel) -> tuple[str, bool]:
     if len(measured) < 2:
         if not measured:
             return "nothing measured\n", False
-        return f"only {measured[0].value_text} measured: {_percent(measured[0])}\n", False
-    first = next((point for point in best if point.default), best[0])
+        return f"only {measured[0]['value']} measured: {_percent(measured[0])}\n", False
+    first = panel.default if panel.default in best else best[0]
     of = "" if len(measured) == len(panel.points) else f" of {len(measured)} measured:"
-    text = f"highest{of} {' and '.join(point.value_text for point in best)}, {_percent(first)}"
+    text = f"highest{of} {' and '.join(point['value'] for point in best)}, {_percent(first)}"
     others = [point for point in measured if point not in best] or [point for point in measured if point is not first]
-    other = max(others, key=lambda point: point.accuracy or 0.0) if first is panel.default else panel.default
+    other = max(others, key=itemgetter("accuracy")) if first is panel.default else panel.default
     comparison = compare(results, first, other)
     if comparison is None:
-        return f"{text}\ndefault {panel.default.value_text}: missing", False
-    if panel.fewest:
-        return f"{text}\n{panel.fewest}", False
+        return f"{text}\ndefault {panel.default['value']}: missing", False
+    if few := [p["value"] for p in measured if len(p["at"].runs) < LEAST_SEEDS[p is panel.default]]:
+        return f"{text}\nopen: too few seeds at {', '.join(few)}", False
     clear = favour(comparison, ACCURACY) == "better"
-    over = f"over {'default' if other.default else 'next'} {other.value_text}: "
+    over = f"over {'default' if other is panel.default else 'next'} {other['value']}: "
     over += interval_cell(ACCURACY, comparison.differences["accuracy"], signed=True).text or ""
     return f"{text}\n{over}{'' if clear else ', open'}", clear
 
 
-def _percent(point: Point) -> str:
-    return f"{number(100 * (point.accuracy or 0.0), 1)}%"
+def _percent(point: Cells) -> str:
+    return f"{number(100 * point['accuracy'], 1)}%"
 
 
 def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: Panel) -> None:
     _draw_metric(above, panel, "accuracy", 100.0, style.look_of(results.settings, OURS).colour)
-    _draw_metric(below, panel, below_of(panel), 1.0, style.GREY)
+    _draw_metric(below, panel, panel.below, 1.0, style.GREY)
     words, peak = verdict(results, panel)
     if peak:
-        best = [(place, 100 * point.accuracy) for place, point in enumerate(panel.points) if point in panel.best]
+        best = [(place, 100 * point["accuracy"]) for place, point in enumerate(panel.points) if point in panel.best]
         above.plot(*zip(*best, strict=True), linestyle="", marker="o", markersize=10, markerfacecolor="none",
                    markeredgecolor=style.VERMILION, markeredgewidth=1.2, zorder=4)  # fmt: skip
     for axes in (above, below):
@@ -207,47 +181,37 @@ def _draw_panel(above: style.Axes, below: style.Axes, results: Results, panel: P
         axes.set_xticks(range(len(panel.points)))
         axes.grid(False, axis="x")
     above.tick_params(labelbottom=False)
-    below.set_xticklabels([f"{point.value_text}\n×{len(point.method.runs)}" for point in panel.points])
+    below.set_xticklabels([f"{point['value']}\n×{len(point['at'].runs)}" for point in panel.points])
     for label, point in zip(below.get_xticklabels(), panel.points, strict=True):
-        label.set_fontweight("bold" if point.default else "normal")
-    below.set_xlabel(_as_formula(panel.sweep.symbol), labelpad=1)
+        label.set_fontweight("bold" if point is panel.default else "normal")
+    # λ_test with its index set low; what is no symbol with an index stays.
+    below.set_xlabel(re.sub(r"^(.)_([^\W\d_]+)$", r"$\1_{\\mathrm{\2}}$", panel.sweep.symbol), labelpad=1)
     above.set_title(panel.sweep.label, loc="left", fontsize=8, fontweight="bold", pad=20)
     text = above.text(0.0, 1.03, words, transform=above.transAxes, fontsize=6.5, va="bottom", linespacing=1.15)
     # The layout keeps room above a panel for its title; words wider than the panel must not make it narrower.
     text.set_in_layout(False)
 
 
-def _as_formula(symbol: str) -> str:
-    """``λ_test`` with its index set low; what is no symbol with an index stays."""
-    head, _, index = symbol.partition("_")
-    return f"${head}_{{\\mathrm{{{index}}}}}$" if len(head) == 1 and index.isalpha() else symbol
-
-
-def below_of(panel: Panel) -> str:
-    """The metric below the accuracy."""
-    return _PRICES.get(panel.sweep.setting, "aec")
-
-
 def _draw_metric(axes: style.Axes, panel: Panel, metric: str, factor: float, colour: str) -> None:
     table = np.full((3, len(panel.points)), np.nan)
     for place, point in enumerate(panel.points):
-        if isinstance(point.summary, Hole):
+        if metric not in point:
             axes.plot(place, 0.06, marker="x", color=style.BLACK, markersize=4, transform=axes.get_xaxis_transform())
             if metric == "accuracy":
                 axes.text(place, 0.13, "missing", transform=axes.get_xaxis_transform(), rotation=90, fontsize=6.5,
                           ha="center", va="bottom")  # fmt: skip
             continue
-        at = point.summary.estimates[metric]
-        table[:, place] = factor * np.array([at.mean, at.mean - at.low, at.high - at.mean])
+        mean, low, high = (point[f"{metric}{end}"] for end in ("", "_low", "_high"))
+        table[:, place] = factor * np.array([mean, mean - low, high - mean])
     places = np.arange(len(panel.points))
     known = ~np.isnan(table[0])
     axes.plot(places, table[0], color=colour, linewidth=1.2, zorder=2)
     axes.errorbar(places[known], table[0][known], yerr=np.maximum(table[1:, known], 0), fmt="none", ecolor=colour,
                   elinewidth=0.8, capsize=2, zorder=2)  # fmt: skip
-    for default, marker, size in ((False, "o", 4.5), (True, "D", 5.0)):
-        here = [place for place, point in enumerate(panel.points) if point.default == default and known[place]]
+    for default, marker, size in (("no", "o", 4.5), ("yes", "D", 5.0)):
+        here = [place for place, point in enumerate(panel.points) if point["default"] == default and known[place]]
         axes.plot(here, table[0][here], linestyle="", marker=marker, markersize=size, color=colour,
-                  markerfacecolor=colour if default else "white", zorder=3)  # fmt: skip
+                  markerfacecolor=colour if default == "yes" else "white", zorder=3)  # fmt: skip
 
 
 def _share_scales(pairs: Sequence[tuple[style.Axes, style.Axes]], panels: Sequence[Panel]) -> None:
@@ -257,7 +221,7 @@ def _share_scales(pairs: Sequence[tuple[style.Axes, style.Axes]], panels: Sequen
             axes.set_yticks([])
         return
     drawn = zip(pairs, panels, strict=False)
-    kinds = [{"accuracy": above, below_of(panel): below} for (above, below), panel in drawn]
+    kinds = [{"accuracy": above, panel.below: below} for (above, below), panel in drawn]
     for metric in {metric for panel in kinds for metric in panel}:
         same = [(place, panel[metric]) for place, panel in enumerate(kinds) if metric in panel]
         limits = [axes.get_ylim() for place, axes in same if panels[place].measured] or [(0.0, 1.0)]
@@ -290,9 +254,9 @@ def _legend(settings: Settings, panels: Sequence[Panel]) -> list:
 def _notes(results: Results, panels: Sequence[Panel]) -> list[str]:
     settings = results.settings
     points = [point for panel in panels for point in panel.points]
-    lost = [point.method.name for point in points if isinstance(point.summary, Hole)]
-    cases = max((point.summary.cases for point in points if isinstance(point.summary, Summary)), default=0)
-    broken = dict.fromkeys(end for panel in panels for p in panel.measured for end in results.diverged(*p.method.runs))
+    lost = [point["variant"] for point in points if "accuracy" not in point]
+    cases = max((point.get("n", 0) for point in points), default=0)
+    broken = dict.fromkeys(end for panel in panels for p in panel.measured for end in results.diverged(*p["at"].runs))
     return [
         style.missing_note(lost),
         *style.folded([f"{'; '.join(broken)}: evaluated with the weights before"] if broken else []),

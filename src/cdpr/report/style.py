@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from ..files import write_bytes
-from ..results.methods import DATASETS, IN_DOMAIN, tier_mark
+from ..results.methods import tier_mark
 from ..settings import Look, Settings
 
 if TYPE_CHECKING:
@@ -45,11 +45,6 @@ def look_of(settings: Settings, name: str, position: int = 0) -> Look:
     return (entry and entry.look) or _SPARE[position % len(_SPARE)]
 
 
-def domains() -> list[list[str]]:
-    """Rows of panels: in-domain cases at the left over the whole height, the other benchmarks below each other."""
-    return [[IN_DOMAIN, dataset] for dataset in DATASETS if dataset != IN_DOMAIN]
-
-
 @contextmanager
 def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Figure]:
     """An empty figure of so many inches that lays itself out, to draw on; it is saved as ``png`` and ``pdf`` at the
@@ -69,11 +64,15 @@ def drawing(width: float, height: float, out: Mapping[str, Path]) -> Iterator[Fi
 
 def mark_tier(figure: Figure, settings: Settings, notes: str = "") -> None:
     """Say in the lower corners where the cases come from, in what unit costs enter the utility, and ``notes``."""
-    unit = f"{settings.utility.cost_unit_usd:g}"
     figure.get_layout_engine().set(rect=(0, 0.045, 1, 0.955))
+    corners(figure, f"{tier_mark(settings)}; cost unit: USD {settings.utility.cost_unit_usd:g}", notes)
+
+
+def corners(figure: Figure, right: str, left: str) -> None:
+    """Small texts in the lower corners."""
     small = {"fontsize": 6.5, "color": GREY, "va": "bottom"}
-    figure.text(0.995, 0.004, f"{tier_mark(settings)}; cost unit: USD {unit}", ha="right", **small)
-    figure.text(0.005, 0.004, notes, ha="left", **small)
+    figure.text(0.995, 0.004, right, ha="right", **small)
+    figure.text(0.005, 0.004, left, ha="left", **small)
 
 
 def save(figure: Figure, out: Mapping[str, Path]) -> None:
@@ -109,15 +108,3 @@ def missing_note(names: Sequence[str]) -> str:
     """A line that names what is missing; empty where nothing is."""
     listed = [*names[:4], f"{len(names) - 4} more"] if len(names) > 5 else names
     return f"missing: {', '.join(listed)}" if names else ""
-
-
-def cost_axis(panel: Axes, highest: float, label: str = "average cost per case (USD)") -> None:
-    """An axis of USD up to ``highest``: linear up to 10, where free work-ups are, and logarithmic beyond."""
-    from matplotlib.ticker import FixedLocator, NullLocator
-
-    panel.set_xscale("symlog", linthresh=10, linscale=0.6)
-    panel.xaxis.set_major_locator(FixedLocator([0, 5, 10, 20, 50, 200, 1000, 5000]))
-    panel.xaxis.set_minor_locator(NullLocator())
-    panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    panel.set_xlim(-1.0, max(100.0, highest * 1.25))
-    panel.set_xlabel(label)

@@ -1,12 +1,11 @@
 """Training curves: ``training/{run}/metrics.jsonl`` of all seeds of a variant on common steps."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class Curves:
         """Where the points lie on ``step``, ``seconds`` or ``tokens``, mean over the seeds still there [points]."""
         return np.nanmean(self.axes[axis], axis=0)
 
-    def pieces(self) -> Iterator[Curves]:
+    def pieces(self) -> Iterator[Self]:
         """The curve cut where seeds end, each piece with the seeds that last to its end: a mean over other seeds is
         another line, and on the axes of time and tokens it would jump."""
         there = ~np.isnan(self.axes["step"])
@@ -72,45 +71,33 @@ def read_curves(results: str | Path, method: Method, metrics: Sequence[str], pre
     :class:`CurveError`.
     """
     broken = {run: step for run in method.runs if (step := diverged_at(results, run)) is not None}
-    runs, missing, tables = [], [], []
-    for run in method.runs:
-        path = Path(results) / "training" / run / "metrics.jsonl"
-        rows = _rows(path, metrics, prefix) if path.exists() else []
-        if rows:
-            runs.append(run)
-            tables.append(np.array(rows))
-        elif run not in broken:
-            missing.append(path.relative_to(results).as_posix())
-    names = [*AXES, *metrics]
-    if not tables:
-        empty = {name: np.zeros((0, 0)) for name in names}
-        return Curves(method, (), empty, empty, tuple(missing), broken)
-    lasts = [table[-1, 0] for run, table in zip(runs, tables, strict=True) if run not in broken]
-    first, last = max(t[0, 0] for t in tables), min(lasts, default=max(t[-1, 0] for t in tables))
-    steps = np.array(sorted({s for t in tables for s in t[:, 0] if first <= s <= last}))
-    common = {
-        name: np.stack([np.interp(steps, table[:, 0], table[:, column], right=np.nan) for table in tables])
-        for column, name in enumerate(names)
-    }
-    return Curves(
-        method, tuple(runs), {a: common[a] for a in AXES}, {m: common[m] for m in metrics}, tuple(missing), broken
-    )
+    tables = {run: np.array(rows) for run in method.runs if (rows := _measured(results, run, metrics, prefix))}
+    missing = tuple(f"training/{run}/metrics.jsonl" for run in method.runs if run not in {*tables, *broken})
+    curves = {name: np.zeros((0, 0)) for name in (*AXES, *metrics)}
+    if tables:
+        lasts = [table[-1, 0] for run, table in tables.items() if run not in broken]
+        first = max(table[0, 0] for table in tables.values())
+        last = min(lasts, default=max(table[-1, 0] for table in tables.values()))
+        steps = np.array(sorted({s for table in tables.values() for s in table[:, 0] if first <= s <= last}))
+        curves = {
+            name: np.stack([np.interp(steps, table[:, 0], table[:, i], right=np.nan) for table in tables.values()])
+            for i, name in enumerate(curves)
+        }
+    axes, values = ({name: curves[name] for name in names} for names in (AXES, metrics))
+    return Curves(method, tuple(tables), axes, values, missing, broken)
 
 
 def diverged_at(results: str | Path, run: str) -> int | None:
     """The step at which a training run broke off because a reward or gradient was not finite, if it did.
 
-    Raises :class:`CurveError` for a last line that is cut or tells no step.
+    Raises :class:`CurveError` for a line that is cut, or a last one that tells no step.
     """
-    path = Path(results) / "training" / run / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    last = _parse(path, len(lines), lines[-1]) if lines else None
-    if not isinstance(last, dict) or not last.get("diverged"):
-        return None
-    step = last.get("step")
-    if isinstance(step, bool) or not isinstance(step, int):
-        raise CurveError(f"{path}:{len(lines)}: field 'step': expected the step that diverged, got {step!r}")
-    return step
+    for place, row in _lines(results, run)[-1:]:
+        if row.get("diverged"):
+            if type(step := row.get("step")) is not int:
+                raise CurveError(f"{place}: field 'step': expected the step that diverged, got {step!r}")
+            return step
+    return None
 
 
 def final_verdicts(results: str | Path, runs: Sequence[str]) -> np.ndarray:
@@ -120,40 +107,39 @@ def final_verdicts(results: str | Path, runs: Sequence[str]) -> np.ndarray:
     """
     rows = []
     for run in runs:
-        path = Path(results) / "training" / run / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        parsed = (_parse(path, number, line) for number, line in enumerate(lines, 1))
-        last = [row["validation/verdicts"] for row in parsed if isinstance(row, dict) and "validation/verdicts" in row]
-        if not last:
+        verdicts = [row["validation/verdicts"] for _, row in _lines(results, run) if "validation/verdicts" in row]
+        if not verdicts:
+            path = Path(results) / "training" / run / "metrics.jsonl"
             raise CurveError(f"{path}: no field 'validation/verdicts': train the run again")
-        rows.append([verdict == "1" for verdict in last[-1]])
+        rows.append([verdict == "1" for verdict in verdicts[-1]])
     if len({len(row) for row in rows}) > 1:
         raise CurveError(f"{', '.join(runs)}: validated on different numbers of cases; train them again")
     return np.array(rows, dtype=float)
 
 
-def _parse(path: Path, number: int, line: str) -> object:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        place = f"{path}:{number}: not JSON at column {error.colno}"
-        raise CurveError(f"{place} ({error.msg}); train the run again") from error
+def _lines(results: str | Path, run: str) -> list[tuple[str, dict]]:
+    """Place (``file:line``) and row of every line of a run's metrics; none without a file."""
+    path = Path(results) / "training" / run / "metrics.jsonl"
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else (), 1):
+        try:
+            rows.append((f"{path}:{number}", json.loads(line)))
+        except json.JSONDecodeError as error:
+            place = f"{path}:{number}: not JSON at column {error.colno}"
+            raise CurveError(f"{place} ({error.msg}); train the run again") from error
+    return [(place, row) for place, row in rows if isinstance(row, dict)]
 
 
-def _rows(path: Path, metrics: Sequence[str], prefix: str) -> list[list[float]]:
+def _measured(results: str | Path, run: str, metrics: Sequence[str], prefix: str) -> list[list[float]]:
     """Rows that hold a measurement, as numbers in the order step, seconds, tokens, metrics."""
-    rows: list[list[float]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        row = _parse(path, number, line)
-        if not isinstance(row, dict) or not any(f"{prefix}{metric}" in row for metric in metrics):
+    names, rows = [f"{prefix}{metric}" for metric in metrics], []
+    for place, row in _lines(results, run):
+        if not any(name in row for name in names):
             continue
-        numbers = []
-        for name in (*AXES, *(f"{prefix}{metric}" for metric in metrics)):
-            value = row.get(name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                raise CurveError(f"{path}:{number}: field {name!r}: expected a finite number, got {value!r}")
-            numbers.append(float(value))
-        if rows and numbers[0] <= rows[-1][0]:
-            raise CurveError(f"{path}:{number}: field 'step': {row['step']} does not follow {rows[-1][0]:g}")
-        rows.append(numbers)
+        for name in (*AXES, *names):
+            if type(value := row.get(name)) not in (int, float) or not math.isfinite(value):
+                raise CurveError(f"{place}: field {name!r}: expected a finite number, got {value!r}")
+        if rows and row["step"] <= rows[-1][0]:
+            raise CurveError(f"{place}: field 'step': {row['step']} does not follow {rows[-1][0]:g}")
+        rows.append([float(row[name]) for name in (*AXES, *names)])
     return rows

@@ -1,19 +1,18 @@
 """Projections of the frame that tables share: typed cells with the runs behind them, rows of methods, rows of
 differences, the long form of plain numbers, and the paper's printed figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..evaluation.metrics import METRICS, Comparison, Estimate, Metric, Summary
 from ..evaluation.significance import holm
+from ..job import Job
 from ..settings import Settings
 from .methods import AVERAGE, DATASETS, IN_DOMAIN, Method, tier_mark
-from .paper import printed_rows
-from .results import Hole, Results, seeds_of_runs
-from .table import EMPTY, Cell, Column, Heading, Row, Runs, Table, interval, marks, number
+from .results import Hole, Results, results_folder, seeds_of_runs
+from .table import EMPTY, Cell, Column, Heading, Runs, Sheet, Table, interval, marks, number
 
 Cells = dict[str, Any]
 
@@ -44,41 +43,34 @@ def interval_cell(metric: Metric, estimate: Estimate, runs: Runs = (), *, signed
 # Rows of methods
 
 
-def marked_cells(
-    results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str]
-) -> dict[str, dict[str, Cell]]:
-    """In-domain figures with intervals of the measured methods, by metric; best and second best of the ``rivals`` are
-    marked, where at least two of them were measured: one alone is the best of nothing."""
-    summaries = {m: results.summary(m, IN_DOMAIN, decoding) for m in results.methods}
-    cells = {
-        method.name: {
-            m.name: interval_cell(m, summary.estimates[m.name], results.behind(IN_DOMAIN, method)) for m in metrics
-        }
-        for method, summary in summaries.items()
-        if not isinstance(summary, Hole)
-    }
-    rivals = [name for name in rivals if name in cells]
-    for metric in metrics:
-        means = {name: cells[name][metric.name].value for name in rivals if len(rivals) > 1}
-        for name, mark in marks(means, metric.decimals, higher_is_better=metric.higher_is_better).items():
-            cells[name][metric.name] = replace(cells[name][metric.name], mark=mark)
-    return cells
-
-
-def method_rows(
+def method_lines(
     results: Results, metrics: Sequence[Metric], decoding: str, rivals: Iterable[str],
-    more: Callable[[Method, Summary], Cells],
-) -> list[Row]:  # fmt: skip
-    """A row per method with its in-domain figures (:func:`marked_cells`) and ``more`` of it, or its hole."""
-    rows = []
-    cells = marked_cells(results, metrics, decoding, rivals)
+    more: Callable[[Method, Summary], Cells] = lambda method, summary: {}, second: bool = True,
+) -> list[Cells]:  # fmt: skip
+    """A line per method with its in-domain figures, with intervals, and ``more`` of it; or its hole. The best of the
+    ``rivals`` and, if asked for, the ``second`` best are marked, where at least two were measured: one alone is the
+    best of nothing."""
+    lines = []
     for method in results.methods:
-        head, summary = {"method": method.label}, results.summary(method, IN_DOMAIN, decoding)
-        if isinstance(summary, Hole):
-            rows.append(Row(head, summary.reason))
-        else:
-            rows.append(Row(head | cells[method.name] | more(method, summary)))
-    return rows
+        lines.append({"name": method.name, "method": method.label})
+        if isinstance(summary := results.summary(method, IN_DOMAIN, decoding), Hole):
+            lines[-1]["hole"] = summary.reason
+            continue
+        runs = results.behind(IN_DOMAIN, method)
+        lines[-1] |= {m.name: interval_cell(m, summary.estimates[m.name], runs) for m in metrics}
+        lines[-1] |= more(method, summary)
+    measured = [line for line in lines if "hole" not in line and line["name"] in rivals]
+    for metric in metrics if len(measured) > 1 else ():
+        mark_best(measured, metric.name, metric, metric.decimals, second)
+    return lines
+
+
+def mark_best(lines: Sequence[Cells], key: str, metric: Metric, decimals: int, second: bool = True) -> None:
+    """Mark the best and, if asked for, the ``second`` best of the lines' cells in a column."""
+    values = {place: line[key].value for place, line in enumerate(lines)}
+    for place, mark in marks(values, decimals, higher_is_better=metric.higher_is_better).items():
+        if mark == "best" or second:
+            lines[place][key] = replace(lines[place][key], mark=mark)
 
 
 def interval_columns(metrics: Sequence[Metric], prefix: str = "", short: bool = False) -> list[Column]:
@@ -115,29 +107,30 @@ class Change:
         """The evaluations that are compared."""
         return () if isinstance(self.comparison, Hole) else self.comparison.runs
 
-    @property
-    def head(self) -> Cells:
-        """What is compared: the first method, or the data set."""
-        return {"method": self.first.label, "dataset": DATASETS.get(self.place)}
-
     def numbers(self, metrics: Iterable[Metric]) -> Cells:
         """The differences as columns ``change_*`` of the long form; none for a hole."""
-        differences = {} if isinstance(self.comparison, Hole) else self.comparison.differences
-        return {
-            k: v for m in metrics if differences for k, v in numbers(f"change_{m.name}", differences[m.name]).items()
-        }
+        if isinstance(self.comparison, Hole):
+            return {}
+        every = [numbers(f"change_{metric.name}", self.comparison.differences[metric.name]) for metric in metrics]
+        return {name: value for of_metric in every for name, value in of_metric.items()}
 
     def cells(self, metrics: Sequence[Metric]) -> Cells:
-        """Differences with intervals, cases, the deviation between seeds, and McNemar's tests seed by seed."""
-        deviation = self.comparison.differences["accuracy"].seed_sd
-        return {
-            **self.head,
-            "cases": self.comparison.cases,
-            **{m.name: interval_cell(m, self.comparison.differences[m.name], self.runs, signed=True) for m in metrics},
-            "seed_sd": Cell(None if deviation is None else 100 * deviation, runs=self.runs),
-            "discordant": Cell(discordant(self.comparison), runs=self.runs),
-            "p": Cell(", ".join(p_value(test.p_value) for test in self.comparison.mcnemar), runs=self.runs),
-            "p_holm": Cell(", ".join(map(p_value, self.after_holm)), runs=self.runs),
+        """What is compared: the first method, or the data set; differences with intervals, cases, the deviation between
+        seeds, and McNemar's tests seed by seed."""
+        head, at = {"method": self.first.label, "dataset": DATASETS.get(self.place)}, self.comparison
+        if isinstance(at, Hole):
+            return head | {"hole": at.reason}
+        deviation = at.differences["accuracy"].seed_sd
+        texts = {
+            "discordant": discordant(at),
+            "p": ", ".join(p_value(test.p_value) for test in at.mcnemar),
+            "p_holm": ", ".join(map(p_value, self.after_holm)),
+            "seed_sd": None if deviation is None else 100 * deviation,
+        }
+        return head | {
+            "cases": at.cases,
+            **{m.name: interval_cell(m, at.differences[m.name], self.runs, signed=True) for m in metrics},
+            **{name: Cell(text, runs=self.runs) for name, text in texts.items()},
         }
 
     def reading(self, metrics: Sequence[Metric]) -> str:
@@ -171,24 +164,18 @@ def changes(results: Results, pairs: Iterable[tuple[Method, Method, str]], decod
     ]
 
 
-def change_rows(
-    changes: Sequence[Change], columns: Sequence[Column], metrics: Sequence[Metric],
-    more: Callable[[Change], Cells] = lambda change: {},
-) -> list[Row]:  # fmt: skip
-    """A row per change with those of its cells that the columns show, and ``more`` of it."""
-    rows, keys = [], {column.key for column in columns}
-    for change in changes:
-        hole = change.comparison.reason if isinstance(change.comparison, Hole) else ""
-        cells = change.head if hole else change.cells(metrics) | more(change)
-        rows.append(Row({key: cell for key, cell in cells.items() if key in keys}, hole))
-    return rows
-
-
-def change_table(changes: Sequence[Change], metrics: Sequence[Metric], text: str, label: str) -> Table:
-    """Each method minus another on the same cases, and what the differences tell."""
-    columns = [METHOD, Column("cases", "N"), *interval_columns(metrics, "Δ "), SEED_SD]
-    notes = [one.reading(metrics) for one in changes if isinstance(one.comparison, Comparison)]
-    return Table(columns, change_rows(changes, columns, metrics), text, [*notes, PAIRED_INTERVALS], label)
+def change_table(
+    changes: Sequence[Change], metrics: Sequence[Metric], text: str, label: str,
+    columns: Sequence[Column] = (), note: str = "",
+) -> Table:  # fmt: skip
+    """Each method minus another on the same cases, and what the differences tell; with ``columns`` and a ``note`` of
+    its own."""
+    columns = columns or [METHOD, Column("cases", "N"), *interval_columns(metrics, "Δ "), SEED_SD]
+    measured = [one for one in changes if not isinstance(one.comparison, Hole)]
+    several = len({one.place for one in changes}) > 1
+    notes = [f"{DATASETS[one.place]}: " * several + one.reading(metrics) for one in measured]
+    notes.append(f"{PAIRED_INTERVALS} {note}".strip())
+    return Table.of(columns, [one.cells(metrics) for one in changes], text, notes, label)
 
 
 def discordant(comparison: Comparison) -> str:
@@ -223,8 +210,7 @@ def long_table(
     """Lines of the frame as plain numbers with six decimals: the columns ``names``, for each of the ``estimates`` its
     mean, interval and seed deviation, then ``more``. A line may hold more than is shown."""
     keys = [*names, *(f"{name}{end}" for name in estimates for end in ENDS), *more]
-    columns = [Column(key, key, decimals=6) for key in keys]
-    return Table(columns, [Row({key: line[key] for key in keys if key in line}) for line in lines])
+    return Table.of([Column(key, key, decimals=6) for key in keys], lines)
 
 
 def line(results: Results, method: Method, place: str, decoding: str) -> Cells:
@@ -267,7 +253,7 @@ def in_domain_caption(settings: Settings, decoding: str) -> str:
 
 
 def paper_table(
-    settings: Settings, columns: Sequence[Column], rows: Sequence[Row | Heading], label: str, wide: bool = False
+    settings: Settings, columns: Sequence[Column], lines: Iterable[Heading | Cells], label: str, wide: bool = False
 ) -> tuple[str, Table]:
     """A table as the paper prints it, without its marks, below its heading; the last column, ``ours``, names our
     counterpart."""
@@ -275,19 +261,14 @@ def paper_table(
     title = f"As printed in the paper (MIMIC-IV, Qwen3-4B{warning})"
     columns = [METHOD, *columns, Column("ours", "Our counterpart", align="l")]
     text = f"{title}. Nothing here was measured by this pipeline."
-    return title, Table(columns, rows, text, label=f"tab:paper_{label}", wide=wide)
+    return title, Table.of(columns, lines, text, label=f"tab:paper_{label}", wide=wide)
 
 
-def paper_rows(file: str, columns: Sequence[Column], ours: Callable[[Cells], str | None]) -> list[Row]:
-    """Rows of a file below ``workflow/paper``; ``ours`` gives the counterpart of one."""
-    names = [column.key for column in columns]
-    read = printed_rows(file, *names)
-    return [Row({name: row[name] for name in ("method", *names)} | {"ours": ours(row)}) for row in read]
+def paper_cells(row: Cells, names: Iterable[str]) -> Cells:
+    """The figures of a row of the paper as columns ``paper_*`` of the long form."""
+    return {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names}
 
 
-def paper_numbers(file: str, names: Iterable[str]) -> list[tuple[Cells, Cells]]:
-    """Every row of a file below ``workflow/paper``, and its figures as columns ``paper_*`` of the long form."""
-    return [
-        (row, {f"paper_{name}": None if row[name] is None else number(row[name]) for name in names})
-        for row in printed_rows(file, *names)
-    ]
+def writer(sheet: Callable[[Settings, Path], Sheet]) -> Callable[[Settings, Job], None]:
+    """The stage that writes a sheet of the results; missing evaluations become labelled holes. Raises as the sheet."""
+    return lambda settings, job: sheet(settings, results_folder(settings, job)).write(job.out)

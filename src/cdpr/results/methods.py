@@ -3,13 +3,12 @@
 Nothing here reads results, so the plan of jobs asks the same functions which evaluations a table is made of.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..settings import (
     AgentEntry,
+    ModelEntry,
     Settings,
     datasets,
     job_of,
@@ -68,15 +67,12 @@ class Method:
 def main_methods(settings: Settings) -> list[Method]:
     """All rows of the main table: agents in the order of the registry, group by group. Among the trained ones stand
     ours, our own method last."""
-    fed = labels_of(settings, "main_table")
-    rows = []
-    for group, heading in GROUPS.items():
-        agents = [agent(settings, name) for name, entry in settings.agents.items() if entry.group == group]
-        if heading == TRAINED:
-            others, ours = ([trained(settings, v) for v in fed if (v == OURS) == own] for own in (False, True))
-            agents = [*others, *agents, *ours]
-        rows += agents
-    return rows
+    others, ours = [], []
+    for variant in labels_of(settings, "main_table"):
+        (ours if variant == OURS else others).append(trained(settings, variant))
+    agents = [agent(settings, name) for name in settings.agents]
+    rows = [*others, *agents, *ours]
+    return [row for group in GROUPS.values() for row in rows if row.group == group]
 
 
 def pictured_methods(settings: Settings) -> list[Method]:
@@ -87,10 +83,8 @@ def pictured_methods(settings: Settings) -> list[Method]:
 def open_methods(settings: Settings) -> list[Method]:
     """The rows of the table of open cases: those of the main table without the reference policies, and without the
     trained ones unless they are asked for."""
-    rows = [method for method in main_methods(settings) if method.group != REFERENCE]
-    if settings.evaluation.open_cases.trained:
-        return rows
-    return [method for method in rows if method.name not in variants(settings)]
+    left_out = {} if settings.evaluation.open_cases.trained else variants(settings)
+    return [m for m in main_methods(settings) if m.group != REFERENCE and m.name not in left_out]
 
 
 def open_datasets(settings: Settings) -> dict[str, str]:
@@ -155,8 +149,12 @@ def agent(settings: Settings, name: str) -> Method:
 def _called(settings: Settings, entry: AgentEntry) -> str:
     """What a row without a label of its own is called: as its model is, with the paper's name where that differs."""
     model = model_of(settings, entry)
-    label = backbone(settings) if model is None else model.label or model.id or Path(str(model.folder)).name
+    label = _model_name(model) if model else backbone(settings)
     return f"{label} (paper: {entry.paper})" if model and entry.paper not in ("", label) else label
+
+
+def _model_name(model: ModelEntry) -> str:
+    return model.label or model.id or Path(str(model.folder)).name
 
 
 def backbone(settings: Settings) -> str:
@@ -185,7 +183,6 @@ def tier_mark(settings: Settings) -> str:
 
 def judges(settings: Settings) -> tuple[str, str]:
     """What the judge whose verdicts count is called, and the second one."""
-    models = judging_models(settings)
-    names = {where: model.label or model.id or Path(str(model.folder)).name for where, model in models.items()}
+    names = {where: _model_name(model) for where, model in judging_models(settings).items()}
     first = f"tables of names, then {names['judge.model']}" if "judge.model" in names else "tables of names"
     return first, names.get("judge.second", "tables of names")

@@ -1,9 +1,6 @@
 """Figures printed in the paper, as facts with their place (``workflow/paper/*.csv``)."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +21,13 @@ def facts_folder() -> Path:
     raise PaperFactsError("workflow/paper was not found; run from the root of the checkout")
 
 
-def printed_rows(file: str, *values: str) -> Iterator[dict[str, Any]]:
+def printed_rows(file: str, *values: str) -> list[dict[str, Any]]:
     """Rows of a file below ``workflow/paper`` with the columns ``values`` as numbers (None where nothing is printed).
 
     Raises :class:`PaperFactsError`.
     """
-    for where, row in read_table(facts_folder() / file, error=PaperFactsError):
-        with _at(where):
-            read = {name: float(row[name]) if row[name] else None for name in values}
-        yield row | read
+    return [row | {name: _number(where, row, name) for name in values}
+            for where, row in read_table(facts_folder() / file, values, PaperFactsError)]  # fmt: skip
 
 
 def read_paper(folder: str | Path | None = None) -> dict[str, float]:
@@ -40,22 +35,19 @@ def read_paper(folder: str | Path | None = None) -> dict[str, float]:
     ``ablation:w/o R_proc:aen``, ``dynamic:CDPR:aec``, ``expert:CDPR:diagnostic_gain``, ``text:K``. Raises
     :class:`PaperFactsError`."""
     folder = Path(folder) if folder else facts_folder()
-    numbers: dict[str, float] = {}
+    numbers: dict[str, float | None] = {}
     tables = {"main": "main_results.csv", "ablation": "ablation.csv", "dynamic": "dynamic_vs_static.csv"}
     for table, name in tables.items():
-        for where, row in read_table(folder / name, error=PaperFactsError):
-            with _at(where):
-                for metric in (m for m in (*METRICS, "aec_reduction_percent") if row.get(m)):
-                    column = f"{row['dataset']}.{metric}" if table == "main" else metric
-                    numbers[f"{table}:{row['method']}:{column}"] = float(row[metric])
-    for where, row in read_table(folder / "expert_study.csv", error=PaperFactsError):
-        with _at(where):
-            numbers[f"expert:{row['method']}:{row['dimension']}"] = float(row["score"])
-    for where, row in read_table(folder / "text.csv", error=PaperFactsError):
-        with _at(where):
-            if row["value"].replace(".", "", 1).isdigit():
-                numbers.setdefault(f"text:{row['id']}", float(row["value"]))
-    return numbers
+        for where, row in read_table(folder / name, ("method", "acc"), PaperFactsError):
+            for metric in (m for m in (*METRICS, "aec_reduction_percent") if m in row):
+                column = f"{row['dataset']}.{metric}" if table == "main" else metric
+                numbers[f"{table}:{row['method']}:{column}"] = _number(where, row, metric)
+    for where, row in read_table(folder / "expert_study.csv", ("method", "dimension", "score"), PaperFactsError):
+        numbers[f"expert:{row['method']}:{row['dimension']}"] = _number(where, row, "score")
+    for where, row in read_table(folder / "text.csv", ("id", "value"), PaperFactsError):
+        if row["value"].replace(".", "", 1).isdigit():
+            numbers.setdefault(f"text:{row['id']}", _number(where, row, "value"))
+    return {address: number for address, number in numbers.items() if number is not None}
 
 
 def sample_prices() -> dict[str, float]:
@@ -65,10 +57,8 @@ def sample_prices() -> dict[str, float]:
     return dict(load_catalogue().paper)
 
 
-@contextmanager
-def _at(where: str) -> Iterator[None]:
-    """Turns what goes wrong with a row into an error that names file and line."""
+def _number(where: str, row: Mapping[str, str], column: str) -> float | None:
     try:
-        yield
-    except (KeyError, TypeError, ValueError) as error:
-        raise PaperFactsError(f"{where}: {type(error).__name__}: {error}") from error
+        return float(row[column]) if row[column] else None
+    except ValueError as error:
+        raise PaperFactsError(f"{where}: field {column!r}: {error}") from error

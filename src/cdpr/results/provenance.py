@@ -1,8 +1,6 @@
 """Results that may share a table: made under one tier, one utility, one cost map and, per data set, the same cases."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,8 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
     the cases (among the runs on one data set). What a ``run.json`` does not state, or one that is absent, is let pass.
     Raises :class:`ProvenanceError`.
     """
-    expected = {"tier": settings.tier} | _flat(
-        {name: getattr(settings, name).model_dump(mode="json") for name in ("utility", "costs")}
-    )
+    expected = {(section, name): value for section in ("utility", "costs")
+                for name, value in getattr(settings, section).model_dump(mode="json").items()}  # fmt: skip
     models = judging_models(settings)
     judges = {where: models[where].request_settings() if where in models else None for where in DECIDING}
     cases: dict[str, tuple[str, Path]] = {}
@@ -32,12 +29,13 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
         if (place := find_record(path)) is None:
             continue
         record = read_record(place)
-        stated = {"tier": stated_tier(record) or settings.tier} | _flat(record.parameters)
-        for name, value in expected.items():
+        check_tier(settings, path, stated_tier(record))
+        for (section, name), value in expected.items():
+            stated = record.parameters.get(section) or {}
             if name in stated and stated[name] != value:
                 raise ProvenanceError(
-                    f"{path}: was made with {name} = {stated[name]!r} (see {place}), but the configuration says "
-                    f"{value!r}; such figures do not share a table: evaluate it again or change the configuration"
+                    f"{path}: was made with {section}.{name} = {stated[name]!r} (see {place}), but the configuration "
+                    f"says {value!r}; such figures do not share a table: evaluate it again or change the configuration"
                 )
         for where, model in judges.items():
             if record.parameters and record.parameters.get(where) != model:
@@ -108,9 +106,3 @@ def check_tier(settings: Settings, path: Path, tier: str | None) -> None:
             f"{path}: was made with tier = {tier!r}, but the configuration says {settings.tier!r}; such results are "
             "not shown together: make it again or change the configuration"
         )
-
-
-def _flat(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """``utility.lambda_cost`` and the like of nested sections."""
-    return {f"{section}.{name}": value for section, values in sections.items() if isinstance(values, dict)
-            for name, value in values.items()}  # fmt: skip

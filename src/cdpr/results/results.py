@@ -1,7 +1,5 @@
 """The frame of all results: run × data set × decoding × metric. Tables and figures are projections of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -75,28 +73,23 @@ class Results:
         if reason := next(filter(None, (unfit(self.settings, run, dataset) for run in method.runs)), ""):
             return Hole(reason)
         evaluations, missing = [], []
-        decoding_used = "greedy" if method.knows_hospital else decoding
+        decoding = "greedy" if method.knows_hospital else decoding
         for run in method.runs:
             path = self.path(run, dataset)
-            evaluation = self._read(path).get(decoding_used) if path.exists() else None
-            if evaluation is None:
-                name = path.relative_to(self.folder).as_posix()
-                missing.append(name if not path.exists() else f"{name} ({decoding_used} rows)")
-            else:
+            if path.exists() and (evaluation := self._read(path).get(decoding)) is not None:
                 evaluations.append(evaluation)
-        text = ", ".join(missing)
-        return Hole(f"missing: {text}", text) if missing else evaluations
+            else:
+                rows = f" ({decoding} rows)" if path.exists() else ""
+                missing.append(f"{path.relative_to(self.folder).as_posix()}{rows}")
+        return Hole(f"missing: {', '.join(missing)}", ", ".join(missing)) if missing else evaluations
 
     def _summary(self, method: Method, dataset: str, decoding: str) -> Summary | Hole:
-        evaluations = self.evaluations(method, dataset, decoding)
-        if isinstance(evaluations, Hole):
-            return evaluations
-        plan = self.settings.evaluation
-        return summarise(evaluations, plan.bootstrap, plan.seed)
+        evaluations, plan = self.evaluations(method, dataset, decoding), self.settings.evaluation
+        return evaluations if isinstance(evaluations, Hole) else summarise(evaluations, plan.bootstrap, plan.seed)
 
     def estimates(self, method: Method, place: str, decoding: str) -> Mapping[str, Estimate] | Hole:
         """All metrics of a method at a place; the average is a hole when one of its data sets is."""
-        parts = [self.summary(method, dataset, decoding) for dataset in (AVERAGED if place == AVERAGE else (place,))]
+        parts = [self.summary(method, dataset, decoding) for dataset in _data_sets(place)]
         holes = list(dict.fromkeys(part for part in parts if isinstance(part, Hole)))
         if holes:
             return Hole("; ".join(h.reason for h in holes), ", ".join(h.missing for h in holes if h.missing))
@@ -108,28 +101,25 @@ class Results:
         average there are differences alone: its ``cases`` are those of all data sets, and no test pools them."""
         if place == AVERAGE:
             parts = [self.compare(first, second, dataset, decoding) for dataset in AVERAGED]
-            if hole := next((part for part in parts if isinstance(part, Hole)), None):
+            if hole := first_hole(parts):
                 return hole
             runs = tuple(run for part in parts for run in part.runs)
-            compared = [_cut(method, [run for run, _ in runs]) for method in (first, second)]
-            void = self.void(compared, place, decoding)
-            return Comparison(sum(part.cases for part in parts), average(parts), (), runs, void=void)
-        sides = [self.evaluations(method, place, decoding) for method in (first, second)]
-        for side in sides:
-            if isinstance(side, Hole):
-                return side
-        pairs = _paired(*sides)
-        if not pairs:
-            return Hole(f"not compared: {first.label} and {second.label} share no seed")
-        plan = self.settings.evaluation
-        comparison = compare(*zip(*pairs, strict=True), plan.bootstrap, plan.seed)
-        compared = [_cut(method, [run for run, _ in comparison.runs]) for method in (first, second)]
+            comparison = Comparison(sum(part.cases for part in parts), average(parts), (), runs)
+        else:
+            sides = [self.evaluations(method, place, decoding) for method in (first, second)]
+            if hole := first_hole(sides):
+                return hole
+            if not (pairs := _paired(*sides)):
+                return Hole(f"not compared: {first.label} and {second.label} share no seed")
+            plan = self.settings.evaluation
+            comparison = compare(*zip(*pairs, strict=True), plan.bootstrap, plan.seed)
+        names = {run for run, _ in comparison.runs}
+        compared = [replace(m, runs=tuple(run for run in m.runs if run in names)) for m in (first, second)]
         return replace(comparison, void=self.void(compared, place, decoding))
 
     def void(self, methods: Iterable[Method], place: str, decoding: str) -> str:
         """Why a comparison of these methods, all measured, supports nothing, whatever its intervals: one was trained
         with a single seed, one has stopped ordering examinations, or none is above chance. Empty where it may."""
-        datasets = AVERAGED if place == AVERAGE else (place,)
         above = []
         for method in methods:
             at = self.estimates(method, place, decoding)
@@ -137,7 +127,7 @@ class Results:
                 return f"{method.label} was trained with one seed"
             if method.group == TRAINED and at["aen"].mean < STOPPED:
                 return f"{method.label} has stopped ordering examinations (AEN {at['aen'].mean:.2f})"
-            parts = [self.summary(method, dataset, decoding) for dataset in datasets]
+            parts = [self.summary(method, dataset, decoding) for dataset in _data_sets(place)]
             chance, cases = fmean(part.chance for part in parts), sum(part.cases for part in parts)
             above.append(wilson_interval(round(at["accuracy"].mean * cases), cases)[0] > chance)
         return "" if any(above) else f"none is above chance ({100 * chance:.0f}%, the most frequent diagnosis)"
@@ -146,7 +136,7 @@ class Results:
 
     def behind(self, place: str, method: Method) -> Runs:
         """The evaluations, as (run, data set), that a method's figures at a place are made of."""
-        return tuple((run, dataset) for dataset in (AVERAGED if place == AVERAGE else (place,)) for run in method.runs)
+        return tuple((run, dataset) for dataset in _data_sets(place) for run in method.runs)
 
     def diverged(self, *runs: str) -> list[str]:
         """``cdpr-seed1 diverged at step 20`` for each of the runs that did not come to the end of its training."""
@@ -176,14 +166,18 @@ def results_folder(settings: Settings, job: Job) -> Path:
     return job.inputs.get("results") or Path(settings.paths.results)
 
 
+def _data_sets(place: str) -> Sequence[str]:
+    return AVERAGED if place == AVERAGE else (place,)
+
+
 def seeds_of_runs(runs: Iterable[str]) -> list[int]:
     """Training seeds of runs such as ``cdpr-seed0``; empty for what is not trained with seeds."""
     return [int(match[1]) for run in runs if (match := _SEED.fullmatch(run))]
 
 
-def _cut(method: Method, runs: Sequence[str]) -> Method:
-    """The method with those of its runs that are among these."""
-    return replace(method, runs=tuple(run for run in method.runs if run in runs))
+def first_hole(figures: Iterable[object]) -> Hole | None:
+    """The first of these that is not there, if any."""
+    return next((one for one in figures if isinstance(one, Hole)), None)
 
 
 def _paired(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> list[tuple[Evaluation, Evaluation]]:

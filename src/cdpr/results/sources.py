@@ -1,7 +1,5 @@
 """What a report says of where its cases come from, and what licences ask it to say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..settings import Settings

@@ -4,15 +4,14 @@ page shows the same cells (``report/templates/parts.html``).
 Cells are addressed by column key, so a missing value leaves its own place empty and can shift nothing.
 """
 
-from __future__ import annotations
-
 import csv
 import io
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
 from ..files import write_text
 
@@ -28,7 +27,8 @@ EMPTY = "—"
 class Column:
     """A column: ``key`` addresses it, ``header`` and ``group`` (a header above several columns) are shown.
 
-    ``decimals`` formats numbers (None: as they are), ``signed`` writes a plus, ``align`` is l, c or r.
+    ``decimals`` formats numbers (None: as they are), ``signed`` writes a plus, ``align`` is l, c or r. A ``width``, a
+    share of the line, lets LaTeX break lines in it.
     """
 
     key: str
@@ -37,6 +37,7 @@ class Column:
     decimals: int | None = 2
     align: Literal["l", "c", "r"] = "r"
     signed: bool = False
+    width: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,22 @@ class Table:
     wide: bool = True
 
     def __post_init__(self) -> None:
-        keys = [column.key for column in self.columns]
-        if len(set(keys)) != len(keys):
-            raise ValueError(f"table {self.label!r}: two columns share a key: {keys}")
+        keys = {column.key for column in self.columns}
         for row in self.rows:
-            if isinstance(row, Row) and not set(row.cells) <= set(keys):
-                raise ValueError(f"table {self.label!r}: no column for {sorted(set(row.cells) - set(keys))}")
+            if isinstance(row, Row) and (strange := set(row.cells) - keys):
+                raise ValueError(f"table {self.label!r}: no column for {sorted(strange)}")
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], lines: Iterable[Heading | Mapping], *args: Any, **more: Any) -> Self:
+        """A table of lines, which may hold more cells than the columns show; ``hole`` is that of the row."""
+        rows: list[Row | Heading] = []
+        for line in lines:
+            if isinstance(line, Heading):
+                rows.append(line)
+            else:
+                cells = {column.key: line[column.key] for column in columns if column.key in line}
+                rows.append(Row(cells, line.get("hole", "")))
+        return cls(columns, rows, *args, **more)
 
     def cell(self, row: Row, column: Column) -> Cell:
         """What stands in a row and column; an empty cell where nothing does."""
@@ -96,9 +107,7 @@ class Table:
         cell = self.cell(row, column)
         if cell.text is not None:
             return cell.text
-        if cell.value is None:
-            return EMPTY
-        return number(cell.value, column.decimals, column.signed) if isinstance(cell.value, float) else str(cell.value)
+        return EMPTY if cell.value is None else _text(column, cell.value, column.signed)
 
 
 @dataclass(frozen=True)
@@ -115,8 +124,7 @@ class Sheet:
         """Write ``csv`` (the plain numbers), ``md`` and ``tex`` to their paths."""
         printed = self.printed or [table for _, table in self.parts]
         write_text(out["csv"], to_csv(self.plain))
-        pieces = [(heading, to_markdown(table)) for heading, table in self.parts]
-        write_text(out["md"], markdown_page(self.title, pieces))
+        write_text(out["md"], markdown_page(self.title, [(title, to_markdown(table)) for title, table in self.parts]))
         write_text(out["tex"], "% needs \\usepackage{booktabs}\n" + "\n".join(map(to_latex, printed)))
 
 
@@ -138,7 +146,8 @@ def to_csv(table: Table) -> str:
     writer.writerow([column.key for column in table.columns])
     for row in table.rows:
         if isinstance(row, Row):
-            writer.writerow([_plain(column, table.cell(row, column).value) for column in table.columns])
+            values = [(column, table.cell(row, column).value) for column in table.columns]
+            writer.writerow(["" if value is None else _text(column, value) for column, value in values])
     return out.getvalue()
 
 
@@ -149,39 +158,32 @@ def to_markdown(block: Block) -> str:
         return f"**Warning:** {block.text}\n"
     if isinstance(block, str):
         return f"{block}\n" if block else ""
-    return _table_markdown(block) if isinstance(block, Table) else "".join(f"- {item}\n" for item in block)
-
-
-def _table_markdown(table: Table) -> str:
-    lines = [table.caption, ""] if table.caption else []
-    heads = [_pipe(" ".join(filter(None, (column.group, column.header)))) for column in table.columns]
-    rules = [{"l": ":--", "c": ":-:", "r": "--:"}[column.align] for column in table.columns]
-    body = [heads, rules]
-    for row in table.rows:
+    if not isinstance(block, Table):
+        return "".join(f"- {item}\n" for item in block)
+    heads = [_pipe(f"{column.group} {column.header}".strip()) for column in block.columns]
+    body = [heads, [{"l": ":--", "c": ":-:", "r": "--:"}[column.align] for column in block.columns]]
+    for row in block.rows:
         if isinstance(row, Heading):
             body.append([f"***{_pipe(row.title)}***", *[""] * (len(heads) - 1)])
         elif row.hole:
-            first = _pipe(table.cell_text(row, table.columns[0]))
+            first = _pipe(block.cell_text(row, block.columns[0]))
             body.append([f"{first} — *{_pipe(row.hole)}*", *[EMPTY] * (len(heads) - 1)])
         else:
-            body.append([_marked(table, row, column, _pipe, _MARKDOWN) for column in table.columns])
+            body.append(_printed(block, row, _pipe, _MARKDOWN))
+    lines = [block.caption, ""] if block.caption else []
     lines += ["| " + " | ".join(cells) + " |" for cells in body]
-    if table.notes:
-        lines += ["", *(f"- {note}" for note in table.notes)]
+    lines += ["", *(f"- {note}" for note in block.notes)] if block.notes else []
     return "\n".join(lines) + "\n"
 
 
 def to_latex(table: Table) -> str:
     """A ``table`` environment for a document that loads booktabs; no other package is needed."""
-    environment = "table*" if table.wide else "table"
+    environment, width = "table*" if table.wide else "table", len(table.columns)
+    places = "".join(f"p{{{c.width}\\linewidth}}" if c.width else c.align for c in table.columns)
     lines = [f"\\begin{{{environment}}}[t]", "\\centering", f"\\caption{{{escape(table.caption)}}}"]
-    if table.label:
-        lines.append(f"\\label{{{table.label}}}")
-    lines += ["\\scriptsize", "\\setlength{\\tabcolsep}{3pt}"]
-    lines += [f"\\begin{{tabular}}{{{''.join(column.align for column in table.columns)}}}", "\\toprule"]
-    lines += _latex_header(table.columns)
-    lines.append("\\midrule")
-    width = len(table.columns)
+    lines += [f"\\label{{{table.label}}}"] if table.label else []
+    lines += ["\\scriptsize", "\\setlength{\\tabcolsep}{3pt}", f"\\begin{{tabular}}{{{places}}}", "\\toprule"]
+    lines += [*_latex_header(table.columns), "\\midrule"]
     for position, row in enumerate(table.rows):
         if isinstance(row, Heading):
             lines += ["\\midrule"] if position else []
@@ -190,12 +192,11 @@ def to_latex(table: Table) -> str:
             first = escape(table.cell_text(row, table.columns[0]))
             lines.append(f"{first} & \\multicolumn{{{width - 1}}}{{l}}{{\\textit{{{escape(row.hole)}}}}} \\\\")
         else:
-            lines.append(" & ".join(_marked(table, row, column, escape, _LATEX) for column in table.columns) + " \\\\")
+            lines.append(" & ".join(_printed(table, row, escape, _LATEX)) + " \\\\")
     lines += ["\\bottomrule", "\\end{tabular}"]
     if table.notes:
         lines.append("\\par\\smallskip\\begin{minipage}{\\linewidth}\\raggedright\\scriptsize")
-        lines += [f"{escape(note)}\\par" for note in table.notes]
-        lines.append("\\end{minipage}")
+        lines += [*(f"{escape(note)}\\par" for note in table.notes), "\\end{minipage}"]
     return "\n".join([*lines, f"\\end{{{environment}}}"]) + "\n"
 
 
@@ -207,22 +208,24 @@ _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
             "↑": r"$\uparrow$", "↓": r"$\downarrow$", "½": r"$\frac{1}{2}$", "¼": r"$\frac{1}{4}$",
             "¾": r"$\frac{3}{4}$", "“": "``", "”": "''", "‘": "`", "’": "'", "…": r"\ldots{}", "•": r"\textbullet{}",
             "\u00a0": "~", "\u202f": "~", "\u2009": r"\,", "\u2011": "-", "\u2010": "-",
-            **{power: f"$^{digit}$" for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
-            **{letter: f"\\{accent}{{{base}}}" for accent, letters, bases in (
-                ("'", "áéíóúÁÉÍÓÚ", "aeiouAEIOU"), ("`", "àèùÀÈÙ", "aeuAEU"), ("^", "âêôûÂÊÔÛ", "aeouAEOU"),
-                ('"', "äëïöüÄÖÜ", "aeiouAOU"), ("~", "ãñõÑ", "anoN"), ("c", "çÇ", "cC"),
-            ) for letter, base in zip(letters, bases, strict=True)},
             "ß": r"\ss{}", "ø": r"\o{}", "å": r"\aa{}",
+            **{power: f"$^{digit}$" for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
             **{c: "\\" + c for c in "&%$#_{}"}}  # fmt: skip
+# LaTeX's accents, by the mark that Unicode combines with a letter.
+_ACCENTS = {"\u0301": "'", "\u0300": "`", "\u0302": "^", "\u0308": '"', "\u0303": "~", "\u0327": "c"}
 
 
 def escape(text: str) -> str:
-    """Text for LaTeX. Raises ValueError for a character that pdflatex would not print."""
-    out = "".join(_SPECIAL.get(character, character) for character in text)
-    strange = sorted({c for c in out if ord(c) > 126})
-    if strange:
-        raise ValueError(f"no LaTeX form is known for {strange} in {text!r}; add it to results.table")
-    return out
+    """Text for LaTeX; a character that pdflatex would not print stands as its code point."""
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character in _SPECIAL or " " <= character <= "~":
+        return _SPECIAL.get(character, character)
+    letter, accent = (*unicodedata.normalize("NFD", character), "")[:2]
+    known = letter.isascii() and accent in _ACCENTS
+    return f"\\{_ACCENTS[accent]}{{{letter}}}" if known else f"(U+{ord(character):04X})"
 
 
 def marks(values: Mapping[str, float | None], decimals: int, *, higher_is_better: bool) -> dict[str, Mark]:
@@ -251,10 +254,8 @@ def markdown_page(title: str, parts: Iterable[tuple[str, str]]) -> str:
     return "\n".join([f"# {title}", "", *(f"## {heading}\n\n{text}" for heading, text in parts)])
 
 
-def _plain(column: Column, value: Value) -> str:
-    if value is None:
-        return ""
-    return number(value, column.decimals) if isinstance(value, float) else str(value)
+def _text(column: Column, value: Value, signed: bool = False) -> str:
+    return number(value, column.decimals, signed) if isinstance(value, float) else str(value)
 
 
 # Marks in each form; a mark that is not here changes nothing.
@@ -262,8 +263,9 @@ _MARKDOWN = {"best": "**{}**", "total": "**{}**", "second": "<ins>{}</ins>"}
 _LATEX = {"best": "\\textbf{{{}}}", "total": "\\textbf{{{}}}", "second": "\\underline{{{}}}"}
 
 
-def _marked(table: Table, row: Row, column: Column, form: Callable[[str], str], marks: Mapping[str, str]) -> str:
-    return marks.get(table.cell(row, column).mark, "{}").format(form(table.cell_text(row, column)))
+def _printed(table: Table, row: Row, form: Callable[[str], str], marks: Mapping[str, str]) -> list[str]:
+    return [marks.get(table.cell(row, column).mark, "{}").format(form(table.cell_text(row, column)))
+            for column in table.columns]  # fmt: skip
 
 
 def _latex_header(columns: Sequence[Column]) -> list[str]:

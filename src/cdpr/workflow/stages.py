@@ -233,7 +233,7 @@ _ALL = (
             behind.pictured, PageEntry(
                 "Accuracy against cost",
                 "Accuracy against average cost per case for every agent, one panel per data set; the line is the best "
-                "accuracy that a reference policy reaches for at most that cost, which is no bound.")),
+                "accuracy that a reference policy reaches for at most that cost, which is no bound."), "cost_figures"),
     _table("main_table", "Write Table 1: every agent on every benchmark, with intervals.", behind.main_runs, PageEntry(
                "Main table", "Every agent on every benchmark. Each number leads to the runs that made it.", 3),
            file="main_results"),
@@ -267,7 +267,7 @@ _ALL = (
             behind.curves("training_efficiency"), PageEntry(
                 "Training efficiency",
                 "Validation accuracy, utility and cost during training, against wall-clock time and against generated "
-                "tokens; one line per method, a band over its seeds.")),
+                "tokens; one line per method, a band over its seeds."), "learning_curves"),
     _figure("sensitivity", "Draw the six panels of the paper's sensitivity analysis: M, K, H, beta, eta, n.",
             behind.swept("sensitivity"), PageEntry(
                 "Sensitivity",
@@ -283,11 +283,10 @@ _ALL = (
             behind.curves("learning_path"), PageEntry(
                 "Learning curves",
                 "The way of each method through accuracy and cost on the validation cases, a marker per validation: "
-                "which method passes where another ends, and after how many iterations.")),
-    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.",
-            behind.main_runs, PageEntry(
+                "which method passes where another ends, and after how many iterations."), "learning_curves"),
+    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", behind.main_runs, PageEntry(
                 "Distribution of costs",
-                "How the cost of a work-up is distributed over cases, per data set and agent.")),
+                "How the cost of a work-up is distributed over cases, per data set and agent."), "cost_figures"),
     _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
            behind.sample_case, PageEntry(
                "A sample case",
@@ -319,7 +318,7 @@ _ALL = (
     _figure("further_sensitivity", "Draw sweeps of what the paper leaves open: n_s, lambdas, cost unit, ...",
             behind.swept("further_sensitivity", every=True), None, "sensitivity", csv="the numbers"),
     _figure("engines", "Draw the learning curves of verl beside the torch trainer's.", behind.curves("engines"), None,
-            csv="how they agree"),
+            "learning_curves", csv="how they agree"),
     _result(
         "write_claims", "Judge every claim of the paper by what was measured.",
         "cdpr.ledger.page:write_claims", _page_evidence,

@@ -1,0 +1,198 @@
+"""Figures of cost: accuracy against it, with the frontier of reference policies, and its distribution over cases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..job import Job
+from ..results.methods import DATASETS, IN_DOMAIN, Method, domain, main_methods, pictured_methods
+from ..results.results import Hole, Results, results_folder
+from ..results.sources import notices
+from ..results.table import number
+from ..settings import Settings
+from . import style
+
+# An agent with its cost (USD) and its accuracy (%), each with its interval.
+Spot = tuple[Method, tuple[float, float, float], tuple[float, float, float]]
+
+
+def plot_accuracy_cost(settings: Settings, job: Job) -> None:
+    """Accuracy against average cost per case: in-domain large, out-of-domain small.
+
+    One point per agent with 95% intervals (main decoding); the line is the best accuracy that a reference policy
+    reaches for at most that cost. Costs are linear up to 10 USD and logarithmic beyond. Agents without evaluations
+    are named as missing. Raises as :class:`Results` does.
+    """
+    methods = [method for method in pictured_methods(settings) if method.runs]
+    results = Results(settings, results_folder(settings, job), methods)
+    decoding = settings.evaluation.decodings[0]
+    with style.drawing(7.2, 5.0, job.out) as figure:
+        panels, legend = _panels(figure, [1.75, 1], 0.28)
+        missing: set[str] = set()
+        highest = 0.0
+        for dataset, panel in panels.items():
+            points: list[Spot] = []
+            for method in methods:
+                summary = results.summary(method, dataset, decoding)
+                if isinstance(summary, Hole):
+                    missing |= {f"{method.label} ({DATASETS[dataset]})"} if summary.missing else set()
+                    continue
+                cost, right = summary.estimates["aec"], summary.estimates["accuracy"]
+                accuracy = (100 * right.mean, 100 * right.low, 100 * right.high)
+                points.append((method, (cost.mean, cost.low, cost.high), accuracy))
+            highest = max([highest, *(cost[2] for _, cost, _ in points)])
+            _draw_points(panel, settings, points)
+            cases = max((results.summary(p[0], dataset, decoding).cases for p in points), default=0)
+            panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
+            panel.set_ylabel("accuracy (%)")
+        for panel in panels.values():
+            _cost_axis(panel, highest, "average cost per case (USD)")
+        handles, labels = panels[IN_DOMAIN].get_legend_handles_labels()
+        if handles:
+            legend.legend(handles, labels, loc="center", ncols=4, fontsize=7, columnspacing=1.5)
+        note = f"{decoding} decoding; bars: 95% intervals over seeds and cases"
+        style.foot(figure, settings, [*notices(settings), style.missing_note(sorted(missing)),
+                                      *style.folded(results.divergences()), note])  # fmt: skip
+
+
+def plot_cost_distribution(settings: Settings, job: Job) -> None:
+    """Share of cases whose work-up costs at most so much, per data set.
+
+    One line per agent that does not know the disease model (main decoding, seeds pooled), its median marked; medians
+    and the share of free work-ups stand beside. Costs are linear up to 10 USD and logarithmic beyond. What is missing
+    is named. Raises as :class:`Results` does.
+    """
+    methods = learned_methods(settings)
+    results = Results(settings, results_folder(settings, job), methods)
+    decoding = settings.evaluation.decodings[0]
+    evaluations = {d: {m: results.evaluations(m, d, decoding) for m in methods} for d in DATASETS}
+    measured = {d: {m: e for m, e in at.items() if not isinstance(e, Hole)} for d, at in evaluations.items()}
+    # Cost of every work-up (USD), seeds pooled, sorted.
+    spent = {d: {m: np.sort(np.concatenate([one.metric("aec") for one in e])) for m, e in at.items()}
+             for d, at in measured.items()}  # fmt: skip
+    lost = [f"{m.label} ({DATASETS[d]})" for d in DATASETS for m in methods if m not in measured[d]]
+    with style.drawing(7.2, 5.4, job.out) as figure:
+        panels, table = _panels(figure, [1.3, 1], 0.16 * (len(methods) + 2))
+        _table(table, settings, methods, spent)
+        highest = max((float(at[-1]) for of_dataset in spent.values() for at in of_dataset.values()), default=0.0)
+        for dataset, panel in panels.items():
+            _draw_costs(panel, settings, methods, spent[dataset])
+            cases = max((len(e[0].note_ids) for e in measured[dataset].values()), default=0)
+            panel.set_title(f"{DATASETS[dataset]} ({domain(dataset)}, N = {cases})")
+            _cost_axis(panel, highest, "cost of the work-up, at most (USD)")
+            panel.set_ylabel("cases (%)")
+            panel.set_ylim(0, 1.02)
+            panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
+        note = f"{decoding} decoding; seeds pooled; mark: median; 90%: quantile; free: USD 0"
+        notes = [*notices(settings), style.missing_note(lost), *style.folded(results.divergences()), note]
+        style.foot(figure, settings, notes)
+
+
+def learned_methods(settings: Settings) -> list[Method]:
+    """The agents of the main table that examine and do not know the model that made the cases."""
+    return [m for m in main_methods(settings) if m.learned and m.name != "immediate"]
+
+
+def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The (cost, accuracy) points that no other beats in both, by rising cost."""
+    best, best_points = -np.inf, []
+    for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
+        if accuracy > best:
+            best = accuracy
+            best_points.append((cost, accuracy))
+    return best_points
+
+
+def share_at_most(sorted_costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct costs and the share of work-ups that cost no more, starting from nobody below zero."""
+    values, counts = np.unique(sorted_costs, return_counts=True)
+    shares = np.cumsum(counts) / counts.sum()
+    return np.concatenate([[-1.0], values, [1e6]]), np.concatenate([[0.0], shares, [1.0]])
+
+
+def _panels(figure: style.Figure, widths: Sequence[float], below: float) -> tuple[dict[str, style.Axes], style.Axes]:
+    """A panel per data set, in-domain cases at the left over the whole height, the other benchmarks below each other;
+    and an empty one below all, of so much of their height."""
+    layout = [[IN_DOMAIN, dataset] for dataset in DATASETS if dataset != IN_DOMAIN]
+    heights = [*[1] * len(layout), below]
+    panels = figure.subplot_mosaic([*layout, ["below", "below"]], width_ratios=widths, height_ratios=heights)
+    lowest = panels.pop("below")
+    lowest.set_axis_off()
+    return panels, lowest
+
+
+def _cost_axis(panel: style.Axes, highest: float, label: str) -> None:
+    """An axis of USD up to ``highest``: linear up to 10, where free work-ups are, and logarithmic beyond."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    panel.set_xscale("symlog", linthresh=10, linscale=0.6)
+    panel.xaxis.set_major_locator(FixedLocator([0, 5, 10, 20, 50, 200, 1000, 5000]))
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    panel.set_xlim(-1.0, max(100.0, highest * 1.25))
+    panel.set_xlabel(label)
+
+
+def _draw_points(panel: style.Axes, settings: Settings, points: Sequence[Spot]) -> None:
+    line = frontier([(cost[0], accuracy[0]) for method, cost, accuracy in points if method.knows_hospital])
+    if line:
+        line.append((1e6, line[-1][1]))  # dearer than the dearest policy: no gain; the axis ends before
+        panel.plot(*zip(*line, strict=True), color=style.BLACK, linewidth=0.9, linestyle=":", zorder=1,
+                   drawstyle="steps-post", label="reference frontier")  # fmt: skip
+    for method, (cost, cheapest, dearest), (accuracy, least, most) in points:
+        look = style.look_of(settings, method.name)
+        known = method.knows_hospital
+        size = 8 if look.marker == "*" else 5.5
+        panel.errorbar(
+            cost, accuracy, xerr=[[cost - cheapest], [dearest - cost]], yerr=[[accuracy - least], [most - accuracy]],
+            marker=look.marker, linestyle="", color=look.colour, markersize=size,
+            markerfacecolor="white" if known else look.colour, markeredgewidth=0.9, elinewidth=0.8,
+            label=method.label, zorder=2 if known else 3,
+        )  # fmt: skip
+    if not points:
+        style.empty(panel, "missing: no evaluations")
+
+
+def _draw_costs(
+    panel: style.Axes, settings: Settings, methods: Sequence[Method], spent: Mapping[Method, np.ndarray]
+) -> None:
+    panel.axhline(0.5, color=style.GREY, linewidth=0.6, zorder=1)
+    for method, at in spent.items():
+        look = style.look_of(settings, method.name, methods.index(method))
+        own = method.name == "cdpr"
+        panel.plot(*share_at_most(at), drawstyle="steps-post", color=look.colour, linestyle=look.line,
+                   linewidth=2.0 if own else 1.3, zorder=3 if own else 2)  # fmt: skip
+        panel.plot(float(np.median(at)), 0.5, linestyle="", marker=look.marker, markersize=6, color=look.colour,
+                   markeredgecolor="white", markeredgewidth=0.5, zorder=4, clip_on=False)  # fmt: skip
+    if not spent:
+        style.empty(panel, "missing: no evaluations", 0.6)
+
+
+def _table(axes: style.Axes, settings: Settings, methods: Sequence[Method], spent: Mapping[str, Mapping]) -> None:
+    """Legend and numbers in one: a line per agent; by data set its median and 90th percentile of cost (USD) and its
+    share of free work-ups."""
+    axes.set_xlim(0, 1)
+    axes.set_ylim(len(methods) + 1.6, -0.4)
+    width = 0.66 / len(DATASETS)  # the labels of the agents take the rest
+    ends = {dataset: 1 - width * (len(DATASETS) - 1 - place) for place, dataset in enumerate(DATASETS)}
+    small = {"fontsize": 7, "ha": "right", "va": "center"}
+    for dataset, end in ends.items():
+        axes.text(end - 0.09, 0, f"{DATASETS[dataset]} (USD)", fontsize=7, ha="center", va="center", fontweight="bold")
+        axes.plot([end - 0.19, end], [0.45] * 2, color=style.GREY, linewidth=0.5)
+        for offset, head in ((0.135, "median"), (0.06, "90%"), (0.0, "free")):
+            axes.text(end - offset, 0.95, head, color=style.GREY, **small)
+    for position, method in enumerate(methods):
+        y = position + 2.0
+        look = style.look_of(settings, method.name, position)
+        axes.plot([0.0, 0.03, 0.06], [y] * 3, color=look.colour, linestyle=look.line, marker=look.marker,
+                  markevery=[1], markersize=5, linewidth=1.4)  # fmt: skip
+        axes.text(0.075, y, method.label, fontsize=7, va="center")
+        for dataset, end in ends.items():
+            if (at := spent[dataset].get(method)) is None:
+                axes.text(end, y, "missing", **small)
+                continue
+            median, p90 = np.quantile(at, [0.5, 0.9])
+            for offset, text in ((0.135, number(median)), (0.06, number(p90)), (0.0, f"{np.mean(at == 0):.0%}")):
+                axes.text(end - offset, y, text, **small)
