@@ -211,11 +211,11 @@ def shipped_folder() -> Path:
 
 def _read(folder: Path) -> Catalogue:
     prices: dict[str, Price] = {}
-    for where, row in read_table(folder / "catalogue.csv", COLUMNS):
+    for where, row in read_table(folder / TABLES[0], COLUMNS):
         name, usd, group = row["examination"], amount(where, "rate_usd", row["rate_usd"]), row["billing_group"] or None
         origin = row["source"], row["year"], group, "name", row["locality"], row["confidence"]
         prices[name] = Price(name, row["hcpcs"], usd, *origin)
-    paper = read_table(folder / "paper_prices.csv", ("examination", "price_usd"))
+    paper = read_table(folder / TABLES[1], ("examination", "price_usd"))
     return Catalogue(prices, {row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper})
 
 
