@@ -72,22 +72,18 @@ class DiagnosticEnvironment:
     """T(s, a) of the decision process, with examination matching, charging, budget and turn cap.
 
     ``judge`` and ``matcher`` default to tables of names. Only :meth:`respond` waits (for models that judge or match);
-    all other methods are plain functions of its outcome. ``calls`` counts requests to matcher and judge, and where
-    models answer also how.
+    all other methods are plain functions of its outcome. ``calls`` counts requests to matcher and judge, and those that
+    no table answered.
     """
 
     def __init__(
-        self,
-        settings: EnvironmentSettings,
-        judge: Judge | None = None,
-        matcher: Matcher | None = None,
-        calls: Counter[str] | None = None,
+        self, settings: EnvironmentSettings, judge: Judge | None = None, matcher: Matcher | None = None
     ) -> None:
         self.settings = settings
         self.judge = judge or TableJudge()
         self.matcher = matcher or TableMatcher(settings.fuzzy_cutoff)
-        self.calls = Counter() if calls is None else calls
-        self.calls.update(matcher=0, judge=0)
+        names = [f"judge_{how}" for how in self.judge.counted] + [f"matcher_{how}" for how in self.matcher.counted]
+        self.calls = Counter(dict.fromkeys([*names, "matcher", "judge"], 0))
 
     def initial(self, case: CaseRecord) -> State:
         """s_0: the presentation alone."""
@@ -123,8 +119,8 @@ class DiagnosticEnvironment:
             return Observation("end")
         if not isinstance(action, RequestTest):
             return Observation("invalid")
-        self.calls["matcher"] += 1
-        keys = self.matcher.match(action.name, state.case.key_pertinent_results_dict)
+        keys, how = self.matcher.match(action.name, state.case.key_pertinent_results_dict)
+        self._count("matcher", self.matcher, how)
         if not keys:
             return Observation("unavailable")
         fresh = [key for key in keys if key not in state.obtained]
@@ -150,8 +146,12 @@ class DiagnosticEnvironment:
 
     def is_correct(self, diagnosis: str, truth: str) -> bool:
         """1(d_hat = d*): the judge's verdict."""
-        self.calls["judge"] += 1
-        return self.judge.judge(diagnosis, truth)
+        verdict = self.judge.verdict(diagnosis, truth)
+        self._count("judge", self.judge, verdict.by, "several" if verdict.several else "")
+        return verdict.correct
+
+    def _count(self, name: str, judging: Judge | Matcher, *hows: str) -> None:
+        self.calls.update([name, *(f"{name}_{how}" for how in hows if how in judging.counted)])
 
     def _result(self, state: State, key: str) -> str:
         text, limit = state.case.key_pertinent_results_dict[key], self.settings.prompt.max_observation_chars

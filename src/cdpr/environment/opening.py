@@ -6,7 +6,6 @@ Those that ask a model are imported by name, so that the code of a job with tabl
 from __future__ import annotations
 
 import importlib
-from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -26,14 +25,17 @@ _JUDGING = "cdpr.environment.model_judging"
 def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnvironment:
     """The environment. ``credentialed``: cases are under a data use agreement, so their diagnoses and requests go to no
     other machine. Raises SettingsError and GovernanceError before any request."""
-    specs, calls = _specs(settings, DECIDING, credentialed=credentialed), Counter[str]()
-    plan, judge, matcher = settings.environment, None, None
+    specs, plan, judge, matcher = (
+        _specs(settings, DECIDING, credentialed=credentialed),
+        settings.environment,
+        None,
+        None,
+    )
     if spec := specs.get("judge.model"):
-        judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec), calls=calls)
+        judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec))
     if spec := specs.get("matcher.model"):
-        tables = TableMatcher(plan.fuzzy_cutoff)
-        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), tables, calls)
-    return DiagnosticEnvironment(plan, judge, matcher, calls)
+        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), TableMatcher(plan.fuzzy_cutoff))
+    return DiagnosticEnvironment(plan, judge, matcher)
 
 
 def open_second(settings: Settings, *, credentialed: bool) -> Judge | None:

@@ -7,7 +7,7 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from rapidfuzz import fuzz, process
 
@@ -48,18 +48,17 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """Compares a predicted diagnosis with the true one; equal questions have equal answers."""
+    """Compares a predicted diagnosis with the true one; equal questions have equal answers. The environment counts the
+    verdicts that are not by tables, under the names in ``counted``."""
+
+    counted: ClassVar[tuple[str, ...]] = ()
 
     async def prepare(self, predicted: str, truth: str) -> None:
-        """Get the verdict where that takes time (a language model); call it before :meth:`judge`."""
+        """Get the verdict where that takes time (a language model); call it before :meth:`verdict`."""
         return None
 
-    def judge(self, predicted: str, truth: str) -> bool:
-        """Whether they name the same disease; judges that count their verdicts count this one."""
-        return self.verdict(predicted, truth).correct
-
     def verdict(self, predicted: str, truth: str) -> Verdict:
-        """The verdict with its source, not counted."""
+        """Whether they name the same disease, with the source."""
         ...
 
 
@@ -70,11 +69,14 @@ class TableJudge(Judge):
     what follows it may add details (rule 3); a broader category is another name and therefore wrong (rule 4).
     """
 
-    def judge(self, predicted: str, truth: str) -> bool:
-        return _same_disease(predicted, truth)
-
     def verdict(self, predicted: str, truth: str) -> Verdict:
-        return Verdict(_same_disease(predicted, truth), "table", named_first(predicted)[1])
+        return table_verdict(predicted, truth)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def table_verdict(predicted: str, truth: str) -> Verdict:
+    """The verdict of :class:`TableJudge`."""
+    return Verdict(not _names(predicted).isdisjoint(_names(truth)), "table", named_first(predicted)[1])
 
 
 def named_first(diagnosis: str) -> tuple[str, bool]:
@@ -87,11 +89,6 @@ def named_first(diagnosis: str) -> tuple[str, bool]:
     if len(row) > 2 and all(diagnoses().find(part) for part in row):
         return row[0], True
     return (parts or [diagnosis])[0], False
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _same_disease(predicted: str, truth: str) -> bool:
-    return not _names(predicted).isdisjoint(_names(truth))
 
 
 def _names(text: str) -> frozenset[str]:
@@ -110,19 +107,18 @@ How = Literal["table", "model", "invalid"]
 
 
 class Matcher(Protocol):
-    """Finds the examinations of a record that a request names."""
+    """Finds the examinations of a record that a request names; equal questions have equal answers. The environment
+    counts the answers that are not by tables, under the names in ``counted``."""
+
+    counted: ClassVar[tuple[str, ...]] = ()
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
         """Get the answer where that takes time (a language model); call it before :meth:`match`."""
         return None
 
-    def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
+    def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
         """Keys that the request names, in the record's order: several when a record spells one examination twice;
-        empty for NO_MATCH. Equal questions have equal answers. A matcher that counts requests counts this one."""
-        return self.lookup(requested, keys)[0]
-
-    def lookup(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
-        """The same keys with their source, not counted."""
+        empty for NO_MATCH; and their source."""
         ...
 
 
@@ -139,11 +135,8 @@ class TableMatcher(Matcher):
         self.fuzzy_cutoff = fuzzy_cutoff
         self._match = functools.lru_cache(maxsize=1 << 16)(self._find)
 
-    def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
-        return self._match(requested, tuple(keys))
-
-    def lookup(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
-        return self.match(requested, keys), "table"
+    def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
+        return self._match(requested, tuple(keys)), "table"
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:
         known, plain = spellings(keys), normalise(requested)

@@ -154,7 +154,7 @@ def blanked(text: str, own: Sequence[str]) -> str:
 def asked_price(settings: Settings, environment: DiagnosticEnvironment, state: State, name: str) -> float:
     """US dollars that a request would be charged now; the list price where the record has no result: a rater must not
     see from the price what is available. ``name`` was matched before (:meth:`DiagnosticEnvironment.respond`)."""
-    match = environment.matcher.match(name, state.case.key_pertinent_results_dict)
+    match, _ = environment.matcher.match(name, state.case.key_pertinent_results_dict)
     if match:
         fresh = [key for key in match if key not in state.obtained]
         return charge(state.case, state.obtained, fresh[0]) if fresh else 0.0
