@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from cdpr.agents.build import build_agent
 from cdpr.agents.diag_agent import RESULT, SUFFICES, DiagAgent
 from cdpr.agents.framework import Prompts
 from cdpr.agents.md_agents import MDAgents
@@ -570,5 +571,7 @@ def test_the_same_seed_gives_the_same_bytes_in_any_order_of_answers(full_case, n
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_they_need_a_model(name):
+    kind = AGENTS[name]
+    entry = {"label": "Mine", "group": "reference", "acts": f"{kind.__module__}:{kind.__name__}"}
     with pytest.raises(SettingsError, match="acts by a language model"):
-        AGENTS[name].build(parse_settings({}), None, 0.0)
+        build_agent(parse_settings({"agents": {"mine": entry}}), "mine", None, 0.0, "private")

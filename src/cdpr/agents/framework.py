@@ -16,7 +16,7 @@ from importlib import resources
 from ..environment import Action, Agent, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
 from ..environment.prompt import observation_text, opening_messages
 from ..llm import Messages, Model, ModelSpec, Sampling, open_model
-from ..settings import Settings, SettingsError
+from ..settings import Settings
 
 _PROMPT_NAME = re.compile(r"^\[(\w+)\]\n", re.MULTILINE)
 _DIAGNOSIS = re.compile(r"^\W*(?:final |current )?diagnosis\W*:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
@@ -67,10 +67,8 @@ class Framework(Agent):
         self.prompt = settings.environment.prompt.model_copy(update={"style": "full"})
 
     @classmethod
-    def build(cls, settings: Settings, spec: ModelSpec | None, temperature: float, dataset: str = "") -> Framework:
-        """The agent with the model of ``spec``, opened. Raises SettingsError where there is none."""
-        if spec is None:
-            raise SettingsError(f"{cls.__name__} acts by a language model: name its `model` (a folder, a server)")
+    def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Framework:
+        """The agent with the model of ``spec``, opened."""
         return cls(open_model(spec), settings, temperature)
 
     def refresh(self) -> None:

@@ -29,7 +29,7 @@ from ...environment import (
     render_action,
     run_episode,
 )
-from ...environment.prompt import observation_text, opening_messages, whole_record
+from ...environment.prompt import observation_text, opening_messages, opening_text
 from ...environment.state import Observation, RequestTest, Step
 from ...job import Job
 from ...llm.spec import device_of
@@ -145,10 +145,11 @@ def corpus(settings: Settings, workups: Sequence[Workup], static) -> list[str]:
     prompt = settings.environment.prompt
     texts = []
     for workup in workups:
-        texts += [m["content"] for m in opening_messages(prompt, workup.trajectory.case.case_summary)]
+        opening = opening_text(prompt, workup.trajectory.case)
+        texts += [message["content"] for message in opening_messages(prompt, opening)]
         for step in workup.trajectory.steps:
             texts += [render_action(step.action, prompt.style), observation_text(prompt, step, False)]
-    return texts + [whole_record(prompt, case) for case, _ in static]
+    return texts + [opening_text(prompt, case, whole=True) for case, _ in static]
 
 
 def encode_workup(prompts: PromptBuilder, workup: Workup) -> Demonstration:
@@ -174,7 +175,7 @@ def _diagnosis(turn: Turn, style: str) -> Step:
 
 def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
     reply = prompts.reply_ids(_diagnosis(turn, prompts.settings.style))
-    prefix = prompts.static_ids(case)
+    prefix = prompts.prompt_ids(State(case), True, whole=True)
     opened = len(prefix) - len(prompts.forced_prefix_ids)
     return Demonstration((*prefix[:opened], *reply), tuple(range(len(prefix), opened + len(reply))))
 
