@@ -3,7 +3,6 @@ Key Matching"), by the paper's rules in words of ours."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ from ..cases import normalise
 from ..llm import Model, Sampling
 from ..llm.agent_model import metering
 from ..llm.types import SYSTEM
+from .once import Once
 from .prompt import text_file
 from .table_judging import How, Judge, Matcher, Verdict, named_first, spellings, table_verdict
 
@@ -29,32 +29,24 @@ class Questions:
     def __init__(self, model: Model, rules: str, asker: str, max_tokens: int) -> None:
         self.model, self.rules, self.asker = model, rules, asker
         self.sampling = Sampling(max_tokens, temperature=0.0)
-        self._answers: dict[str, str] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._answers: Once[str] = Once()
 
     async def ask(self, question: str) -> None:
         """Get the answer to a question. Raises ModelFailure where there is none; the next call asks again."""
-        if question in self._answers:
-            return
-        if question not in self._tasks:
-            self._tasks[question] = asyncio.ensure_future(self._ask(question))
-        await asyncio.shield(self._tasks[question])
+        await self._answers.get(question, lambda: self._ask(question))
 
     def answer(self, question: str) -> str:
         """The answer to an earlier :meth:`ask`. Raises LookupError where there was none."""
-        if question not in self._answers:
+        if question not in self._answers.results:
             raise LookupError(f"the {self.asker} has no answer to this question: call `prepare` before")
-        return self._answers[question]
+        return self._answers.results[question]
 
-    async def _ask(self, question: str) -> None:
+    async def _ask(self, question: str) -> str:
         SYSTEM.set(self.asker)  # a task has a context of its own, so the caller keeps its SYSTEM
         messages = [{"role": "system", "content": self.rules}, {"role": "user", "content": question}]
-        try:
-            with metering():
-                [answer] = await self.model.chat(messages, (0,), self.sampling, seed=0)
-            self._answers[question] = answer.text
-        finally:
-            del self._tasks[question]
+        with metering():
+            [answer] = await self.model.chat(messages, (0,), self.sampling, seed=0)
+        return answer.text
 
 
 class ModelJudge(Judge):
