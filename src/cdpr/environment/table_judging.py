@@ -92,14 +92,9 @@ def named_first(diagnosis: str) -> tuple[str, bool]:
 
 
 def _names(text: str) -> frozenset[str]:
-    """Comparable names of a diagnosis: the whole text and its head, each as spelt and as canonical."""
-    names = set()
-    for spelling in (text, leading_disease(text)):
-        term = diagnoses().find(spelling)
-        plain = normalise(spelling)
-        if plain:
-            names.add(normalise(term.name) if term else plain)
-    return frozenset(names)
+    """Comparable names of a diagnosis: the whole text and its head, as canonical where they are known."""
+    known = ((diagnoses().find(spelling), spelling) for spelling in (text, leading_disease(text)))
+    return frozenset(filter(None, (normalise(term.name if term else spelling) for term, spelling in known)))
 
 
 How = Literal["table", "model", "invalid"]
@@ -156,9 +151,10 @@ class TableMatcher(Matcher):
         if related := _related(requested, request, keys):
             return related
         region, contrast = imaging_words(requested) or (None, "")
-        study = next((key for key in keys if region and not contrast and _region(key) == region), None)
-        if study is not None:
-            return known[normalise(study)]
+        if region and not contrast:
+            study = next((key for key in keys if (imaging_words(key) or (None, ""))[0] == region), None)
+            if study is not None:
+                return known[normalise(study)]
         alike = self._fuzzy(plain, known) if term is None and self.fuzzy_cutoff < 100 else ()
         return alike or _in_a_whole(requested, request, keys)
 
@@ -189,14 +185,12 @@ def _related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[s
         return ()
     meanings = {key: meaning(key) for key in keys if not is_physical(key)}
     first = request.terms[0]
-    # Examinations that hold this one.
-    holders = tuple(
-        k for k, m in meanings.items() if m.how != "analyte" and any(first.name in panel.holds for panel in m.terms)
-    )
+    panels = {key: sense.terms for key, sense in meanings.items() if sense.how != "analyte"}
+    holders = tuple(key for key, terms in panels.items() if any(first.name in panel.holds for panel in terms))
     if request.how == "analyte":
         words = quantity_words(requested)
-        same = tuple(k for k, m in meanings.items() if m.how == "analyte" and quantity_words(k) == words)
-        reporting = tuple(k for k, m in meanings.items() if m.how != "analyte" and first in m.terms)
+        same = tuple(key for key in meanings if key not in panels and quantity_words(key) == words)
+        reporting = tuple(key for key, terms in panels.items() if first in terms)
         return same or reporting[:1] or holders[:1]
     naming = tuple(k for k, m in meanings.items() if set(request.terms) & set(m.terms))
     parts = {name for term in request.terms for name in term.holds}
@@ -232,14 +226,8 @@ def _examination(key: str) -> Term | None:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _region(key: str) -> frozenset[str]:
-    """Region and modality of an imaging examination; empty for any other."""
-    return (imaging_words(key) or (frozenset(), ""))[0]
-
-
-@functools.lru_cache(maxsize=1 << 14)
 def _digits(text: str) -> str:
-    return "".join(c for c in text if c.isdigit())
+    return "".join(filter(str.isdigit, text))
 
 
 @functools.lru_cache(maxsize=1 << 14)

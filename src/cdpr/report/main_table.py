@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
-from ..environment.utility import utility_caption
+from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS, Comparison
 from ..job import Job
 from ..results import frame
@@ -203,7 +203,7 @@ def main_caption(settings: Settings, decoding: str) -> str:
     """What a reader of the main table must know."""
     return (
         f"Main results, {decoding} decoding. T{tier_mark(settings)[1:]}; cost_unit_usd = "
-        f"{settings.utility.cost_unit_usd:g}. {MEASURED}; Utility: {utility_caption(settings.utility)}, on average "
+        f"{settings.utility.cost_unit_usd:g}. {MEASURED}; Utility: {utility_formula(settings.utility)}, on average "
         "over data sets. Trained rows are means over their training seeds. Best in bold and second underlined among "
         "the open-source and reinforcement rows that were run."
     )
