@@ -13,7 +13,7 @@ import pytest
 
 from cdpr.agents.build import build_agent
 from cdpr.agents.diag_agent import RESULT, SUFFICES, DiagAgent
-from cdpr.agents.framework import Prompts
+from cdpr.agents.framework import prompts
 from cdpr.agents.md_agents import MDAgents
 from cdpr.agents.med_agents import MedAgents
 from cdpr.agents.tree_of_reasoning import TreeOfReasoning, field_of, sections
@@ -58,7 +58,7 @@ class Scripted(Model):
 
     def __init__(self, agent, rule, jitter=None):
         self.rule, self.jitter, self.calls = rule, jitter, []
-        shapes = {name: re.split(r"{\w+}", text) for name, text in Prompts(agent)._texts.items()}
+        shapes = {name: re.split(r"{\w+}", text) for name, text in prompts(agent).items()}
         self.shapes = {name: re.compile(".*".join(map(re.escape, s)), re.DOTALL) for name, s in shapes.items()}
 
     async def chat(self, messages, samples, sampling, seed):

@@ -7,19 +7,21 @@ back behind fixed words. The conversation keeps the model's own replies, without
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 from ..environment import Action, FinalDiagnosis, RequestTest, State, Step, Turn, render_action
 from ..environment.prompt import observation_text
 from ..llm import Model
 from ..settings import Settings, SettingsError
-from .framework import Calls, Framework, Prompts, decision, with_action
+from .framework import Calls, Framework, decision, fill_prompt, with_action
 
-_PROMPT = Prompts("diag_agent")
+_PROMPT = partial(fill_prompt, "diag_agent")
 MAX_TOKENS = 2048  # of one reply, as in the published code
 SUFFICES = "The available information is sufficient to make a diagnosis."
 RESULT = "Here is the test result: "
 _EXAM = re.compile(r"(?:performed|needed):(.*)", re.IGNORECASE)
+_OUR_ACTION = render_action(RequestTest(""), "full")
 _FENCE = re.compile(r"^\s*```.*$\n?", re.MULTILINE)
 _DIAGNOSIS = re.compile(r"^\W*Diagnosis:(.*?)(?:^\W*Reason:|\Z)", re.MULTILINE | re.DOTALL)
 _WORKING = re.compile(r"^\W*Current diagnosis:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
@@ -45,10 +47,11 @@ class DiagAgent(Framework):
             {"role": "user", "content": state.case.case_summary},
         ]
         for step in state.history:
-            messages += [
-                {"role": "assistant", "content": _model_reply(step) or "(no answer)"},
-                {"role": "user", "content": self._answer(step)},
-            ]
+            # The reply without our action behind it.
+            words, ours, _ = step.turn.text.rpartition(_OUR_ACTION)
+            reply = words.rstrip() if ours else step.turn.text
+            messages.append({"role": "assistant", "content": reply or "(no answer)"})
+            messages.append({"role": "user", "content": self._answer(step)})
         if forced:
             messages[-1]["content"] += "\n\n" + _PROMPT("forced", suffices=SUFFICES)
         reply = await self.ask(messages, MAX_TOKENS, seed)
@@ -75,12 +78,6 @@ class DiagAgent(Framework):
         if observation.kind in ("result", "repeat"):
             return RESULT + observation.text
         return observation_text(self.prompt, step, False)
-
-
-def _model_reply(step: Step) -> str:
-    """The reply without our action behind it."""
-    words, action, _ = step.turn.text.rpartition(render_action(RequestTest(""), "full"))
-    return words.rstrip() if action else step.turn.text
 
 
 def _read(path: str) -> str:

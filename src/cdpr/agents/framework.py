@@ -23,25 +23,20 @@ _DIAGNOSIS = re.compile(r"^\W*(?:final |current )?diagnosis\W*:[ \t*]*(\S.*)$", 
 _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 
-class Prompts:
-    """The prompts of ``prompts/NAME.txt``, in our own words; each stands under its name in brackets."""
-
-    def __init__(self, name: str):
-        self._texts = _prompt_texts(name)
-
-    def __call__(self, name: str, /, **parts: object) -> str:
-        """The prompt ``name`` with ``parts`` in its braces. Raises KeyError for an unknown prompt or missing part."""
-        return self._texts[name].format(**parts)
-
-
 @functools.cache
-def _prompt_texts(name: str) -> dict[str, str]:
-    text = resources.files(__package__).joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8")
+def prompts(file: str) -> dict[str, str]:
+    """The prompts of ``prompts/FILE.txt``, in our own words; each stands under its name in brackets."""
+    text = resources.files(__package__).joinpath("prompts", f"{file}.txt").read_text(encoding="utf-8")
     _, *parts = _PROMPT_NAME.split(text)
     return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
-_SHARED = Prompts("shared")
+def fill_prompt(file: str, name: str, /, **parts: object) -> str:
+    """A prompt with ``parts`` in its braces. Raises KeyError for an unknown prompt or missing part."""
+    return prompts(file)[name].format(**parts)
+
+
+_SHARED = functools.partial(fill_prompt, "shared")
 
 
 @dataclass(frozen=True)
@@ -57,11 +52,13 @@ class Calls:
 class Framework(Agent):
     """An agent that decides by one or several conversations with ``model``, written as :meth:`act`.
 
-    ``temperature`` is that of the evaluated decoding. Every request has its own seed, derived from that of the turn.
+    ``temperature`` is that of the evaluated decoding; ``talk_temperature`` that of discussions, where one is set.
+    Every request has its own seed, derived from that of the turn.
     """
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
         self.model, self.temperature = model, temperature
+        self.talk_temperature = settings.frameworks.temperature
         self.environment = settings.environment
         # The full style, whatever the policy reads: these agents are made for models that read sentences.
         self.prompt = settings.environment.prompt.model_copy(update={"style": "full"})

@@ -12,15 +12,16 @@ import re
 from asyncio import gather
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..environment import State, Turn
 from ..environment.once import Once
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Calls, Framework, Prompts, decision, numbered_lines, signed_texts, yes_or_no
+from .framework import Calls, Framework, decision, fill_prompt, numbered_lines, signed_texts, yes_or_no
 
-_PROMPT = Prompts("md_agents")
+_PROMPT = partial(fill_prompt, "md_agents")
 EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # clinicians of a debate; teams of an advanced case; clinicians of a team
 MAX_TOKENS = 1024  # of one answer; the description names no limit
 _LEVELS = ("basic", "intermediate", "advanced")
@@ -63,7 +64,6 @@ class MDAgents(Framework):
     def __init__(self, model: Model, settings: Settings, temperature: float):
         super().__init__(model, settings, temperature)
         self.settings = settings.frameworks.md_agents
-        self.talk_temperature = settings.frameworks.temperature
         self._rosters: Once[Roster] = Once()
 
     def refresh(self) -> None:
