@@ -15,18 +15,9 @@ from statistics import median
 from typing import Literal
 
 from .. import files
-from ..cases import (
-    PHYSICAL,
-    MatchKind,
-    Meaning,
-    class_of,
-    examinations,
-    is_physical,
-    meaning,
-    no_examination,
-    normalise,
-    whole_kind,
-)
+from ..cases.naming import PHYSICAL, MatchKind, Meaning, class_of, meaning, no_examination, whole_kind
+from ..cases.record import is_physical
+from ..cases.vocabulary import examinations, normalise
 from ..settings.schema import Costs
 
 Match = Literal[MatchKind, "class", "override", "fallback", "physical", "none"]

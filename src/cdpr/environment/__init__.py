@@ -9,7 +9,6 @@ from .state import (
     Effort,
     FinalDiagnosis,
     Invalid,
-    Observation,
     RequestTest,
     State,
     Step,
@@ -18,4 +17,4 @@ from .state import (
     parse_action,
     render_action,
 )
-from .table_judging import Judge, Matcher, TableJudge, TableMatcher
+from .table_judging import Judge, TableJudge, TableMatcher

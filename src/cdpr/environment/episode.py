@@ -15,18 +15,7 @@ from ..costs.price import charge
 from ..llm.types import CASE
 from ..seeding import derive_seed
 from ..settings.schema import Environment as EnvironmentSettings
-from .state import (
-    Action,
-    FinalDiagnosis,
-    Invalid,
-    Observation,
-    RequestTest,
-    State,
-    Step,
-    Trajectory,
-    Turn,
-    parse_action,
-)
+from .state import FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn, parse_action
 from .table_judging import Judge, Matcher, TableJudge, TableMatcher
 
 # Cases worked up at the same time: enough to fill batches, few enough to show progress.
@@ -110,16 +99,16 @@ class DiagnosticEnvironment:
 
     def step(self, state: State, turn: Turn) -> Step:
         """Parse the reply and answer it; the answer to a diagnosis is an empty observation of kind ``end``."""
-        action = parse_action(turn.text)
-        return Step(turn, action, self.observe(state, action))
+        match action := parse_action(turn.text):
+            case RequestTest(name):
+                return Step(turn, action, self._answer(state, name))
+            case FinalDiagnosis():
+                return Step(turn, action, Observation("end"))
+        return Step(turn, action, Observation("invalid"))
 
-    def observe(self, state: State, action: Action) -> Observation:
-        """The answer to an action; a billing group is charged once per case."""
-        if isinstance(action, FinalDiagnosis):
-            return Observation("end")
-        if not isinstance(action, RequestTest):
-            return Observation("invalid")
-        keys, how = self.matcher.match(action.name, state.case.key_pertinent_results_dict)
+    def _answer(self, state: State, name: str) -> Observation:
+        """The answer to a request; a billing group is charged once per case."""
+        keys, how = self.matcher.match(name, state.case.key_pertinent_results_dict)
         self._count("matcher", self.matcher, how)
         if not keys:
             return Observation("unavailable")

@@ -11,23 +11,10 @@ from typing import ClassVar, Literal, Protocol
 
 from rapidfuzz import fuzz, process
 
-from ..cases import (
-    PHYSICAL_SUFFIX,
-    Meaning,
-    Term,
-    class_of,
-    diagnoses,
-    examinations,
-    imaging_words,
-    is_physical,
-    leading_disease,
-    meaning,
-    modality,
-    names_no_place,
-    normalise,
-    quantity_words,
-    whole_kind,
-)
+from ..cases.imaging import imaging_words, modality
+from ..cases.naming import Meaning, class_of, meaning, names_no_place, quantity_words, whole_kind
+from ..cases.record import PHYSICAL_SUFFIX, is_physical
+from ..cases.vocabulary import Term, diagnoses, examinations, leading_disease, normalise
 
 # Between alternatives; "with or without" is none.
 _ALTERNATIVE = re.compile(
