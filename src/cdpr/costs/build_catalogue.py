@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ..files import path_digest, write_bytes, write_csv, write_text
+from ..files import path_digest, shipped_table, write_bytes, write_csv, write_text
 from ..job import Job
 from ..settings import Settings
 from ..settings.data import FeeSchedules
-from .catalogue import COLUMNS, TABLES, CatalogueError, Price, load_catalogue, read_table, shipped_folder
+from .catalogue import COLUMNS, TABLES, CatalogueError, Price, load_catalogue, shipped_folder
 from .fee_schedules import Schedule, read_clfs, read_opps, read_pfs
 from .schedule_table import FeeScheduleError
 
@@ -60,7 +60,7 @@ def build_catalogue(settings: Settings, job: Job) -> None:
 
 def examination_codes() -> list[Coded]:
     """The shipped mapping."""
-    return [Coded(**row) for _, row in read_table(shipped_folder() / "examination_codes.csv", Coded._fields)]
+    return [Coded(**row) for row in shipped_table(__package__, "examination_codes.csv")]
 
 
 def write_catalogue(

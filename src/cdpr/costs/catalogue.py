@@ -7,17 +7,17 @@ rates of several, ``-26`` names a modifier); ``paper_prices.csv`` holds the pric
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from .. import files
 from ..cases.naming import PHYSICAL, MatchKind, Meaning, class_of, meaning, no_examination, whole_kind
 from ..cases.record import is_physical
 from ..cases.vocabulary import examinations, normalise
+from ..files import read_table
 from ..settings.schema import Costs
 
 Match = Literal[MatchKind, "class", "override", "fallback", "physical", "none"]
@@ -143,24 +143,17 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
     ``price_map`` says so), the catalogue's, the median of its class (unless ``class_rates`` is off), the fallback. A
     name of no examination costs nothing.
     """
-    if is_physical(exam_key):
-        return Price("", "", 0.0, "free of charge", "", None, "physical")
-    price = catalogue.find(exam_key)
-    if price is None:
-        return _uncoded(exam_key, settings, catalogue)
-    paper = catalogue.paper.get(price.examination) if settings.price_map == "paper_prices" else None
-    if paper is not None and price.how != "override":
+    price = None if is_physical(exam_key) else catalogue.find(exam_key)
+    if price is not None:
+        paper = catalogue.paper.get(price.examination) if settings.price_map == "paper_prices" else None
+        if paper is None or price.how == "override":
+            return price
         return replace(price, hcpcs="", usd=paper, source="paper", year="", locality="")
-    return price
-
-
-def _uncoded(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
-    """The price of a name without a code."""
+    kind = meaning(exam_key).kind
+    if is_physical(exam_key) or kind in PHYSICAL or whole_kind(exam_key) == "physical":
+        return Price("", "", 0.0, "free of charge", "", None, "physical")
     if no_examination(exam_key):
         return Price("", "", 0.0, "no examination", "", None, "none")
-    kind = meaning(exam_key).kind
-    if kind in PHYSICAL or whole_kind(exam_key) == "physical":
-        return Price("", "", 0.0, "free of charge", "", None, "physical")
     rate = catalogue.class_rates.get(kind) if settings.class_rates else None
     coded = catalogue.total(meaning(exam_key))
     if rate is not None and coded is not None:  # "CT + echocardiogram": the one has a code, the other a class
@@ -185,11 +178,11 @@ def shipped_folder() -> Path:
 
 def _read(folder: Path) -> Catalogue:
     prices: dict[str, Price] = {}
-    for where, row in read_table(folder / TABLES[0], COLUMNS):
+    for where, row in read_table(folder / TABLES[0], COLUMNS, CatalogueError):
         name, usd, group = row["examination"], amount(where, "rate_usd", row["rate_usd"]), row["billing_group"] or None
         origin = row["source"], row["year"], group, "name", row["locality"], row["confidence"]
         prices[name] = Price(name, row["hcpcs"], usd, *origin)
-    paper = read_table(folder / TABLES[1], ("examination", "price_usd"))
+    paper = read_table(folder / TABLES[1], ("examination", "price_usd"), CatalogueError)
     return Catalogue(prices, {row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper})
 
 
@@ -205,7 +198,8 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
     """
     overrides: dict[str, Price] = {}
     lines: dict[str, str] = {}
-    for where, row in read_table(Path(path), ("examination", "price_usd"), optional=("billing_group",)):
+    for where, cells in read_table(path, ("examination", "price_usd"), CatalogueError):
+        row = {"billing_group": ""} | {column: cell.strip() for column, cell in cells.items()}
         if not row["price_usd"]:
             continue
         if not normalise(row["examination"]):
@@ -222,21 +216,6 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
         group = row["billing_group"] or (price.group if price is not None else None)
         overrides[key] = Price(name, "", usd, "override", "", None if group == NO_GROUP else group, "override")
     return replace(catalogue, overrides=overrides)
-
-
-# Price tables: CSV in UTF-8.
-
-
-def read_table(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> list[tuple[str, dict[str, str]]]:
-    """Rows with their place (``file:line``), cells stripped; further columns are ignored.
-
-    ``optional`` columns are empty where the file does not have them. Raises CatalogueError for a file that cannot be
-    read, a column that is missing, or a row of another length than the header.
-    """
-    return [
-        (where, {name: row.get(name, "").strip() for name in (*columns, *optional)})
-        for where, row in files.read_table(path, columns, CatalogueError)
-    ]
 
 
 def amount(where: str, field: str, text: str) -> float:
