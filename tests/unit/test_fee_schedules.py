@@ -290,7 +290,7 @@ def test_a_workbook_is_read_by_its_header_and_a_damaged_one_is_an_error(tmp_path
     schedule = read_opps(save(tmp_path, "b.xlsx", whole))
     assert schedule.rates == {("90007", ""): 825.51, ("90010", ""): 1200.0} and schedule.source == "OPPS 2031"
     assert schedule.left_out == {"no rate, status N": 1}
-    assert schedule.rejected == ["line 7: field 'Payment Rate': 'free' is not an amount"]
+    assert schedule.rejected == ["line 7: field 'PAYMENT RATE': 'free' is not an amount"]
     for content, said in (
         (whole[: len(whole) // 2], "not a whole xlsx workbook"),
         (b"HCPCS Code,SI", "not a whole xlsx workbook"),

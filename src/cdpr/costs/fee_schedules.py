@@ -82,16 +82,16 @@ class Schedule:
         return None if None in parts else round(sum(parts), 2)
 
     def fill(self, rows: Iterable[tuple[int, Cells]], price: Callable[[Cells], Decimal | str]) -> Self:
-        """The schedule with the rates of these rows. ``price`` gives the US dollars of a row, or the reason why it has
-        none, or raises BadRow. Raises FeeScheduleError without any rate, when most rows were rejected, or when the
-        rates together cannot be those of such a schedule."""
+        """The schedule with the rates of these rows, whose first cell is the code. ``price`` gives the US dollars of a
+        row, or the reason why it has none, or raises BadRow. Raises FeeScheduleError without any rate, when most rows
+        were rejected, or when the rates together cannot be those of such a schedule."""
         for line, cells in rows:
             self.rows += 1
             try:
-                code = cells["HCPCS"].upper()
-                if not CODE.fullmatch(code):
-                    raise BadRow(f"field 'HCPCS': {cells['HCPCS'][:20]!r} is not a code of five characters")
-                self._add(code, cells.get("MOD", ""), price(cells))
+                column, code = next(iter(cells.items()))
+                if not CODE.fullmatch(code.upper()):
+                    raise BadRow(f"field {column!r}: {code[:20]!r} is not a code of five characters")
+                self._add(code.upper(), cells.get("MOD", ""), price(cells))
             except BadRow as why:
                 self.rejected.append(f"line {line}: {why}")
         if len(self.rejected) * 2 > self.rows:
@@ -170,14 +170,10 @@ def read_opps(path: str | Path) -> Schedule:
     """
     table = Table(Path(path), read_sheet(Path(path)), "HCPCS Code", kind="Addendum B")
     years = [title[1] for row in table.titles for cell in row if (title := _YEAR.search(cell))]
-    rows = [
-        (line, {"HCPCS": cells["HCPCS CODE"], "SI": cells["SI"], "Payment Rate": cells["PAYMENT RATE"]})
-        for line, cells in table.select("HCPCS CODE", "SI", "PAYMENT RATE")
-        if cells["HCPCS CODE"]
-    ]
+    rows = [(line, cells) for line, cells in table.select("HCPCS CODE", "SI", "PAYMENT RATE") if cells["HCPCS CODE"]]
 
     def price(cells: Cells) -> Decimal | str:
-        usd = _amount(cells, "Payment Rate") if cells["Payment Rate"] else None
+        usd = _amount(cells, "PAYMENT RATE") if cells["PAYMENT RATE"] else None
         return usd or f"no rate, status {cells['SI'] or 'blank'}"
 
     return Schedule("OPPS", table.path, *years[:1]).fill(rows, price)
