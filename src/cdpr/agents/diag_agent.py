@@ -31,15 +31,12 @@ class DiagAgent(Framework):
     """A conversation with one model."""
 
     reads = ("frameworks.diag_agent",)
+    requests = Calls((1, 1, 1), MAX_TOKENS)
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
         super().__init__(model, settings, temperature)
         path = settings.frameworks.diag_agent.instruction
         self.instruction = (path and _read(path)) or _PROMPT("instruction", suffices=SUFFICES)
-
-    @classmethod
-    def calls(cls, settings: Settings) -> Calls:
-        return Calls((1, 1, 1), MAX_TOKENS)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         messages = [

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import re
-from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
+from typing import ClassVar
 
 from ..environment import Action, Agent, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
 from ..environment.prompt import observation_text, opening_messages
@@ -56,6 +56,8 @@ class Framework(Agent):
     Every request has its own seed, derived from that of the turn.
     """
 
+    requests: ClassVar[Calls]
+
     def __init__(self, model: Model, settings: Settings, temperature: float):
         self.model, self.temperature = model, temperature
         self.talk_temperature = settings.frameworks.temperature
@@ -72,9 +74,9 @@ class Framework(Agent):
         self.model.refresh()
 
     @classmethod
-    @abstractmethod
     def calls(cls, settings: Settings) -> Calls:
         """Requests of a workup, as far as the settings fix them."""
+        return cls.requests
 
     async def ask(self, messages: Messages, max_tokens: int, seed: int, temperature: float | None = None) -> str:
         """One answer. Raises ModelFailure."""

@@ -15,7 +15,6 @@ from functools import partial
 from ..cases import normalise
 from ..environment import Action, FinalDiagnosis, RequestTest, State, Turn, parse_action
 from ..seeding import derive_seed
-from ..settings import Settings
 from .framework import Calls, Framework, decision, fill_prompt, signed_texts, with_action, yes_or_no
 
 QUESTION_EXPERTS, OPTION_EXPERTS = 5, 2  # NUM_QD, NUM_OD of the published code
@@ -35,13 +34,8 @@ _SENTENCES = re.compile(r".*[.!?](?!\w)", re.DOTALL)
 class MedAgents(Framework):
     """Experts who agree on a report by vote."""
 
-    @classmethod
-    def calls(cls, settings: Settings) -> Calls:
-        """Expected is one vote against the first report, and none against the second."""
-        experts = QUESTION_EXPERTS + OPTION_EXPERTS
-        once = 1 + 2 + experts + 2  # proposal, fields of both kinds of experts, analyses, report, decision
-        agreed, debated = once + experts, once + VOTES * (2 * experts + 1)
-        return Calls((agreed, agreed + experts + 2, debated), max(REPORT, DECISION))
+    # All agree at once; one vote against the first report, and none against the second; objections at every vote.
+    requests = Calls((19, 28, 57), max(REPORT, DECISION))
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         question = self.record(state, forced)

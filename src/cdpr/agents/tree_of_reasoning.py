@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from ..cases import examinations, imaging_words, is_physical, parse_analytes
 from ..environment import State, Turn
 from ..seeding import derive_seed
-from ..settings import Settings
 from .framework import Calls, Framework, decision, fill_prompt, signed_texts, yes_or_no
 
 _PROMPT = functools.partial(fill_prompt, "tree_of_reasoning")
@@ -43,13 +42,8 @@ class TreeOfReasoning(Framework):
 
     reads = ("frameworks.temperature",)
 
-    @classmethod
-    def calls(cls, settings: Settings) -> Calls:
-        """Expected is that all doctors join the discussion."""
-        doctors = len(FIELDS)
-        silent = 3 * doctors + 1  # trees, whether to join, revisions, the decision
-        opinions = doctors * (doctors - 1)
-        return Calls((silent, silent + ADDRESSES * opinions, silent + opinions), MAX_TOKENS)
+    # Trees, whether to join, revisions and the decision; then opinions: of nobody, of all who join, of all to all.
+    requests = Calls((13, 13 + ADDRESSES * 12, 13 + 12), MAX_TOKENS)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         record = self.record(state, forced)

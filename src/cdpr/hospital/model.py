@@ -228,11 +228,7 @@ def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None
 
 
 def _site(
-    name: str,
-    entry: Mapping,
-    diseases: Sequence[Disease],
-    exams: Mapping[str, Examination],
-    others: Mapping[str, Site],
+    name: str, entry: Mapping, diseases: Sequence[Disease], exams: Mapping[str, Examination], others: Mapping[str, Site]
 ) -> Site:
     fields = _fields(entry)
     mix, odds, styles = fields.pop("mix", {}), fields.pop("availability", {}), fields.pop("written_as", ())

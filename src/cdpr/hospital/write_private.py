@@ -57,11 +57,5 @@ def _quantity(analyte: Analyte) -> dict:
     flag = ""
     if analyte.flag is not None:
         flag = "A" if analyte.low is None else "L" if float(analyte.value) < analyte.low else "H"
-    return {
-        "item": analyte.label,
-        "value": analyte.value,
-        "unit": analyte.units,
-        "reference_low": analyte.low,
-        "reference_high": analyte.high,
-        "flag": flag,
-    }
+    limits = {"reference_low": analyte.low, "reference_high": analyte.high}
+    return {"item": analyte.label, "value": analyte.value, "unit": analyte.units, "flag": flag} | limits
