@@ -4,8 +4,6 @@ A reply gives a working diagnosis and one examination, or says that the informat
 back behind fixed words. The conversation keeps the model's own replies, without the action that we append.
 """
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

@@ -4,14 +4,12 @@ Each runs once per state: the question is what is known of the patient, the answ
 published code: docs/deviations.md, D30 to D34.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ..environment import Action, Agent, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
 from ..environment.prompt import observation_text, opening_messages
@@ -66,7 +64,7 @@ class Framework(Agent):
         self.prompt = settings.environment.prompt.model_copy(update={"style": "full"})
 
     @classmethod
-    def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Framework:
+    def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
         """The agent with the model of ``spec``, opened."""
         return cls(open_model(spec), settings, temperature)
 

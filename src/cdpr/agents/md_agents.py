@@ -5,8 +5,6 @@ Once per case the model rates the difficulty and recruits: one clinician (basic)
 decision maker reads their reports. Every clinician remembers the conversation so far.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from asyncio import gather

@@ -5,8 +5,6 @@ report; up to three times all vote on it, those against advise and the report is
 agree at once, 57 at most. Numbers are those of the published code.
 """
 
-from __future__ import annotations
-
 import re
 from asyncio import gather
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """A language model as the diagnosing agent, sequentially or in one shot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from typing import Self
 
 from ..environment import FORCED_PREFIX, Policy, PromptBuilder, State, Turn
 from ..llm import Model, ModelSpec, Sampling, open_model
@@ -29,7 +28,7 @@ class PolicyAgent(Policy):
         self.model, self.prompts, self.settings, self.temperature = model, prompts, settings, temperature
 
     @classmethod
-    def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> PolicyAgent:
+    def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
         """The agent with the model of ``spec``, opened."""
         model = open_model(spec)
         prompt, policy = settings.environment.prompt, settings.policy

@@ -5,12 +5,10 @@ All are ordinary agents: they see the presentation and the results, and read bot
 back to the most frequent disease.
 """
 
-from __future__ import annotations
-
 import functools
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from cachetools import LRUCache, cachedmethod
@@ -40,7 +38,7 @@ class ReferenceAgent(Agent):
         self._known: LRUCache[tuple, np.ndarray] = LRUCache(_CACHE)
 
     @classmethod
-    def build(cls, settings: Settings, spec: None, temperature: float, dataset: str) -> ReferenceAgent:
+    def build(cls, settings: Settings, spec: None, temperature: float, dataset: str) -> Self:
         """The agent for a data set; it has no model and no temperature."""
         return cls(settings, dataset)
 

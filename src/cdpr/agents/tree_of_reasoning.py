@@ -4,8 +4,6 @@ Per state the doctors of chief complaint, laboratory, imaging and pathology each
 field, discuss the trees, revise their own, and the head of the team decides: 13 to 25 calls.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import re

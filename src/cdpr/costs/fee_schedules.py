@@ -5,8 +5,6 @@ another layout is an error. A single bad row is rejected: listed with its line a
 are bad, the file is an error too.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

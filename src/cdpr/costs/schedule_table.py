@@ -1,7 +1,5 @@
 """Tables of fee schedules as published: CSV files and workbooks with titles, stacked headers and footnotes."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -3,8 +3,6 @@
 Training, continuations and evaluation all run :func:`run_episode`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Sequence

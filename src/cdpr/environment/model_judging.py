@@ -1,8 +1,6 @@
 """Language models as judge of diagnoses and as matcher of requests (paper, appendix, "Diagnosis Evaluation" and "Exam
 Key Matching"), by the paper's rules in words of ours."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -1,8 +1,6 @@
 """Judge and matcher by tables of names (paper, "Diagnosis Evaluation" and "Exam Key Matching"): whether a diagnosis
 is the true one, and which examination a request names."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What a workup is worth: outcome reward and utility."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """From the text of a record to findings, and from findings to the exact posterior over diseases."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Mapping

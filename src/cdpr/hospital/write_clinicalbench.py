@@ -4,8 +4,6 @@ Laboratory values are in SI units under long names, panels and imaging have othe
 and ``clinical_case_summary`` holds the physical examination and all auxiliary results, as in the original.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -6,8 +6,6 @@ after recovery, later than the first day; cultures may have a date without a tim
 numbers; some patients come twice; dates are shifted to 2110-2200.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path

@@ -4,8 +4,6 @@ The format is described in docs/reference/private-format.md: one row a case, and
 quantity or report. Names of examinations and quantities are this hospital's abbreviations.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ..cases import SECTIONS, Analyte, diagnoses
