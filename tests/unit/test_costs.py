@@ -355,8 +355,8 @@ def test_a_bad_override_is_an_error_with_file_line_and_field_but_without_the_nam
 def test_coverage_says_how_each_name_was_found_and_sets_the_papers_price_beside():
     counts = {"CBC": 2, "Qwfp": 1, "Sodium": 3, "CT Head": 1, "Glucos": 1}
     rows = {row["exam_key"]: row for row in coverage(counts, Costs(), load_catalogue())}
-    figures = {key: tuple(row[name] for name in ("cases", "how", "examination", "confidence"))
-               for key, row in rows.items()}  # fmt: skip
+    columns = ("cases", "how", "examination", "confidence")
+    figures = {key: tuple(row[column] for column in columns) for key, row in rows.items()}
     assert figures == {
         "CBC": (2, "alias", "Complete Blood Count", "exact"),
         "CT Head": (1, "name", "CT Head", "representative"),

@@ -81,8 +81,7 @@ class ReferenceAgent(Agent):
         for billing groups that were charged before."""
         paid = {self.listed(key).group for key in state.obtained} - {None}
         entries = [self.listed(self.doctor.key(exam)) for exam in self.doctor.exams]
-        usd = [0.0 if entry.group in paid else entry.usd for entry in entries]
-        return np.where(self.physical, 0.0, usd)
+        return np.array([0.0 if entry.group in paid else entry.usd for entry in entries])
 
 
 class ZeroTest(ReferenceAgent):

@@ -12,9 +12,9 @@ from .catalogue import Catalogue, price_of
 
 POOLED = "(names that only the source uses)"
 COVERAGE_COLUMNS = (
-    "exam_key", "cases", "names", "examination", "hcpcs", "price_usd", "catalogue_usd", "paper_usd", "source", "year",
-    "locality", "billing_group", "confidence", "how",
-)  # fmt: skip
+    *("exam_key", "cases", "names", "examination", "hcpcs", "price_usd", "catalogue_usd", "paper_usd"),
+    *("source", "year", "locality", "billing_group", "confidence", "how"),
+)
 REVIEW_COLUMNS = ("examination", "price_usd", "billing_group", "cases", "nearest", "score")
 _SPECIMENS = {
     "arterial", "ascites", "ascitic", "blood", "capillary", "cerebrospinal", "csf", "fluid", "peritoneal", "plasma",

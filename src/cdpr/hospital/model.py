@@ -208,10 +208,9 @@ def _finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
         else:
             wording = {state: tuple(map(str, forms)) for state, forms in zip(states, printed, strict=True)}
     organisms = {states.index(s): (int(o[0]), o[1]) for s, o in (entry.get("organism") or {}).items()}
-    return Finding(
-        name, states, table, measure, intervals, wording and tuple(wording[state] for state in states),
-        organisms or None, float(entry.get("mention", 1.0)), entry.get("line", ""),
-    )  # fmt: skip
+    words = wording and tuple(wording[state] for state in states)
+    mention, line = float(entry.get("mention", 1.0)), entry.get("line", "")
+    return Finding(name, states, table, measure, intervals, words, organisms or None, mention, line)
 
 
 def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None = None) -> np.ndarray:
