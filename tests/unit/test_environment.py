@@ -15,7 +15,6 @@ from cdpr.environment import (
     DiagnosticEnvironment,
     Effort,
     FinalDiagnosis,
-    Invalid,
     RequestTest,
     State,
     TableJudge,
@@ -27,6 +26,7 @@ from cdpr.environment import (
     run_episodes,
 )
 from cdpr.environment.prompt import compact_presentation, compact_result
+from cdpr.environment.state import Invalid
 from cdpr.environment.utility import utility
 from cdpr.settings import parse_settings
 from cdpr.settings.schema import Utility

@@ -20,13 +20,13 @@ from cdpr.agents.tree_of_reasoning import TreeOfReasoning, field_of, sections
 from cdpr.environment import (
     DiagnosticEnvironment,
     FinalDiagnosis,
-    Invalid,
     RequestTest,
     State,
     Turn,
     parse_action,
     run_episode,
 )
+from cdpr.environment.state import Invalid
 from cdpr.llm import Completion, Model, ModelFailure
 from cdpr.settings import SettingsError, parse_settings
 

@@ -8,8 +8,8 @@ import re
 from functools import partial
 from pathlib import Path
 
-from ..environment import Action, FinalDiagnosis, RequestTest, State, Step, Turn, render_action
 from ..environment.prompt import observation_text
+from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Step, Turn, render_action
 from ..llm import Model
 from ..settings import Settings, SettingsError
 from .framework import Calls, Framework, decision, fill_prompt, with_action

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import ClassVar, Self
 
-from ..environment import Action, Agent, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
+from ..environment import Agent
 from ..environment.prompt import observation_text, opening_messages
+from ..environment.state import Action, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
 from ..llm import Messages, Model, ModelSpec, Sampling, open_model
 from ..settings import Settings
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..cases import normalise
-from ..environment import Action, FinalDiagnosis, RequestTest, State, Turn, parse_action
+from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Turn, parse_action
 from ..seeding import derive_seed
 from .framework import Calls, Framework, decision, fill_prompt, signed_texts, with_action, yes_or_no
 

@@ -179,7 +179,10 @@ class _Admission:
         self.reports += 1
         sequence = self.reports + 40 * self.patient.admission
         done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))
-        hadm, text = self._hadm(), radiology_note(exam, self.site, self.patient)
+        letter, findings = "F" if self.patient.female else "M", write_report(exam, self.site, self.patient)
+        # The impression adds nothing to the findings.
+        text = _DATA["radiology_note"].format(exam=exam.report, letter=letter, findings=findings)
+        hadm = self._hadm()
         note = self._note("radiology", hadm, sequence, _stamp(done), done + timedelta(hours=1), text)
         details = (("exam_code", f"X{exam.name[:2].upper()}"), ("exam_name", exam.report))
         for ordinal, (name, value) in enumerate(details, 1):
@@ -212,12 +215,13 @@ def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[
     if rng.random() >= 0.85:
         history["Personal History"] = "___"
     disease = hospital.diseases[patient.disease].name
+    values = " ".join(f"{a.label}-{a.value}{'*' if a.flag else ''}" for a in labs[:8])
     texts = {
         "letter": "F" if patient.female else "M",
         "sex": "woman" if patient.female else "man",
         "history": history,
         "physical": _physical_exam(hospital, site, patient, discharge=rng.random() < 0.3),
-        "results": _pertinent_results(labs),
+        "results": f"ADMISSION LABS\n___ 06:10AM BLOOD {values}" if values else "ADMISSION LABS\n___",
         "disease": disease,
         "disease_lower": disease.lower(),
     }
@@ -231,14 +235,3 @@ def _physical_exam(hospital: Hospital, site: Site, patient: Patient, discharge: 
     if discharge:
         lines += [" ", "DISCHARGE PHYSICAL EXAM:", "GENERAL: Well, walking.", "LUNGS: Clear.", "ABDOMEN: Benign."]
     return "\n".join(lines)
-
-
-def _pertinent_results(labs: list[Analyte]) -> str:
-    values = " ".join(f"{a.label}-{a.value}{'*' if a.flag else ''}" for a in labs[:8])
-    return f"ADMISSION LABS\n___ 06:10AM BLOOD {values}" if values else "ADMISSION LABS\n___"
-
-
-def radiology_note(exam: Examination, site: Site, patient: Patient) -> str:
-    """A report; the impression adds nothing to the findings."""
-    letter, findings = "F" if patient.female else "M", write_report(exam, site, patient)
-    return _DATA["radiology_note"].format(exam=exam.report, letter=letter, findings=findings)
