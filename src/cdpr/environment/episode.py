@@ -69,7 +69,7 @@ class DiagnosticEnvironment:
         self.settings = settings
         self.judge = judge or TableJudge()
         self.matcher = matcher or TableMatcher(settings.fuzzy_cutoff)
-        names = [f"judge_{how}" for how in self.judge.counted] + [f"matcher_{how}" for how in self.matcher.counted]
+        names = [f"judge_{how}" for how in self.judge.counters] + [f"matcher_{how}" for how in self.matcher.counters]
         self.calls = Counter(dict.fromkeys([*names, "matcher", "judge"], 0))
 
     def initial(self, case: CaseRecord) -> State:
@@ -138,7 +138,7 @@ class DiagnosticEnvironment:
         return verdict.correct
 
     def _count(self, name: str, judging: Judge | Matcher, *hows: str) -> None:
-        self.calls.update([name, *(f"{name}_{how}" for how in hows if how in judging.counted)])
+        self.calls.update([name, *(f"{name}_{how}" for how in hows if how in judging.counters)])
 
     def _result(self, state: State, key: str) -> str:
         text, limit = state.case.key_pertinent_results_dict[key], self.settings.prompt.max_observation_chars

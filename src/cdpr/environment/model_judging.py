@@ -54,7 +54,7 @@ class ModelJudge(Judge):
     first is judged, as the tables do.
     """
 
-    counted = ("model", "invalid", "several")
+    counters = ("model", "invalid", "several")
 
     def __init__(self, model: Model, asker: str = "judge", tables_first: bool = True) -> None:
         self.tables_first = tables_first
@@ -80,7 +80,7 @@ class ModelMatcher(Matcher):
     """Asks ``model`` about every request for which ``tables`` have no match; it reads the names of the examinations on
     record, never a result. An answer that is neither a name nor ``NO_MATCH`` is no match, and counted."""
 
-    counted = ("model", "invalid")
+    counters = ("model", "invalid")
 
     def __init__(self, model: Model, tables: Matcher) -> None:
         self.tables = tables

@@ -34,9 +34,9 @@ class Verdict:
 
 class Judge(Protocol):
     """Compares a predicted diagnosis with the true one; equal questions have equal answers. The environment counts the
-    verdicts that are not by tables, under the names in ``counted``."""
+    verdicts that are not by tables, under the names in ``counters``."""
 
-    counted: ClassVar[tuple[str, ...]] = ()
+    counters: ClassVar[tuple[str, ...]] = ()
 
     async def prepare(self, predicted: str, truth: str) -> None:
         """Get the verdict where that takes time (a language model); call it before :meth:`verdict`."""
@@ -88,9 +88,9 @@ How = Literal["table", "model", "invalid"]
 
 class Matcher(Protocol):
     """Finds the examinations of a record that a request names; equal questions have equal answers. The environment
-    counts the answers that are not by tables, under the names in ``counted``."""
+    counts the answers that are not by tables, under the names in ``counters``."""
 
-    counted: ClassVar[tuple[str, ...]] = ()
+    counters: ClassVar[tuple[str, ...]] = ()
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
         """Get the answer where that takes time (a language model); call it before :meth:`match`."""
