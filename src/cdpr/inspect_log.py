@@ -133,7 +133,7 @@ def workups(exported: Exported) -> Iterator[Workup]:
         before = workup.states[-1]
         # The compact prompt has no words for it.
         forced = row.forced and prompt.style == "full"
-        prompt_messages = prompts.static_messages(case) if whole else prompts.messages(before, forced)
+        prompt_messages = prompts.messages(before, forced or whole, whole)
         reply = {"role": "assistant", "content": row.replies[-1]}
         yield Workup(case, row, [*prompt_messages, reply], len(prompt_messages) - 2 * len(before.history))
 

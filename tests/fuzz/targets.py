@@ -17,7 +17,8 @@ from mimic_tables import write_mimic
 from mutations import OF_KIND, archive
 
 from cdpr.costs import CatalogueError, load_catalogue, with_overrides
-from cdpr.costs.fee_schedules import FeeScheduleError, read_clfs, read_gpci, read_opps, read_pfs
+from cdpr.costs.fee_schedules import read_clfs, read_gpci, read_opps, read_pfs
+from cdpr.costs.schedule_table import FeeScheduleError
 from cdpr.ingest import IngestError, ingest
 from cdpr.settings import SettingsError, load_settings, parse_settings
 

@@ -15,9 +15,9 @@ from cdpr.cases import (
     format_analytes,
     iterate_records,
     parse_analytes,
-    split_by_subject,
     write_records,
 )
+from cdpr.cases.record import split_by_subject
 
 word = st.from_regex(r"[A-Z][A-Za-z]{0,8}( [A-Z][a-z]{1,5})?", fullmatch=True)
 number = st.integers(0, 5000).map(lambda n: n / 10)

@@ -15,7 +15,6 @@ from cdpr.environment import (
     DiagnosticEnvironment,
     Effort,
     FinalDiagnosis,
-    Invalid,
     RequestTest,
     State,
     TableJudge,
@@ -27,6 +26,7 @@ from cdpr.environment import (
     run_episodes,
 )
 from cdpr.environment.prompt import compact_presentation, compact_result
+from cdpr.environment.state import Invalid
 from cdpr.environment.utility import utility
 from cdpr.settings import parse_settings
 from cdpr.settings.schema import Utility
@@ -104,7 +104,10 @@ def test_who_sees_the_whole_record_is_asked_once(case):
 
 def test_matching_by_synonym_spelling_and_typo_but_not_by_resemblance(case):
     keys = tuple(case.key_pertinent_results_dict)
-    match = TableMatcher(92.0).match
+
+    def match(requested: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        return TableMatcher(92.0).match(requested, names)[0]
+
     assert match("CBC", keys) == ("Complete Blood Count",)
     assert match("complete blood count.", keys) == ("Complete Blood Count",)
     assert match("Complete Blod Count", keys) == ("Complete Blood Count",)
@@ -246,7 +249,7 @@ def test_state_identity_is_evidence_not_words(case):
     ],
 )
 def test_judge(predicted, truth, verdict):
-    assert TableJudge().judge(predicted, truth) is verdict
+    assert TableJudge().verdict(predicted, truth).correct is verdict
 
 
 def test_compact_rendering(case):

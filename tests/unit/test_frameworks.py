@@ -11,21 +11,22 @@ from dataclasses import dataclass
 
 import pytest
 
+from cdpr.agents.build import build_agent
 from cdpr.agents.diag_agent import RESULT, SUFFICES, DiagAgent
-from cdpr.agents.framework import Prompts
+from cdpr.agents.framework import prompts
 from cdpr.agents.md_agents import MDAgents
 from cdpr.agents.med_agents import MedAgents
 from cdpr.agents.tree_of_reasoning import TreeOfReasoning, field_of, sections
 from cdpr.environment import (
     DiagnosticEnvironment,
     FinalDiagnosis,
-    Invalid,
     RequestTest,
     State,
     Turn,
     parse_action,
     run_episode,
 )
+from cdpr.environment.state import Invalid
 from cdpr.llm import Completion, Model, ModelFailure
 from cdpr.settings import SettingsError, parse_settings
 
@@ -57,7 +58,7 @@ class Scripted(Model):
 
     def __init__(self, agent, rule, jitter=None):
         self.rule, self.jitter, self.calls = rule, jitter, []
-        shapes = {name: re.split(r"{\w+}", text) for name, text in Prompts(agent)._texts.items()}
+        shapes = {name: re.split(r"{\w+}", text) for name, text in prompts(agent).items()}
         self.shapes = {name: re.compile(".*".join(map(re.escape, s)), re.DOTALL) for name, s in shapes.items()}
 
     async def chat(self, messages, samples, sampling, seed):
@@ -570,5 +571,7 @@ def test_the_same_seed_gives_the_same_bytes_in_any_order_of_answers(full_case, n
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_they_need_a_model(name):
+    kind = AGENTS[name]
+    entry = {"label": "Mine", "group": "reference", "acts": f"{kind.__module__}:{kind.__name__}"}
     with pytest.raises(SettingsError, match="acts by a language model"):
-        AGENTS[name].build(parse_settings({}), None, 0.0)
+        build_agent(parse_settings({"agents": {"mine": entry}}), "mine", None, 0.0, "private")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from functools import partial
 
 import numpy as np
 import pytest
 from served import Server
 
-from cdpr.cases import write_records
-from cdpr.environment import TableMatcher
+from cdpr.cases import CaseRecord, write_records
+from cdpr.environment import DiagnosticEnvironment, State, TableMatcher, Turn
 from cdpr.environment.model_judging import ModelJudge, ModelMatcher
 from cdpr.environment.opening import open_environment, open_second
 from cdpr.environment.table_judging import named_first
@@ -52,7 +53,8 @@ class Scripted(Model):
 
 def verdict(judge: ModelJudge, predicted: str, truth: str = TRUTH):
     asyncio.run(judge.prepare(predicted, truth))
-    return judge.judge(predicted, truth), judge.verdict(predicted, truth).by
+    verdict = judge.verdict(predicted, truth)
+    return verdict.correct, verdict.by
 
 
 # The judge
@@ -86,8 +88,10 @@ def test_tables_come_first_and_each_question_is_asked_once_whoever_asks_it():
 def test_an_answer_is_one_of_two_words_or_none_and_is_counted(said, expected):
     judge = ModelJudge(Scripted(Appendicitis=said))
     assert verdict(judge, "Appendicitis") == expected
-    counted = {"judge_model": 0, "judge_invalid": 0, "judge_several": 0} | {f"judge_{expected[1]}": 1}
-    assert judge.calls == counted
+    environment = DiagnosticEnvironment(Settings().environment, judge)
+    assert environment.is_correct("Appendicitis", TRUTH) is expected[0]
+    counts = {"judge_model": 0, "judge_invalid": 0, "judge_several": 0, "matcher": 0, "judge": 1}
+    assert environment.calls == counts | {f"judge_{expected[1]}": 1}
 
 
 def test_a_second_judge_is_asked_what_the_tables_know_too_and_they_judge_in_its_place():
@@ -102,7 +106,7 @@ def test_what_was_not_asked_has_no_verdict_and_what_failed_is_asked_again():
     model = Scripted(Appendicitis="fails")
     judge = ModelJudge(model)
     with pytest.raises(LookupError, match="prepare"):
-        judge.judge("Appendicitis", TRUTH)
+        judge.verdict("Appendicitis", TRUTH)
     with pytest.raises(ModelFailure):
         verdict(judge, "Appendicitis")
     model.answers["Appendicitis"] = "Correct"
@@ -121,7 +125,9 @@ def test_of_a_list_of_diseases_the_first_is_judged_and_counted(text, first):
     judge = ModelJudge(model)
     assert named_first(text) == (first, True)
     verdict(judge, text)
-    assert f"Proposed diagnosis: {first}\n" in model.requests[0] and judge.calls["judge_several"] == 1
+    environment = DiagnosticEnvironment(Settings().environment, judge)
+    assert f"Proposed diagnosis: {first}\n" in model.requests[0] and not environment.is_correct(text, TRUTH)
+    assert environment.calls["judge_several"] == 1
 
 
 @pytest.mark.parametrize(
@@ -142,21 +148,24 @@ def test_a_diagnosis_stays_on_its_line():
 # The matcher
 
 
-def found(matcher: ModelMatcher, requested: str, keys) -> tuple:
-    asyncio.run(matcher.prepare(requested, keys))
-    return matcher.match(requested, keys)
+def matches(environment: DiagnosticEnvironment, case: CaseRecord, requested: str, keys) -> tuple:
+    """The keys that the matcher finds for a request, which the environment counts."""
+    record = case.model_copy(update={"key_pertinent_results_dict": keys, "exam_cost_map": dict.fromkeys(keys, 1.0)})
+    asyncio.run(environment.respond(State(record), Turn(f"REQUEST_TEST: {requested}")))
+    return environment.matcher.match(requested, keys)[0]
 
 
 def test_the_matcher_answers_with_names_on_record_or_with_none(case):
     keys = {**case.key_pertinent_results_dict, "LIPASE": "35"}
     model = Scripted(cat="`ct abdomen and pelvis`.", fat="Lipase", magic="Crystal Ball", none="NO_MATCH.")
-    matcher = ModelMatcher(model, TableMatcher(92.0))
-    assert found(matcher, "CBC", keys) == ("Complete Blood Count",) and not model.requests
-    assert found(matcher, "a cat of the belly", keys) == ("CT Abdomen and Pelvis",)
-    assert found(matcher, "enzyme that splits fat", keys) == ("Lipase", "LIPASE"), "both spellings, as tables find them"
-    assert found(matcher, "magic", keys) == found(matcher, "none of these", keys) == ()
-    assert found(matcher, "a cat of the belly", ()) == (), "nothing is asked of an empty record"
-    assert matcher.calls == {"matcher_model": 3, "matcher_invalid": 1}
+    environment = DiagnosticEnvironment(Settings().environment, matcher=ModelMatcher(model, TableMatcher(92.0)))
+    found = partial(matches, environment, case)
+    assert found("CBC", keys) == ("Complete Blood Count",) and not model.requests
+    assert found("a cat of the belly", keys) == ("CT Abdomen and Pelvis",)
+    assert found("enzyme that splits fat", keys) == ("Lipase", "LIPASE"), "both spellings, as tables find them"
+    assert found("magic", keys) == found("none of these", keys) == ()
+    assert found("a cat of the belly", {}) == (), "nothing is asked of an empty record"
+    assert environment.calls == {"matcher_model": 3, "matcher_invalid": 1, "matcher": 6, "judge": 0}
     assert len(model.requests) == 4 and not any("appendix" in question for question in model.requests), (
         "names, not results"
     )

@@ -114,7 +114,7 @@ def exact_value(env, policy, state, weights, horizon=math.inf, text=None) -> flo
     for reply, p in options.items():
         step = env.step(state, Turn(reply))
         if step.observation.kind == "end":
-            total += p * env.judge.judge(step.action.text, state.case.diagnosis_results)
+            total += p * env.judge.verdict(step.action.text, state.case.diagnosis_results).correct
             continue
         left = horizon if text else horizon - 1
         now = utility(0, Effort.of([step]), weights, env.settings.tests)

@@ -90,4 +90,6 @@ def build_agent(
     """
     entry = agent_entry(settings, run)
     kind, spec = agent_class(entry), model_spec(settings, entry, policy, server, credentialed=credentialed)
+    if spec is None and not kind.one_decoding:
+        raise SettingsError(f"{entry.acts} acts by a language model: name its `model` (a folder, a server, policy)")
     return kind.build(settings, spec, temperature, dataset)

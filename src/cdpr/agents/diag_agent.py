@@ -4,22 +4,22 @@ A reply gives a working diagnosis and one examination, or says that the informat
 back behind fixed words. The conversation keeps the model's own replies, without the action that we append.
 """
 
-from __future__ import annotations
-
 import re
+from functools import partial
 from pathlib import Path
 
-from ..environment import Action, FinalDiagnosis, RequestTest, State, Step, Turn, render_action
 from ..environment.prompt import observation_text
+from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Step, Turn, render_action
 from ..llm import Model
 from ..settings import Settings, SettingsError
-from .framework import Calls, Framework, Prompts, decision, with_action
+from .framework import Calls, Framework, decision, fill_prompt, with_action
 
-_PROMPT = Prompts("diag_agent")
+_PROMPT = partial(fill_prompt, "diag_agent")
 MAX_TOKENS = 2048  # of one reply, as in the published code
 SUFFICES = "The available information is sufficient to make a diagnosis."
 RESULT = "Here is the test result: "
 _EXAM = re.compile(r"(?:performed|needed):(.*)", re.IGNORECASE)
+_OUR_ACTION = render_action(RequestTest(""), "full")
 _FENCE = re.compile(r"^\s*```.*$\n?", re.MULTILINE)
 _DIAGNOSIS = re.compile(r"^\W*Diagnosis:(.*?)(?:^\W*Reason:|\Z)", re.MULTILINE | re.DOTALL)
 _WORKING = re.compile(r"^\W*Current diagnosis:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
@@ -29,15 +29,12 @@ class DiagAgent(Framework):
     """A conversation with one model."""
 
     reads = ("frameworks.diag_agent",)
+    requests = Calls((1, 1, 1), MAX_TOKENS)
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
         super().__init__(model, settings, temperature)
         path = settings.frameworks.diag_agent.instruction
         self.instruction = (path and _read(path)) or _PROMPT("instruction", suffices=SUFFICES)
-
-    @classmethod
-    def calls(cls, settings: Settings) -> Calls:
-        return Calls((1, 1, 1), MAX_TOKENS)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         messages = [
@@ -45,10 +42,11 @@ class DiagAgent(Framework):
             {"role": "user", "content": state.case.case_summary},
         ]
         for step in state.history:
-            messages += [
-                {"role": "assistant", "content": _model_reply(step) or "(no answer)"},
-                {"role": "user", "content": self._answer(step)},
-            ]
+            # The reply without our action behind it.
+            words, ours, _ = step.turn.text.rpartition(_OUR_ACTION)
+            reply = words.rstrip() if ours else step.turn.text
+            messages.append({"role": "assistant", "content": reply or "(no answer)"})
+            messages.append({"role": "user", "content": self._answer(step)})
         if forced:
             messages[-1]["content"] += "\n\n" + _PROMPT("forced", suffices=SUFFICES)
         reply = await self.ask(messages, MAX_TOKENS, seed)
@@ -75,12 +73,6 @@ class DiagAgent(Framework):
         if observation.kind in ("result", "repeat"):
             return RESULT + observation.text
         return observation_text(self.prompt, step, False)
-
-
-def _model_reply(step: Step) -> str:
-    """The reply without our action behind it."""
-    words, action, _ = step.turn.text.rpartition(render_action(RequestTest(""), "full"))
-    return words.rstrip() if action else step.turn.text
 
 
 def _read(path: str) -> str:

@@ -4,44 +4,38 @@ Each runs once per state: the question is what is known of the patient, the answ
 published code: docs/deviations.md, D30 to D34.
 """
 
-from __future__ import annotations
-
 import functools
 import re
-from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
+from typing import ClassVar, Self
 
-from ..environment import Action, Agent, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
+from ..environment import Agent
 from ..environment.prompt import observation_text, opening_messages
+from ..environment.state import Action, FinalDiagnosis, Invalid, State, Turn, parse_action, render_action
 from ..llm import Messages, Model, ModelSpec, Sampling, open_model
-from ..settings import Settings, SettingsError
+from ..settings import Settings
 
 _PROMPT_NAME = re.compile(r"^\[(\w+)\]\n", re.MULTILINE)
 _DIAGNOSIS = re.compile(r"^\W*(?:final |current )?diagnosis\W*:[ \t*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 _YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 
-class Prompts:
-    """The prompts of ``prompts/NAME.txt``, in our own words; each stands under its name in brackets."""
-
-    def __init__(self, name: str):
-        self._texts = _prompt_texts(name)
-
-    def __call__(self, name: str, /, **parts: object) -> str:
-        """The prompt ``name`` with ``parts`` in its braces. Raises KeyError for an unknown prompt or missing part."""
-        return self._texts[name].format(**parts)
-
-
 @functools.cache
-def _prompt_texts(name: str) -> dict[str, str]:
-    text = resources.files(__package__).joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8")
+def prompts(file: str) -> dict[str, str]:
+    """The prompts of ``prompts/FILE.txt``, in our own words; each stands under its name in brackets."""
+    text = resources.files(__package__).joinpath("prompts", f"{file}.txt").read_text(encoding="utf-8")
     _, *parts = _PROMPT_NAME.split(text)
     return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
-_SHARED = Prompts("shared")
+def fill_prompt(file: str, name: str, /, **parts: object) -> str:
+    """A prompt with ``parts`` in its braces. Raises KeyError for an unknown prompt or missing part."""
+    return prompts(file)[name].format(**parts)
+
+
+_SHARED = functools.partial(fill_prompt, "shared")
 
 
 @dataclass(frozen=True)
@@ -57,29 +51,31 @@ class Calls:
 class Framework(Agent):
     """An agent that decides by one or several conversations with ``model``, written as :meth:`act`.
 
-    ``temperature`` is that of the evaluated decoding. Every request has its own seed, derived from that of the turn.
+    ``temperature`` is that of the evaluated decoding; ``talk_temperature`` that of discussions, where one is set.
+    Every request has its own seed, derived from that of the turn.
     """
+
+    requests: ClassVar[Calls]
 
     def __init__(self, model: Model, settings: Settings, temperature: float):
         self.model, self.temperature = model, temperature
+        self.talk_temperature = settings.frameworks.temperature
         self.environment = settings.environment
         # The full style, whatever the policy reads: these agents are made for models that read sentences.
         self.prompt = settings.environment.prompt.model_copy(update={"style": "full"})
 
     @classmethod
-    def build(cls, settings: Settings, spec: ModelSpec | None, temperature: float, dataset: str = "") -> Framework:
-        """The agent with the model of ``spec``, opened. Raises SettingsError where there is none."""
-        if spec is None:
-            raise SettingsError(f"{cls.__name__} acts by a language model: name its `model` (a folder, a server)")
+    def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
+        """The agent with the model of ``spec``, opened."""
         return cls(open_model(spec), settings, temperature)
 
     def refresh(self) -> None:
         self.model.refresh()
 
     @classmethod
-    @abstractmethod
     def calls(cls, settings: Settings) -> Calls:
         """Requests of a workup, as far as the settings fix them."""
+        return cls.requests
 
     async def ask(self, messages: Messages, max_tokens: int, seed: int, temperature: float | None = None) -> str:
         """One answer. Raises ModelFailure."""

@@ -5,21 +5,21 @@ Once per case the model rates the difficulty and recruits: one clinician (basic)
 decision maker reads their reports. Every clinician remembers the conversation so far.
 """
 
-from __future__ import annotations
-
-import asyncio
+import copy
 import re
 from asyncio import gather
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 
 from ..environment import State, Turn
+from ..environment.once import Once
 from ..llm import Model
 from ..seeding import derive_seed
 from ..settings import Settings
-from .framework import Calls, Framework, Prompts, decision, numbered_lines, signed_texts, yes_or_no
+from .framework import Calls, Framework, decision, fill_prompt, numbered_lines, signed_texts, yes_or_no
 
-_PROMPT = Prompts("md_agents")
+_PROMPT = partial(fill_prompt, "md_agents")
 EXPERTS, TEAMS, MEMBERS = 5, 3, 3  # clinicians of a debate; teams of an advanced case; clinicians of a team
 MAX_TOKENS = 1024  # of one answer; the description names no limit
 _LEVELS = ("basic", "intermediate", "advanced")
@@ -36,23 +36,22 @@ class Clinician:
 
     name: str
     messages: list[dict[str, str]]
-    lead: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Team:
     goal: str
-    members: tuple[Clinician, ...]
+    members: list[Clinician]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Roster:
     """Clinicians of a case: ``teams`` of an advanced one, a single team of an intermediate one, none of a basic one.
     ``chair`` decides, ``writer`` summarises the debate."""
 
     chair: Clinician
     writer: Clinician | None = None
-    teams: tuple[Team, ...] = ()
+    teams: Sequence[Team] = ()
 
 
 class MDAgents(Framework):
@@ -63,12 +62,11 @@ class MDAgents(Framework):
     def __init__(self, model: Model, settings: Settings, temperature: float):
         super().__init__(model, settings, temperature)
         self.settings = settings.frameworks.md_agents
-        self.talk_temperature = settings.frameworks.temperature
-        self._rosters: dict[str, asyncio.Task[Roster]] = {}
+        self._rosters: Once[Roster] = Once()
 
     def refresh(self) -> None:
         super().refresh()
-        self._rosters.clear()
+        self._rosters = Once()
 
     @classmethod
     def calls(cls, settings: Settings) -> Calls:
@@ -84,7 +82,11 @@ class MDAgents(Framework):
         return Calls((1, spoken, most), MAX_TOKENS, (min(once), once[1], max(once)))
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        meeting = Meeting(self, await self._roster(state), self.record(state, forced), self.task(forced), seed)
+        case = state.case
+        start, first_seed = State(case), derive_seed("roster", case.note_id)
+        roster = await self._rosters.get(case.note_id, lambda: self._recruit(start, first_seed))
+        # A copy, since clinicians remember no earlier state.
+        meeting = Meeting(self, copy.deepcopy(roster), self.record(state, forced), self.task(forced), seed)
         return decision(await meeting.decision(), forced)
 
     async def hear(self, listener: Clinician, text: str, seed: int, temperature: float | None = None) -> str:
@@ -97,14 +99,6 @@ class MDAgents(Framework):
         listener.messages = [*messages, {"role": "assistant", "content": reply or "(no answer)"}]
         return reply
 
-    async def _roster(self, state: State) -> Roster:
-        """The roster of the case: recruited once until :meth:`refresh`, since it depends on the case alone."""
-        name, rosters = state.case.note_id, self._rosters
-        if name not in rosters or rosters[name].get_loop() is not asyncio.get_running_loop():
-            rosters[name] = asyncio.create_task(self._recruit(State(state.case), derive_seed("roster", name)))
-            rosters[name].add_done_callback(lambda task: _drop_failure(rosters, name, task))
-        return await asyncio.shield(rosters[name])
-
     async def _recruit(self, state: State, seed: int) -> Roster:
         question = self.record(state, False)
         triage = await self._introduce("triage", _PROMPT("triage"), seed)
@@ -116,38 +110,27 @@ class MDAgents(Framework):
         reply = await self.hear(recruiter, request, seed)
         if level == "advanced":
             chair = await self._introduce("decision maker", _PROMPT("decision_maker"), seed)
-            return Roster(chair, teams=await self._teams(_read_teams(reply), seed))
+            teams = (self._team(number, *team, seed) for number, team in enumerate(_read_teams(reply)))
+            return Roster(chair, teams=await gather(*teams))
         roles = _read_experts(reply)
-        chair, writer, [group] = await gather(
+        chair, writer, group = await gather(
             self._introduce("moderator", _PROMPT("moderator"), seed),
             self._introduce("writer", _PROMPT("writer"), seed),
-            self._teams([("", roles)], seed),
+            self._team(0, "", roles, seed),
         )
-        return Roster(chair, writer, (group,))
+        return Roster(chair, writer, [group])
 
-    async def _teams(self, teams: Sequence[tuple[str, Roles]], seed: int) -> tuple[Team, ...]:
-        """Teams of clinicians who know their roles."""
-        clinicians = await gather(
-            *(
-                self._introduce(role, _PROMPT("member", role=role, skill=skill), derive_seed(seed, t, n))
-                for t, (_, roles) in enumerate(teams)
-                for n, (role, skill) in enumerate(roles)
-            )
-        )
-        remaining = iter(clinicians)
-        return tuple(Team(goal, tuple(next(remaining) for _ in roles)) for goal, roles in teams)
+    async def _team(self, number: int, goal: str, roles: Roles, seed: int) -> Team:
+        """A team of clinicians who know their roles."""
+        prompts = [(role, _PROMPT("member", role=role, skill=skill)) for role, skill in roles]
+        members = [self._introduce(*role, derive_seed(seed, number, n)) for n, role in enumerate(prompts)]
+        return Team(goal, await gather(*members))
 
     async def _introduce(self, name: str, role: str, seed: int) -> Clinician:
         """A clinician who got the role as the system message and once more as a question."""
-        clinician = Clinician(name, [{"role": "system", "content": role}], "(lead)" in name.lower())
+        clinician = Clinician(name, [{"role": "system", "content": role}])
         await self.hear(clinician, role, seed)
         return clinician
-
-
-def _drop_failure(rosters: dict[str, asyncio.Task[Roster]], name: str, task: asyncio.Task[Roster]) -> None:
-    """Drop a failed roster, so that the next call recruits again."""
-    if (task.cancelled() or task.exception()) and rosters.get(name) is task:
-        del rosters[name]
 
 
 def _level(reply: str) -> str:
@@ -179,7 +162,7 @@ def _read_teams(reply: str) -> list[tuple[str, Roles]]:
 
 @dataclass
 class Meeting:
-    """The work of a roster on one state. It works on copies: clinicians remember no earlier state."""
+    """The work of a roster on one state."""
 
     agents: MDAgents
     roster: Roster
@@ -188,31 +171,22 @@ class Meeting:
     seed: int
     log: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        def copy(clinician: Clinician) -> Clinician:
-            return replace(clinician, messages=list(clinician.messages))
-
-        chair, writer, teams = self.roster.chair, self.roster.writer, self.roster.teams
-        self.chair, self.writer = copy(chair), writer and copy(writer)
-        self.teams = [Team(team.goal, tuple(map(copy, team.members))) for team in teams]
-
     async def decision(self) -> str:
         """The reply of the chair, at temperature 0."""
         if not self.roster.teams:
             request = _PROMPT("answer", question=self.question, task=self.task)
-        elif self.writer:
-            answers = await self._debate(self.teams[0].members)
+        elif self.roster.writer:
+            answers = await self._debate(self.roster.teams[0].members, self.roster.writer)
             request = _PROMPT("moderate", question=self.question, task=self.task, answers=answers)
         else:
             request = _PROMPT("conclude", question=self.question, task=self.task, reports=await self._reports())
-        return await self.agents.hear(self.chair, request, derive_seed(self.seed, "decision"), 0.0)
+        return await self.agents.hear(self.roster.chair, request, derive_seed(self.seed, "decision"), 0.0)
 
-    async def _debate(self, group: Sequence[Clinician]) -> str:
+    async def _debate(self, group: Sequence[Clinician], writer: Clinician) -> str:
         """The clinicians' final answers, after rounds of turns; a round in whose last turn all are silent ends it."""
-        assert self.writer is not None
         answers = await self._all(group, _PROMPT("opinion", question=self.question))
         for _ in range(self.agents.settings.rounds):
-            report = await self._hear(self.writer, _PROMPT("sum_up", question=self.question, opinions=answers))
+            report = await self._hear(writer, _PROMPT("sum_up", question=self.question, opinions=answers))
             for _ in range(self.agents.settings.turns):
                 spoke = False
                 for n in range(len(group)):
@@ -240,7 +214,7 @@ class Meeting:
 
     async def _reports(self) -> str:
         """The teams' reports: the first team assesses; the last one reviews, with the others' reports before it."""
-        teams = self.teams
+        teams = self.roster.teams
         first = next((n for n, team in enumerate(teams) if re.search(r"initial|\bIAT\b", team.goal, re.I)), 0)
         last = next((n for n, team in enumerate(teams) if re.search(r"final|\bFRDT\b", team.goal, re.I)), -1)
         last = len(teams) - 1 if last in (-1, first) else last
@@ -252,7 +226,7 @@ class Meeting:
 
     async def _team(self, team: Team, earlier_reports: str) -> str:
         """The report of a team: its lead asks, the others investigate, the lead concludes."""
-        lead = next((member for member in team.members if member.lead), team.members[0])
+        lead = next((member for member in team.members if "(lead)" in member.name.lower()), team.members[0])
         others = [member for member in team.members if member is not lead]
         names = numbered_lines(member.name for member in others)
         request = await self._hear(

@@ -5,24 +5,22 @@ report; up to three times all vote on it, those against advise and the report is
 agree at once, 57 at most. Numbers are those of the published code.
 """
 
-from __future__ import annotations
-
 import re
 from asyncio import gather
 from collections.abc import Sequence
+from functools import partial
 
 from ..cases import normalise
-from ..environment import Action, FinalDiagnosis, RequestTest, State, Turn, parse_action
+from ..environment.state import Action, FinalDiagnosis, RequestTest, State, Turn, parse_action
 from ..seeding import derive_seed
-from ..settings import Settings
-from .framework import Calls, Framework, Prompts, decision, signed_texts, with_action, yes_or_no
+from .framework import Calls, Framework, decision, fill_prompt, signed_texts, with_action, yes_or_no
 
 QUESTION_EXPERTS, OPTION_EXPERTS = 5, 2  # NUM_QD, NUM_OD of the published code
 VOTES = 3  # on the report, at most (max_attempt_vote)
 CANDIDATES = 4  # options, at most: ours (D31)
 # Tokens of the longest answer of each stage.
 FIELDS, ANALYSIS, REPORT, VOTE, ADVICE, DECISION = 50, 300, 2500, 30, 500, 2500
-_PROMPT = Prompts("med_agents")
+_PROMPT = partial(fill_prompt, "med_agents")
 _GENERAL = "General Medicine"
 _LETTERS = "ABCDE"
 _OPTION = re.compile(r"\b(?:[Oo]ption|OPTION)\W{0,4}([A-E])\b")
@@ -34,13 +32,8 @@ _SENTENCES = re.compile(r".*[.!?](?!\w)", re.DOTALL)
 class MedAgents(Framework):
     """Experts who agree on a report by vote."""
 
-    @classmethod
-    def calls(cls, settings: Settings) -> Calls:
-        """Expected is one vote against the first report, and none against the second."""
-        experts = QUESTION_EXPERTS + OPTION_EXPERTS
-        once = 1 + 2 + experts + 2  # proposal, fields of both kinds of experts, analyses, report, decision
-        agreed, debated = once + experts, once + VOTES * (2 * experts + 1)
-        return Calls((agreed, agreed + experts + 2, debated), max(REPORT, DECISION))
+    # All agree at once; one vote against the first report, and none against the second; objections at every vote.
+    requests = Calls((19, 28, 57), max(REPORT, DECISION))
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         question = self.record(state, forced)
@@ -74,17 +67,19 @@ class MedAgents(Framework):
             self._fields("question_fields", QUESTION_EXPERTS, seed, question=question),
             self._fields("option_fields", OPTION_EXPERTS, seed, question=question, options=options),
         )
-        readers = [_PROMPT("question_expert", field=field) for field in fields]
         prompt = _PROMPT("analyse_question", question=question)
-        replies = await gather(*(self._ask(e, prompt, ANALYSIS, seed, "question", n) for n, e in enumerate(readers)))
-        analyses = [_whole_sentences(text) for text in replies]
-        judges = [_PROMPT("option_expert", field=field) for field in option_fields]
-        texts = _signed(fields, analyses)
+        readers, analyses = await self._panel("question", fields, prompt, seed)
+        texts = "\n\n".join(analyses)
         prompt = _PROMPT("analyse_options", question=question, options=options, analyses=texts)
-        replies = await gather(*(self._ask(e, prompt, ANALYSIS, seed, "option", n) for n, e in enumerate(judges)))
-        analyses += map(_whole_sentences, replies)
-        signed = [_signed([field], [text]) for field, text in zip([*fields, *option_fields], analyses, strict=True)]
-        return readers + judges, signed
+        judges, judgements = await self._panel("option", option_fields, prompt, seed)
+        return readers + judges, analyses + judgements
+
+    async def _panel(self, kind: str, fields: list[str], prompt: str, seed: int) -> tuple[list[str], list[str]]:
+        """Experts of these fields, and their signed analyses, without an unfinished last sentence."""
+        experts = [_PROMPT(f"{kind}_expert", field=field) for field in fields]
+        replies = await gather(*(self._ask(e, prompt, ANALYSIS, seed, kind, n) for n, e in enumerate(experts)))
+        texts = (match.group() if (match := _SENTENCES.match(text)) else text for text in replies)
+        return experts, [signed_texts([f"Expert in {name}"], [text]) for name, text in zip(fields, texts, strict=True)]
 
     async def _fields(self, prompt: str, most: int, seed: int, **parts: str) -> list[str]:
         """Fields of medicine for ``most`` experts; none where there are no options to judge."""
@@ -132,13 +127,3 @@ def _in_words(option: Action) -> str:
         return f"Request the examination: {option.name}"
     assert isinstance(option, FinalDiagnosis)
     return f"Give the final diagnosis: {option.text}"
-
-
-def _whole_sentences(text: str) -> str:
-    """The text without its unfinished last sentence."""
-    whole = _SENTENCES.match(text)
-    return whole.group() if whole else text
-
-
-def _signed(fields: Sequence[str], texts: Sequence[str]) -> str:
-    return signed_texts((f"Expert in {field}" for field in fields), texts)

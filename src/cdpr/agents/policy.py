@@ -1,12 +1,11 @@
 """A language model as the diagnosing agent, sequentially or in one shot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from typing import Self
 
 from ..environment import FORCED_PREFIX, Policy, PromptBuilder, State, Turn
-from ..llm import Messages, Model, ModelSpec, Sampling, open_model
-from ..settings import Settings, SettingsError
+from ..llm import Model, ModelSpec, Sampling, open_model
+from ..settings import Settings
 from ..settings.schema import Policy as PolicySettings
 
 
@@ -29,12 +28,8 @@ class PolicyAgent(Policy):
         self.model, self.prompts, self.settings, self.temperature = model, prompts, settings, temperature
 
     @classmethod
-    def build(cls, settings: Settings, spec: ModelSpec | None, temperature: float, dataset: str = "") -> PolicyAgent:
-        """The agent with the model of ``spec``, opened. Raises SettingsError where there is none."""
-        if spec is None:
-            raise SettingsError(
-                f"{cls.__name__} acts by a language model: name its `model` (policy, a folder, a server)"
-            )
+    def build(cls, settings: Settings, spec: ModelSpec, temperature: float, dataset: str = "") -> Self:
+        """The agent with the model of ``spec``, opened."""
         model = open_model(spec)
         prompt, policy = settings.environment.prompt, settings.policy
         if spec.entry is not None:
@@ -43,14 +38,18 @@ class PolicyAgent(Policy):
         return cls(model, PromptBuilder(prompt, model.tokenizer, policy.max_prompt_tokens), policy, temperature)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        return (await self.sample(state, (0,), forced, seed))[0]
+        return (await self.sample(state, (0,), forced or self.whole_record, seed))[0]
 
     async def sample(self, state: State, numbers: Sequence[int], forced: bool, seed: int) -> list[Turn]:
         """Independent replies at one state, by their numbers: reply k of a seed is always the same."""
+        sampling = Sampling(self.settings.max_turn_tokens, self.temperature)
         if self.model.tokenizer is None:
-            return await self._answers(self.prompts.messages(state, forced), numbers, seed)
-        prompt = self.prompts.prompt_ids(state, forced)
-        return await self._complete(prompt, numbers, self.settings.max_turn_tokens, forced, seed)
+            messages = self.prompts.messages(state, forced, self.whole_record)
+            return [Turn(c.text) for c in await self.model.chat(messages, numbers, sampling, seed)]
+        prompt = self.prompts.prompt_ids(state, forced, self.whole_record)
+        prefix = FORCED_PREFIX[self.prompts.settings.style] if forced else ""
+        completions = await self.model.sample(prompt, numbers, sampling, seed)
+        return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
 
     def must_diagnose(self, state: State) -> bool:
         """Whether ``policy.max_response_tokens`` leaves no whole turn for a diagnosis after one more turn.
@@ -65,17 +64,6 @@ class PolicyAgent(Policy):
     def refresh(self) -> None:
         self.model.refresh()
 
-    async def _complete(
-        self, prompt: tuple[int, ...], numbers: Sequence[int], max_tokens: int, forced: bool, seed: int
-    ) -> list[Turn]:
-        completions = await self.model.sample(prompt, numbers, Sampling(max_tokens, self.temperature), seed)
-        prefix = FORCED_PREFIX[self.prompts.settings.style] if forced else ""
-        return [Turn(prefix + c.text, prompt, c.token_ids, c.logprobs) for c in completions]
-
-    async def _answers(self, messages: Messages, numbers: Sequence[int], seed: int) -> list[Turn]:
-        sampling = Sampling(self.settings.max_turn_tokens, self.temperature)
-        return [Turn(c.text) for c in await self.model.chat(messages, numbers, sampling, seed)]
-
 
 class ImmediateAgent(PolicyAgent):
     """Diagnoses from the presentation alone."""
@@ -88,9 +76,3 @@ class StaticAgent(PolicyAgent):
     """Static diagnosis: sees the whole record at once and diagnoses (paper, "Dynamic vs. Static Diagnosis")."""
 
     whole_record = True  # its cost is that of every examination of the record
-
-    async def act(self, state: State, forced: bool, seed: int) -> Turn:
-        if self.model.tokenizer is None:
-            return (await self._answers(self.prompts.static_messages(state.case), (0,), seed))[0]
-        prompt = self.prompts.static_ids(state.case)
-        return (await self._complete(prompt, (0,), self.settings.max_turn_tokens, True, seed))[0]

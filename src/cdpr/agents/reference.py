@@ -5,12 +5,10 @@ All are ordinary agents: they see the presentation and the results, and read bot
 back to the most frequent disease.
 """
 
-from __future__ import annotations
-
 import functools
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from cachetools import LRUCache, cachedmethod
@@ -19,7 +17,6 @@ from ..costs import load_catalogue, price_of
 from ..environment import Agent, Effort, FinalDiagnosis, RequestTest, State, Turn, parse_action, render_action
 from ..environment.utility import utility
 from ..hospital.posterior import Diagnostician, canonical_name
-from ..llm import ModelSpec
 from ..seeding import derive_seed
 from ..settings import Settings
 
@@ -41,7 +38,7 @@ class ReferenceAgent(Agent):
         self._known: LRUCache[tuple, np.ndarray] = LRUCache(_CACHE)
 
     @classmethod
-    def build(cls, settings: Settings, spec: ModelSpec | None, temperature: float, dataset: str) -> ReferenceAgent:
+    def build(cls, settings: Settings, spec: None, temperature: float, dataset: str) -> Self:
         """The agent for a data set; it has no model and no temperature."""
         return cls(settings, dataset)
 
@@ -49,16 +46,13 @@ class ReferenceAgent(Agent):
         """Request the examination of :meth:`choose`, or diagnose."""
         pick = None if forced else self.choose(state, seed)
         if pick is None:
-            return Turn(render_action(FinalDiagnosis(self.diagnose(state, seed)), "full"))
+            likeliest = self.doctor.diseases[int(self.posterior(state).argmax())]
+            return Turn(render_action(FinalDiagnosis(likeliest), "full"))
         return Turn(render_action(RequestTest(self.doctor.key(self.doctor.exams[pick])), "full"))
 
     @abstractmethod
     def choose(self, state: State, seed: int) -> int | None:
         """Index of the examination to request, or None to diagnose."""
-
-    def diagnose(self, state: State, seed: int) -> str:
-        """The likeliest disease."""
-        return self.doctor.diseases[int(self.posterior(state).argmax())]
 
     @cachedmethod(lambda self: self._known, key=lambda self, state: state.key)
     def posterior(self, state: State) -> np.ndarray:
@@ -87,8 +81,7 @@ class ReferenceAgent(Agent):
         for billing groups that were charged before."""
         paid = {self.listed(key).group for key in state.obtained} - {None}
         entries = [self.listed(self.doctor.key(exam)) for exam in self.doctor.exams]
-        usd = [0.0 if entry.group in paid else entry.usd for entry in entries]
-        return np.where(self.physical, 0.0, usd)
+        return np.array([0.0 if entry.group in paid else entry.usd for entry in entries])
 
 
 class ZeroTest(ReferenceAgent):
@@ -138,9 +131,9 @@ class ValueOfInformation(ReferenceAgent):
 
     def charges(self, state: State) -> tuple[np.ndarray, float]:
         """Utility lost to the result of each examination, shape [examinations], and to an unavailable request."""
-        physical = self.physical.astype(int)
-        counts: dict[str, Any] = {"issued": 1 - physical, "available": 1 - physical, "physical": physical}
-        results = Effort(**counts | {"cost_usd": self.prices(state)})
+        physical: Any = self.physical.astype(int)
+        usd: Any = self.prices(state)
+        results = Effort(issued=1 - physical, available=1 - physical, physical=physical, cost_usd=usd)
         return self.loss(results), self.loss(Effort(issued=1, unavailable=1))
 
     def loss(self, effort: Effort) -> Any:
@@ -216,8 +209,7 @@ class Clinician(ValueOfInformation):
         p = self.posterior(state)
         if self.requests(state) >= patience or p.max() >= enough:
             return None
-        charge, miss = charges(state)
-        gain = np.where(self.is_requested(state), -np.inf, self.doctor.net_gain(p, charge, miss))
+        gain = np.where(self.is_requested(state), -np.inf, self.doctor.net_gain(p, *charges(state)))
         return int(gain.argmax()) if np.isfinite(gain.max()) else None
 
     def efforts(self, state: State) -> tuple[np.ndarray, float]:

@@ -4,8 +4,6 @@ Per state the doctors of chief complaint, laboratory, imaging and pathology each
 field, discuss the trees, revise their own, and the head of the team decides: 13 to 25 calls.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import re
@@ -14,12 +12,10 @@ from dataclasses import dataclass
 
 from ..cases import examinations, imaging_words, is_physical, parse_analytes
 from ..environment import State, Turn
-from ..llm import Model
 from ..seeding import derive_seed
-from ..settings import Settings
-from .framework import Calls, Framework, Prompts, decision, signed_texts, yes_or_no
+from .framework import Calls, Framework, decision, fill_prompt, signed_texts, yes_or_no
 
-_PROMPT = Prompts("tree_of_reasoning")
+_PROMPT = functools.partial(fill_prompt, "tree_of_reasoning")
 ADDRESSES = 0.7  # probability with which a doctor in the discussion addresses each of the others (published code)
 MAX_TOKENS = 1024  # of one answer; the description names no limit
 FIELDS = ("chief complaint", "laboratory", "imaging", "pathology")
@@ -44,17 +40,8 @@ class TreeOfReasoning(Framework):
 
     reads = ("frameworks.temperature",)
 
-    def __init__(self, model: Model, settings: Settings, temperature: float):
-        super().__init__(model, settings, temperature)
-        self.talk_temperature = settings.frameworks.temperature
-
-    @classmethod
-    def calls(cls, settings: Settings) -> Calls:
-        """Expected is that all doctors join the discussion."""
-        doctors = len(FIELDS)
-        silent = 3 * doctors + 1  # trees, whether to join, revisions, the decision
-        opinions = doctors * (doctors - 1)
-        return Calls((silent, silent + ADDRESSES * opinions, silent + opinions), MAX_TOKENS)
+    # Trees, whether to join, revisions and the decision; then opinions: of nobody, of all who join, of all to all.
+    requests = Calls((13, 13 + ADDRESSES * 12, 13 + 12), MAX_TOKENS)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:
         record = self.record(state, forced)
@@ -77,13 +64,12 @@ class TreeOfReasoning(Framework):
         everyone = range(len(doctors))
         turn = derive_seed(seed, "turn", 0)
         replies = await gather(*(self._address(n, doctors, trees, turn) for n in everyone))
-        feedback: list[dict[str, str]] = [{} for _ in doctors]
-        for doctor, opinions in zip(doctors, replies, strict=True):
-            for listener, opinion in opinions.items():
-                feedback[listener][doctor.name] = opinion
-        texts = [signed_texts(opinions, opinions.values()) or _PROMPT("no_feedback") for opinions in feedback]
-        prompts = [_PROMPT("revise", doctor=doctors[n].name, tree=trees[n], feedback=texts[n]) for n in everyone]
-        return await gather(*(self._say(prompts[n], seed, "revision", n) for n in everyone))
+        prompts = []
+        for m, doctor in enumerate(doctors):
+            opinions = {doctors[n].name: replies[n][m] for n in everyone if m in replies[n]}
+            feedback = signed_texts(opinions, opinions.values()) or _PROMPT("no_feedback")
+            prompts.append(_PROMPT("revise", doctor=doctor.name, tree=trees[m], feedback=feedback))
+        return await gather(*(self._say(prompt, seed, "revision", m) for m, prompt in enumerate(prompts)))
 
     async def _address(self, n: int, doctors: list[Doctor], trees: list[str], seed: int) -> dict[int, str]:
         """The opinions of doctor ``n``, by the place of the doctor to whom they go."""
@@ -94,12 +80,9 @@ class TreeOfReasoning(Framework):
         draws = random.Random(derive_seed(seed, "addresses", n))
         others = [m for m in range(len(doctors)) if m != n]
         listeners = [m for m in others if draws.random() < ADDRESSES] if joins else []
-        prompts = [
-            _PROMPT("opinion", doctor=me.name, other=doctors[m].name, case=section, tree=trees[n], theirs=trees[m])
-            for m in listeners
-        ]
-        calls = zip(prompts, listeners, strict=True)
-        replies = await gather(*(self._say(prompt, seed, "opinion", n, m) for prompt, m in calls))
+        opinion = functools.partial(_PROMPT, "opinion", doctor=me.name, case=section, tree=trees[n])
+        prompts = {m: opinion(other=doctors[m].name, theirs=trees[m]) for m in listeners}
+        replies = await gather(*(self._say(prompt, seed, "opinion", n, m) for m, prompt in prompts.items()))
         return dict(zip(listeners, replies, strict=True))
 
     async def _say(self, prompt: str, seed: int, *call: object) -> str:

@@ -60,17 +60,16 @@ def regions(words: frozenset[str]) -> list[frozenset[str]]:
     if words & _TECHNIQUES:
         return []
     how = words & _MODALITIES
-    known = {word for word in words - how if word in _REGIONS}
+    known = (words - how) & _REGIONS
     if len(known) > 1:
         known -= {"softtissue"}  # of the neck: the neck
-    regions_known = frozenset(known)
-    places = []
+    rest, places = known, []
     for part, whole in _WITHIN.get(min(how), {}).items():
         # "Cervical and thoracic spine" says the spine of both once.
-        if regions_known.issuperset(part.split()) and known.intersection(part.split()):
-            known -= set(part.split())
-            places.append(frozenset(whole.split()) | how)
-    places += [frozenset({word}) | how for word in sorted(known - set(_TABLE["qualifiers"]))]
+        if known.issuperset(part.split()) and rest.intersection(part.split()):
+            rest = rest.difference(part.split())
+            places.append(how.union(whole.split()))
+    places += [how | {word} for word in sorted(rest.difference(_TABLE["qualifiers"]))]
     return list(dict.fromkeys(places))
 
 

@@ -7,7 +7,6 @@ specimen x what is examined, whatever their order, number and fillers. ``data/na
 
 import functools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
@@ -18,6 +17,7 @@ from .imaging import imaging_words, modality, regions
 from .vocabulary import Term, examinations, normalise
 
 MatchKind = Literal["name", "alias", "analyte"]
+_Named = tuple[str, Term, MatchKind]
 
 _TABLE = yaml.safe_load(resources.files(__package__).joinpath("data", "naming.yaml").read_text(encoding="utf-8"))
 
@@ -87,12 +87,12 @@ def meaning(name: str) -> Meaning:
     if len(name) > _LONGEST:
         return Meaning()
     name = _HAN_AND_LATIN.sub(" ", _CHARGE.sub(r"\1", name.translate(_SIGNS)))
-    meaning_listed = _listed(name)
-    if meaning_listed is None and not no_examination(name) and (kind := _at_the_bedside(name)):
-        return Meaning(kind=kind, whole=False)
-    meaning_listed = meaning_listed or _imaging(name) or _without_aside(name) or _by_words(name)
-    if meaning_listed is not None or no_examination(name):
-        return meaning_listed or Meaning()
+    listed, remark, plain = _listed(name), no_examination(name), normalise(name)
+    if listed is None and not remark and (_VITAL.fullmatch(plain) or _BEDSIDE.fullmatch(plain)):
+        return Meaning(kind=VITAL_SIGNS if _VITAL.fullmatch(plain) else BEDSIDE, whole=False)
+    whole = listed or _imaging(name) or _without_aside(name) or _by_words(name)
+    if whole is not None or remark:
+        return whole or Meaning()
     return _joined(name) or _regions(name) or _headed(name) or Meaning(kind=_class(name), whole=False)
 
 
@@ -128,26 +128,14 @@ def class_of(term: Term) -> str:
     return _class(term.name) or {"laboratory": "laboratory test", "microbiology": "culture"}.get(term.kind, term.kind)
 
 
-def classes() -> tuple[str, ...]:
-    """Every class, modalities of imaging apart."""
-    return tuple(_CLASSES)
-
-
 def _class(name: str) -> str:
     plain = _alike(name)
-    kind = whole_kind(name)
-    if kind is not None:
-        return {"laboratory": "laboratory test"}.get(kind, kind)
+    if (kind := whole_kind(name)) is not None:
+        return "laboratory test" if kind == "laboratory" else kind
     # A biopsy that is guided by a modality is a biopsy.
     if not _CLASSES["biopsy"].search(plain) and (how := modality(name)) is not None:
         return how
     return next((kind for kind, pattern in _CLASSES.items() if pattern.search(plain)), "")
-
-
-def _at_the_bedside(name: str) -> str:
-    """The class of an item of the physical examination; empty for any other name."""
-    plain = normalise(name)
-    return VITAL_SIGNS if _VITAL.fullmatch(plain) else BEDSIDE if _BEDSIDE.fullmatch(plain) else ""
 
 
 def _listed(name: str) -> Meaning | None:
@@ -175,11 +163,9 @@ def _regions(name: str) -> Meaning | None:
     key = imaging_words(name)
     if key is None or _CLASSES["biopsy"].search(_alike(name)):
         return None
-    words, contrast = key
-    terms = [_study(region, contrast) for region in regions(words)]
-    if not terms or None in terms:
-        return None
-    return Meaning(tuple(dict.fromkeys(filter(None, terms))), "alias", whole=False)
+    studies = [_study(region, key[1]) for region in regions(key[0])]
+    terms = tuple(dict.fromkeys(filter(None, studies)))
+    return Meaning(terms, "alias", whole=False) if terms and None not in studies else None
 
 
 def prepare() -> None:
@@ -200,18 +186,20 @@ def _study(words: frozenset[str], contrast: str) -> Term | None:
 def _studies() -> dict[tuple[frozenset[str], str], Term]:
     """Imaging by its words; names come before aliases, and an alias says of contrast what its name does."""
     studies: dict[tuple[frozenset[str], str], Term] = {}
-    terms = [term for term in examinations().terms.values() if term.kind != "physical"]
-    for name, term in _names(terms):
+    names, aliases, _ = _ranks()
+    for name, term, _ in names + aliases:
         key = imaging_words(name)
         if key is not None and not (key[1] and name != term.name):
             studies.setdefault(key, term)
     return studies
 
 
-def _names(terms: list[Term]) -> Iterator[tuple[str, Term]]:
-    """Names first, then aliases."""
-    yield from ((term.name, term) for term in terms)
-    yield from ((alias, term) for term in terms for alias in term.aliases)
+def _ranks() -> tuple[list[_Named], list[_Named], list[_Named]]:
+    """Names, aliases and parts of the examinations other than physical."""
+    terms = [term for term in examinations().terms.values() if term.kind != "physical"]
+    aliases: list[_Named] = [(alias, term, "alias") for term in terms for alias in term.aliases]
+    parts: list[_Named] = [(part, term, "analyte") for term in terms for part in term.parts]
+    return [(term.name, term, "alias") for term in terms], aliases, parts
 
 
 def _without_aside(name: str) -> Meaning | None:
@@ -265,21 +253,16 @@ def _singular(word: str) -> str:
 def _index() -> dict[frozenset[str], tuple[Term, MatchKind] | None]:
     """Examinations by their words; None where words leave open which is meant. Names come before aliases, these before
     parts, and all of them before what is left without the word for blood."""
-    terms = [term for term in examinations().terms.values() if term.kind != "physical"]
-    names: list[tuple[str, Term, MatchKind]] = [(name, term, "alias") for name, term in _names(terms)]
-    parts: list[tuple[str, Term, MatchKind]] = [(part, term, "analyte") for term in terms for part in term.parts]
     index: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
-    own = len(terms)
-    for rank in (names[:own], names[own:], parts):
+    for rank in _ranks():
         for without in (frozenset[str](), _BLOOD):
             new: dict[frozenset[str], tuple[Term, MatchKind] | None] = {}
             for name, term, how in rank:
-                words = words_of(name) - without
-                if not words or (without and not words_of(name) & without) or not _telling(words):
-                    continue
-                before = new.setdefault(words, (term, how))
-                if before is not None and before[0] is not term:
-                    new[words] = None
+                words = words_of(name)
+                if (words & without or not without) and _telling(words - without):
+                    before = new.setdefault(words - without, (term, how))
+                    if before is not None and before[0] is not term:
+                        new[words - without] = None
             index = new | index
     return index
 
@@ -305,7 +288,7 @@ def _by_words(name: str) -> Meaning | None:
 def _joined(name: str) -> Meaning | None:
     """Several examinations in one name: "CRP and ESR", "EMG/NCS"; each part has to be known by itself, or with what the
     last one says of its head ("hip and knee X-ray"), or at least its class."""
-    parts = [part for part in _AND.split(name) if part.strip()]
+    parts = list(filter(str.strip, _AND.split(name)))
     # "Glucose, CSF" is no glucose beside a puncture.
     if not 2 <= len(parts) <= 5 or ("," in name and _SPECIMEN.fullmatch(normalise(_ASIDE.sub("", parts[-1])))):
         return None
@@ -332,16 +315,13 @@ def _headed(name: str) -> Meaning | None:
     """A biopsy, culture, ... of a place that the vocabulary lists under fewer words: of these the one with most."""
     words = words_of(name)
     heads = words & _HEADS
-    if not heads:
-        return None
-    fitting = [
-        (place, known, entry)
-        for place, (known, entry) in enumerate(_index().items())
+    fitting = {
+        known: entry[0]
+        for known, entry in _index().items()
         if entry is not None and known <= words and known & heads and known - heads - _TECHNIQUES
-    ]
+    }
     if not fitting:
         return None
     # A biopsy by endoscope is a biopsy.
-    fitting = [fit for fit in fitting if "biopsy" in fit[1]] or fitting
-    best = max(fitting, key=lambda fit: len(fit[1]))[2]
-    return Meaning((best[0],), "alias", whole=False)
+    best = max([known for known in fitting if "biopsy" in known] or fitting, key=len)
+    return Meaning((fitting[best],), "alias", whole=False)

@@ -120,14 +120,12 @@ def iterate_records(path: str | Path, split: str | None = None) -> Iterator[Case
 
 def _parse(path: Path, number: int, line: str) -> CaseRecord:
     try:
-        data = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise RecordError(f"{path}:{number}: not JSON at column {error.colno} ({error.msg})") from error
-    try:
-        return CaseRecord.model_validate(data)
+        return CaseRecord.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "record"
+        if first["type"] == "json_invalid":
+            raise RecordError(f"{path}:{number}: not JSON ({first['msg']})") from error
+        field = ".".join(map(str, first["loc"])) or "record"
         raise RecordError(f"{path}:{number}: field {field!r}: {first['msg']}") from error
 
 

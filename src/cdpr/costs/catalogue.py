@@ -7,27 +7,17 @@ rates of several, ``-26`` names a modifier); ``paper_prices.csv`` holds the pric
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from .. import files
-from ..cases import (
-    PHYSICAL,
-    PHYSICAL_SUFFIX,
-    MatchKind,
-    Meaning,
-    class_of,
-    examinations,
-    is_physical,
-    meaning,
-    no_examination,
-    normalise,
-    whole_kind,
-)
+from ..cases.naming import PHYSICAL, MatchKind, Meaning, class_of, meaning, no_examination, whole_kind
+from ..cases.record import is_physical
+from ..cases.vocabulary import examinations, normalise
+from ..files import read_table
 from ..settings.schema import Costs
 
 Match = Literal[MatchKind, "class", "override", "fallback", "physical", "none"]
@@ -79,31 +69,33 @@ class Catalogue:
     paper: Mapping[str, float]
     overrides: Mapping[str, Price] = field(default_factory=dict)
 
-    @functools.cached_property
-    def _cached(self) -> Callable[[str], Price | None]:
-        return functools.lru_cache(maxsize=1 << 16)(self._find)
-
+    @functools.lru_cache(maxsize=1 << 16)  # noqa: B019
     def find(self, exam_key: str) -> Price | None:
         """The price of an examination by the meaning of its name; None without a code.
 
         A name that joins several examinations costs their sum. The user's overrides come first: that of the name,
-        then that of the priced examination.
+        then that of the priced examination; analytes of a panel outside its group stay one group.
         """
-        return self._cached(exam_key)
-
-    def _find(self, exam_key: str) -> Price | None:
         sense = meaning(exam_key)
         price = None if sense.kind else self.total(sense)
         override = next((self.overrides[name] for name in _plainer(exam_key) if name in self.overrides), None)
-        return override or (price and self._overridden(price))
+        if override is not None or price is None:
+            return override
+        override = self.overrides.get(normalise(price.examination))
+        if override is None:
+            return price
+        return replace(override, group=override.group or (price.group if price.how == "analyte" else None))
 
     def total(self, sense: Meaning) -> Price | None:
         """The sum of the examinations of a meaning; None without any, or when one has no price."""
-        prices = [replace(self.prices[term.name], how=sense.how) for term in sense.terms if term.name in self.prices]
-        if len(prices) <= 1 or len(prices) < len(sense.terms):
-            return prices[0] if len(prices) == len(sense.terms) == 1 else None
+        prices = [self.prices[term.name] for term in sense.terms if term.name in self.prices]
+        if not prices or len(prices) < len(sense.terms):
+            return None
+        first = replace(prices[0], how=sense.how)
+        if len(prices) == 1:
+            return first
         return replace(
-            prices[0],
+            first,
             examination=" + ".join(p.examination for p in prices),
             hcpcs="+".join(p.hcpcs for p in prices),
             usd=round(sum(p.usd for p in prices), 2),
@@ -112,12 +104,9 @@ class Catalogue:
             confidence=max((p.confidence for p in prices), key=CONFIDENCES.index),
         )
 
-    def class_rate(self, kind: str) -> Price | None:
-        """The rate of a class: the median of its members; None for a class without any."""
-        return self._class_rates.get(kind)
-
     @functools.cached_property
-    def _class_rates(self) -> dict[str, Price]:
+    def class_rates(self) -> dict[str, Price]:
+        """The rates of classes: the medians of their members."""
         rates: dict[str, list[float]] = {}
         for name, price in self.prices.items():
             term = examinations().terms.get(name)
@@ -128,21 +117,6 @@ class Catalogue:
             kind: Price("", "", round(median(usd), 2), f"median of {kind} ({len(usd)} rates)", "", None, "class")
             for kind, usd in rates.items()
         }
-
-    def _overridden(self, price: Price) -> Price:
-        """The user's price of the examination, if any; analytes of a panel outside its group stay one group."""
-        override = self.overrides.get(normalise(price.examination))
-        if override is None:
-            return price
-        return replace(override, group=override.group or (price.group if price.how == "analyte" else None))
-
-    def knows(self, exam_key: str) -> bool:
-        """Whether every word of a name is in the vocabulary, so that it cannot be a patient's words."""
-        if is_physical(exam_key):
-            term = examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
-            return term is not None and term.kind == "physical"
-        sense = meaning(exam_key)
-        return bool(sense.terms) and sense.whole
 
 
 def _plainer(name: str) -> Iterator[str]:
@@ -169,25 +143,18 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
     ``price_map`` says so), the catalogue's, the median of its class (unless ``class_rates`` is off), the fallback. A
     name of no examination costs nothing.
     """
-    if is_physical(exam_key):
-        return Price("", "", 0.0, "free of charge", "", None, "physical")
-    price = catalogue.find(exam_key)
-    if price is None:
-        return _uncoded(exam_key, settings, catalogue)
-    paper = catalogue.paper.get(price.examination) if settings.price_map == "paper_prices" else None
-    if paper is not None and price.how != "override":
+    price = None if is_physical(exam_key) else catalogue.find(exam_key)
+    if price is not None:
+        paper = catalogue.paper.get(price.examination) if settings.price_map == "paper_prices" else None
+        if paper is None or price.how == "override":
+            return price
         return replace(price, hcpcs="", usd=paper, source="paper", year="", locality="")
-    return price
-
-
-def _uncoded(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
-    """The price of a name without a code."""
+    kind = meaning(exam_key).kind
+    if is_physical(exam_key) or kind in PHYSICAL or whole_kind(exam_key) == "physical":
+        return Price("", "", 0.0, "free of charge", "", None, "physical")
     if no_examination(exam_key):
         return Price("", "", 0.0, "no examination", "", None, "none")
-    kind = meaning(exam_key).kind
-    if kind in PHYSICAL or whole_kind(exam_key) == "physical":
-        return Price("", "", 0.0, "free of charge", "", None, "physical")
-    rate = catalogue.class_rate(kind) if settings.class_rates else None
+    rate = catalogue.class_rates.get(kind) if settings.class_rates else None
     coded = catalogue.total(meaning(exam_key))
     if rate is not None and coded is not None:  # "CT + echocardiogram": the one has a code, the other a class
         return replace(rate, usd=round(rate.usd + coded.usd, 2), source=f"{coded.source} + {rate.source}")
@@ -211,11 +178,11 @@ def shipped_folder() -> Path:
 
 def _read(folder: Path) -> Catalogue:
     prices: dict[str, Price] = {}
-    for where, row in read_table(folder / "catalogue.csv", COLUMNS):
+    for where, row in read_table(folder / TABLES[0], COLUMNS, CatalogueError):
         name, usd, group = row["examination"], amount(where, "rate_usd", row["rate_usd"]), row["billing_group"] or None
         origin = row["source"], row["year"], group, "name", row["locality"], row["confidence"]
         prices[name] = Price(name, row["hcpcs"], usd, *origin)
-    paper = read_table(folder / "paper_prices.csv", ("examination", "price_usd"))
+    paper = read_table(folder / TABLES[1], ("examination", "price_usd"), CatalogueError)
     return Catalogue(prices, {row["examination"]: amount(where, "price_usd", row["price_usd"]) for where, row in paper})
 
 
@@ -231,7 +198,8 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
     """
     overrides: dict[str, Price] = {}
     lines: dict[str, str] = {}
-    for where, row in read_table(Path(path), ("examination", "price_usd"), optional=("billing_group",)):
+    for where, cells in read_table(path, ("examination", "price_usd"), CatalogueError):
+        row = {"billing_group": ""} | {column: cell.strip() for column, cell in cells.items()}
         if not row["price_usd"]:
             continue
         if not normalise(row["examination"]):
@@ -248,21 +216,6 @@ def with_overrides(catalogue: Catalogue, path: str | Path) -> Catalogue:
         group = row["billing_group"] or (price.group if price is not None else None)
         overrides[key] = Price(name, "", usd, "override", "", None if group == NO_GROUP else group, "override")
     return replace(catalogue, overrides=overrides)
-
-
-# Price tables: CSV in UTF-8.
-
-
-def read_table(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> list[tuple[str, dict[str, str]]]:
-    """Rows with their place (``file:line``), cells stripped; further columns are ignored.
-
-    ``optional`` columns are empty where the file does not have them. Raises CatalogueError for a file that cannot be
-    read, a column that is missing, or a row of another length than the header.
-    """
-    return [
-        (where, {name: row.get(name, "").strip() for name in (*columns, *optional)})
-        for where, row in files.read_table(path, columns, CatalogueError)
-    ]
 
 
 def amount(where: str, field: str, text: str) -> float:

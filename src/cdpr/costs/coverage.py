@@ -2,15 +2,20 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from typing import Any
 
 from rapidfuzz import fuzz, process
 
-from ..cases import examinations, normalise
+from ..cases import PHYSICAL_SUFFIX, examinations, is_physical, meaning, normalise
 from ..settings.schema import Costs
 from .catalogue import Catalogue, price_of
 
 POOLED = "(names that only the source uses)"
+COVERAGE_COLUMNS = (
+    *("exam_key", "cases", "names", "examination", "hcpcs", "price_usd", "catalogue_usd", "paper_usd"),
+    *("source", "year", "locality", "billing_group", "confidence", "how"),
+)
+REVIEW_COLUMNS = ("examination", "price_usd", "billing_group", "cases", "nearest", "score")
 _SPECIMENS = {
     "arterial", "ascites", "ascitic", "blood", "capillary", "cerebrospinal", "csf", "fluid", "peritoneal", "plasma",
     "pleural", "saliva", "serum", "sputum", "stool", "swab", "synovial", "tissue", "urine", "venous", "whole",
@@ -18,66 +23,45 @@ _SPECIMENS = {
 _RESEMBLES = 75  # of 100, below which a name has no nearest known one
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """The source of the price of one examination key, and the number of its cases.
-
-    ``price_usd`` is its own price, before the rule of its billing group; ``catalogue_usd`` and ``paper_usd`` are the
-    corrected price and the paper's, where there is one. ``names`` is 1 except in a pooled row.
-    """
-
-    exam_key: str
-    cases: int
-    names: int
-    examination: str
-    hcpcs: str
-    price_usd: float
-    catalogue_usd: float | str
-    paper_usd: float | str
-    source: str
-    year: str
-    locality: str
-    billing_group: str
-    confidence: str
-    how: str
-
-
-COVERAGE_COLUMNS = tuple(field.name for field in fields(Coverage))
-REVIEW_COLUMNS = ("examination", "price_usd", "billing_group", "cases", "nearest", "score")
-
-
 def coverage(
     counts: Mapping[str, int], settings: Costs, catalogue: Catalogue, pool_unknown: bool = False
-) -> list[Coverage]:
-    """One row per examination key from the number of cases that have it, sorted by key.
+) -> list[dict[str, Any]]:
+    """One row of :data:`COVERAGE_COLUMNS` per examination key from the number of cases that have it, sorted by key.
 
-    With ``pool_unknown``, names with words outside the vocabulary and the catalogue are pooled, one row for each way of
-    pricing: a heading of a note may be a patient's words.
+    ``price_usd`` is its own price, before the rule of its billing group; ``catalogue_usd`` and ``paper_usd`` are the
+    corrected price and the paper's, where there is one. With ``pool_unknown``, names with words outside the vocabulary
+    and the catalogue are pooled, one row for each way of pricing, its price on average over the cases: a heading of a
+    note may be a patient's words. ``names`` is 1 except in a pooled row.
     """
-    rows: list[Coverage] = []
-    pools: dict[str, list[Coverage]] = {}
+    rows: list[dict[str, Any]] = []
+    pools: dict[str, list[dict[str, Any]]] = {}
     for key in sorted(counts):
-        row = _row(key, counts[key], settings, catalogue)
-        pooled = pool_unknown and not catalogue.knows(key)
-        (pools.setdefault(row.how, []) if pooled else rows).append(row)
-    return rows + [_pool(pools[how]) for how in sorted(pools)]
+        price = price_of(key, settings, catalogue)
+        listed, fields = catalogue.prices.get(price.examination), vars(price)
+        row = {name: fields[name] for name in COVERAGE_COLUMNS if name in fields} | {
+            "exam_key": key,
+            "cases": counts[key],
+            "names": 1,
+            "price_usd": price.usd,
+            "catalogue_usd": "" if listed is None else listed.usd,
+            "paper_usd": catalogue.paper.get(price.examination, ""),
+            "billing_group": price.group or "",
+        }
+        (pools.setdefault(price.how, []) if pool_unknown and not _is_known(key) else rows).append(row)
+    for how, pool in sorted(pools.items()):
+        cases = sum(row["cases"] for row in pool)
+        usd = round(sum(row["cases"] * row["price_usd"] for row in pool) / cases, 2)
+        rows.append({"exam_key": POOLED, "cases": cases, "names": len(pool), "price_usd": usd, "how": how})
+    return rows
 
 
-def _row(key: str, cases: int, settings: Costs, catalogue: Catalogue) -> Coverage:
-    price = price_of(key, settings, catalogue)
-    listed = catalogue.prices.get(price.examination)
-    return Coverage(
-        key, cases, 1, price.examination, price.hcpcs, price.usd,
-        "" if listed is None else listed.usd, catalogue.paper.get(price.examination, ""),
-        price.source, price.year, price.locality, price.group or "", price.confidence, price.how,
-    )  # fmt: skip
-
-
-def _pool(rows: list[Coverage]) -> Coverage:
-    """One row for several names: their cases added up, their price on average over these."""
-    cases = sum(row.cases for row in rows)
-    mean = round(sum(row.cases * row.price_usd for row in rows) / cases, 2)
-    return Coverage(POOLED, cases, len(rows), "", "", mean, "", "", "", "", "", "", "", rows[0].how)
+def _is_known(exam_key: str) -> bool:
+    """Whether every word of a name is in the vocabulary, so that it cannot be a patient's words."""
+    if is_physical(exam_key):
+        term = examinations().find(exam_key.removesuffix(PHYSICAL_SUFFIX))
+        return term is not None and term.kind == "physical"
+    sense = meaning(exam_key)
+    return bool(sense.terms) and sense.whole
 
 
 def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> list[dict[str, str | int | float]]:
@@ -88,11 +72,9 @@ def review(counts: Mapping[str, int], settings: Costs, catalogue: Catalogue) -> 
     """
     rows = []
     for key, cases in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if price_of(key, settings, catalogue).how not in ("class", "fallback"):
-            continue
-        alike, score = nearest(key, catalogue) or ("", "")
-        blank = {"price_usd": "", "billing_group": ""}
-        rows.append({"examination": key, **blank, "cases": cases, "nearest": alike, "score": score})
+        if price_of(key, settings, catalogue).how in ("class", "fallback"):
+            alike, score = nearest(key, catalogue) or ("", "")
+            rows.append({"examination": key, "cases": cases, "nearest": alike, "score": score})
     return rows
 
 

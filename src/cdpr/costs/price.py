@@ -3,7 +3,6 @@ cost")."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict
 
 from ..cases import CaseRecord, iterate_records, write_records
 from ..files import write_csv
@@ -25,19 +24,17 @@ def map_costs(settings: Settings, job: Job) -> None:
     if "overrides" in job.inputs:
         catalogue = with_overrides(catalogue, job.inputs["overrides"])
         print(f"{job.inputs['overrides']}: {len(catalogue.overrides)} prices; rows without one are passed over")
-    counts: Counter[str] = Counter()
-    credentialed = False
+    counts, protection = Counter[str](), set[bool]()
 
     def priced() -> Iterator[CaseRecord]:
-        nonlocal credentialed
         for record in iterate_records(job.inputs["records"]):
             counts.update(list(record.key_pertinent_results_dict))
-            credentialed = credentialed or record.credentialed
+            protection.add(record.credentialed)
             yield price_case(record, settings.costs, catalogue)
 
     cases = write_records(job.out["cases"], priced())
-    rows = coverage(counts, settings.costs, catalogue, pool_unknown=credentialed)
-    write_csv(job.out["coverage"], COVERAGE_COLUMNS, map(asdict, rows))
+    rows = coverage(counts, settings.costs, catalogue, pool_unknown=True in protection)
+    write_csv(job.out["coverage"], COVERAGE_COLUMNS, rows)
     unmapped = review(counts, settings.costs, catalogue)
     write_csv(job.out["review"], REVIEW_COLUMNS, unmapped)
     job.metrics.update(cases=cases, examinations=len(counts), unmapped=len(unmapped))
@@ -56,27 +53,19 @@ def price_case(record: CaseRecord, settings: Costs, catalogue: Catalogue) -> Cas
 
 
 def group_prices(prices: Mapping[str, Price], rule: str) -> tuple[dict[str, float], dict[str, str]]:
-    """(US dollars, billing group) by examination key, with the rule of the billing groups applied."""
-    groups = {key: price.group for key, price in prices.items() if price.group is not None}
-    group_usd = {
-        group: _group_price([prices[key] for key in groups if groups[key] == group], rule)
-        for group in set(groups.values())
-    }
-    return {key: group_usd[groups[key]] if key in groups else price.usd for key, price in prices.items()}, groups
+    """(US dollars, billing group) by examination key, with the rule of the billing groups applied.
 
-
-def _group_price(members: list[Price], rule: str) -> float:
-    """Price of a billing group from its members in a case, in the record's order.
-
-    Members priced as the same examination (analytes of one panel) are one item, at its highest price.
+    Members priced as the same examination (analytes of one panel) are one item, at its highest price; the items of a
+    group are in the order of the record.
     """
-    items: dict[str, float] = {}
-    for price in members:
-        items[price.examination] = max(price.usd, items.get(price.examination, 0.0))
-    amounts = list(items.values())
-    if rule == "sum":
-        return round(sum(amounts), 2)
-    return max(amounts) if rule == "max" else amounts[0]
+    groups = {key: price.group for key, price in prices.items() if price.group is not None}
+    items: dict[str, dict[str, float]] = {}
+    for key, group in groups.items():
+        amounts, price = items.setdefault(group, {}), prices[key]
+        amounts[price.examination] = max(price.usd, amounts.get(price.examination, 0.0))
+    choose = {"max": max, "sum": lambda amounts: round(sum(amounts), 2), "first": lambda amounts: next(iter(amounts))}
+    usd = {group: choose[rule](amounts.values()) for group, amounts in items.items()}
+    return {key: usd[groups[key]] if key in groups else price.usd for key, price in prices.items()}, groups
 
 
 def charge(case: CaseRecord, ordered: Collection[str], exam_key: str) -> float:

@@ -3,8 +3,6 @@
 Training, continuations and evaluation all run :func:`run_episode`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
@@ -15,18 +13,7 @@ from ..costs.price import charge
 from ..llm.types import CASE
 from ..seeding import derive_seed
 from ..settings.schema import Environment as EnvironmentSettings
-from .state import (
-    Action,
-    FinalDiagnosis,
-    Invalid,
-    Observation,
-    RequestTest,
-    State,
-    Step,
-    Trajectory,
-    Turn,
-    parse_action,
-)
+from .state import FinalDiagnosis, Invalid, Observation, RequestTest, State, Step, Trajectory, Turn, parse_action
 from .table_judging import Judge, Matcher, TableJudge, TableMatcher
 
 # Cases worked up at the same time: enough to fill batches, few enough to show progress.
@@ -72,22 +59,18 @@ class DiagnosticEnvironment:
     """T(s, a) of the decision process, with examination matching, charging, budget and turn cap.
 
     ``judge`` and ``matcher`` default to tables of names. Only :meth:`respond` waits (for models that judge or match);
-    all other methods are plain functions of its outcome. ``calls`` counts requests to matcher and judge, and where
-    models answer also how.
+    all other methods are plain functions of its outcome. ``calls`` counts requests to matcher and judge, and those that
+    no table answered.
     """
 
     def __init__(
-        self,
-        settings: EnvironmentSettings,
-        judge: Judge | None = None,
-        matcher: Matcher | None = None,
-        calls: Counter[str] | None = None,
+        self, settings: EnvironmentSettings, judge: Judge | None = None, matcher: Matcher | None = None
     ) -> None:
         self.settings = settings
         self.judge = judge or TableJudge()
         self.matcher = matcher or TableMatcher(settings.fuzzy_cutoff)
-        self.calls = Counter() if calls is None else calls
-        self.calls.update(matcher=0, judge=0)
+        names = [f"judge_{how}" for how in self.judge.counters] + [f"matcher_{how}" for how in self.matcher.counters]
+        self.calls = Counter(dict.fromkeys([*names, "matcher", "judge"], 0))
 
     def initial(self, case: CaseRecord) -> State:
         """s_0: the presentation alone."""
@@ -114,17 +97,17 @@ class DiagnosticEnvironment:
 
     def step(self, state: State, turn: Turn) -> Step:
         """Parse the reply and answer it; the answer to a diagnosis is an empty observation of kind ``end``."""
-        action = parse_action(turn.text)
-        return Step(turn, action, self.observe(state, action))
+        match action := parse_action(turn.text):
+            case RequestTest(name):
+                return Step(turn, action, self._answer(state, name))
+            case FinalDiagnosis():
+                return Step(turn, action, Observation("end"))
+        return Step(turn, action, Observation("invalid"))
 
-    def observe(self, state: State, action: Action) -> Observation:
-        """The answer to an action; a billing group is charged once per case."""
-        if isinstance(action, FinalDiagnosis):
-            return Observation("end")
-        if not isinstance(action, RequestTest):
-            return Observation("invalid")
-        self.calls["matcher"] += 1
-        keys = self.matcher.match(action.name, state.case.key_pertinent_results_dict)
+    def _answer(self, state: State, name: str) -> Observation:
+        """The answer to a request; a billing group is charged once per case."""
+        keys, how = self.matcher.match(name, state.case.key_pertinent_results_dict)
+        self._count("matcher", self.matcher, how)
         if not keys:
             return Observation("unavailable")
         fresh = [key for key in keys if key not in state.obtained]
@@ -150,8 +133,12 @@ class DiagnosticEnvironment:
 
     def is_correct(self, diagnosis: str, truth: str) -> bool:
         """1(d_hat = d*): the judge's verdict."""
-        self.calls["judge"] += 1
-        return self.judge.judge(diagnosis, truth)
+        verdict = self.judge.verdict(diagnosis, truth)
+        self._count("judge", self.judge, verdict.by, "several" if verdict.several else "")
+        return verdict.correct
+
+    def _count(self, name: str, judging: Judge | Matcher, *hows: str) -> None:
+        self.calls.update([name, *(f"{name}_{how}" for how in hows if how in judging.counters)])
 
     def _result(self, state: State, key: str) -> str:
         text, limit = state.case.key_pertinent_results_dict[key], self.settings.prompt.max_observation_chars

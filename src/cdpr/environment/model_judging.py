@@ -1,20 +1,18 @@
 """Language models as judge of diagnoses and as matcher of requests (paper, appendix, "Diagnosis Evaluation" and "Exam
 Key Matching"), by the paper's rules in words of ours."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ..cases import normalise
 from ..llm import Model, Sampling
 from ..llm.agent_model import metering
 from ..llm.types import SYSTEM
+from .once import Once
 from .prompt import text_file
-from .table_judging import How, Judge, Matcher, TableJudge, Verdict, named_first, spellings
+from .table_judging import How, Judge, Matcher, Verdict, named_first, spellings, table_verdict
 
 NO_MATCH = "NO_MATCH"
 _VERDICT_TOKENS, _NAME_TOKENS = 16, 96  # most tokens of an answer; names of examinations may be long
@@ -29,104 +27,77 @@ class Questions:
     def __init__(self, model: Model, rules: str, asker: str, max_tokens: int) -> None:
         self.model, self.rules, self.asker = model, rules, asker
         self.sampling = Sampling(max_tokens, temperature=0.0)
-        self._answers: dict[str, str] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._answers: Once[str] = Once()
 
     async def ask(self, question: str) -> None:
         """Get the answer to a question. Raises ModelFailure where there is none; the next call asks again."""
-        if question in self._answers:
-            return
-        if question not in self._tasks:
-            self._tasks[question] = asyncio.ensure_future(self._ask(question))
-        await asyncio.shield(self._tasks[question])
+        await self._answers.get(question, lambda: self._ask(question))
 
     def answer(self, question: str) -> str:
         """The answer to an earlier :meth:`ask`. Raises LookupError where there was none."""
-        if question not in self._answers:
+        if question not in self._answers.results:
             raise LookupError(f"the {self.asker} has no answer to this question: call `prepare` before")
-        return self._answers[question]
+        return self._answers.results[question]
 
-    async def _ask(self, question: str) -> None:
+    async def _ask(self, question: str) -> str:
         SYSTEM.set(self.asker)  # a task has a context of its own, so the caller keeps its SYSTEM
         messages = [{"role": "system", "content": self.rules}, {"role": "user", "content": question}]
-        try:
-            with metering():
-                [answer] = await self.model.chat(messages, (0,), self.sampling, seed=0)
-            self._answers[question] = answer.text
-        finally:
-            del self._tasks[question]
+        with metering():
+            [answer] = await self.model.chat(messages, (0,), self.sampling, seed=0)
+        return answer.text
 
 
 class ModelJudge(Judge):
     """Asks ``model`` about every diagnosis that the tables do not find right; without ``tables_first`` about every one.
 
-    Where the answer is neither of the two words, the verdict of the tables counts. ``calls`` counts verdicts by source,
-    as ``<asker>_<how>``. Of a list of diagnoses only the first is judged, as the tables do.
+    Where the answer is neither of the two words, the verdict of the tables counts. Of a list of diagnoses only the
+    first is judged, as the tables do.
     """
 
-    def __init__(
-        self, model: Model, asker: str = "judge", tables_first: bool = True, calls: Counter[str] | None = None
-    ) -> None:
-        self.tables, self.tables_first = TableJudge(), tables_first
+    counters = ("model", "invalid", "several")
+
+    def __init__(self, model: Model, asker: str = "judge", tables_first: bool = True) -> None:
+        self.tables_first = tables_first
         self.questions = Questions(model, text_file("judge.txt").strip(), asker, _VERDICT_TOKENS)
-        self.calls = Counter() if calls is None else calls
-        self.calls.update({f"{asker}_{how}": 0 for how in ("model", "invalid", "several")})
 
     async def prepare(self, predicted: str, truth: str) -> None:
         """Raises ModelFailure where the model gives no answer."""
-        if not self._right_by_table(predicted, truth):
+        if not (self.tables_first and table_verdict(predicted, truth).correct):
             await self.questions.ask(_judge_question(predicted, truth))
 
-    def judge(self, predicted: str, truth: str) -> bool:
-        """Counted; raises LookupError without :meth:`prepare`."""
-        verdict, asker = self.verdict(predicted, truth), self.questions.asker
-        self.calls[f"{asker}_{verdict.by}"] += verdict.by != "table"
-        self.calls[f"{asker}_several"] += verdict.several
-        return verdict.correct
-
     def verdict(self, predicted: str, truth: str) -> Verdict:
-        """Not counted; raises LookupError without :meth:`prepare`."""
-        several = named_first(predicted)[1]
-        if self._right_by_table(predicted, truth):
-            return Verdict(True, "table", several)
+        """Raises LookupError without :meth:`prepare`."""
+        by_table = table_verdict(predicted, truth)
+        if self.tables_first and by_table.correct:
+            return by_table
         word = _VERDICT.fullmatch(self.questions.answer(_judge_question(predicted, truth)))
         if word is None:
-            return Verdict(self.tables.judge(predicted, truth), "invalid", several)
-        return Verdict(word[1].casefold() == "correct", "model", several)
-
-    def _right_by_table(self, predicted: str, truth: str) -> bool:
-        return self.tables_first and self.tables.judge(predicted, truth)
+            return replace(by_table, by="invalid")
+        return Verdict(word[1].casefold() == "correct", "model", by_table.several)
 
 
 class ModelMatcher(Matcher):
     """Asks ``model`` about every request for which ``tables`` have no match; it reads the names of the examinations on
-    record, never a result. An answer that is neither a name nor ``NO_MATCH`` is no match, and counted: ``calls`` counts
-    requests by the source of their answer."""
+    record, never a result. An answer that is neither a name nor ``NO_MATCH`` is no match, and counted."""
 
-    def __init__(self, model: Model, tables: Matcher, calls: Counter[str] | None = None) -> None:
+    counters = ("model", "invalid")
+
+    def __init__(self, model: Model, tables: Matcher) -> None:
         self.tables = tables
         self.questions = Questions(model, text_file("matcher.txt").strip(), "matcher", _NAME_TOKENS)
-        self.calls = Counter() if calls is None else calls
-        self.calls.update({"matcher_model": 0, "matcher_invalid": 0})
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
         """Raises ModelFailure where the model gives no answer."""
         names = tuple(keys)
-        if names and not self.tables.match(requested, names):
+        if names and not self.tables.match(requested, names)[0]:
             await self.questions.ask(_matcher_question(requested, names))
 
-    def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
-        """Counted; raises LookupError without :meth:`prepare`."""
-        matches, how = self.lookup(requested, keys)
-        if how != "table":
-            self.calls[f"matcher_{how}"] += 1
-        return matches
-
-    def lookup(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
-        """Not counted; raises LookupError without :meth:`prepare`."""
+    def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
+        """Raises LookupError without :meth:`prepare`."""
         names = tuple(keys)
-        if not names or (matches := self.tables.match(requested, names)):
-            return matches if names else (), "table"
+        by_table = self.tables.match(requested, names)
+        if by_table[0] or not names:
+            return by_table
         answer = self.questions.answer(_matcher_question(requested, names)).strip(_DECORATION)
         if answer.removesuffix(".") == NO_MATCH:
             return (), "model"

@@ -6,14 +6,13 @@ Those that ask a model are imported by name, so that the code of a job with tabl
 from __future__ import annotations
 
 import importlib
-from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ..llm import ModelSpec, open_model
 from ..llm.spec import modules_of
 from ..settings import Settings, SettingsError, judging_models
-from ..settings.judging import DECIDING, SECOND, TABLES
+from ..settings.judging import DECIDING, TABLES
 from .episode import DiagnosticEnvironment
 from .table_judging import Judge, TableJudge, TableMatcher
 
@@ -26,14 +25,12 @@ _JUDGING = "cdpr.environment.model_judging"
 def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnvironment:
     """The environment. ``credentialed``: cases are under a data use agreement, so their diagnoses and requests go to no
     other machine. Raises SettingsError and GovernanceError before any request."""
-    specs, calls = _specs(settings, DECIDING, credentialed=credentialed), Counter[str]()
     plan, judge, matcher = settings.environment, None, None
-    if spec := specs.get("judge.model"):
-        judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec), calls=calls)
-    if spec := specs.get("matcher.model"):
-        tables = TableMatcher(plan.fuzzy_cutoff)
-        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), tables, calls)
-    return DiagnosticEnvironment(plan, judge, matcher, calls)
+    if spec := _spec(settings, "judge.model", credentialed):
+        judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec))
+    if spec := _spec(settings, "matcher.model", credentialed):
+        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), TableMatcher(plan.fuzzy_cutoff))
+    return DiagnosticEnvironment(plan, judge, matcher)
 
 
 def open_second(settings: Settings, *, credentialed: bool) -> Judge | None:
@@ -41,7 +38,7 @@ def open_second(settings: Settings, *, credentialed: bool) -> Judge | None:
     too. Raises as :func:`open_environment`."""
     if settings.judge.second == TABLES:
         return TableJudge()
-    spec = _specs(settings, SECOND, credentialed=credentialed).get("judge.second")
+    spec = _spec(settings, "judge.second", credentialed)
     if spec is None:
         return None
     return importlib.import_module(_JUDGING).ModelJudge(open_model(spec), "second_judge", tables_first=False)
@@ -51,8 +48,8 @@ def check_judges(
     settings: Settings, dataset: str, which: Collection[str] = DECIDING, *, credentialed: bool
 ) -> list[Disclosure]:
     """Check the models before any work, as :meth:`ModelSpec.check`: where text of credentialed cases will be sent."""
-    specs = _specs(settings, which, credentialed=credentialed).values()
-    return [disclosure for spec in specs if (disclosure := spec.check(dataset))]
+    specs = (_spec(settings, where, credentialed) for where in which)
+    return [disclosure for spec in specs if spec and (disclosure := spec.check(dataset))]
 
 
 def judging_code(settings: Settings, which: Collection[str] = DECIDING) -> list[str]:
@@ -61,16 +58,14 @@ def judging_code(settings: Settings, which: Collection[str] = DECIDING) -> list[
     return [module for entry in entries for module in (_JUDGING, *modules_of(entry))]
 
 
-def _specs(settings: Settings, which: Collection[str], *, credentialed: bool) -> dict[str, ModelSpec]:
-    """Judging and matching models by setting. Raises SettingsError for one that costs money and is not enabled."""
-    specs = {}
-    for where, entry in judging_models(settings).items():
-        if where not in which:
-            continue
-        if entry.paid and not entry.enabled and settings.calls.mode != "replay":
-            raise SettingsError(
-                f"{where}: every answer of {entry.label or entry.id} costs money; set `enabled: true` in its entry "
-                f"below `models`, or {where} to null"
-            )
-        specs[where] = ModelSpec.of_entry(entry, settings, credentialed=credentialed)
-    return specs
+def _spec(settings: Settings, where: str, credentialed: bool) -> ModelSpec | None:
+    """The model that a setting names. Raises SettingsError for one that costs money and is not enabled."""
+    entry = judging_models(settings).get(where)
+    if entry is None:
+        return None
+    if entry.paid and not entry.enabled and settings.calls.mode != "replay":
+        raise SettingsError(
+            f"{where}: every answer of {entry.label or entry.id} costs money; set `enabled: true` in its entry "
+            f"below `models`, or {where} to null"
+        )
+    return ModelSpec.of_entry(entry, settings, credentialed=credentialed)

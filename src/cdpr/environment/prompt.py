@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..cases import CaseRecord, parse_analytes
 from ..settings.schema import Prompt
-from .state import Observation, State, Step
+from .state import State, Step
 
 if TYPE_CHECKING:
     from ..llm.tokenizer import ChatTokenizer
@@ -21,33 +21,40 @@ _FORCED_NOTE = "No further examination is possible. Give your final diagnosis no
 _EMPTY = {"", "none", "non contributory", "noncontributory", "unremarkable", "unknown", "not available"}
 
 
-def opening_messages(settings: Prompt, presentation: str) -> Conversation:
-    """The messages before the first reply: the paper's agent prompt (appendix, "Prompt Templates") with the
-    presentation, in the compact style the presentation alone."""
+def opening_text(settings: Prompt, case: CaseRecord, whole: bool = False) -> str:
+    """What a model reads first: the presentation; for static diagnosis the ``whole`` record, with every result."""
+    results = case.key_pertinent_results_dict.items() if whole else ()
     if settings.style == "compact":
-        return [{"role": "user", "content": compact_presentation(presentation)}]
+        parts = [f"{exam}: {compact_result(text)}" for exam, text in results]
+        return " | ".join([compact_presentation(case.case_summary), *parts])
+    lines = [f"- {exam}: {text}" for exam, text in results]
+    return "\n".join([case.case_summary, *(["Examination results:"] if whole else []), *lines])
+
+
+def opening_messages(settings: Prompt, text: str) -> Conversation:
+    """The messages before the first reply: the paper's agent prompt (appendix, "Prompt Templates") and the opening
+    text, in the compact style the text alone."""
+    if settings.style == "compact":
+        return [{"role": "user", "content": text}]
     common = text_file("common_diagnoses.txt") if settings.common_diagnoses else ""
     system = text_file("agent.txt").replace("{common_diagnoses}\n", common + "\n")
-    return [{"role": "system", "content": system}, {"role": "user", "content": presentation}]
+    return [{"role": "system", "content": system}, {"role": "user", "content": text}]
 
 
 def observation_text(settings: Prompt, step: Step, forced: bool) -> str:
     """The user message that answers a request; ``forced`` adds that a diagnosis must follow."""
-    answer = step.observation
+    answer, name = step.observation, getattr(step.action, "name", "")
     if settings.style == "compact":
         return compact_result(answer.text) if answer.kind in ("result", "repeat") else answer.kind.replace("_", " ")
-    text = _full_observation(answer, getattr(step.action, "name", ""))
+    texts = {
+        "result": f"Result of {answer.exam_key}: {answer.text}",
+        "repeat": f"{answer.exam_key} was obtained already: {answer.text}",
+        "unavailable": f"{name} is not available for this patient. Request a different examination or diagnose.",
+        "over_budget": f"{name} would exceed the examination budget and was not done.",
+    }
+    invalid = "The reply could not be parsed. Follow the response format: request one test or give a diagnosis."
+    text = texts.get(answer.kind, invalid)
     return f"{text}\n{_FORCED_NOTE}" if forced else text
-
-
-def whole_record(settings: Prompt, case: CaseRecord) -> str:
-    """Presentation and every result in one text, for static diagnosis."""
-    texts = case.key_pertinent_results_dict.items()
-    if settings.style == "compact":
-        results = [f"{exam}: {compact_result(text)}" for exam, text in texts]
-        return " | ".join([compact_presentation(case.case_summary), *results])
-    results = [f"- {exam}: {text}" for exam, text in texts]
-    return "\n".join([case.case_summary, "Examination results:", *results])
 
 
 def compact_presentation(summary: str) -> str:
@@ -77,17 +84,6 @@ def compact_result(text: str) -> str:
     return ", ".join(notable) or "normal"
 
 
-def _full_observation(answer: Observation, requested: str) -> str:
-    texts = {
-        "result": f"Result of {answer.exam_key}: {answer.text}",
-        "repeat": f"{answer.exam_key} was obtained already: {answer.text}",
-        "unavailable": f"{requested} is not available for this patient. Request a different examination or diagnose.",
-        "over_budget": f"{requested} would exceed the examination budget and was not done.",
-    }
-    invalid = "The reply could not be parsed. Follow the response format: request one test or give a diagnosis."
-    return texts.get(answer.kind, invalid)
-
-
 @functools.cache
 def text_file(name: str) -> str:
     """A prompt of the folder ``prompts``."""
@@ -96,50 +92,39 @@ def text_file(name: str) -> str:
 
 class PromptBuilder:
     """A state as a model reads it: token ids, built from the exact sampled tokens (nothing is tokenised twice), or
-    messages for models that take nothing else (``tokenizer`` None).
+    messages for models that take nothing else (``tokenizer`` None). ``whole``: for static diagnosis, the whole record.
 
     Token prompts of a forced turn end in the first words of the diagnosis; messages ask for the diagnosis in words, and
     the reply is parsed like any other.
     """
 
     def __init__(self, settings: Prompt, tokenizer: ChatTokenizer | None, max_prompt_tokens: int):
-        self.settings, self.max_prompt_tokens, self._tokenizer = settings, max_prompt_tokens, tokenizer
+        self.settings, self.max_prompt_tokens = settings, max_prompt_tokens
+        self.tokenizer: Any = tokenizer
         self._opening = functools.lru_cache(maxsize=4096)(self._encode_opening)
         self._followup = functools.lru_cache(maxsize=1 << 15)(lambda text: tuple(self.tokenizer.followup(text)))
         self._encoded = functools.lru_cache(maxsize=1 << 14)(lambda text: tuple(self.tokenizer.encode(text)))
 
-    @property
-    def tokenizer(self) -> ChatTokenizer:
-        """Raises ValueError where there is none."""
-        if self._tokenizer is None:
-            raise ValueError("token prompts need the model's tokenizer; this one takes messages")
-        return self._tokenizer
-
-    def messages(self, state: State, forced: bool) -> Conversation:
+    def messages(self, state: State, forced: bool, whole: bool = False) -> Conversation:
         """The conversation up to where the next reply begins."""
-        messages = opening_messages(self.settings, state.case.case_summary)
+        messages = opening_messages(self.settings, opening_text(self.settings, state.case, whole))
         for step in state.history:
             messages.append({"role": "assistant", "content": step.turn.text})
             messages.append({"role": "user", "content": observation_text(self.settings, step, False)})
-        return _with_forced_note(messages) if forced else messages
+        if forced:
+            messages[-1]["content"] += f"\n{_FORCED_NOTE}"
+        return messages
 
-    def static_messages(self, case: CaseRecord) -> Conversation:
-        """The whole record in one question, diagnosis forced."""
-        return _with_forced_note(self._whole_record_messages(whole_record(self.settings, case)))
-
-    def prompt_ids(self, state: State, forced: bool) -> tuple[int, ...]:
+    def prompt_ids(self, state: State, forced: bool, whole: bool = False) -> tuple[int, ...]:
         """Everything up to where the next reply begins; a forced reply begins with its prefix."""
-        ids = self.context_ids(state, forced)
+        whole_record = opening_text(self.settings, state.case, whole)
+        ids = self._opening(whole_record) if whole else self.context_ids(state, forced)
         return (*ids, *self.forced_prefix_ids) if forced else ids
-
-    def static_ids(self, case: CaseRecord) -> tuple[int, ...]:
-        """The whole record in one prompt, diagnosis forced."""
-        return (*self._opening(whole_record(self.settings, case), True), *self.forced_prefix_ids)
 
     def context_ids(self, state: State, forced: bool = False) -> tuple[int, ...]:
         """Prompt, replies and observations so far."""
         if not state.history:
-            return self._opening(state.case.case_summary, False)
+            return self._opening(opening_text(self.settings, state.case))
         last = state.history[-1]
         # A sampled reply carries its prompt; other histories are built from the start.
         before = last.turn.prompt_ids or self.context_ids(State(state.case, state.history[:-1]))
@@ -148,12 +133,7 @@ class PromptBuilder:
 
     def response_length(self, state: State) -> int:
         """Tokens of :meth:`context_ids` behind the first prompt: replies and observations."""
-        if not state.history:
-            return 0
-        last = state.history[-1]
-        before = len(last.turn.prompt_ids) or len(self.context_ids(State(state.case, state.history[:-1])))
-        followup = self._followup(observation_text(self.settings, last, False))
-        return before + len(self.reply_ids(last)) + len(followup) - len(self.context_ids(State(state.case)))
+        return len(self.context_ids(state)) - len(self.context_ids(State(state.case)))
 
     def reply_ids(self, step: Step) -> tuple[int, ...]:
         """Tokens of a reply, closed by the end-of-turn token."""
@@ -165,23 +145,12 @@ class PromptBuilder:
         """Tokens with which a forced reply begins."""
         return self._encoded(FORCED_PREFIX[self.settings.style])
 
-    def _encode_opening(self, text: str, whole: bool) -> tuple[int, ...]:
+    def _encode_opening(self, text: str) -> tuple[int, ...]:
         """Over-long texts lose their middle until the prompt fits."""
         keep = len(text)
         while True:
             part = text if keep >= len(text) else f"{text[: keep // 2]} ... {text[len(text) - keep // 2 :]}"
-            opening = self._whole_record_messages(part) if whole else opening_messages(self.settings, part)
-            ids = self.tokenizer.opening(opening)
+            ids = self.tokenizer.opening(opening_messages(self.settings, part))
             if len(ids) <= self.max_prompt_tokens or keep < 64:
                 return tuple(ids)
             keep = int(keep * min(0.95, self.max_prompt_tokens / len(ids)))
-
-    def _whole_record_messages(self, text: str) -> Conversation:
-        if self.settings.style == "full":
-            return opening_messages(self.settings, text)
-        return [{"role": "user", "content": text}]
-
-
-def _with_forced_note(messages: Conversation) -> Conversation:
-    *before, last = messages
-    return [*before, {**last, "content": f"{last['content']}\n{_FORCED_NOTE}"}]

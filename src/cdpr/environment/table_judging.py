@@ -1,33 +1,18 @@
 """Judge and matcher by tables of names (paper, "Diagnosis Evaluation" and "Exam Key Matching"): whether a diagnosis
 is the true one, and which examination a request names."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from rapidfuzz import fuzz, process
 
-from ..cases import (
-    PHYSICAL_SUFFIX,
-    Meaning,
-    Term,
-    class_of,
-    diagnoses,
-    examinations,
-    imaging_words,
-    is_physical,
-    leading_disease,
-    meaning,
-    modality,
-    names_no_place,
-    normalise,
-    quantity_words,
-    whole_kind,
-)
+from ..cases.imaging import imaging_words, modality
+from ..cases.naming import Meaning, class_of, meaning, names_no_place, quantity_words, whole_kind
+from ..cases.record import PHYSICAL_SUFFIX, is_physical
+from ..cases.vocabulary import Term, diagnoses, examinations, leading_disease, normalise
 
 # Between alternatives; "with or without" is none.
 _ALTERNATIVE = re.compile(
@@ -48,18 +33,17 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """Compares a predicted diagnosis with the true one; equal questions have equal answers."""
+    """Compares a predicted diagnosis with the true one; equal questions have equal answers. The environment counts the
+    verdicts that are not by tables, under the names in ``counters``."""
+
+    counters: ClassVar[tuple[str, ...]] = ()
 
     async def prepare(self, predicted: str, truth: str) -> None:
-        """Get the verdict where that takes time (a language model); call it before :meth:`judge`."""
+        """Get the verdict where that takes time (a language model); call it before :meth:`verdict`."""
         return None
 
-    def judge(self, predicted: str, truth: str) -> bool:
-        """Whether they name the same disease; judges that count their verdicts count this one."""
-        return self.verdict(predicted, truth).correct
-
     def verdict(self, predicted: str, truth: str) -> Verdict:
-        """The verdict with its source, not counted."""
+        """Whether they name the same disease, with the source."""
         ...
 
 
@@ -70,11 +54,14 @@ class TableJudge(Judge):
     what follows it may add details (rule 3); a broader category is another name and therefore wrong (rule 4).
     """
 
-    def judge(self, predicted: str, truth: str) -> bool:
-        return _same_disease(predicted, truth)
-
     def verdict(self, predicted: str, truth: str) -> Verdict:
-        return Verdict(_same_disease(predicted, truth), "table", named_first(predicted)[1])
+        return table_verdict(predicted, truth)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def table_verdict(predicted: str, truth: str) -> Verdict:
+    """The verdict of :class:`TableJudge`."""
+    return Verdict(not _names(predicted).isdisjoint(_names(truth)), "table", named_first(predicted)[1])
 
 
 def named_first(diagnosis: str) -> tuple[str, bool]:
@@ -89,20 +76,10 @@ def named_first(diagnosis: str) -> tuple[str, bool]:
     return (parts or [diagnosis])[0], False
 
 
-@functools.lru_cache(maxsize=1 << 16)
-def _same_disease(predicted: str, truth: str) -> bool:
-    return not _names(predicted).isdisjoint(_names(truth))
-
-
 def _names(text: str) -> frozenset[str]:
-    """Comparable names of a diagnosis: the whole text and its head, each as spelt and as canonical."""
-    names = set()
-    for spelling in (text, leading_disease(text)):
-        term = diagnoses().find(spelling)
-        plain = normalise(spelling)
-        if plain:
-            names.add(normalise(term.name) if term else plain)
-    return frozenset(names)
+    """Comparable names of a diagnosis: the whole text and its head, as canonical where they are known."""
+    known = ((diagnoses().find(spelling), spelling) for spelling in (text, leading_disease(text)))
+    return frozenset(filter(None, (normalise(term.name if term else spelling) for term, spelling in known)))
 
 
 How = Literal["table", "model", "invalid"]
@@ -110,19 +87,18 @@ How = Literal["table", "model", "invalid"]
 
 
 class Matcher(Protocol):
-    """Finds the examinations of a record that a request names."""
+    """Finds the examinations of a record that a request names; equal questions have equal answers. The environment
+    counts the answers that are not by tables, under the names in ``counters``."""
+
+    counters: ClassVar[tuple[str, ...]] = ()
 
     async def prepare(self, requested: str, keys: Iterable[str]) -> None:
         """Get the answer where that takes time (a language model); call it before :meth:`match`."""
         return None
 
-    def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
+    def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
         """Keys that the request names, in the record's order: several when a record spells one examination twice;
-        empty for NO_MATCH. Equal questions have equal answers. A matcher that counts requests counts this one."""
-        return self.lookup(requested, keys)[0]
-
-    def lookup(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
-        """The same keys with their source, not counted."""
+        empty for NO_MATCH; and their source."""
         ...
 
 
@@ -139,11 +115,8 @@ class TableMatcher(Matcher):
         self.fuzzy_cutoff = fuzzy_cutoff
         self._match = functools.lru_cache(maxsize=1 << 16)(self._find)
 
-    def match(self, requested: str, keys: Iterable[str]) -> tuple[str, ...]:
-        return self._match(requested, tuple(keys))
-
-    def lookup(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
-        return self.match(requested, keys), "table"
+    def match(self, requested: str, keys: Iterable[str]) -> tuple[tuple[str, ...], How]:
+        return self._match(requested, tuple(keys)), "table"
 
     def _find(self, requested: str, keys: tuple[str, ...]) -> tuple[str, ...]:
         known, plain = spellings(keys), normalise(requested)
@@ -163,9 +136,10 @@ class TableMatcher(Matcher):
         if related := _related(requested, request, keys):
             return related
         region, contrast = imaging_words(requested) or (None, "")
-        study = next((key for key in keys if region and not contrast and _region(key) == region), None)
-        if study is not None:
-            return known[normalise(study)]
+        if region and not contrast:
+            study = next((key for key in keys if (imaging_words(key) or (None, ""))[0] == region), None)
+            if study is not None:
+                return known[normalise(study)]
         alike = self._fuzzy(plain, known) if term is None and self.fuzzy_cutoff < 100 else ()
         return alike or _in_a_whole(requested, request, keys)
 
@@ -196,14 +170,12 @@ def _related(requested: str, request: Meaning, keys: tuple[str, ...]) -> tuple[s
         return ()
     meanings = {key: meaning(key) for key in keys if not is_physical(key)}
     first = request.terms[0]
-    # Examinations that hold this one.
-    holders = tuple(
-        k for k, m in meanings.items() if m.how != "analyte" and any(first.name in panel.holds for panel in m.terms)
-    )
+    panels = {key: sense.terms for key, sense in meanings.items() if sense.how != "analyte"}
+    holders = tuple(key for key, terms in panels.items() if any(first.name in panel.holds for panel in terms))
     if request.how == "analyte":
         words = quantity_words(requested)
-        same = tuple(k for k, m in meanings.items() if m.how == "analyte" and quantity_words(k) == words)
-        reporting = tuple(k for k, m in meanings.items() if m.how != "analyte" and first in m.terms)
+        same = tuple(key for key in meanings if key not in panels and quantity_words(key) == words)
+        reporting = tuple(key for key, terms in panels.items() if first in terms)
         return same or reporting[:1] or holders[:1]
     naming = tuple(k for k, m in meanings.items() if set(request.terms) & set(m.terms))
     parts = {name for term in request.terms for name in term.holds}
@@ -239,14 +211,8 @@ def _examination(key: str) -> Term | None:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _region(key: str) -> frozenset[str]:
-    """Region and modality of an imaging examination; empty for any other."""
-    return (imaging_words(key) or (frozenset(), ""))[0]
-
-
-@functools.lru_cache(maxsize=1 << 14)
 def _digits(text: str) -> str:
-    return "".join(c for c in text if c.isdigit())
+    return "".join(filter(str.isdigit, text))
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -1,7 +1,5 @@
 """What a workup is worth: outcome reward and utility."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -30,11 +28,9 @@ def count_tests(effort: Effort, tests: Tests) -> int:
 class Term:
     """A term of U beside correctness: ``sign * weight * amount``, per ``unit`` where it has one.
 
-    ``weight`` and ``unit`` (in US dollars) are keys of the section ``utility``. Exports call the amount ``name``,
-    captions ``symbol``.
+    ``weight`` and ``unit`` (in US dollars) are keys of the section ``utility``. Formulas call the amount ``symbol``.
     """
 
-    name: str
     symbol: str
     weight: str
     amount: Callable[[Effort, Tests], float]
@@ -46,17 +42,17 @@ class Term:
         weighted = self.sign * getattr(weights, self.weight) * self.amount(effort, tests)
         return weighted / getattr(weights, self.unit) if self.unit else weighted
 
-    def formula(self, weights: Utility, words: str, spec: str) -> str:
+    def formula(self, weights: Utility) -> str:
         """The term in a formula, with its sign in front."""
-        per_unit = f" / {getattr(weights, self.unit):{spec}} USD" if self.unit else ""
-        return f" {'-' if self.sign < 0 else '+'} {getattr(weights, self.weight):{spec}} {words}{per_unit}"
+        per_unit = f" / {getattr(weights, self.unit):g} USD" if self.unit else ""
+        return f" {'-' if self.sign < 0 else '+'} {getattr(weights, self.weight):g} {self.symbol}{per_unit}"
 
 
-# Formulas, captions and planners follow this list: a new term needs a line here and its weight in the settings.
+# Formulas and planners follow this list: a new term needs a line here and its weight in the settings.
 TERMS: list[Term] = [
-    Term("tests", "tests", "lambda_test", count_tests),
-    Term("cost", "cost", "lambda_cost", lambda effort, _: effort.cost_usd, unit="cost_unit_usd"),
-    Term("infeasible", "N_na", "lambda_na", lambda effort, _: effort.infeasible),
+    Term("tests", "lambda_test", count_tests),
+    Term("cost", "lambda_cost", lambda effort, _: effort.cost_usd, unit="cost_unit_usd"),
+    Term("N_na", "lambda_na", lambda effort, _: effort.infeasible),
 ]
 
 
@@ -72,13 +68,8 @@ def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> f
 
 
 def utility_formula(weights: Utility) -> str:
-    """U in words, with the weights of the settings, for exports."""
-    return "correct" + "".join(term.formula(weights, term.name, "") for term in TERMS)
-
-
-def utility_caption(weights: Utility) -> str:
-    """The same in the symbols of the paper's tables, for captions."""
-    return "Acc. as a share" + "".join(term.formula(weights, term.symbol, "g") for term in TERMS)
+    """U with the weights of the settings, in the symbols of the paper's tables."""
+    return "Acc. as a share" + "".join(term.formula(weights) for term in TERMS)
 
 
 Worth = Callable[[float, Effort], float]

@@ -196,7 +196,7 @@ def judging_of(environment: DiagnosticEnvironment, workup: Trajectory, second: J
             other = second.verdict(diagnosis, case.diagnosis_results)
             verdicts |= {"second": other.correct, "second_invalid": other.by == "invalid"}
     names = (step.action.name for step in workup.steps if isinstance(step.action, RequestTest))
-    how = [matcher.lookup(name, case.key_pertinent_results_dict)[1] for name in names]
+    how = [matcher.match(name, case.key_pertinent_results_dict)[1] for name in names]
     return Judging(**verdicts, n_matched=how.count("model"), n_unmatched=how.count("invalid"))
 
 

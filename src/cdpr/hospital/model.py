@@ -141,6 +141,10 @@ class Hospital:
     examinations: dict[str, Examination]
     sites: dict[str, Site]
 
+    def available(self, patient: Any) -> list[Examination]:
+        """The examinations in the record of a :class:`~.sample.Patient`."""
+        return [exam for name, exam in self.examinations.items() if name in patient.available]
+
     def site(self, dataset: str) -> Site:
         """The hospital behind a data set; cases from elsewhere are read like in-domain ones."""
         return self.sites.get(dataset, self.sites[IN_DOMAIN])
@@ -169,18 +173,21 @@ def build_hospital(disease_entries: Mapping, presentation: Mapping, exam_entries
     codes = [disease.code for disease in diseases]
     exams: dict[str, Examination] = {}
     for name, entry in exam_entries.items():
-        findings = tuple(_finding(finding, fields, codes) for finding, fields in entry["findings"].items())
+        findings = _findings(entry["findings"], codes)
         exams[name] = Examination(**_fields(entry) | {"name": name, "findings": findings})
-    history = tuple(_finding(name, entry, codes) for name, entry in presentation.items())
     built: dict[str, Site] = {}
     for name, entry in sites.items():
         built[name] = _site(name, entry, diseases, exams, built)
-    return Hospital(diseases, history, exams, built)
+    return Hospital(diseases, _findings(presentation, codes), exams, built)
 
 
 def _fields(entry: Mapping) -> dict[str, Any]:
     """An entry as the fields of its dataclass, lists as tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+
+
+def _findings(entries: Mapping, codes: Sequence[str]) -> tuple[Finding, ...]:
+    return tuple(_finding(name, entry, codes) for name, entry in entries.items())
 
 
 def _finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
@@ -201,17 +208,9 @@ def _finding(name: str, entry: Mapping, codes: Sequence[str]) -> Finding:
         else:
             wording = {state: tuple(map(str, forms)) for state, forms in zip(states, printed, strict=True)}
     organisms = {states.index(s): (int(o[0]), o[1]) for s, o in (entry.get("organism") or {}).items()}
-    return Finding(
-        name=name,
-        states=states,
-        table=table,
-        measure=measure,
-        intervals=intervals,
-        wording=wording and tuple(wording[state] for state in states),
-        organisms=organisms or None,
-        mention=float(entry.get("mention", 1.0)),
-        line=entry.get("line", ""),
-    )
+    words = wording and tuple(wording[state] for state in states)
+    mention, line = float(entry.get("mention", 1.0)), entry.get("line", "")
+    return Finding(name, states, table, measure, intervals, words, organisms or None, mention, line)
 
 
 def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None = None) -> np.ndarray:
@@ -228,26 +227,17 @@ def distribution(short_form: Any, states: Sequence[str], base: np.ndarray | None
 
 
 def _site(
-    name: str,
-    entry: Mapping,
-    diseases: Sequence[Disease],
-    exams: Mapping[str, Examination],
-    others: Mapping[str, Site],
+    name: str, entry: Mapping, diseases: Sequence[Disease], exams: Mapping[str, Examination], others: Mapping[str, Site]
 ) -> Site:
     fields = _fields(entry)
     mix, odds, styles = fields.pop("mix", {}), fields.pop("availability", {}), fields.pop("written_as", ())
     weights = np.array([disease.weight * mix.get(disease.code, 1.0) for disease in diseases])
-    availability = []
-    for exam in exams.values():
-        if exam.available >= 1:
-            availability.append(1.0)
-            continue
-        ratio = exam.available / (1 - exam.available) * odds.get(exam.kind, 1.0) * odds.get(exam.name, 1.0)
-        availability.append(ratio / (1 + ratio))
+    availability = [1.0] * len(exams)
+    for place, exam in enumerate(exams.values()):
+        if exam.available < 1:
+            ratio = exam.available / (1 - exam.available) * odds.get(exam.kind, 1.0) * odds.get(exam.name, 1.0)
+            availability[place] = ratio / (1 + ratio)
     plain = Site(name=name, weights=weights / weights.sum(), availability=np.array(availability), **fields)
-    return replace(plain, styles=tuple(_in_style(plain, others[style]) for style in styles))
-
-
-def _in_style(site: Site, other: Site) -> Site:
-    """The site with another site's words and layout, in its own units."""
-    return replace(site, column=other.column, labels=other.labels, names=other.names, layout=other.layout)
+    # In each style the words and the layout are another site's, the units its own.
+    words = [{key: getattr(others[style], key) for key in ("column", "labels", "names", "layout")} for style in styles]
+    return replace(plain, styles=tuple(replace(plain, **style) for style in words))

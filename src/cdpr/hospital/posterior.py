@@ -1,7 +1,5 @@
 """From the text of a record to findings, and from findings to the exact posterior over diseases."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Mapping
@@ -25,7 +23,7 @@ class Interpreter:
 
     def __init__(self, hospital: Hospital, site: Site):
         self.site = site
-        self._phrases: dict[str, _Phrases] = {}
+        self._phrases: dict[str, tuple[re.Pattern[str], dict[str, tuple[str, int]]]] = {}
         self._lines: dict[str, list[Finding]] = {}
         # A history lists only what is present, so a condition that it leaves out has the state without words.
         self._absent: dict[str, int] = {}
@@ -47,25 +45,37 @@ class Interpreter:
             if text.strip("_ ."):
                 absent = {f.name: self._absent[f.name] for f in findings if f.name in self._absent}
                 states |= absent | self._read(line, findings, text)
-        return _age(person), _female(person), states
+        age, male = _AGE.search(person), _MALE.search(person)
+        female = True if _FEMALE.search(person) else False if male else None
+        return int(age[1] or age[2]) if age else None, female, states
 
     def examination(self, exam: Examination, text: str) -> dict[str, int]:
         """States of an examination's findings, as far as its result text can be read."""
-        states: dict[str, int] = {}
         worded = [finding for finding in exam.findings if finding.measure is None]
-        if worded:
-            states |= self._read(exam.name, worded, text) | _organisms(worded, text)
+        states = self._read(exam.name, worded, text) | _organisms(worded, text) if worded else {}
         measured = [finding for finding in exam.findings if finding.measure is not None]
-        if measured:
-            values = {analyte.label.casefold(): analyte.value or analyte.comments for analyte in parse_analytes(text)}
-            by_name = {finding.name: self._measured(finding, values, text) for finding in measured}
-            states |= {name: state for name, state in by_name.items() if state is not None}
-        return states
+        values = {a.label.casefold(): a.value or a.comments for a in parse_analytes(text)} if measured else {}
+        by_name = {finding.name: self._measured(finding, values, text) for finding in measured}
+        return states | {name: state for name, state in by_name.items() if state is not None}
 
     def _read(self, place: str, findings: list[Finding], text: str) -> dict[str, int]:
+        """States by finding from the phrases of the text; of several phrases of a finding the first counts. Text that
+        matched one phrase is not matched again by a shorter one."""
         if place not in self._phrases:
-            self._phrases[place] = _Phrases(findings, self.site)
-        return self._phrases[place].read(text)
+            meaning = {
+                _plain(phrase): (finding.name, state)
+                for finding in findings
+                for state in range(len(finding.states))
+                for phrase in filter(None, self.site.every_phrase(finding, state))
+            }
+            longest_first = sorted(meaning, key=lambda phrase: (-len(phrase), phrase))
+            alternatives = "|".join(rf"(?<!\w){re.escape(phrase)}(?!\w)" for phrase in longest_first)
+            self._phrases[place] = re.compile(alternatives), meaning
+        pattern, meaning = self._phrases[place]
+        states: dict[str, int] = {}
+        for phrase in pattern.findall(_plain(text)):
+            states.setdefault(*meaning[phrase])
+        return states
 
     def _measured(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
         labels = self.site.every_label(finding.measure)
@@ -80,26 +90,6 @@ class Interpreter:
         number = _NUMBER.search(value)
         factor = finding.measure.si[1] if self.site.si else 1.0
         return nearest_interval(finding.intervals, float(number.group()) / factor) if number else None
-
-
-class _Phrases:
-    """Phrases and their states, longest first; text that matched one phrase is not matched again."""
-
-    def __init__(self, findings: list[Finding], site: Site):
-        self.meaning: dict[str, tuple[str, int]] = {}
-        for finding in findings:
-            for state in range(len(finding.states)):
-                for phrase in filter(None, site.every_phrase(finding, state)):
-                    self.meaning[_plain(phrase)] = finding.name, state
-        longest_first = sorted(self.meaning, key=lambda p: (-len(p), p))
-        self.pattern = re.compile("|".join(rf"(?<!\w){re.escape(p)}(?!\w)" for p in longest_first))
-
-    def read(self, text: str) -> dict[str, int]:
-        """States by finding; of several phrases of a finding the first counts."""
-        states: dict[str, int] = {}
-        for phrase in self.pattern.findall(_plain(text)):
-            states.setdefault(*self.meaning[phrase])
-        return states
 
 
 def _plain(text: str) -> str:
@@ -125,17 +115,6 @@ def nearest_interval(intervals: tuple[tuple[float, float], ...], value: float) -
     """Index of the interval that holds the value, or else lies nearest to it."""
     gaps = [max(low - value, value - high, 0.0) for low, high in intervals]
     return gaps.index(min(gaps))
-
-
-def _age(text: str) -> int | None:
-    match = _AGE.search(text)
-    return int(match[1] or match[2]) if match else None
-
-
-def _female(text: str) -> bool | None:
-    if _FEMALE.search(text):
-        return True
-    return False if _MALE.search(text) else None
 
 
 class Diagnostician:
@@ -172,12 +151,11 @@ class Diagnostician:
     def update(self, p: np.ndarray, exam_key: str, result_text: str) -> np.ndarray:
         """The posterior after one result; ``p`` itself where nothing could be read."""
         exam = self.examination(exam_key)
-        return p if exam is None else self.condition(p, exam, self.interpreter.examination(exam, result_text))
+        states = self.interpreter.examination(exam, result_text) if exam else {}
+        return self.condition(p, exam, states) if exam and states else p
 
     def condition(self, p: np.ndarray, exam: Examination, states: dict[str, int]) -> np.ndarray:
-        """The posterior after these states of an examination's findings; ``p`` itself if none or impossible."""
-        if not states:
-            return p
+        """The posterior after these states of an examination's findings; ``p`` itself if they are impossible."""
         q = p
         for finding in exam.findings:
             if finding.name in states:

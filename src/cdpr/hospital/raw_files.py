@@ -1,7 +1,5 @@
 """All raw files of the synthetic hospital."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pkgutil

@@ -1,7 +1,5 @@
 """Patients drawn from the hospital's model."""
 
-from __future__ import annotations
-
 import bisect
 import functools
 from collections.abc import Sequence

@@ -4,13 +4,11 @@ Laboratory values are in SI units under long names, panels and imaging have othe
 and ``clinical_case_summary`` holds the physical examination and all auxiliary results, as in the original.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 from ..cases import SECTIONS, Analyte, diagnoses, format_analytes
-from ..files import write_bytes
+from ..files import write_text
 from .model import Examination, Hospital, Site, read_data
 from .sample import Patient, physical_text, sample_patient, write_analytes, write_presentation, write_report
 
@@ -31,11 +29,12 @@ def write_textbook(hospital: Hospital, out_dir: str | Path, cases: int, seed: in
 
 def _write(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
     site = hospital.site(dataset)
-    patients = (sample_patient(hospital, site, seed, index) for index in range(cases))
-    benchmark = dataset == "clinicalbench"
-    records = (_case(hospital, site, p, benchmark and p.index % _EVERY == _EVERY - 1) for p in patients)
-    lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in records)
-    write_bytes(out_dir / f"{dataset}.json", f"[\n{lines}\n]\n".encode())
+    records = []
+    for index in range(cases):
+        benchmark_names = dataset == "clinicalbench" and index % _EVERY == _EVERY - 1
+        record = _case(hospital, site, sample_patient(hospital, site, seed, index), benchmark_names)
+        records.append(json.dumps(record, ensure_ascii=False))
+    write_text(out_dir / f"{dataset}.json", "[\n" + ",\n".join(records) + "\n]\n")
 
 
 def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> dict:
@@ -64,19 +63,17 @@ def _case(hospital: Hospital, site: Site, patient: Patient, benchmark_names: boo
 def _results(hospital: Hospital, site: Site, patient: Patient, benchmark_names: bool) -> tuple[dict, dict]:
     laboratory: dict[str, dict] = {}
     imaging: dict[str, dict] = {}
-    for name, exam in hospital.examinations.items():
-        if name not in patient.available or exam.kind == "physical":
-            continue
+    for exam in hospital.available(patient):
         title = site.exam_name(exam)
         if benchmark_names:
-            title = _DATA["names"].get(name, title.lower().replace(" ", "_"))
+            title = _DATA["names"].get(exam.name, title.lower().replace(" ", "_"))
         if exam.kind == "laboratory":
             analytes = write_analytes(exam, site, patient)
             abnormal = "; ".join(f"{a.label} {a.value}" for a in analytes if a.flag)
             laboratory[title] = {"result": print_analytes(site, analytes), "abnormal": abnormal or "None"}
         elif exam.kind == "microbiology":
             laboratory[title] = {"result": write_report(exam, site, patient), "abnormal": "None"}
-        else:
+        elif exam.kind != "physical":
             imaging[title] = {"findings": write_report(exam, site, patient), "impression": "See findings."}
     return laboratory, imaging
 
@@ -95,11 +92,8 @@ def print_analyte(analyte: Analyte) -> str:
 
 def _summary(hospital: Hospital, site: Site, patient: Patient, laboratory: dict, imaging: dict) -> str:
     history = write_presentation(hospital, site, patient)
-    physical = "\n".join(
-        f"{exam.name}: {_physical(exam, site, patient)}"
-        for exam in hospital.examinations.values()
-        if exam.kind == "physical" and exam.name in patient.available
-    )
+    systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
+    physical = "\n".join(f"{exam.name}: {_physical(exam, site, patient)}" for exam in systems)
     auxiliary = " ".join(
         [f"{name}: {entry['result'].rstrip('.')}." for name, entry in laboratory.items()]
         + [f"{name}: {entry['findings']}" for name, entry in imaging.items()]

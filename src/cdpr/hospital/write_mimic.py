@@ -6,8 +6,6 @@ after recovery, later than the first day; cultures may have a date without a tim
 numbers; some patients come twice; dates are shifted to 2110-2200.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -17,7 +15,7 @@ import numpy as np
 
 from ..cases import Analyte
 from ..files import write_csv
-from .model import Examination, Finding, Hospital, Site, read_data
+from .model import Examination, Hospital, Site, read_data
 from .sample import (
     Patient,
     physical_text,
@@ -33,6 +31,7 @@ COLUMNS: dict[str, list[str]] = _DATA["columns"]
 SECOND_ADMISSION = 0.12
 NO_ADMISSION_ID = 0.26
 REPEATED = 0.35
+_YEAR_GROUPS = ("2011 - 2013", "2014 - 2016", "2017 - 2019")
 # Item numbers that share a label with one of ours, as in the real dictionary.
 TWINS: dict[int, int] = _DATA["twins"]
 
@@ -72,15 +71,8 @@ def _write_person(tables: Tables, hospital: Hospital, site: Site, seed: int, ind
     # An affine map over the six-digit block spreads the numbers without collisions.
     subject = 10_000_000 + (index * 7919 + 1361) % 999_983
     admit = datetime(int(rng.integers(2110, 2199)), 1, 1) + timedelta(minutes=int(rng.integers(60 * 24 * 200)))
-    tables["hosp/patients"].append(
-        {
-            "subject_id": subject,
-            "gender": "F" if first.female else "M",
-            "anchor_age": first.age,
-            "anchor_year": admit.year,
-            "anchor_year_group": ("2011 - 2013", "2014 - 2016", "2017 - 2019")[index % 3],
-        }
-    )
+    anchor = {"anchor_age": first.age, "anchor_year": admit.year, "anchor_year_group": _YEAR_GROUPS[index % 3]}
+    tables["hosp/patients"].append({"subject_id": subject, "gender": "F" if first.female else "M"} | anchor)
     visits = [(first, admit)]
     if rng.random() < SECOND_ADMISSION:
         second = sample_patient(hospital, site, seed, index, admission=1, same=first)
@@ -140,7 +132,9 @@ class _Admission:
         self._specimen(exam, analytes, drawn)
         if self.rng.random() < REPEATED:
             # Repeats come after the first day and show recovery: an importer that reads them reads the future.
-            recovered = [write_measure(f, _commonest(f), self.site, self.rng) for f in exam.findings]
+            commonest = [int(np.argmax(finding.table.mean(axis=0))) for finding in exam.findings]
+            states = zip(exam.findings, commonest, strict=True)
+            recovered = [write_measure(finding, state, self.site, self.rng) for finding, state in states]
             self._specimen(exam, recovered, self.admit + timedelta(hours=float(self.rng.uniform(30, 80))))
         return analytes
 
@@ -150,40 +144,24 @@ class _Admission:
             itemid = finding.measure.itemid
             if itemid in TWINS and self.rng.random() < 0.05:
                 itemid = TWINS[itemid]
-            row = {
-                "specimen_id": specimen,
-                "itemid": itemid,
-                "charttime": _stamp(drawn),
-                "storetime": _stamp(drawn + timedelta(minutes=70)),
-                "value": analyte.value,
-                "valuenum": analyte.value if finding.intervals else "",
-                "valueuom": analyte.units,
-                "ref_range_lower": analyte.low,
-                "ref_range_upper": analyte.high,
-                "flag": analyte.flag,
-                "priority": "STAT",
-            }
-            self._add("hosp/labevents", hadm, **_damage(row, float(self.rng.random())))
+            times = {"charttime": _stamp(drawn), "storetime": _stamp(drawn + timedelta(minutes=70))}
+            number = analyte.value if finding.intervals else ""
+            value = {"value": analyte.value, "valuenum": number, "valueuom": analyte.units, "flag": analyte.flag}
+            limits = {"ref_range_lower": analyte.low, "ref_range_upper": analyte.high}
+            row = _damage(value | limits, float(self.rng.random()))
+            self._add("hosp/labevents", hadm, specimen_id=specimen, itemid=itemid, priority="STAT", **times, **row)
 
     def _culture(self, exam: Examination, available: bool) -> None:
         if not available and self.rng.random() > 0.03:
             return
         state = self.patient.results[exam.name][0]
         drawn = self.admit + timedelta(hours=float(self.rng.uniform(-11, -0.5)))
-        spec_id, spec_name, test_id, test_name = exam.specimen
+        names = ("spec_itemid", "spec_type_desc", "test_itemid", "test_name")
         hadm, stored = self._hadm(), _stamp(drawn + timedelta(days=2))
-        row = {
-            "micro_specimen_id": int(self.rng.integers(10**6, 10**7)),
-            "chartdate": drawn.strftime("%Y-%m-%d 00:00:00"),
-            "charttime": "" if self.rng.random() < 0.2 else drawn.strftime("%Y-%m-%d %H:%M:00"),
-            "spec_itemid": spec_id,
-            "spec_type_desc": spec_name,
-            "test_seq": 1,
-            "storedate": stored,
-            "storetime": stored,
-            "test_itemid": test_id,
-            "test_name": test_name,
-        }
+        row = dict(zip(names, exam.specimen, strict=True)) | {"test_seq": 1, "storedate": stored, "storetime": stored}
+        row["micro_specimen_id"] = int(self.rng.integers(10**6, 10**7))
+        row["chartdate"] = drawn.strftime("%Y-%m-%d 00:00:00")
+        row["charttime"] = "" if self.rng.random() < 0.2 else drawn.strftime("%Y-%m-%d %H:%M:00")
         add = partial(self._add, "hosp/microbiologyevents", hadm, **row)
         if not available:  # ordered but never done: no result
             add(org_itemid=90760, org_name="CANCELLED")
@@ -201,7 +179,10 @@ class _Admission:
         self.reports += 1
         sequence = self.reports + 40 * self.patient.admission
         done = self.admit + timedelta(hours=float(self.rng.uniform(-12, -0.5)))
-        hadm, text = self._hadm(), radiology_note(exam, self.site, self.patient)
+        letter, findings = "F" if self.patient.female else "M", write_report(exam, self.site, self.patient)
+        # The impression adds nothing to the findings.
+        text = _DATA["radiology_note"].format(exam=exam.report, letter=letter, findings=findings)
+        hadm = self._hadm()
         note = self._note("radiology", hadm, sequence, _stamp(done), done + timedelta(hours=1), text)
         details = (("exam_code", f"X{exam.name[:2].upper()}"), ("exam_name", exam.report))
         for ordinal, (name, value) in enumerate(details, 1):
@@ -209,19 +190,12 @@ class _Admission:
             self.tables["note/radiology_detail"].append(row | {"field_ordinal": ordinal})
 
 
-def _commonest(finding: Finding) -> int:
-    """The commonest state over all diseases."""
-    return int(np.argmax(finding.table.mean(axis=0)))
-
-
 def _damage(row: dict, chance: float) -> dict:
     """The row with a defect of the real tables: unchanged, without its value, or with the value in comments alone."""
     if chance < 0.012:
         return row | {"value": "___", "valuenum": "", "flag": ""}
-    if chance < 0.05:
-        return row | {"value": "", "valuenum": "", "comments": f"{row['value']}.  "}
     if chance < 0.08:
-        return row | {"value": "___", "valuenum": "", "comments": f"{row['value']}.  "}
+        return row | {"value": "" if chance < 0.05 else "___", "valuenum": "", "comments": f"{row['value']}.  "}
     return row
 
 
@@ -236,44 +210,28 @@ def discharge_note(hospital: Hospital, site: Site, patient: Patient, labs: list[
     """A discharge summary. The hospital course and the last sections name the diagnosis, as in real ones."""
     rng = patient.generator(902)
     history = write_presentation(hospital, site, patient)
+    for heading in ("History of Present Illness", "Past Medical History"):
+        history[heading] = history[heading][0].upper() + history[heading][1:]
+    if rng.random() >= 0.85:
+        history["Personal History"] = "___"
     disease = hospital.diseases[patient.disease].name
+    values = " ".join(f"{a.label}-{a.value}{'*' if a.flag else ''}" for a in labs[:8])
     texts = {
         "letter": "F" if patient.female else "M",
         "sex": "woman" if patient.female else "man",
-        "allergies": history["Allergy History"],
-        "complaint": history["Chief Complaint"],
-        "illness": _sentence(history["History of Present Illness"]),
-        "past": _sentence(history["Past Medical History"]),
-        "social": history["Personal History"] if rng.random() < 0.85 else "___",
-        "family": history["Family History"],
+        "history": history,
         "physical": _physical_exam(hospital, site, patient, discharge=rng.random() < 0.3),
-        "results": _pertinent_results(labs),
+        "results": f"ADMISSION LABS\n___ 06:10AM BLOOD {values}" if values else "ADMISSION LABS\n___",
         "disease": disease,
         "disease_lower": disease.lower(),
     }
     return "\n \n".join(section.format(**texts) for section in _DATA["discharge_note"]) + "\n"
 
 
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
 def _physical_exam(hospital: Hospital, site: Site, patient: Patient, discharge: bool) -> str:
+    systems = (exam for exam in hospital.available(patient) if exam.kind == "physical")
     lines = ["ADMISSION PHYSICAL EXAM:"] if discharge else []
-    for exam in hospital.examinations.values():
-        if exam.kind == "physical" and exam.name in patient.available:
-            lines.append(f"{exam.heading}: {physical_text(exam, site, patient)}")
+    lines += [f"{exam.heading}: {physical_text(exam, site, patient)}" for exam in systems]
     if discharge:
         lines += [" ", "DISCHARGE PHYSICAL EXAM:", "GENERAL: Well, walking.", "LUNGS: Clear.", "ABDOMEN: Benign."]
     return "\n".join(lines)
-
-
-def _pertinent_results(labs: list[Analyte]) -> str:
-    values = " ".join(f"{a.label}-{a.value}{'*' if a.flag else ''}" for a in labs[:8])
-    return f"ADMISSION LABS\n___ 06:10AM BLOOD {values}" if values else "ADMISSION LABS\n___"
-
-
-def radiology_note(exam: Examination, site: Site, patient: Patient) -> str:
-    """A report; the impression adds nothing to the findings."""
-    letter, findings = "F" if patient.female else "M", write_report(exam, site, patient)
-    return _DATA["radiology_note"].format(exam=exam.report, letter=letter, findings=findings)

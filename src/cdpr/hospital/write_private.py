@@ -4,17 +4,16 @@ The format is described in docs/reference/private-format.md: one row a case, and
 quantity or report. Names of examinations and quantities are this hospital's abbreviations.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from ..cases import Analyte, diagnoses
+from ..cases import SECTIONS, Analyte, diagnoses
 from ..files import write_csv
 from .model import Examination, Hospital, Site
 from .sample import Patient, sample_patient, write_analytes, write_presentation, write_report
 
 RESULT_COLUMNS = "case_id sequence category examination item value unit reference_low reference_high flag report"
 _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
+_HISTORY = "chief_complaint present_illness past_history personal_history family_history allergy_history"
 
 
 def write_private(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
@@ -25,8 +24,7 @@ def write_private(hospital: Hospital, out_dir: str | Path, cases: int, seed: int
         patient = sample_patient(hospital, site, seed, index)
         case = _case(hospital, site, patient)
         people.append(case)
-        exams = (exam for exam in hospital.examinations.values() if exam.name in patient.available)
-        rows = [row for exam in exams for row in _rows(exam, site, patient)]
+        rows = [row for exam in hospital.available(patient) for row in _rows(exam, site, patient)]
         results += [{"case_id": case["case_id"], "sequence": n} | row for n, row in enumerate(rows, 1)]
     write_csv(Path(out_dir) / "cases.csv", list(people[0]), people)
     write_csv(Path(out_dir) / "results.csv", RESULT_COLUMNS.split(), results)
@@ -36,20 +34,12 @@ def _case(hospital: Hospital, site: Site, patient: Patient) -> dict:
     history = write_presentation(hospital, site, patient)
     disease = hospital.diseases[patient.disease].name
     alias = diagnoses().find(disease).aliases[0]
-    lines = {
-        "chief_complaint": "Chief Complaint",
-        "present_illness": "History of Present Illness",
-        "past_history": "Past Medical History",
-        "personal_history": "Personal History",
-        "family_history": "Family History",
-        "allergy_history": "Allergy History",
-    }
     return {
         "case_id": f"PH{patient.index + 1:05d}",
         "patient_id": f"P{patient.index + 1:05d}",
         "age": patient.age,
         "sex": "F" if patient.female else "M",
-        **{column: history[line] for column, line in lines.items()},
+        **{column: history[line] for column, line in zip(_HISTORY.split(), SECTIONS[1:], strict=True)},
         "discharge_diagnosis": alias if patient.generator(904).random() < 0.4 else disease,
     }
 
@@ -65,11 +55,5 @@ def _quantity(analyte: Analyte) -> dict:
     flag = ""
     if analyte.flag is not None:
         flag = "A" if analyte.low is None else "L" if float(analyte.value) < analyte.low else "H"
-    return {
-        "item": analyte.label,
-        "value": analyte.value,
-        "unit": analyte.units,
-        "reference_low": analyte.low,
-        "reference_high": analyte.high,
-        "flag": flag,
-    }
+    limits = {"reference_low": analyte.low, "reference_high": analyte.high}
+    return {"item": analyte.label, "value": analyte.value, "unit": analyte.units, "flag": flag} | limits

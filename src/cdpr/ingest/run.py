@@ -5,7 +5,8 @@ import tempfile
 from dataclasses import fields
 from pathlib import Path
 
-from ..cases import CaseRecord, split_by_subject, write_records
+from ..cases import CaseRecord, write_records
+from ..cases.record import split_by_subject
 from ..files import write_csv, write_text
 from ..job import Job
 from ..settings import Settings

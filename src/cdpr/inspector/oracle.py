@@ -84,5 +84,5 @@ class Oracle:
 
     def _chance(self, p: np.ndarray, diagnosis: str) -> float:
         """P(a diagnosis is judged right)."""
-        judged = [self._judge.judge(diagnosis, disease) for disease in self.agent.doctor.diseases]
+        judged = [self._judge.verdict(diagnosis, disease).correct for disease in self.agent.doctor.diseases]
         return float(p[np.array(judged)].sum())

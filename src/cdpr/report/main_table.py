@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 
-from ..environment.utility import utility_caption
+from ..environment.utility import utility_formula
 from ..evaluation.metrics import METRICS
 from ..results import frame
 from ..results.methods import AVERAGE, AVERAGED, DATASETS, Method, domain, judges, main_methods, tier_mark
@@ -189,7 +189,7 @@ def main_caption(settings: Settings, decoding: str) -> str:
     """What a reader of the main table must know."""
     return (
         f"Main results, {decoding} decoding. T{tier_mark(settings)[1:]}; cost_unit_usd = "
-        f"{settings.utility.cost_unit_usd:g}. {MEASURED}; Utility: {utility_caption(settings.utility)}, on average "
+        f"{settings.utility.cost_unit_usd:g}. {MEASURED}; Utility: {utility_formula(settings.utility)}, on average "
         "over data sets. Trained rows are means over their training seeds. Best in bold and second underlined among "
         "the open-source and reinforcement rows that were run."
     )

@@ -138,7 +138,8 @@ async def request_price(settings: Settings, environment: DiagnosticEnvironment, 
     see from the price what is available."""
     results = state.case.key_pertinent_results_dict
     await environment.matcher.prepare(name, results)
-    if match := environment.matcher.match(name, results):
+    match, _ = environment.matcher.match(name, results)
+    if match:
         fresh = [key for key in match if key not in state.obtained]
         return charge(state.case, state.obtained, fresh[0]) if fresh else 0.0
     return 0.0 if is_physical(name) else round(price_of(name, settings.costs, load_catalogue()).usd, 2)

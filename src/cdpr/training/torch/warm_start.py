@@ -30,7 +30,7 @@ from ...environment import (
     render_action,
     run_episode,
 )
-from ...environment.prompt import observation_text, opening_messages, whole_record
+from ...environment.prompt import observation_text, opening_messages, opening_text
 from ...environment.state import Observation, RequestTest, Step
 from ...job import Job
 from ...llm.spec import device_of
@@ -131,10 +131,11 @@ def corpus(settings: Settings, workups: Sequence[Workup], static) -> list[str]:
     prompt = settings.environment.prompt
     texts = []
     for workup in workups:
-        texts += [m["content"] for m in opening_messages(prompt, workup.trajectory.case.case_summary)]
+        opening = opening_text(prompt, workup.trajectory.case)
+        texts += [message["content"] for message in opening_messages(prompt, opening)]
         for step in workup.trajectory.steps:
             texts += [render_action(step.action, prompt.style), observation_text(prompt, step, False)]
-    return texts + [whole_record(prompt, case) for case, _ in static]
+    return texts + [opening_text(prompt, case, whole=True) for case, _ in static]
 
 
 def encode_workup(prompts: PromptBuilder, workup: Workup) -> Demonstration:
@@ -154,7 +155,7 @@ def encode_workup(prompts: PromptBuilder, workup: Workup) -> Demonstration:
 
 
 def _encode_static(prompts: PromptBuilder, case: CaseRecord, turn: Turn) -> Demonstration:
-    prefix = prompts.static_ids(case)
+    prefix = prompts.prompt_ids(State(case), True, whole=True)
     ids = (*prefix[: len(prefix) - len(prompts.forced_prefix_ids)], *_diagnosis_ids(prompts, turn))
     return [Piece(0, ids, range(len(prefix), len(ids)))]
 

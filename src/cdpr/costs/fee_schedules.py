@@ -1,0 +1,317 @@
+"""Rates from the fee schedules of the Centers for Medicare & Medicaid Services, as published, of any year.
+
+Only codes and rates are read: the descriptors of these files belong to the American Medical Association. A file with
+another layout is an error. A single bad row is rejected: listed with its line and field, and counted. When most rows
+are bad, the file is an error too.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple, Self
+
+from .schedule_table import CODE, Cells, FeeScheduleError, Table, plain, read_csv, read_sheet
+
+NATIONAL = "national"
+_ITEM = re.compile(rf"(?P<code>{CODE.pattern})(-(?P<modifier>[A-Z0-9]{{2}}))?")
+_MODIFIER = re.compile(r"([A-Z0-9]{2})?")
+_AMOUNT = re.compile(r"\$?((\d+|\d{1,3}(,\d{3})+)(\.\d*)?|\.\d+)")
+_DATE = re.compile(r"20\d\d(0[1-9]|1[0-2])\d\d")
+_YEAR = re.compile(r"\bCY\s*(20\d\d)\b")
+_CENT = Decimal("0.01")
+_DEAREST = Decimal(9_999_999)  # US dollars; dearer is a date or a number of another kind
+# Between these lies the median rate of a whole schedule, US dollars.
+_MEDIANS = {"CLFS": (5, 500), "PFS": (10, 1_000), "OPPS": (50, 5_000)}
+_WHOLE = 50  # rates from which on a schedule is judged as a whole
+_FEW = 0.1  # share of rows that may differ from the others in what all should share
+_QUARTERS = {"JANUARY": "A", "APRIL": "B", "JULY": "C", "OCTOBER": "D"}
+_PRICED = frozenset("ART")  # status codes under which Medicare pays the published amounts of the PFS
+_FACTORS = 10, 200  # US dollars per unit; 32 to 40 since 1998
+# Columns of work, practice expense and malpractice units, of their total, and of the two that imaging is capped by.
+_UNITS = (
+    "WORK RVU", "NON-FAC PE RVU", "MP RVU", "NON-FACILITY TOTAL",
+    "NON-FACILITY PE USED FOR OPPS PAYMENT AMOUNT", "MP USED FOR OPPS PAYMENT AMOUNT",
+)  # fmt: skip
+# Plausible ranges of geographic indices; in 2025: 0.99 to 1.5, 0.87 to 1.42 and 0.2 to 2.7.
+_INDICES = {"PW GPCI": ("0.8", "1.6"), "PE GPCI": ("0.6", "2"), "MP GPCI": ("0.1", "4")}
+_NAMES = "do the columns stand under their names?"
+
+
+class BadRow(ValueError):
+    """A row that cannot be used: which field, and why."""
+
+
+@dataclass
+class Schedule:
+    """Rates in US dollars by (code, modifier); a blank modifier is the whole service.
+
+    ``left_out`` counts rows without a price by reason, ``rejected`` lists rows that cannot be read, ``notes`` are
+    further counts for the report.
+    """
+
+    kind: str
+    path: Path
+    year: str = ""
+    release: str = ""
+    locality: str = NATIONAL
+    rates: dict[tuple[str, str], float] = field(default_factory=dict)
+    rows: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    rejected: list[str] = field(default_factory=list)
+    notes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def source(self) -> str:
+        """Kind, year and release, for example ``CLFS 2025 Q2``."""
+        return " ".join(part for part in (self.kind, self.year, self.release) if part)
+
+    @property
+    def place(self) -> str:
+        """The locality in words, empty for national rates."""
+        return "" if self.locality == NATIONAL else f" at {self.locality}"
+
+    def rate(self, codes: str) -> float | None:
+        """Rate of the codes joined by ``+`` (``71046``, ``71046-26``): their sum; None when one has no rate."""
+        parts = [self.rates.get(item) for item in split_codes(codes)]
+        return None if None in parts else round(sum(parts), 2)
+
+    def fill(self, rows: Iterable[tuple[int, Cells]], price: Callable[[Cells], Decimal | str]) -> Self:
+        """The schedule with the rates of these rows, whose first cell is the code. ``price`` gives the US dollars of a
+        row, or the reason why it has none, or raises BadRow. Raises FeeScheduleError without any rate, when most rows
+        were rejected, or when the rates together cannot be those of such a schedule."""
+        for line, cells in rows:
+            self.rows += 1
+            try:
+                column, code = next(iter(cells.items()))
+                if not CODE.fullmatch(code.upper()):
+                    raise BadRow(f"field {column!r}: {code[:20]!r} is not a code of five characters")
+                self._add(code.upper(), cells.get("MOD", ""), price(cells))
+            except BadRow as why:
+                self.rejected.append(f"line {line}: {why}")
+        if len(self.rejected) * 2 > self.rows:
+            raise FeeScheduleError(
+                f"{self.path}: {len(self.rejected)} of {self.rows} rows cannot be read; the first: {self.rejected[0]}"
+            )
+        if not self.rates:
+            raise FeeScheduleError(f"{self.path}: no row has a rate; is the file whole?")
+        if len(self.rates) >= _WHOLE and (odd := self._oddity()):
+            raise FeeScheduleError(f"{self.path}: {odd}; {_NAMES}")
+        return self
+
+    def _add(self, code: str, modifier: str, price: Decimal | str) -> None:
+        if isinstance(price, str):
+            self.left_out[price] += 1
+            return
+        if not _MODIFIER.fullmatch(modifier):
+            raise BadRow(f"field 'MOD': {modifier[:20]!r} is not a modifier")
+        if price > _DEAREST:
+            raise BadRow(f"{price:,} US dollars are no rate; is it a date?")
+        usd = float(price.quantize(_CENT, ROUND_HALF_UP))
+        if not usd:
+            self.left_out["rate below half a cent"] += 1
+            return
+        if (code, modifier) in self.rates:
+            if self.rates[code, modifier] != usd:
+                raise BadRow(f"{code} {modifier}".strip() + " stands twice, with two rates")
+            self.left_out["repeated"] += 1
+        self.rates[code, modifier] = usd
+
+    def _oddity(self) -> str | None:
+        """Evidence that these are not the columns of codes, modifiers and rates; None without any."""
+        if all(modifier for _, modifier in self.rates):
+            return "every row has a modifier"
+        usd, times = Counter(self.rates.values()).most_common(1)[0]
+        if times * 2 > len(self.rates):
+            return f"{times:,} of {len(self.rates):,} rates are {usd:.2f} US dollars"
+        low, high = _MEDIANS[self.kind]
+        middle = median(self.rates.values())
+        return None if low <= middle <= high else f"half of the rates are above {middle:,.2f} US dollars"
+
+
+def split_codes(codes: str) -> list[tuple[str, str]]:
+    """(code, modifier) of each part. Raises ValueError for what is no list of codes."""
+    items = [_ITEM.fullmatch(part.strip()) for part in codes.split("+")]
+    if None in items:
+        raise ValueError(f"{codes!r} is not CODE, CODE-MODIFIER or several of them joined by '+'")
+    return [(item["code"], item["modifier"] or "") for item in items]
+
+
+def read_clfs(path: str | Path) -> Schedule:
+    """Laboratory rates, US dollars, from the CSV file of a quarter.
+
+    Locally priced codes (indicator ``L``, printed as 0) have no national rate and are left out. The release is the
+    quarter of the latest effective date. Raises FeeScheduleError.
+    """
+    table = Table(Path(path), read_csv(Path(path)), "YEAR", "HCPCS", kind="the CLFS file")
+    rows = table.select("HCPCS", "MOD", "INDICATOR", "RATE", "YEAR", "EFF_DATE")
+    year = _prevailing(rows, "YEAR", table.path, "year", "give the file of one year")
+    latest = max(filter(_DATE.fullmatch, (cells["EFF_DATE"] for _, cells in rows)), default="")
+    release = f"Q{(int(latest[4:6]) + 2) // 3}" if latest else ""
+
+    def price(cells: Cells) -> Decimal | str:
+        _check_same(cells, "YEAR", year)
+        usd = _amount(cells, "RATE")
+        return "locally priced" if cells["INDICATOR"] == "L" else usd or "rate of 0"
+
+    return Schedule("CLFS", table.path, year, release).fill(rows, price)
+
+
+def read_opps(path: str | Path) -> Schedule:
+    """National payment rates of hospital outpatient services (facility costs included), US dollars, from the workbook
+    of Addendum B (xlsx).
+
+    Packaged codes and others without a rate are left out, by status indicator. Raises FeeScheduleError.
+    """
+    table = Table(Path(path), read_sheet(Path(path)), "HCPCS Code", kind="Addendum B")
+    years = [title[1] for row in table.titles for cell in row if (title := _YEAR.search(cell))]
+    rows = [(line, cells) for line, cells in table.select("HCPCS CODE", "SI", "PAYMENT RATE") if cells["HCPCS CODE"]]
+
+    def price(cells: Cells) -> Decimal | str:
+        usd = _amount(cells, "PAYMENT RATE") if cells["PAYMENT RATE"] else None
+        return usd or f"no rate, status {cells['SI'] or 'blank'}"
+
+    return Schedule("OPPS", table.path, *years[:1]).fill(rows, price)
+
+
+def read_pfs(
+    path: str | Path,
+    *,
+    conversion_factor: float | None = None,
+    locality: str = NATIONAL,
+    gpci: str | Path | None = None,
+) -> Schedule:
+    """Non-facility prices, US dollars, from the relative value file (PPRRVU) of the Physician Fee Schedule.
+
+    price = (work x PW + practice expense x PE + malpractice x MP) x conversion factor, with the locality's indices PW,
+    PE, MP (1 for national prices), and for imaging not more than the same with the units of the hospital outpatient
+    payment: so computed, the price is the published imaging cap (OPPSCAP) to the cent.
+
+    Codes that Medicare does not pay by these units (all laboratory tests among them) are left out. A locality needs
+    ``gpci``. Raises FeeScheduleError.
+    """
+    table = Table(Path(path), read_csv(Path(path)), "HCPCS", kind="the PPRRVU file")
+    if locality == NATIONAL and gpci is not None:
+        raise FeeScheduleError(
+            f"{gpci}: sets nothing for national prices; set data.fee_schedules.locality, or leave "
+            "data.fee_schedules.gpci empty"
+        )
+    if locality != NATIONAL and gpci is None:
+        raise FeeScheduleError(f"locality {locality!r} needs data.fee_schedules.gpci, the indices of the same year")
+    place = Indices() if gpci is None else read_gpci(gpci, locality)
+    schedule = Schedule("PFS", table.path, *_release(table), locality=locality)
+    rows = table.select("HCPCS", "MOD", "STATUS CODE", "CONV FACTOR", *_UNITS)
+    printed = None if conversion_factor else _printed_factor(rows, table.path)
+    factor = Decimal(printed or str(conversion_factor))
+
+    def price(cells: Cells) -> Decimal | str:
+        if printed:
+            _check_same(cells, "CONV FACTOR", printed)
+        work, expense, malpractice, total, capped_expense, capped_malpractice = (_amount(cells, n) for n in _UNITS)
+        if work + expense + malpractice != total:
+            raise BadRow("work, non-facility PE and MP do not add up to the non-facility total")
+        if cells["STATUS CODE"] not in _PRICED:
+            return f"status {cells['STATUS CODE'] or 'blank'}"
+        usd = place.units(work, expense, malpractice) * factor
+        cap = place.units(work, capped_expense, capped_malpractice) * factor
+        if capped_expense and cap < usd:  # only imaging that is capped has such units
+            schedule.notes["rows at the imaging cap"] += 1
+            return cap
+        return usd if total else "no units"
+
+    return schedule.fill(rows, price)
+
+
+def _printed_factor(rows: Sequence[tuple[int, Cells]], path: Path) -> str:
+    """The conversion factor that the file prints."""
+    advice, (low, high) = "set data.fee_schedules.conversion_factor", _FACTORS
+    factor = _prevailing(rows, "CONV FACTOR", path, "conversion factor", advice)
+    usd = _decimal(factor)
+    if usd is None or not low <= usd <= high:
+        problem = f"field 'CONV FACTOR': {factor[:20]!r} are no US dollars per unit, {low} to {high}"
+        raise FeeScheduleError(f"{path}: {problem}; {_NAMES} Else {advice}")
+    return factor
+
+
+def _release(table: Table) -> tuple[str, str]:
+    """Year and release, for example ``2025`` and ``RVU25D``, from the title."""
+    for title in (plain(" ".join(row)) for row in table.titles):
+        if "PHYSICIAN FEE SCHEDULE" in title and title[:4].isdigit():
+            letters = [letter for month, letter in _QUARTERS.items() if month in title]
+            return title[:4], f"RVU{title[2:4]}{letters[0]}" if letters else ""
+    return "", ""
+
+
+class Indices(NamedTuple):
+    """Multipliers of work, practice expense and malpractice units; all 1 for national prices."""
+
+    work: Decimal = Decimal(1)
+    expense: Decimal = Decimal(1)
+    malpractice: Decimal = Decimal(1)
+
+    def units(self, work: Decimal, expense: Decimal, malpractice: Decimal) -> Decimal:
+        """The sum of the units at these indices."""
+        return work * self.work + expense * self.expense + malpractice * self.malpractice
+
+
+def read_gpci(path: str | Path, locality: str) -> Indices:
+    """Geographic practice cost indices of one locality (``10112-00``).
+
+    Of a work index with and without its legal floor of 1, the one with the floor counts. Leading zeros of contractor
+    and locality numbers, which spreadsheets drop, are restored. Raises FeeScheduleError, also for implausible indices.
+    """
+    if not re.fullmatch(r"\d{5}-\d{2}", locality):
+        raise FeeScheduleError(
+            f"data.fee_schedules.locality: {locality!r} is neither 'national' nor contractor and locality such as "
+            "'10112-00'"
+        )
+    table = Table(Path(path), read_csv(Path(path)), "Locality Number", kind="the GPCI file")
+    contractor, *columns = (table.find_part(part) for part in ("CONTRACTOR", *_INDICES))
+    known: dict[str, tuple[int, Cells]] = {}
+    for line, cells in table.select(contractor, "LOCALITY NUMBER", *columns):
+        if cells[contractor].isdigit():
+            known.setdefault(f"{cells[contractor].zfill(5)}-{cells['LOCALITY NUMBER'].zfill(2)}", (line, cells))
+    if locality not in known:
+        near = [key for key in known if key[:5] == locality[:5] or key[-2:] == locality[-2:]] or [*known]
+        raise FeeScheduleError(f"{path}: no locality {locality!r}; near it: {', '.join(near[:8]) or 'none'}")
+    line, cells = known[locality]
+    for column, (low, high) in zip(columns, _INDICES.values(), strict=True):
+        index = _decimal(cells[column])
+        if index is None or not Decimal(low) <= index <= Decimal(high):
+            problem = f"{cells[column][:20]!r} under {column!r} is no index from {low} to {high}"
+            raise FeeScheduleError(f"{path}:{line}: {problem}; {_NAMES}")
+    return Indices(*(Decimal(cells[column]) for column in columns))
+
+
+def _amount(cells: Cells, name: str) -> Decimal:
+    """An amount that is not negative. Raises BadRow."""
+    usd = _decimal(cells[name])
+    if usd is None:
+        raise BadRow(f"field {name!r}: {cells[name][:20]!r} is not an amount")
+    return usd
+
+
+def _decimal(text: str) -> Decimal | None:
+    return Decimal(text.lstrip("$").replace(",", "")) if _AMOUNT.fullmatch(text) else None
+
+
+def _prevailing(rows: Iterable[tuple[int, Cells]], name: str, path: Path, what: str, advice: str) -> str:
+    """The cell of nearly all rows, empty without rows; other rows are bad (:func:`_check_same`). Raises
+    FeeScheduleError when more than a few differ."""
+    counts = Counter(cells[name] for _, cells in rows if cells[name])
+    if not counts:
+        return ""
+    (first, times), *others = counts.most_common()
+    if counts.total() - times > _FEW * counts.total():
+        examples = ", ".join(sorted(value[:20] for value in (first, *(value for value, _ in others[:3]))))
+        raise FeeScheduleError(f"{path}: rows of more than one {what} ({examples}); {advice}")
+    return first
+
+
+def _check_same(cells: Cells, name: str, expected: str) -> None:
+    """Raises BadRow for a cell that differs from the prevailing one of the file."""
+    if cells[name] != expected:
+        raise BadRow(f"field {name!r}: {cells[name][:20]!r} where the other rows have {expected[:20]!r}")

@@ -1,0 +1,29 @@
+"""Results that take time and are needed several times."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Once(Generic[T]):
+    """Results by key: each is computed once, however many wait for it at the same time; one that failed again."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, T] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def get(self, key: str, compute: Callable[[], Awaitable[T]]) -> T:
+        """The result of a key. Raises what ``compute`` raises."""
+        if key not in self.results:
+            if key not in self._tasks:
+                self._tasks[key] = asyncio.create_task(self._compute(key, compute))
+            await asyncio.shield(self._tasks[key])
+        return self.results[key]
+
+    async def _compute(self, key: str, compute: Callable[[], Awaitable[T]]) -> None:
+        try:
+            self.results[key] = await compute()
+        finally:
+            del self._tasks[key]
