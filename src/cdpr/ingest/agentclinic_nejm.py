@@ -6,20 +6,16 @@ whose result only the image shows is none. What AgentClinic's language model mad
 tells the patient's actor of findings. Questions that ask for something else than the diagnosis make no case.
 """
 
-import hashlib
-import json
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 from ..cases import CaseRecord
 from ..settings.datasets import Source
 from .attrition import Attrition
-from .draft import Draft, Import, each_once
-from .error import IngestError
-from .flat_files import examination_name, filled_lines, only_file_at, parse_json
-from .names import add_text, physical_key, spellings, term_of
+from .draft import Draft, Import
+from .elements import Element, json_lines, number_of
+from .flat_files import examination_name
+from .names import add_text, physical_key, term_of, usual_name
 from .phrases import phrases
 from .sentences import spans
 from .summary import one_line
@@ -32,44 +28,29 @@ _TEST = re.compile(_SAID["test"], re.IGNORECASE)
 _TOLD = re.compile(rf"(?:(?:an?|the|subsequent|further|both|initial)\s+)*(.{{3,90}}?)\s+(?:{_SAID['tells']})\s", re.I)
 _SHOWN = re.compile(_SAID["only_shown"], re.IGNORECASE)
 _ASIDE = re.compile(r"\s*[([][^)\]]*[)\]]")
-_AS_PUBLISHED = "use agentclinic_nejm_extended.jsonl as published"
 _FINDINGS = physical_key("General Appearance")
 
 
 def read_agentclinic_nejm(source: Source, work: Import) -> Iterator[CaseRecord]:
     """Records of all usable cases of a ``.jsonl`` file (or the one such file of a folder). Raises IngestError."""
-    file = only_file_at(work.path, ".jsonl")
-    challenges = (_challenge(file, line, parse_json(file, text, line)) for line, text in filled_lines(file))
-    drafts = (_draft(question, diagnosis, work.attrition) for question, diagnosis in challenges)
-    yield from work.records(each_once(drafts))
+    yield from work.records(_draft(challenge, work.attrition) for challenge in json_lines(work.path))
 
 
-def _challenge(path: Path, line: int, value: Any) -> tuple[str, str]:
-    """The question, and the text of its one right answer."""
-
-    def wrong(field: str, problem: str) -> IngestError:
-        return IngestError(path, problem, _AS_PUBLISHED, line=line, field=field)
-
-    question, answers = (value.get(name) if isinstance(value, Mapping) else None for name in ("question", "answers"))
-    if not isinstance(question, str):
-        raise wrong("question", "expected text")
-    if not isinstance(answers, list) or not all(isinstance(answer, Mapping) for answer in answers):
-        raise wrong("answers", "expected a list of objects")
-    right = [answer.get("text") for answer in answers if answer.get("correct") is True]
-    if len(right) != 1 or not isinstance(right[0], str):
-        raise wrong("answers", f"{len(right)} right answers where one text is expected")
-    return question, one_line(right[0]).rstrip(".")
-
-
-def _draft(question: str, diagnosis: str, attrition: Attrition) -> Draft:
+def _draft(challenge: Element, attrition: Attrition) -> Draft:
+    question = challenge.text("question")
+    if not question:
+        raise challenge.wrong("question", "expected text")
+    right = [answer.text("text") for answer in challenge.many("answers") if answer.value.get("correct") is True]
+    if len(right) != 1:
+        raise challenge.wrong("answers", f"{len(right)} right answers where one text is expected")
+    diagnosis = one_line(right[0]).rstrip(".")
     sentences = [one_line(question[start:end]) for start, end in spans(question)]
     question_text = " ".join(sentence for sentence in sentences if sentence.endswith("?"))
     history, results = _sorted([sentence for sentence in sentences if not sentence.endswith("?")], attrition)
     patient = _PATIENT.search(history)
-    number = "nejm-" + hashlib.sha256(json.dumps([question, diagnosis]).encode()).hexdigest()[:10]
     return Draft(
-        note_id=number,
-        subject_key=number,
+        note_id=number_of("nejm", [question, diagnosis]),
+        subject_key="",
         history={"Patient Information": patient[0] if patient else "", "History of Present Illness": history},
         results=results,
         diagnosis=diagnosis,
@@ -92,7 +73,7 @@ def _sorted(sentences: list[str], attrition: Attrition) -> tuple[str, dict[str, 
             continue
         elif _TEST.search(name):
             term = term_of(name)
-            place = term.name if term else examination_name(spellings(name)[1])
+            place = term.name if term else examination_name(usual_name(name))
         if place is None:
             history.append(sentence)
         else:

@@ -6,9 +6,7 @@ nowhere, patients behind the last one of a table, times that cannot be read.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 from ..files import file_digest
 from .attrition import Attrition
@@ -31,20 +29,17 @@ _SELDOM = 0.2  # share of cases with a laboratory result; of the published demo 
 _LISTED = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
 
 
-def check_sums(tables: Tables) -> int:
-    """Hold the tables against the publisher's list, where one lies in the folder or beside them; returns how many it
-    lists. Raises IngestError for one that differs."""
-    sums: dict[Path, str] = {}
+def check_sums(tables: Tables) -> None:
+    """Hold the tables against the publisher's list, where one lies in the folder or beside them. Raises IngestError for
+    one that differs."""
     for folder in {tables.folder, *(path.parent for path in tables.paths.values())}:
-        if (listed := folder / CHECKSUMS).is_file():
-            lines = map(_LISTED.fullmatch, listed.read_text(encoding="utf-8", errors="replace").splitlines())
-            sums |= {folder / line[2].strip(): line[1].lower() for line in lines if line}
-    known = [path for path in tables.paths.values() if path in sums]
-    for path in known:
-        if file_digest(path) != sums[path]:
-            raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed",
-                              f"download it again, or take {CHECKSUMS} away if you changed it yourself")  # fmt: skip
-    return len(known)
+        listed = folder / CHECKSUMS
+        lines = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
+        sums = {folder / line[2].strip(): line[1].lower() for line in map(_LISTED.fullmatch, lines) if line}
+        for path in tables.paths.values():
+            if path in sums and file_digest(path) != sums[path]:
+                remedy = f"download it again, or take {CHECKSUMS} away if you changed it yourself"
+                raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed", remedy)
 
 
 def count_rows(tables: Tables, attrition: Attrition) -> None:
@@ -83,31 +78,30 @@ def shape(text: str) -> str:
 
 def check_references(tables: Tables, attrition: Attrition) -> None:
     """Warn of identifiers that lead nowhere, and of an event table that ends long before the patients do."""
-    for name, holder, key, query in (
-        ("hosp/patients", "hosp/admissions", "patients", "SELECT DISTINCT subject_id AS id FROM stays"),
-        ("hosp/admissions", "note/discharge", "admissions", "SELECT DISTINCT hadm_id AS id FROM note_ids"),
-        ("hosp/d_labitems", "hosp/labevents", "items", "SELECT DISTINCT item AS id FROM lab"),
-    ):
-        known = {"patients": "subject_id FROM persons", "admissions": "hadm_id FROM stays",
-                 "items": "itemid FROM d_labitems WHERE itemid IS NOT NULL"}[key]  # fmt: skip
+    for name, holder, what, numbers, known in (
+        ("hosp/patients", "hosp/admissions", "patients", "subject_id AS id FROM stays", "subject_id FROM persons"),
+        ("hosp/admissions", "note/discharge", "admissions", "hadm_id AS id FROM note_ids", "hadm_id FROM stays"),
+        ("hosp/d_labitems", "hosp/labevents", "items", "item AS id FROM lab",
+         "itemid FROM d_labitems WHERE itemid IS NOT NULL"),
+    ):  # fmt: skip
         references, lost = next(tables.rows(
-            f"SELECT count(*), count(*) FILTER (id NOT IN (SELECT {known})) FROM ({query}) WHERE id IS NOT NULL"
+            f"SELECT count(id), count(id) FILTER (id NOT IN (SELECT {known})) FROM (SELECT DISTINCT {numbers})"
         ))  # fmt: skip
         if lost > _LOST * references and references >= _FEW:
-            attrition.warn(f"{name} lacks {lost:,} of the {references:,} {key} that {holder} names; is it whole?")
-    cases, fewest = next(tables.rows("SELECT count(*), min(try_cast(subject_id AS BIGINT)) FROM cases"))
-    for name, last in (
-        ("hosp/labevents", "SELECT max(last) FROM lab"),
-        ("hosp/microbiologyevents", "SELECT max(try_cast(subject_id AS BIGINT)) FROM microbiologyevents"),
-        ("note/radiology", "SELECT max(last) FROM report"),
-    ):
-        (behind,) = next(tables.rows(f"SELECT count(*) FROM cases WHERE try_cast(subject_id AS BIGINT) > ({last})"))
-        if cases >= _FEW and fewest is not None and behind > _BEHIND * cases:
+            attrition.warn(f"{name} lacks {lost:,} of the {references:,} {what} that {holder} names; is it whole?")
+    (cases,) = next(tables.rows("SELECT count(*) FROM cases"))
+    if cases < _FEW:
+        return
+    for name, table in (("hosp/labevents", "lab"), ("hosp/microbiologyevents", "micro"), ("note/radiology", "report")):
+        (behind,) = next(tables.rows(
+            f"SELECT count(*) FROM cases WHERE try_cast(subject_id AS BIGINT) > (SELECT max(last) FROM {table})"
+        ))  # fmt: skip
+        if behind > _BEHIND * cases:
             attrition.warn(
                 f"{name} ends before the last {behind:,} of {cases:,} cases, which have none of its rows; was it cut?"
             )
     (tested,) = next(tables.rows("SELECT count(DISTINCT case_id) FROM lab WHERE first IS NOT NULL"))
-    if cases >= _FEW and tested < _SELDOM * cases:
+    if tested < _SELDOM * cases:
         attrition.warn(
             f"only {tested:,} of {cases:,} cases have a laboratory result in their window, where four of five have one "
             "in the published demo; do times and identifiers fit, and is the window right?"
@@ -117,17 +111,16 @@ def check_references(tables: Tables, attrition: Attrition) -> None:
 def count_left_out(attrition: Attrition) -> None:
     """Count the cultures and reports of cases whose note was left out: nobody has looked at them."""
     for what in EVENT_TABLES:
-        counted = sum(number for key, number in attrition.events.items() if key.startswith(f"{what} "))
-        if left := attrition.events[what] - counted:
+        if left := attrition.events[what] - attrition.parts(what).total():
             attrition.count(f"{what} of cases whose note was left out", left)
 
 
-def told_by_table(events: Mapping[str, int], rows_read: Mapping[str, int]) -> Iterator[str]:
+def table_lines(attrition: Attrition) -> Iterator[str]:
     """A line for each table: rows read, rows used, and what became of the others."""
-    for name, rows in rows_read.items():
+    for name, rows in attrition.rows_read.items():
         yield f"{name}: {rows:,} rows read"
     for what, name in EVENT_TABLES.items():
-        counts = Counter({key.removeprefix(what).strip(): n for key, n in events.items() if key.startswith(f"{what} ")})
+        counts = attrition.parts(what)
         used = counts.pop("used", 0)
-        others = [f"{count:,} {why}" for why, count in sorted(counts.items(), key=lambda item: -item[1]) if count]
-        yield f"{name}: {events.get(what, 0):,} rows read, {used:,} used" + "".join(f"; {other}" for other in others)
+        others = [f"; {count:,} {why}" for why, count in counts.most_common() if count]
+        yield f"{name}: {attrition.events[what]:,} rows read, {used:,} used{''.join(others)}"

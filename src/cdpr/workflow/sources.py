@@ -164,7 +164,7 @@ def agents_code(experiment: Experiment, settings: Settings, options: Options) ->
 
 def importers_code(experiment: Experiment, settings: Settings, options: Options) -> list[str]:
     model = settings.data.mimic_iv.structurer.model
-    structurer = ["cdpr.ingest.structurer", module_of(model)] if model else []
+    structurer = ["cdpr.ingest.structurer", "cdpr.llm.recording", module_of(model)] if model else []
     return [DATASETS[options["dataset"]].importer.partition(":")[0], *structurer]
 
 
