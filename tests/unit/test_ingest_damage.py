@@ -30,7 +30,8 @@ def replaced(old: str, new: str):
         ("note/radiology", replaced("Lobar", "\xe9"), 2, None, "not UTF-8 in the row that begins here"),
         ("hosp/patients", replaced(",60,", ",sixty,"), 3, "anchor_age", "'sixty' .* whole number"),
         ("hosp/admissions", replaced("2160-01-01 08", "2160-13-01 08"), 4, "admittime", "is not a time"),
-        ("hosp/admissions", replaced("subject_id,", "hadm_id,"), 1, None, "column names repeat"),
+        ("hosp/admissions", replaced("subject_id,", "hadm_id,"), 1, "subject_id", "no such column"),
+        ("hosp/admissions", replaced("admittime", "admittime,hadm_id"), 1, "'hadm_id'", "the column stands twice"),
     ],
 )
 def test_damaged_tables_are_errors_with_file_line_and_field(tmp_path, table, damage, line, field, said):

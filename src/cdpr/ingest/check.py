@@ -41,13 +41,11 @@ _SLIPS = tuple(
 )  # fmt: skip
 
 LAYOUT = f"""\
-A private data set is a folder in one of two layouts, UTF-8, each file plain or compressed (.gz):
+A private data set is a folder in one of two layouts, UTF-8, each file plain or compressed (.gz): cases.csv, one row a
+case, and results.csv, one row a value or report; or cases.jsonl, one object a case with its `results` as a list.
 
-  cases.csv       one row a case:             {", ".join(CASE_COLUMNS)}
-  results.csv     one row a value or report:  {", ".join(RESULT_COLUMNS)}
-
-  cases.jsonl     one object a line with the columns of cases.csv, and a list `results` of objects with the
-                  columns of results.csv (without case_id; sequence may be left out)
+  columns of cases.csv     {", ".join(CASE_COLUMNS)}
+  columns of results.csv   {", ".join(RESULT_COLUMNS)}
 
 A category is one of {", ".join(CATEGORIES)}; a flag is H, L, A or empty.
 An example: cdpr check_export --template FOLDER. All about it: docs/reference/private-format.md."""
@@ -186,11 +184,11 @@ def _many(count: int, what: str) -> str:
 def doubts(export: Export) -> Iterator[IngestError]:
     """Fields that are worth a look, each as a problem that refuses nothing."""
     for row in (*export.cases, *export.results):
-        for name, text in row.fields.items():
+        for name, text in row.value.items():
             for column, pattern, problem, remedy in _SLIPS:
-                has_unit = name == "value" and row.fields.get("unit") and "unit" in problem
+                has_unit = name == "value" and row.value.get("unit") and "unit" in problem
                 if column in (None, name) and pattern.fullmatch(text) and not has_unit:
-                    yield row.problem(name, f"{quoted(text)} {problem}", remedy)
+                    yield row.wrong(name, f"{quoted(text)} {problem}", remedy)
                     break
 
 

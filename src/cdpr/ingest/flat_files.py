@@ -12,8 +12,7 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,7 +27,6 @@ LONGEST_NOTE = 32 * 1024 * 1024  # bytes of one row of a table of notes
 
 # Python's own limit (131,072) is below what a long report may hold.
 csv.field_size_limit(LONGEST_NOTE)
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 # Control characters without meaning for a reader, and marks that make a text look like another one.
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
@@ -89,29 +87,6 @@ def examination_name(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
-@dataclass(frozen=True)
-class RawRow:
-    """Fields of a table's row, or of an object in JSON (``within`` says where that stands in its line); what is wrong
-    with them goes to ``problems``."""
-
-    path: Path
-    line: int | None
-    fields: Mapping[str, str]
-    problems: list[IngestError]
-    within: str = ""
-
-    def __getitem__(self, name: str) -> str:
-        return self.fields[name]
-
-    def problem(self, name: str, what: str, remedy: str) -> IngestError:
-        """An error about one field of this row."""
-        return IngestError(self.path, what, remedy, line=self.line, field=self.within + name)
-
-    def tell(self, name: str, what: str, remedy: str) -> None:
-        """Add an error about one field to the problems."""
-        self.problems.append(self.problem(name, what, remedy))
-
-
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Within it a file that cannot be read is an IngestError."""
@@ -151,58 +126,15 @@ def csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield line, fields
 
 
-def csv_rows(
-    path: Path, columns: Sequence[str], filled: Collection[str], problems: list[IngestError]
-) -> Iterator[RawRow]:
-    """Rows of a table whose header has these columns, in any order and among others; fields are stripped.
-
-    ``filled`` are the columns that cannot be empty, for the remedy of one that is missing. Rows that cannot be used go
-    to ``problems``. Raises IngestError for a table that cannot be read, or not further.
-    """
-    lines = csv_lines(path)
-    line, header = next(lines, (1, []))
-    _check_separator(path, line, header)
-    names = [one_line(visible(name)).casefold() for name in header]
-    if lacking := list(_lacking(path, names, columns, filled)):
-        problems += lacking
-        return
-    for line, fields in lines:
-        fields = [visible(field).strip() for field in fields]
-        if [field.casefold() for field in fields] == names:
-            problems.append(IngestError(path, "the header stands here again", "remove this line", line=line))
-        elif len(fields) != len(names):
-            what = f"{len(fields)} fields, the header has {len(names)}"
-            problems.append(IngestError(path, what, "put fields with commas in double quotes", line=line))
-        elif (longest := max(map(len, fields))) > LONGEST_TEXT:
-            what = f"a text of {longest:,} characters"
-            problems.append(IngestError(path, what, "close every double quote, or shorten it", line=line))
-        else:
-            yield RawRow(path, line, dict(zip(names, fields, strict=True)), problems)
-
-
-def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
-    if not header:
-        raise IngestError(path, "the file is empty", "begin it with the names of the columns", line=1)
-    first = visible(header[0]).strip()
-    if first.casefold().startswith("sep="):
-        problem = "the line sep= that Excel writes stands before the header"
-        raise IngestError(path, problem, "remove this line, and save the file with commas", line=line)
-    mark = re.search("|".join(map(re.escape, _SEPARATORS)), first) if len(header) == 1 else None
-    if mark is not None:
-        problem = f"columns are separated by {_SEPARATORS[mark[0]]}"
-        raise IngestError(path, problem, "save the file with commas", line=line)
-
-
-def _lacking(path: Path, names: list[str], columns: Sequence[str], filled: Collection[str]) -> Iterator[IngestError]:
-    """The columns that a header has not, or more than once."""
-    for column in columns:
+def header_faults(path: Path, line: int, names: list[str], remedies: Mapping[str, str]) -> Iterator[IngestError]:
+    """An error for each column that a header has not, with its remedy, and for each that it has more than once."""
+    for column, remedy in remedies.items():
         if column not in names:
-            near = difflib.get_close_matches(column, [name for name in names if name not in columns], 1)
-            add = "add this column" if column in filled else "add this column; it may be empty"
-            remedy = f"rename the column {quoted(near[0])}" if near else add
-            yield IngestError(path, "no such column", remedy, line=1, field=column)
+            near = difflib.get_close_matches(column, [name for name in names if name not in remedies], 1)
+            advice = f"rename the column {quoted(near[0])}" if near else remedy
+            yield IngestError(path, "no such column", advice, line=line, field=column)
     for name in sorted({name for name in names if name and names.count(name) > 1}):
-        yield IngestError(path, "the column stands twice", "keep one of them", line=1, field=quoted(name))
+        yield IngestError(path, "the column stands twice", "keep one of them", line=line, field=quoted(name))
 
 
 def read_text(path: Path) -> str:

@@ -97,15 +97,12 @@ def check_references(tables: Tables, attrition: Attrition) -> None:
             f"SELECT count(*) FROM cases WHERE try_cast(subject_id AS BIGINT) > (SELECT max(last) FROM {table})"
         ))  # fmt: skip
         if behind > _BEHIND * cases:
-            attrition.warn(
-                f"{name} ends before the last {behind:,} of {cases:,} cases, which have none of its rows; was it cut?"
-            )
+            last = f"the last {behind:,} of {cases:,} cases, which have none of its rows"
+            attrition.warn(f"{name} ends before {last}; was it cut?")
     (tested,) = next(tables.rows("SELECT count(DISTINCT case_id) FROM lab WHERE first IS NOT NULL"))
     if tested < _SELDOM * cases:
-        attrition.warn(
-            f"only {tested:,} of {cases:,} cases have a laboratory result in their window, where four of five have one "
-            "in the published demo; do times and identifiers fit, and is the window right?"
-        )
+        few = f"only {tested:,} of {cases:,} cases have a laboratory result in their window"
+        attrition.warn(f"{few} (in the published demo four of five); do times and identifiers fit, and the window?")
 
 
 def count_left_out(attrition: Attrition) -> None:

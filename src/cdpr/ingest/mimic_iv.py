@@ -61,8 +61,7 @@ _NOTES = """
            p.anchor_age::INTEGER + year(a.admit) - p.anchor_year::INTEGER, coalesce(p.gender, ''), coalesce(n.text, '')
     FROM discharge n
     LEFT JOIN note_ids u ON u.note_id = n.note_id AND u.once
-    LEFT JOIN (SELECT *, try_cast(admittime AS TIMESTAMP) AS admit FROM stays) a
-      ON a.hadm_id = n.hadm_id AND a.subject_id = n.subject_id
+    LEFT JOIN stays a ON a.hadm_id = n.hadm_id AND a.subject_id = n.subject_id
     LEFT JOIN persons p ON p.subject_id = a.subject_id
     LEFT JOIN first_notes f ON f.hadm_id = a.hadm_id
 """
@@ -132,8 +131,9 @@ def _open(tables: Tables, attrition: Attrition) -> None:
     for column in ("anchor_age", "anchor_year"):
         number = f"regexp_full_match({column}, '[0-9]{{1,4}}')"
         _check(tables, "patients", "subject_id", column, number, "is not a whole number")
+    tables.run(f"CREATE TABLE stays AS SELECT DISTINCT *, {time} AS admit FROM admissions WHERE hadm_id IS NOT NULL")
+    tables.run("CREATE TABLE persons AS SELECT DISTINCT * FROM patients WHERE subject_id IS NOT NULL")
     for name, table, key in (("admissions", "stays", "hadm_id"), ("patients", "persons", "subject_id")):
-        tables.run(f"CREATE TABLE {table} AS SELECT DISTINCT * FROM {name} WHERE {key} IS NOT NULL")
         once = f"{key} NOT IN (SELECT {key} FROM {table} GROUP BY {key} HAVING count(*) > 1)"
         _check(tables, name, key, key, once, "stands in several rows that disagree")
 
@@ -171,8 +171,7 @@ def _find_windows(tables: Tables, source: MimicSource) -> None:
         """
         CREATE TABLE cases AS
         WITH times AS (
-            SELECT hadm_id, subject_id, min(epoch(try_cast(admittime AS TIMESTAMP))) AS admit
-            FROM stays GROUP BY ALL HAVING admit IS NOT NULL),
+            SELECT hadm_id, subject_id, epoch(s.admit) AS admit FROM stays s WHERE s.admit IS NOT NULL),
         neighbours AS (
             SELECT *, (admit + lag(admit) OVER patient) / 2 AS since, (admit + lead(admit) OVER patient) / 2 AS until
             FROM times WINDOW patient AS (PARTITION BY subject_id ORDER BY admit, hadm_id))

@@ -3,7 +3,6 @@
 Two layouts, one code path: ``cases.csv`` and ``results.csv``, or ``cases.jsonl`` with the results inside the cases.
 """
 
-import dataclasses
 import math
 import re
 from collections import Counter, defaultdict
@@ -19,7 +18,18 @@ from .attrition import Attrition
 from .draft import Draft, Import
 from .elements import Element
 from .error import IngestError
-from .flat_files import LONGEST_NAME, RawRow, collected, csv_rows, filled_lines, parse_json, quoted, result_part
+from .flat_files import (
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    collected,
+    csv_lines,
+    filled_lines,
+    header_faults,
+    parse_json,
+    quoted,
+    result_part,
+    visible,
+)
 from .summary import one_line, patient_information, says_something
 from .workup import Workup
 
@@ -39,6 +49,7 @@ CATEGORIES = ("lab", "culture", "imaging", "procedure", "physical")
 _SEX = {"m": "M", "male": "M", "男": "M", "f": "F", "female": "F", "女": "F"}
 _NUMBER = r"[-+]?\d{1,100}(?:\.\d+)?(?:[eE][-+]?\d{1,2})?"
 _POWER_OF_TEN = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,2}")
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _CORRECT, _OWN_NUMBER = "correct it or leave it empty", "give every case a number of its own"
 _IDENTIFIER = (r"(?=.{1,120}$)(?=.*[^\W_])\S+(?: \S+)*", "is no identifier",
                f"use letters and digits, at most {LONGEST_NAME} characters on one line")  # fmt: skip
@@ -60,18 +71,42 @@ _RULES = {
 }  # fmt: skip
 
 
+class Row(Element):
+    """A row of a table, or an object in JSON, whose fields are text; what is wrong with them goes to ``problems``."""
+
+    remedy = "write one case an object, its results as a list of objects"
+
+    def __init__(self, value: Any, path: Path, line: int, problems: list[IngestError], place: str = ""):
+        super().__init__(value, path, line, place)
+        self.problems = problems
+
+    def _part(self, name: str, value: Any) -> "Row":
+        return Row(value, self.path, self.line, self.problems, self._place(name))
+
+    def __getitem__(self, name: str) -> str:
+        return self.value[name]
+
+    def with_fields(self, fields: Mapping[str, str]) -> "Row":
+        """The same row with other fields."""
+        return Row(fields, self.path, self.line, self.problems, self.place)
+
+    def tell(self, name: str, what: str, remedy: str) -> None:
+        """Add an error about one field to the problems."""
+        self.problems.append(self.wrong(name, what, remedy))
+
+
 @dataclass
 class Export:
     """Rows of an export as they stand in its files, what is wrong with them, and how often a column that the layout
     lacks holds something. ``whole`` tells whether every row of ``cases.csv`` could be read."""
 
-    cases: list[RawRow] = field(default_factory=list)
-    results: list[RawRow] = field(default_factory=list)
+    cases: list[Row] = field(default_factory=list)
+    results: list[Row] = field(default_factory=list)
     problems: list[IngestError] = field(default_factory=list)
     ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
     whole: bool = True
 
-    def unlisted(self) -> list[RawRow]:
+    def unlisted(self) -> list[Row]:
         """Results of cases that ``cases.csv`` does not list; none when it could not be read whole."""
         listed = {row["case_id"] for row in self.cases} | {""}
         return [row for row in self.results if row["case_id"] not in listed] if self.whole else []
@@ -96,7 +131,7 @@ def read_export(folder: Path) -> Export:
                 raise IngestError(folder, "holds cases.jsonl and CSV files", "keep one of the two layouts")
             for line, text in filled_lines(path := paths["cases.jsonl"]):
                 with collected(export.problems):
-                    _read_object(_Object(parse_json(path, text, line), path, line), export)
+                    _read_object(Row(parse_json(path, text, line), path, line, export.problems), export)
             return export
     known = len(export.problems)
     _read_table(paths["cases.csv"], CASE_COLUMNS, export.cases, export)
@@ -113,45 +148,80 @@ def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
     return paths[0] if paths else folder / name
 
 
-def _read_table(path: Path, columns: Sequence[str], rows: list[RawRow], export: Export) -> None:
+def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Export) -> None:
     name = path.name.removesuffix(".gz")
     with collected(export.problems):
-        for row in csv_rows(path, columns, FILLED, export.problems):
+        for row in _csv_rows(path, columns, export.problems):
             rows.append(row)
-            export.ignored.update((name, key) for key, text in row.fields.items() if key not in columns and text)
+            export.ignored.update((name, key) for key, text in row.value.items() if key not in columns and text)
 
 
-class _Object(Element):
-    remedy = "write one case an object, its results as a list of objects"
+def _csv_rows(path: Path, columns: Sequence[str], problems: list[IngestError]) -> Iterator[Row]:
+    """Rows of a table whose header has these columns, in any order and among others; fields are stripped.
+
+    Rows that cannot be used go to ``problems``. Raises IngestError for a table that cannot be read, or not further.
+    """
+    lines = csv_lines(path)
+    line, header = next(lines, (1, []))
+    _check_separator(path, line, header)
+    names = [one_line(visible(name)).casefold() for name in header]
+
+    remedies = {c: "add this column" + ("" if c in FILLED else "; it may be empty") for c in columns}
+    if faults := list(header_faults(path, line, names, remedies)):
+        problems += faults
+        return
+    for line, fields in lines:
+        fields = [visible(field).strip() for field in fields]
+        if [field.casefold() for field in fields] == names:
+            problems.append(IngestError(path, "the header stands here again", "remove this line", line=line))
+        elif len(fields) != len(names):
+            what = f"{len(fields)} fields, the header has {len(names)}"
+            problems.append(IngestError(path, what, "put fields with commas in double quotes", line=line))
+        elif (longest := max(map(len, fields))) > LONGEST_TEXT:
+            what = f"a text of {longest:,} characters"
+            problems.append(IngestError(path, what, "close every double quote, or shorten it", line=line))
+        else:
+            yield Row(dict(zip(names, fields, strict=True)), path, line, problems)
 
 
-def _read_object(case: _Object, export: Export) -> None:
+def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
+    if not header:
+        raise IngestError(path, "the file is empty", "begin it with the names of the columns", line=1)
+    first = visible(header[0]).strip()
+    if first.casefold().startswith("sep="):
+        problem = "the line sep= that Excel writes stands before the header"
+        raise IngestError(path, problem, "remove this line, and save the file with commas", line=line)
+    mark = re.search("|".join(map(re.escape, _SEPARATORS)), first) if len(header) == 1 else None
+    if mark is not None:
+        problem = f"columns are separated by {_SEPARATORS[mark[0]]}"
+        raise IngestError(path, problem, "save the file with commas", line=line)
+
+
+def _read_object(case: Row, export: Export) -> None:
     """Rows from the object of a case: its ``results`` are numbered by their place unless they say otherwise."""
     results = case.many("results")
-    row = _object_row(case, {}, CASE_COLUMNS, export)
+    row = _as_text(case, {}, CASE_COLUMNS, export)
     export.cases.append(row)
     for number, result in enumerate(results, 1):
         implied = {"sequence": number, "case_id": case.value.get("case_id")}
-        placed = _object_row(result, implied, RESULT_COLUMNS, export)
+        placed = _as_text(result, implied, RESULT_COLUMNS, export)
         if placed["case_id"] == row["case_id"]:
             export.results.append(placed)
         else:
             placed.tell("case_id", "differs from that of the case around it", "leave it out")
 
 
-def _object_row(element: _Object, implied: Mapping[str, Any], columns: Sequence[str], export: Export) -> RawRow:
+def _as_text(row: Row, implied: Mapping[str, Any], columns: Sequence[str], export: Export) -> Row:
     """The fields of an object as text; absent and null are empty."""
-    fields, values = dict.fromkeys(columns, ""), {**implied, **element.value}
-    within = f"{element.place}." if element.place else ""
-    row = RawRow(element.path, element.line, fields, export.problems, within)
-    export.ignored.update((element.path.name, name) for name in values if name not in (*columns, "results"))
+    fields, values = dict.fromkeys(columns, ""), {**implied, **row.value}
+    export.ignored.update((row.path.name, name) for name in values if name not in (*columns, "results"))
     for name in columns:
         value = values.get(name)
         if isinstance(value, (dict, list, bool)):
             row.tell(name, f"expected text or a number, found {type(value).__name__}", "write it as text")
         elif value is not None:
             fields[name] = str(value).strip()
-    return row
+    return row.with_fields(fields)
 
 
 def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
@@ -180,24 +250,24 @@ def drafts(export: Export, attrition: Attrition) -> Iterator[Draft]:
         attrition.count("result rows of unknown cases", unlisted)
 
 
-def _sound(row: RawRow) -> RawRow:
+def _sound(row: Row) -> Row:
     """The row with its fields empty that break their rule, which is a problem."""
-    fields = dict(row.fields)
+    fields = dict(row.value)
     for name, (pattern, problem, remedy, if_empty) in _RULES.items():
         text = fields.get(name)
         # The case around an object in JSON says what it belongs to.
-        if text == "" and if_empty and not (name == "case_id" and row.within):
+        if text == "" and if_empty and not (name == "case_id" and row.place):
             row.tell(name, "is empty", if_empty)
         if text and not re.fullmatch(pattern, text, re.IGNORECASE):
             row.tell(name, f"{quoted(text)} {problem}", remedy)
             fields[name] = ""
-    return dataclasses.replace(row, fields=fields)
+    return row.with_fields(fields)
 
 
-def _workups(rows: Sequence[RawRow], attrition: Attrition) -> dict[str, Workup]:
+def _workups(rows: Sequence[Row], attrition: Attrition) -> dict[str, Workup]:
     """Results by case, whatever the order of the rows; spellings of a name that differ in case only are one."""
     placed = [
-        (row["case_id"], float(row["sequence"] or "inf"), sorted(row.fields.items()), row) for row in map(_sound, rows)
+        (row["case_id"], float(row["sequence"] or "inf"), sorted(row.value.items()), row) for row in map(_sound, rows)
     ]
     placed.sort(key=lambda entry: entry[:3])
     workups: dict[str, Workup] = defaultdict(Workup)
@@ -218,7 +288,7 @@ def _workups(rows: Sequence[RawRow], attrition: Attrition) -> dict[str, Workup]:
     return workups
 
 
-def _key(row: RawRow) -> str:
+def _key(row: Row) -> str:
     """Key of the row's examination; empty for a name that cannot be used."""
     name = one_line(row["examination"])
     if row["category"].casefold() == "physical" and name:
@@ -230,7 +300,7 @@ def _key(row: RawRow) -> str:
     return name
 
 
-def _analyte(row: RawRow) -> Analyte:
+def _analyte(row: Row) -> Analyte:
     low, high = (float(row[name]) if row[name] else None for name in ("reference_low", "reference_high"))
     if low is not None and high is not None and low > high:
         row.tell("reference_low", "is above reference_high", "exchange or correct them")

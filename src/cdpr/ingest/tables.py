@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from .error import IngestError
-from .flat_files import csv_lines
+from .flat_files import csv_lines, header_faults
 
 _ENDINGS = (".csv.gz", ".csv", ".parquet")
 # What tools write where nothing is; exactly so, since a result may read NONE.
 MISSING = ("NULL", "\\N", "nan", "NaN", "None", "<NA>")
-_MARKS = "'\"\\"
 _WHOLE_NUMBER = re.compile(r"\w*(?:id|_seq|_num|_ordinal)|anchor_\w+")  # columns
 LONGEST_ROW = 1024 * 1024  # of other tables: the engine's buffers grow with it
 _FETCH = 2048  # rows in memory at a time; the engine's own batch
@@ -56,14 +55,16 @@ class Tables:
             source = f"read_parquet({quoted_path})"
             names = [row[0] for row in self.rows(f"DESCRIBE SELECT * FROM {source}")]
         else:
-            line, names = read_header(path)
+            line, header = next(csv_lines(path), (1, []))
+            names = [name.strip() or f"(column {number})" for number, name in enumerate(header, 1)]
             self._widths[path] = len(names)
             types = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in names)
             source = (f"read_csv({quoted_path}, auto_detect=false, header=true, skip={line - 1}, columns={{{types}}}, "
                       f"delim=',', quote='\"', escape='\"', max_line_size={longest_line})")  # fmt: skip
-        if missing := [column for column in columns if column not in names]:
-            problem, remedy = f"no such column; found {_listed(names)}", "use the table as its publisher wrote it"
-            raise IngestError(path, problem, remedy, line=line, field=missing[0])
+        for fault in header_faults(
+            path, line, names, dict.fromkeys(columns, "use the table as its publisher wrote it")
+        ):
+            raise fault
         selection = ", ".join(f'{_cleaned(column)} AS "{column}"' for column in columns)
         self.connection.execute(f"CREATE VIEW {name.split('/')[-1]} AS SELECT {selection} FROM {source}")
 
@@ -116,21 +117,6 @@ class Tables:
         return paths[0]
 
 
-def read_header(path: Path) -> tuple[int, list[str]]:
-    """Line and column names of the first row that is not blank. Raises IngestError."""
-    publisher = "use the table as its publisher wrote it"
-    line, header = next(csv_lines(path), (1, []))
-    names = [name.strip() for name in header]
-    repeated = sorted({name for name in names if names.count(name) > 1} - {""})
-    if not names:
-        raise IngestError(path, "the table is empty", publisher, line=line)
-    if "" in names:
-        raise IngestError(path, f"column {names.index('') + 1} has no name", publisher, line=line)
-    if repeated:
-        raise IngestError(path, f"column names repeat: {_listed(repeated)}", publisher, line=line)
-    return line, names
-
-
 def line_of(path: Path, column: str, value: str) -> int | None:
     """Line on which a table's row with this value begins; a slow scan, for error messages only."""
     if path.suffix == ".parquet":
@@ -147,14 +133,6 @@ def _cleaned(column: str) -> str:
     if _WHOLE_NUMBER.fullmatch(column):
         text = f"CASE WHEN ends_with({text}, '.0') THEN {text}[:-3] ELSE {text} END"
     return f"CASE WHEN {text} IN ({', '.join(map(_quoted, ('', *MISSING)))}) THEN NULL ELSE {text} END"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Names of columns for a message; a file that is no table has a few lines of anything there."""
-    shortened = [
-        f"'{''.join(c if c.isprintable() and c not in _MARKS else '?' for c in name[:40])}'" for name in names[:30]
-    ]
-    return ", ".join(shortened) + (", …" if len(names) > len(shortened) else "")
 
 
 def _quoted(text: str) -> str:
