@@ -68,7 +68,6 @@ def _draft(case: Element, attrition: Attrition) -> Draft:
     attrition.events += labels
     return Draft(
         note_id=number_of("agentclinic", osce.value),
-        subject_key="",
         history=_history(patient),
         physical=physical.results(),
         results=results.results(),
@@ -192,7 +191,6 @@ def _challenge(challenge: Element, attrition: Attrition) -> Draft:
     patient = _PATIENT.search(history)
     return Draft(
         note_id=number_of("nejm", [question, diagnosis]),
-        subject_key="",
         history={"Patient Information": patient[0] if patient else "", "History of Present Illness": history},
         results=results,
         diagnosis=diagnosis,

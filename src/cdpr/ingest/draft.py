@@ -26,10 +26,10 @@ class Draft:
     """
 
     note_id: str
-    subject_key: str
     history: dict[str, str]
     results: dict[str, str]
     diagnosis: str
+    subject_key: str = ""
     final_diagnosis: str = ""
     language: str = ""
     rejected: str | None = None

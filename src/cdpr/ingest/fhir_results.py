@@ -207,13 +207,11 @@ def _range(content: FhirElement) -> tuple[float | None, float | None, str]:
     if first is None:
         return None, None, ""
     low, high = (first.one(name).number("value") for name in ("low", "high"))
-    if low and high:
-        return float(low), float(high), ""
-    if low or high:
-        limit_text = f"reference at least {low}" if low else f"reference at most {high}"
-        return float(low) if low else None, float(high) if high else None, limit_text
     text = one_line(first.text("text"))
-    return None, None, f"reference {text}" if says_something(text) else ""
+    if low or high:
+        text = "" if low and high else f"at least {low}" if low else f"at most {high}"
+    limits = (float(limit) if limit else None for limit in (low, high))
+    return *limits, f"reference {text}" if says_something(text) else ""
 
 
 def _add_report(resource: Resource, workup: Workup, attrition: Attrition) -> None:

@@ -170,12 +170,11 @@ def _find_windows(tables: Tables, source: MimicSource) -> None:
     tables.run(
         """
         CREATE TABLE cases AS
-        WITH times AS (
-            SELECT hadm_id, subject_id, epoch(s.admit) AS admit FROM stays s WHERE s.admit IS NOT NULL),
-        neighbours AS (
-            SELECT *, (admit + lag(admit) OVER patient) / 2 AS since, (admit + lead(admit) OVER patient) / 2 AS until
-            FROM times WINDOW patient AS (PARTITION BY subject_id ORDER BY admit, hadm_id))
-        SELECT hadm_id, subject_id, admit - ? AS start, admit + ? AS stop,
+        WITH neighbours AS (
+            SELECT *, (s + lag(s) OVER patient) / 2 AS since, (s + lead(s) OVER patient) / 2 AS until
+            FROM (SELECT *, epoch(admit) AS s FROM stays WHERE admit IS NOT NULL)
+            WINDOW patient AS (PARTITION BY subject_id ORDER BY s, hadm_id))
+        SELECT hadm_id, subject_id, s - ? AS start, s + ? AS stop,
                coalesce(since, '-inf'::DOUBLE) AS nearest_from, coalesce(until, 'inf'::DOUBLE) AS nearest_until
         FROM neighbours WHERE hadm_id IN (SELECT hadm_id FROM first_notes)
         """,

@@ -125,14 +125,14 @@ def read_export(folder: Path) -> Export:
     """The rows of either layout, as far as they can be read."""
     export = Export()
     paths = {name: _find(folder, name, export.problems) for name in ("cases.csv", "results.csv", "cases.jsonl")}
-    with collected(export.problems):
-        if paths["cases.jsonl"].is_file():
+    if paths["cases.jsonl"].is_file():
+        with collected(export.problems):
             if paths["cases.csv"].is_file() or paths["results.csv"].is_file():
                 raise IngestError(folder, "holds cases.jsonl and CSV files", "keep one of the two layouts")
             for line, text in filled_lines(path := paths["cases.jsonl"]):
                 with collected(export.problems):
                     _read_object(Row(parse_json(path, text, line), path, line, export.problems), export)
-            return export
+        return export
     known = len(export.problems)
     _read_table(paths["cases.csv"], CASE_COLUMNS, export.cases, export)
     export.whole = len(export.problems) == known
@@ -165,7 +165,6 @@ def _csv_rows(path: Path, columns: Sequence[str], problems: list[IngestError]) -
     line, header = next(lines, (1, []))
     _check_separator(path, line, header)
     names = [one_line(visible(name)).casefold() for name in header]
-
     remedies = {c: "add this column" + ("" if c in FILLED else "; it may be empty") for c in columns}
     if faults := list(header_faults(path, line, names, remedies)):
         problems += faults
@@ -188,10 +187,10 @@ def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
     if not header:
         raise IngestError(path, "the file is empty", "begin it with the names of the columns", line=1)
     first = visible(header[0]).strip()
+    mark = re.search(r"[;\t|]", first) if len(header) == 1 else None
     if first.casefold().startswith("sep="):
         problem = "the line sep= that Excel writes stands before the header"
         raise IngestError(path, problem, "remove this line, and save the file with commas", line=line)
-    mark = re.search("|".join(map(re.escape, _SEPARATORS)), first) if len(header) == 1 else None
     if mark is not None:
         problem = f"columns are separated by {_SEPARATORS[mark[0]]}"
         raise IngestError(path, problem, "save the file with commas", line=line)
