@@ -148,7 +148,7 @@ def test_items_without_a_name_and_cases_without_a_result_are_told(tmp_path):
 
 def test_every_table_has_its_line(tmp_path):
     _, attrition = read(write_mimic(tmp_path))
-    assert attrition.tables == [
+    assert list(attrition.table_lines()) == [
         "note/discharge: 4 rows read",
         "hosp/admissions: 3 rows read",
         "hosp/patients: 2 rows read",

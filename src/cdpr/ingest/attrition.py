@@ -100,8 +100,8 @@ class Attrition:
 
     ``incidents`` are all dropped cases and all leaks, with identifiers and words of the cases: they belong beside the
     records. ``events`` counts what happened to the rows behind the examinations; ``warnings`` are sentences for the
-    user. ``rows_read`` are the rows of tables that no event counts, ``tables`` is a line on each table. What
-    :meth:`report` returns holds numbers only.
+    user. ``tables`` holds what was read of each table: the number of its rows, or the words with which the events begin
+    that count them. What :meth:`report` returns holds numbers only.
     """
 
     dataset: str
@@ -111,8 +111,7 @@ class Attrition:
     events: Counter[str] = field(default_factory=Counter)
     splits: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    rows_read: dict[str, int] = field(default_factory=dict)
-    tables: list[str] = field(default_factory=list)
+    tables: dict[str, int | str] = field(default_factory=dict)
 
     def drop(self, rule: str, case: str, place: str = "", name: str = "") -> None:
         """Count one case as dropped by one of :data:`RULES`; anything else raises ValueError."""
@@ -178,8 +177,19 @@ class Attrition:
             listed = f" ({', '.join(map(quoted, cases[:_LISTED]))}{', ...' * (len(cases) > _LISTED)})"
             yield f"  {step.left:>8} left, {step.dropped:>8} dropped: {step.rule}{listed if identifiers else ''}"
         yield from (f"  {leak.cases:>8} cases: {leak.leak} ({leak.action})" for leak in self.leaks())
-        yield from (f"  {line}" for line in self.tables)
+        yield from (f"  {line}" for line in self.table_lines())
         yield from (f"  note: {warning}" for warning in self.warnings)
+
+    def table_lines(self) -> Iterator[str]:
+        """A line for each table: rows read, rows used, and what became of the others."""
+        for name, rows in self.tables.items():
+            if isinstance(rows, int):
+                yield f"{name}: {rows:,} rows read"
+            else:
+                counts = self.parts(rows)
+                used = counts.pop("used", 0)
+                others = [f"; {count:,} {why}" for why, count in counts.most_common() if count]
+                yield f"{name}: {self.events[rows]:,} rows read, {used:,} used{''.join(others)}"
 
     def rows(self) -> list[dict[str, str]]:
         """Every incident as a table row, sorted; notes without an identifier look alike and are listed one by one."""

@@ -1,7 +1,6 @@
 """Reading CSV and JSON files.
 
-Every problem is an IngestError with file, line and field: raised where reading cannot go on behind it, else added to a
-list of ``problems``, so that a check tells them all.
+Every problem is an IngestError with file, line and field.
 """
 
 import contextlib
@@ -47,15 +46,6 @@ def files_at(path: Path, ending: str) -> list[Path]:
     return sorted(f for f in path.iterdir() if f.name.endswith((ending, f"{ending}.gz")) and f.name[0] != ".")
 
 
-@contextlib.contextmanager
-def collected(problems: list[IngestError]) -> Iterator[None]:
-    """Within it what cannot be read ends the block and is added to the problems."""
-    try:
-        yield
-    except IngestError as problem:
-        problems.append(problem)
-
-
 def visible(text: str) -> str:
     """The text as a reader sees it: composed characters, no control or direction marks, no halves of characters."""
     if text.isascii() and text.isprintable():  # as most are
@@ -67,11 +57,6 @@ def quoted(value: str) -> str:
     """A value for a message: short, on one line, between quotes and without any, so that it can be withheld whole."""
     text = one_line(visible(value)).replace("'", "’").replace('"', "”").replace("\\", "＼")
     return f"'{text if len(text) <= 40 else text[:39] + '…'}'"
-
-
-def result_part(text: str) -> str:
-    """A text that keeps to its place in the layout of a laboratory result, where "; " ends it."""
-    return one_line(text).replace("; ", ", ")
 
 
 def is_absent(text: str) -> bool:

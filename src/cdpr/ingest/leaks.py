@@ -15,15 +15,8 @@ from .phrases import phrases
 from .sentences import clause_start, spans
 from .summary import says_something
 
-STRICT = Leaks(
-    pre_established="mask",
-    family_history="mask",
-    diagnosis_in_summary="mask",
-    results_in_history="all",
-    diagnosis_in_results="mask",
-    impression="drop",
-    names="loose",
-)
+_BLANKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
+STRICT = Leaks(**dict.fromkeys(_BLANKED, "mask"), results_in_history="all", impression="drop", names="loose")
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
 _PRESENT = ("Patient Information", "Chief Complaint", "History of Present Illness", "Allergy History")

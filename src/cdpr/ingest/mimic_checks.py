@@ -6,7 +6,6 @@ nowhere, patients behind the last one of a table, times that cannot be read.
 """
 
 import re
-from collections.abc import Iterator
 
 from ..files import file_digest
 from .attrition import Attrition
@@ -15,12 +14,6 @@ from .tables import Tables
 
 CHECKSUMS = "SHA256SUMS.txt"
 AS_PUBLISHED = "export them as 2150-01-31 08:00:00"
-# What is counted of the rows of each event table.
-EVENT_TABLES = {
-    "laboratory rows": "hosp/labevents",
-    "microbiology rows": "hosp/microbiologyevents",
-    "radiology reports": "note/radiology",
-}
 _NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
 _FEW = 20  # rows or cases, below which shares say nothing
 _LOST = 0.01  # share of times that may be unreadable before a warning
@@ -51,7 +44,7 @@ def count_rows(tables: Tables, attrition: Attrition) -> None:
             raise IngestError(tables.paths[name], "a header and no row", "copy or download it again")
         if not rows:
             attrition.warn(f"{name} has a header and no row")
-        attrition.rows_read[name] = rows
+        attrition.tables[name] = rows
 
 
 def check_times(
@@ -107,17 +100,6 @@ def check_references(tables: Tables, attrition: Attrition) -> None:
 
 def count_left_out(attrition: Attrition) -> None:
     """Count the cultures and reports of cases whose note was left out: nobody has looked at them."""
-    for what in EVENT_TABLES:
+    for what in (what for what in attrition.tables.values() if isinstance(what, str)):
         if left := attrition.events[what] - attrition.parts(what).total():
             attrition.count(f"{what} of cases whose note was left out", left)
-
-
-def table_lines(attrition: Attrition) -> Iterator[str]:
-    """A line for each table: rows read, rows used, and what became of the others."""
-    for name, rows in attrition.rows_read.items():
-        yield f"{name}: {rows:,} rows read"
-    for what, name in EVENT_TABLES.items():
-        counts = attrition.parts(what)
-        used = counts.pop("used", 0)
-        others = [f"; {count:,} {why}" for why, count in counts.most_common() if count]
-        yield f"{name}: {attrition.events[what]:,} rows read, {used:,} used{''.join(others)}"

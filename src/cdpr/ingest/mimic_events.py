@@ -120,6 +120,7 @@ def _link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
                sum(rows - untimed - empty) FILTER (NOT examined)
         FROM lab LEFT JOIN items USING (item)
     """)
+    attrition.tables["hosp/labevents"] = "laboratory rows"
     total, outside, untimed, empty, used, unexamined = (number or 0 for number in next(counts))
     for what, rows in (
         ("", total),
@@ -169,6 +170,7 @@ def _account(tables: Tables, name: str, linked: str, what: str, attrition: Attri
     query = f"SELECT count(*), count(*) FILTER (case_id IS NULL), {_TIMES} FROM {linked}"
     total, outside, *times = next(tables.rows(query))
     check_times(tables, name, "charttime", times, attrition)
+    attrition.tables[name] = what
     attrition.count(what, total)
     attrition.count(f"{what} in no case's window", outside)
 

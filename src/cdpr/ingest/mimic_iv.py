@@ -28,7 +28,7 @@ from .attrition import Attrition
 from .draft import Draft, Import, Selection
 from .error import IngestError
 from .flat_files import LONGEST_NOTE, quoted
-from .mimic_checks import check_references, check_sums, check_times, count_left_out, count_rows, shape, table_lines
+from .mimic_checks import check_references, check_sums, check_times, count_left_out, count_rows, shape
 from .mimic_events import Events, events_of, link_events, results_of
 from .notes import DischargeNote, parse_discharge_note
 from .summary import patient_information
@@ -109,7 +109,6 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
             work.attrition.add(attrition_of_chunk)
             yield from records
     count_left_out(work.attrition)
-    work.attrition.tables += table_lines(work.attrition)
     if structurer:
         work.attrition.events += structurer.counters
         work.tags.update(structurer.tags())
@@ -184,7 +183,7 @@ def _find_windows(tables: Tables, source: MimicSource) -> None:
 
 def _read_chunks(tables: Tables, work: Import, processes: int, improve: Improve | None) -> Iterator[Reading]:
     """What each chunk of notes gives, in worker processes where there are many."""
-    notes, stream = work.attrition.rows_read["note/discharge"], map(Note._make, tables.rows(_NOTES))
+    notes, stream = int(work.attrition.tables["note/discharge"]), map(Note._make, tables.rows(_NOTES))
     chunks = (
         (chunk, events_of(tables, [(note.subject_id, note.hadm_id) for note in chunk]), work.selection)
         for chunk in iter(lambda: list(islice(stream, CHUNK)), [])

@@ -1,6 +1,7 @@
 """The results of a case while an importer collects them."""
 
 from ..cases import Analyte, format_analytes
+from .summary import one_line
 
 
 class Workup:
@@ -27,3 +28,8 @@ class Workup:
             for key, analytes in self._analytes.items()
         }
         return {key: text for key, text in texts.items() if text}
+
+
+def result_part(text: str) -> str:
+    """A text that keeps to its place in the layout of a laboratory result, where "; " ends it."""
+    return one_line(text).replace("; ", ", ")
