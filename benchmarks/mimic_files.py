@@ -143,7 +143,7 @@ def _people(tables: duckdb.DuckDBPyConnection, counts: dict[str, int]) -> None:
         FROM timed;
         CREATE TABLE items (itemid INTEGER, label VARCHAR, fluid VARCHAR, category VARCHAR)
     """)
-    labels = dict.fromkeys((label, fluid) for _, label, fluid, _, _ in panels() if label != "*")
+    labels = dict.fromkeys((label, fluid) for _, label, fluid in panels() if label != "*")
     known = [(50800 + n, label, fluid, "Chemistry") for n, (label, fluid) in enumerate(labels)]
     rare = [(52000 + n, f"Rare Assay {n}", "Blood", "Chemistry") for n in range(1622 - len(known))]
     tables.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", known + rare)

@@ -83,7 +83,7 @@ def _importer(dataset: str, credentialed: bool = True, **source) -> Callable[[Pa
         text = report.model_dump_json(exclude={"read", "kept", "splits"})
         texts = (text for one in records for text in (one.case_summary, *one.key_pertinent_results_dict.values()))
         letters = sum(len("".join(text.split())) for text in texts)
-        return Outcome((report.read, len(records), results), text + str(attrition.tables), letters)
+        return Outcome((report.read, len(records), results), text + str(list(attrition.table_lines())), letters)
 
     return read
 

@@ -76,8 +76,7 @@ def read_elsewhere(source, work):
     """An importer from outside the package, of one word a case."""
     assert work.selection.credentialed is source.credentialed
     yield from work.records(
-        Draft(word, word, {"Chief Complaint": "Cough"}, {"Lipase": "30"}, word)
-        for word in work.path.read_text().split()
+        Draft(word, {"Chief Complaint": "Cough"}, {"Lipase": "30"}, word) for word in work.path.read_text().split()
     )
 
 

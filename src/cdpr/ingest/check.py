@@ -13,32 +13,39 @@ import yaml
 
 from ..cases import CaseRecord, is_physical
 from ..costs import Catalogue, load_catalogue, price_of, review, with_overrides
-from ..files import write_csv
+from ..files import write_csv, write_text
 from ..settings import Settings
 from ..settings.schema import Costs
 from .attrition import Attrition
 from .draft import Selection
-from .error import IngestError
-from .flat_files import RawRow, quoted
+from .error import IngestError, collected
+from .flat_files import quoted
 from .private import CASE_COLUMNS, CATEGORIES, RESULT_COLUMNS, Export, drafts, read_export
 
 _SHOWN = 20  # problems of one kind, and names
 _COMMON = 3  # cases in which a name stands before it is shown without asking
-# What may be a slip of the export.
-_SPREADSHEET_ERROR = re.compile(r"#(?:DIV/0!|N/A|NAME\?|NULL!|NUM!|REF!|VALUE!|#+)", re.IGNORECASE)
-_DECIMAL_COMMA = re.compile(r"[<>≤≥=\s]*[-+]?\d+,\d+")
-_WITH_UNIT = re.compile(r"[<>≤≥=\s]*[-+]?\d+(?:\.\d+)?\s*(?:%|°|(?!e\d+$)[a-zµμ][\w/%^*.·-]*)", re.IGNORECASE)
-_CODE = re.compile(r"[A-TV-Z]\d[\dA-Z](?:\.[\dA-Z]{1,4})?|\d{3}\.\d{1,2}", re.IGNORECASE)  # ICD-10, ICD-9
-_LIST = re.compile(r"\(?1\s*[.)、](?!\d).+?(?<!\d)2\s*[.)、](?!\d)", re.DOTALL)
+# What may be a slip of the export: where it stands (None: in any field), how it looks, what to do about it.
+_SLIPS = tuple(
+    (column, re.compile(pattern, re.IGNORECASE | re.DOTALL), problem, remedy)
+    for column, pattern, problem, remedy in (
+        (None, r"#(?:DIV/0!|N/A|NAME\?|NULL!|NUM!|REF!|VALUE!|#+)",
+         "is an error of a spreadsheet", "correct it or leave it empty"),
+        ("discharge_diagnosis", r"[A-TV-Z]\d[\dA-Z](?:\.[\dA-Z]{1,4})?|\d{3}\.\d{1,2}",  # ICD-10, ICD-9
+         "looks like a code", "write the name of the disease"),
+        ("discharge_diagnosis", r"\(?1\s*[.)、](?!\d).+?(?<!\d)2\s*[.)、](?!\d).*",
+         "looks like a list", "keep the primary diagnosis alone"),
+        ("value", r"[<>≤≥=\s]*[-+]?\d+,\d+", "has a comma", "write decimals with a point"),
+        ("value", r"[<>≤≥=\s]*[-+]?\d+(?:\.\d+)?\s*(?:%|°|(?!e\d+$)[a-zµμ][\w/%^*.·-]*)",
+         "seems to hold the unit", "write the unit into the column unit"),
+    )
+)  # fmt: skip
 
 LAYOUT = f"""\
-A private data set is a folder in one of two layouts, UTF-8, each file plain or compressed (.gz):
+A private data set is a folder in one of two layouts, UTF-8, each file plain or compressed (.gz): cases.csv, one row a
+case, and results.csv, one row a value or report; or cases.jsonl, one object a case with its `results` as a list.
 
-  cases.csv       one row a case:             {", ".join(CASE_COLUMNS)}
-  results.csv     one row a value or report:  {", ".join(RESULT_COLUMNS)}
-
-  cases.jsonl     one object a line with the columns of cases.csv, and a list `results` of objects with the
-                  columns of results.csv (without case_id; sequence may be left out)
+  columns of cases.csv     {", ".join(CASE_COLUMNS)}
+  columns of results.csv   {", ".join(RESULT_COLUMNS)}
 
 A category is one of {", ".join(CATEGORIES)}; a flag is H, L, A or empty.
 An example: cdpr check_export --template FOLDER. All about it: docs/reference/private-format.md."""
@@ -53,12 +60,15 @@ class Report:
     credentialed: bool
     costs: Costs
     catalogue: Catalogue
-    problems: list[IngestError] = field(default_factory=list)
+    export: Export = field(default_factory=Export)
     doubts: list[IngestError] = field(default_factory=list)
     attrition: Attrition = field(default_factory=lambda: Attrition("private"))
     cases: list[CaseRecord] = field(default_factory=list)
-    ignored: Counter[tuple[str, str]] = field(default_factory=Counter)
-    unknown: list[RawRow] = field(default_factory=list)
+
+    @property
+    def problems(self) -> list[IngestError]:
+        """What refuses the data set."""
+        return self.export.problems
 
     @property
     def ok(self) -> bool:
@@ -82,44 +92,35 @@ class Report:
         return "\n".join(lines)
 
     def _ignored(self, quiet: bool) -> Iterator[str]:
-        if self.ignored:
+        if self.export.ignored:
             yield "\nnot in the layout, and ignored"
-            for (file, name), count in self.ignored.most_common(_SHOWN):
+            for (file, name), count in self.export.ignored.most_common(_SHOWN):
                 # A name in JSON may be a patient's words, and so may a first line that is no header.
                 yield f"  {file}: {'(withheld)' if quiet else quoted(name)} ({_many(count, 'row')})"
-        if self.unknown:
-            lines = ", ".join(str(row.line) for row in self.unknown[:_SHOWN])
-            more = ", ..." if len(self.unknown) > _SHOWN else ""
-            yield f"\nresults of cases that are not listed, left out: {self.unknown[0].path.name}, lines {lines}{more}"
+        if unlisted := self.export.unlisted():
+            lines = ", ".join(str(row.line) for row in unlisted[:_SHOWN]) + ", ..." * (len(unlisted) > _SHOWN)
+            yield f"\nresults of cases that are not listed, left out: {unlisted[0].path.name}, lines {lines}"
 
     def _ingested(self, quiet: bool) -> Iterator[str]:
-        yield f"  cases             {self.attrition.read} read, {len(self.cases)} kept"
-        for rule, dropped in self.attrition.dropped.items():
-            names = ", ".join(map(quoted, dropped[:_SHOWN])) + (", ..." if len(dropped) > _SHOWN else "")
-            yield f"    dropped         {len(dropped)}: {rule}" + ("" if quiet else f" ({names})")
+        yield from self.attrition.lines(identifiers=not quiet)
+        yield from (f"  {count:>8} {event}" for event, count in sorted(self.attrition.events.items()))
         if not self.cases:
             return
-        charged = [sum(not is_physical(key) for key in case.key_pertinent_results_dict) for case in self.cases]
-        free = [sum(is_physical(key) for key in case.key_pertinent_results_dict) for case in self.cases]
+        free = [sum(map(is_physical, case.key_pertinent_results_dict)) for case in self.cases]
+        charged = [len(case.key_pertinent_results_dict) - n for case, n in zip(self.cases, free, strict=True)]
         for name, counts in (("examinations", charged), ("physical items", free)):
             yield f"  {name:17} {min(counts)} to {max(counts)} a case, median {median(counts):g}"
-        for leak in self.attrition.leaks():
-            yield f"  leak              {leak.leak}: {leak.action}, {_many(leak.cases, 'case')}"
-        for event, count in sorted(self.attrition.events.items()):
-            yield f"  counted           {count} {event}"
 
     def _prices(self, quiet: bool) -> Iterator[str]:
         keys = (key for case in self.cases for key in case.key_pertinent_results_dict if not is_physical(key))
         names, costs = Counter(keys), self.costs
         if not names:
             return
-        missing = review(names, costs, self.catalogue)
-        own = sum(price_of(name, costs, self.catalogue).how == "override" for name in names)
-        total = names.total()
+        missing, total = review(names, costs, self.catalogue), names.total()
         priced = total - sum(row["cases"] for row in missing)
         yield f"  prices            {len(names) - len(missing)} of {_many(len(names), 'name')} have one, " \
               f"{priced / total:.1%} of {_many(total, 'examination')}"  # fmt: skip
-        if own:
+        if own := sum(price_of(name, costs, self.catalogue).how == "override" for name in names):
             yield f"    your own        {_many(own, 'name')}, from data.price_overrides"
         if not missing:
             return
@@ -143,24 +144,18 @@ def check(settings: Settings, path: str | Path) -> Report:
     selection = Selection("private", type(settings.data.private)(**options).credentialed, settings.data.leaks)
     catalogue = with_overrides(load_catalogue(), own) if own else load_catalogue()
     report = Report(folder, selection.credentialed, settings.costs, catalogue)
-    try:
-        if not folder.is_dir():
-            what = "no such folder" if not folder.exists() else "not a folder"
-            report.problems.append(IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl"))
-            return report
-        export = read_export(folder)
-    except PermissionError as error:
-        report.problems.append(IngestError.not_permitted(error))
-        return report
-    report.problems = export.problems
-    for draft in drafts(export, report.attrition):
-        record = selection.record(draft, report.attrition)
-        if record is not None:
-            report.cases.append(record)
-    report.ignored = export.ignored
-    report.unknown = export.unlisted()
-    report.doubts = list(doubts(export))
-    if not report.problems and not report.cases:
+    with collected(report.problems):
+        try:
+            if not folder.is_dir():
+                what = "no such folder" if not folder.exists() else "not a folder"
+                raise IngestError(folder, what, "give the folder that holds cases.csv or cases.jsonl")
+            report.export = read_export(folder)
+        except PermissionError as error:
+            raise IngestError.not_permitted(error) from None
+    report.cases += selection.records(drafts(report.export, report.attrition), report.attrition)
+    report.attrition.kept = len(report.cases)
+    report.doubts += doubts(report.export)
+    if not report.cases and not report.problems:
         what = f"no usable case among {report.attrition.read}"
         report.problems.append(IngestError(folder, what, "see below what was dropped"))
     return report
@@ -189,56 +184,12 @@ def _many(count: int, what: str) -> str:
 def doubts(export: Export) -> Iterator[IngestError]:
     """Fields that are worth a look, each as a problem that refuses nothing."""
     for row in (*export.cases, *export.results):
-        for name, text in row.fields.items():
-            if _SPREADSHEET_ERROR.fullmatch(text):
-                yield row.problem(name, f"{quoted(text)} is an error of a spreadsheet", "correct it or leave it empty")
-    for row in export.cases:
-        yield from _diagnosis(row)
-    for row in export.results:
-        yield from _value(row)
-    yield from _alike(export)
-    yield from _same_sequence(export)
-
-
-def _diagnosis(row: RawRow) -> Iterator[IngestError]:
-    text = row["discharge_diagnosis"]
-    if _CODE.fullmatch(text):
-        yield row.problem("discharge_diagnosis", f"{quoted(text)} looks like a code", "write the name of the disease")
-    elif _LIST.match(text):
-        problem = f"{quoted(text)} looks like a list"
-        yield row.problem("discharge_diagnosis", problem, "keep the primary diagnosis alone")
-
-
-def _value(row: RawRow) -> Iterator[IngestError]:
-    text = row["value"]
-    if _DECIMAL_COMMA.fullmatch(text):
-        yield row.problem("value", f"{quoted(text)} has a comma", "write decimals with a point")
-    elif not row["unit"] and _WITH_UNIT.fullmatch(text):
-        yield row.problem("value", f"{quoted(text)} seems to hold the unit", "write the unit into the column unit")
-
-
-def _alike(export: Export) -> Iterator[IngestError]:
-    """The first row of each identifier that differs from an earlier one in the case of its letters only."""
-    for name, rows in (("case_id", (*export.cases, *export.results)), ("patient_id", export.cases)):
-        spelled: dict[str, str] = {}
-        groups: set[str] = set()
-        for row in rows:
-            text = row[name]
-            first = spelled.setdefault(text.casefold(), text)
-            if text != first and text not in groups:
-                groups.add(text)
-                problem = f"{quoted(text)} and {quoted(first)} differ in the case of letters only"
-                yield row.problem(name, problem, "spell it alike if it is one")
-
-
-def _same_sequence(export: Export) -> Iterator[IngestError]:
-    pairs: set[tuple[str, str]] = set()
-    for row in export.results:
-        place = row["case_id"], row["sequence"]
-        if all(place) and place in pairs:
-            problem = f"{quoted(row['sequence'])} stands twice in this case"
-            yield row.problem("sequence", problem, "number the rows of a case one by one, in their order")
-        pairs.add(place)
+        for name, text in row.value.items():
+            for column, pattern, problem, remedy in _SLIPS:
+                has_unit = name == "value" and row.value.get("unit") and "unit" in problem
+                if column in (None, name) and pattern.fullmatch(text) and not has_unit:
+                    yield row.wrong(name, f"{quoted(text)} {problem}", remedy)
+                    break
 
 
 def write_template(folder: str | Path) -> list[Path]:
@@ -246,19 +197,15 @@ def write_template(folder: str | Path) -> list[Path]:
 
     Raises IngestError rather than overwrite a file.
     """
-    folder = Path(folder)
-    cases, results, objects = folder / "cases.csv", folder / "results.csv", folder / "jsonl" / "cases.jsonl"
-    for path in (cases, results, folder / "cases.jsonl", objects):
+    cases, results, objects = (Path(folder) / name for name in ("cases.csv", "results.csv", "jsonl/cases.jsonl"))
+    for path in (cases, results, objects):
         if path.exists():
             raise IngestError(path, "stands there already", "give a new folder")
     examples = yaml.safe_load(resources.files(__package__).joinpath("template.yaml").read_text(encoding="utf-8"))
-    objects.parent.mkdir(parents=True, exist_ok=True)
-    write_csv(cases, CASE_COLUMNS, [{name: case.get(name, "") for name in CASE_COLUMNS} for case in examples])
+    write_text(objects, "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in examples))
     rows = [
         {"case_id": case["case_id"], "sequence": number} | result
         for case in examples
-        for number, result in enumerate(case["results"], 1)
+        for number, result in enumerate(case.pop("results"), 1)
     ]
-    write_csv(results, RESULT_COLUMNS, rows)
-    objects.write_text("".join(json.dumps(case, ensure_ascii=False) + "\n" for case in examples), encoding="utf-8")
-    return [cases, results, objects]
+    return [write_csv(cases, CASE_COLUMNS, examples), write_csv(results, RESULT_COLUMNS, rows), objects]

@@ -14,11 +14,13 @@ from ..cases import CaseRecord, meaning, modality
 from ..settings.datasets import ClinicalBenchSource
 from .attrition import Attrition
 from .draft import Draft, Import
+from .elements import Element, flat_text
 from .error import IngestError
 from .flat_files import LONGEST_NAME, examination_name, files_at, is_absent, parse_json, quoted, read_text
 from .names import add_text
 from .phrases import phrases
 from .physical import physical_results
+from .sentences import headed
 from .summary import CHINESE, one_line, only_refers, says_something
 
 NOTICE = (
@@ -46,7 +48,6 @@ _FIELDS = {
     "diagnostic_basis", "differential_diagnosis", "treatment_plan", "clinical_case_summary", "therapeutic_principle",
     *_BLOCKS,
 }  # fmt: skip
-_AS_PUBLISHED = "use the data set as published"
 
 
 def repair_backslashes(text: str) -> str:
@@ -77,68 +78,49 @@ def _drafts(files: Sequence[Path], asked_language: str, attrition: Attrition) ->
     by_number: dict[str, Any] = {}
     for file in files:
         cases = parse_json(file, repair_backslashes(read_text(file)))
-        for index, case in enumerate(cases if isinstance(cases, list) else [cases]):
-            _check(file, index, case)
-            if unknown := set(case) - _FIELDS:
+        for index, value in enumerate(cases if isinstance(cases, list) else [cases]):
+            case = Element(value, file, place=f"[{index}]")
+            if unknown := set(value) - _FIELDS:
                 attrition.count("fields that the format does not know", len(unknown))
-            language = _language(case)
+            # What the case says of its language, else what its summary is written in.
+            language = _WORDS["languages"].get(str(value.get("language")).strip().casefold())
+            language = language or ("zh" if CHINESE.search(case.text("clinical_case_summary")) else "en")
             if asked_language not in ("both", language):
                 attrition.count(f"cases in another language ({language})")
                 continue
             draft = _draft(case, language, attrition)
-            if draft.note_id in by_number:
-                if case != by_number[draft.note_id]:
-                    raise IngestError(file, f"{quoted(str(case['id']))} names two different cases",
-                                      "give every case its own number", field=f"[{index}].id")  # fmt: skip
-                draft.rejected = "same case twice"
-            by_number[draft.note_id] = case
+            if value != by_number.setdefault(draft.note_id, value):
+                problem = f"{quoted(str(value['id']))} names two different cases"
+                raise case.wrong("id", problem, "give every case its own number")
             yield draft
 
 
-def _check(path: Path, index: int, case: Any) -> None:
-    """Raise IngestError unless a case has a number, and only fields of the kinds known."""
-
-    def wrong(name: str, problem: str) -> IngestError:
-        return IngestError(path, problem, _AS_PUBLISHED, field=f"[{index}].{name}".rstrip("."))
-
-    if not isinstance(case, dict):
-        raise wrong("", f"expected an object, found {type(case).__name__}")
-    number = case.get("id")
+def _number(case: Element) -> str:
+    number = case.value.get("id")
     if isinstance(number, bool) or not isinstance(number, (str, int)) or not one_line(str(number)):
-        raise wrong("id", "is missing" if number in (None, "") else "expected a number or a short text")
+        raise case.wrong("id", "is missing" if number in (None, "") else "expected a number or a short text")
     if len(str(number)) > LONGEST_NAME:
-        raise wrong("id", f"longer than {LONGEST_NAME} characters")
-    for name in ("clinical_case_summary", "principal_diagnosis"):
-        if not isinstance(case.get(name), (str, type(None))):
-            raise wrong(name, f"expected text, found {type(case[name]).__name__}")
-    for name in _BLOCKS:
-        if not isinstance(case.get(name), (str, dict, type(None))):
-            raise wrong(name, f"expected an object or text, found {type(case[name]).__name__}")
+        raise case.wrong("id", f"longer than {LONGEST_NAME} characters")
+    return one_line(str(number))
 
 
-def _language(case: Mapping[str, Any]) -> str:
-    """What the case says of its language, else what its summary is written in."""
-    language = _WORDS["languages"].get(str(case.get("language")).strip().casefold())
-    return language or ("zh" if CHINESE.search(case.get("clinical_case_summary") or "") else "en")
-
-
-def _draft(case: Mapping[str, Any], language: str, attrition: Attrition) -> Draft:
-    sections = _sections(case.get("clinical_case_summary") or "", attrition)
+def _draft(case: Element, language: str, attrition: Attrition) -> Draft:
+    sections = _sections(case.text("clinical_case_summary"), attrition)
     physical = physical_results(sections.pop("physical", ""))
     if not physical:
         attrition.count("summaries without a physical examination")
+    number = _number(case)
     results: dict[str, str] = {}
     for name in _BLOCKS:
-        _add_examinations(results, case.get(name), name, language, attrition)
-    number = one_line(str(case["id"]))
+        _add_examinations(results, case, name, language, attrition)
     return Draft(
         note_id=f"{attrition.dataset}-{language}-{number}",
         # The Chinese and the English version of a case are one patient.
-        subject_key=one_line(str(case.get("clinical_case_uid") or number)),
+        subject_key=one_line(str(case.value.get("clinical_case_uid") or number)),
         history=sections,
         physical=physical,
         results=results,
-        diagnosis=one_line(case.get("principal_diagnosis") or "").strip(" .;。；"),
+        diagnosis=one_line(case.text("principal_diagnosis")).strip(" .;。；"),
         language=language,
         rejected=None if any(map(says_something, sections.values())) else "no headed sections in the case summary",
     )
@@ -147,32 +129,28 @@ def _draft(case: Mapping[str, Any], language: str, attrition: Attrition) -> Draf
 def _sections(text: str, attrition: Attrition) -> dict[str, str]:
     """Text by section, up to the auxiliary examinations; a section named twice keeps both texts."""
     names = list(_WORDS["headings"])
-    matches = list(_HEADING.finditer(text))
-    if matches and says_something(text[: matches[0].start()]):
+    (_, before), *parts = headed(text, _HEADING.finditer(text))
+    if parts and says_something(before):
         attrition.count("summaries with text before the first heading")
     sections: dict[str, str] = {}
-    for match, following in zip(matches, [*matches[1:], None], strict=False):
-        name = names[int(match.lastgroup[1:])]
-        if name == "end":
-            if "physical" in sections:
-                break
-            continue
-        body = text[match.end() : following.start() if following else len(text)].strip()
-        sections[name] = f"{sections[name]}\n{body}" if name in sections else body
+    for heading, body in parts:
+        name = names[int(heading.lastgroup[1:])]
+        if name != "end":
+            sections[name] = f"{sections[name]}\n{body}" if name in sections else body
+        elif "physical" in sections:
+            break
     return sections
 
 
-def _add_examinations(results: dict[str, str], block: Any, kind: str, language: str, attrition: Attrition) -> None:
+def _add_examinations(results: dict[str, str], case: Element, kind: str, language: str, attrition: Attrition) -> None:
     """Add the results of a dictionary of examinations, or of the text that stands for one."""
-    if block is None or (isinstance(block, str) and not _text(block)):
-        return
-    if isinstance(block, str):
-        if kind != "pathological_examination":
+    if isinstance(block := case.value.get(kind), str):
+        if _text(block) and kind != "pathological_examination":
             attrition.count(f"{kind} given as text")
-        for name, text in _labelled(block):
+        for name, text in _labelled(block) if _text(block) else ():
             add_text(results, name or _BLOCKS[kind], text)
         return
-    for name, content in block.items():
+    for name, content in case.one(kind).value.items():
         text = _result(content, language)
         if text:
             add_text(results, readable(name) or _BLOCKS[kind], text)
@@ -184,18 +162,15 @@ def _labelled(text: str) -> Iterator[tuple[str, str]]:
     """Examinations that a text tells one after another, by their headings ("Chest CT: ..."); what stands under no
     heading has no name."""
     heads = [heading for heading in _NAMED.finditer(text) if meaning(heading[1]).terms or modality(heading[1])]
-    before = one_line(text[: heads[0].start()] if heads else text)
-    if before.strip(" ;；.。"):
-        yield "", before
-    for head, following in zip(heads, [*heads[1:], None], strict=False):
-        body = one_line(text[head.end() : following.start() if following else len(text)]).strip(";； ")
-        if body:
-            yield examination_name(head[1]), body
+    for heading, body in headed(text, heads):
+        body = one_line(body) if heading is None else one_line(body).strip(";； ")
+        if body.strip(" ;；.。" if heading is None else ""):
+            yield examination_name(heading[1]) if heading else "", body
 
 
 def readable(name: str) -> str:
     """``plain_computed_tomography_scan+color_doppler_ultrasound`` as words; other names as they are."""
-    parts = [part.replace("_", " ").strip() for part in examination_name(name).split("+")]
+    parts = [_spaced(part).strip() for part in examination_name(name).split("+")]
     return " + ".join(part[:1].upper() + part[1:] for part in parts if part)
 
 
@@ -209,7 +184,7 @@ def _result(content: Any, language: str) -> str:
     fields = {name: text for name, inner in content.items() if (text := _text(inner)) and not only_refers(text)}
     impression, abnormal = fields.pop("impression", ""), fields.pop("abnormal", "")
     parts = [fields.pop(name) for name in ("result", "findings") if name in fields]
-    parts += [f"{name.replace('_', ' ')}: {text}" for name, text in fields.items()]
+    parts += [f"{_spaced(name)}: {text}" for name, text in fields.items()]
     parts = list(dict.fromkeys(parts or [abnormal]))
     if impression and impression not in parts:
         parts.append(f"印象：{impression}" if language == "zh" else f"Impression: {impression}")
@@ -218,10 +193,8 @@ def _result(content: Any, language: str) -> str:
 
 def _text(content: Any) -> str:
     """Any value as one line; what says that there is no result is empty."""
-    if isinstance(content, Mapping):
-        texts = {name: _text(inner) for name, inner in content.items()}
-        return "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in texts.items() if text)
-    if isinstance(content, list):
-        return ", ".join(filter(None, map(_text, content)))
-    text = "" if content is None else one_line(str(content))
-    return "" if is_absent(text) or _NONE.fullmatch(text) else text
+    return flat_text(content, _spaced, lambda text: not is_absent(text) and not _NONE.fullmatch(text))
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")

@@ -23,9 +23,7 @@ def remove_leaks(settings: Settings, job: Job) -> None:
     report = attrition.report()
     write_text(job.out["report"], report.text())
     job.metrics.update(read=report.read, kept=report.kept)
-    print(f"{report.dataset}, leak-controlled: kept {report.kept} of {report.read} test cases")
-    for leak in report.leaks:
-        print(f"  {leak.leak}: {leak.action} in {leak.cases}")
+    print("\n".join(attrition.lines()))
 
 
 def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:

@@ -157,26 +157,15 @@ def _singular(word: str) -> str:
     return word[:-1] if re.fullmatch(r"\w{3,}[^\Wsui]s", word) else word
 
 
-@functools.lru_cache(maxsize=4096)
-def _first_words(diagnosis: str) -> tuple[str, ...]:
-    """How the names begin, in lower case: a text with none of these words cannot name the diagnosis."""
-    words = set()
-    for name in names_of(diagnosis):
-        words.update(_alike(_singular(re.sub(r"['’]s$", "", _WORD.search(name)[0])).casefold()))
-    return tuple(sorted(words))
-
-
 def mentions(text: str, diagnosis: str, loose: bool = False) -> list[Mention]:
     """Where a text names the diagnosis without negating it, in the order of the text; with ``loose`` also by its words
     in another order, without the general ones, or by their initials."""
-    plain = text.casefold()
-    spans = [] if not any(word in plain for word in _first_words(diagnosis)) else _spans(naming(diagnosis), text)
+    spans = exact = _spans(naming(diagnosis), text)
     if loose:
-        mentions_of_name = list(spans)
-        spans += [
+        spans = exact + [
             (start, end)
             for start, end in _spans(_loosely(diagnosis), text)
-            if not any(start < other and first < end for first, other in mentions_of_name)
+            if not any(start < other and first < end for first, other in exact)
             and not _names_another(text, start, end, diagnosis)
         ]
     return [

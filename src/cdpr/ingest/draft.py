@@ -9,7 +9,7 @@ from ..cases import CaseRecord, is_physical, no_examination
 from ..settings.data import Governance, Leaks
 from .attrition import Attrition
 from .leaks import control
-from .summary import build_summary, one_line, says_something
+from .summary import CHINESE, build_summary, one_line, says_something
 
 # What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
 NO_EXAMINATION = "entries that are no examination"
@@ -20,17 +20,18 @@ class Draft:
     """A case as its source tells it: ``history`` by section of the summary, ``results`` by examination key,
     ``diagnosis`` the primary one, ``final_diagnosis`` the source's whole text where it says more.
 
-    ``rejected`` is the importer's own rule, where it found the case unusable. ``needs_physical`` asks for a physical
-    examination, as the data-construction pipeline behind the paper's MIMIC-IV cases does.
+    ``rejected`` is the importer's own rule, where it found the case unusable. ``language`` is what the source says,
+    else what complaint and present illness are written in; ``subject_key`` the patient's number, else the case's.
+    ``needs_physical`` asks for a physical examination, as the pipeline behind the paper's MIMIC-IV cases does.
     """
 
     note_id: str
-    subject_key: str
     history: dict[str, str]
     results: dict[str, str]
     diagnosis: str
+    subject_key: str = ""
     final_diagnosis: str = ""
-    language: str = "en"
+    language: str = ""
     rejected: str | None = None
     needs_physical: bool = False
     physical: dict[str, str] = field(default_factory=dict)
@@ -38,31 +39,38 @@ class Draft:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which drafts of a data set become case records, and what is taken out of these."""
+    """Which drafts of a data set become case records, and what is taken out of these. It can be sent to other
+    processes, which then count in an attrition of their own."""
 
     dataset: str
     credentialed: bool
     leaks: Leaks
 
+    def records(self, drafts: Iterable[Draft], attrition: Attrition) -> Iterator[CaseRecord]:
+        """The drafts that become records."""
+        return filter(None, (self.record(draft, attrition) for draft in drafts))
+
     def record(self, draft: Draft, attrition: Attrition) -> CaseRecord | None:
         """The record of a usable case, in split ``test`` until it is split; None when a rule drops it (counted in
         ``attrition``)."""
         attrition.read += 1
-        rule = draft.rejected or _missing(draft)
-        if rule is not None:
+        if rule := draft.rejected or _missing(draft):
             return attrition.drop(rule, draft.note_id)
         remarks = {key for key in draft.results if not is_physical(key) and no_examination(key)}
         if remarks:
             attrition.count(NO_EXAMINATION, len(remarks))
         results = draft.physical | {key: text for key, text in draft.results.items() if key not in remarks}
-        history = {name: _lines(text) for name, text in draft.history.items()}
+        # The ends of lines stay, because they may end a sentence.
+        history = {
+            name: "\n".join(filter(None, map(one_line, text.splitlines()))) for name, text in draft.history.items()
+        }
         cleared = control(draft.note_id, draft.diagnosis, history, results, self.leaks, attrition)
         if cleared is None:
             return None
         history, results = cleared
         if not tells_something(history):
             return attrition.drop("no complaint and no present illness", draft.note_id)
-        if not (results if not draft.needs_physical else set(results) - set(draft.physical)):
+        if not set(results) - (set(draft.physical) if draft.needs_physical else set()):
             return attrition.drop("no examination", draft.note_id)
         return CaseRecord(
             note_id=draft.note_id,
@@ -72,8 +80,8 @@ class Selection:
             diagnosis_results=draft.diagnosis,
             dataset=self.dataset,
             split="test",
-            language=draft.language,
-            subject_key=draft.subject_key,
+            language=draft.language or ("zh" if CHINESE.search(_illness(draft.history)) else "en"),
+            subject_key=draft.subject_key or draft.note_id,
             credentialed=self.credentialed,
         )
 
@@ -82,9 +90,8 @@ class Selection:
 class Import:
     """One import: what an importer is handed beside the settings of its data set.
 
-    ``path`` is the file or folder with the raw data, ``state`` a folder for work that survives a kill. ``selection``
-    can be sent to other processes, which then count in an attrition of their own. ``governance`` says what may be sent
-    to a model; ``tags`` end up in ``run.json``.
+    ``path`` is the file or folder with the raw data, ``state`` a folder for work that survives a kill. ``governance``
+    says what may be sent to a model; ``tags`` end up in ``run.json``.
     """
 
     path: Path
@@ -95,30 +102,21 @@ class Import:
     tags: dict[str, str] = field(default_factory=dict)
 
     def records(self, drafts: Iterable[Draft]) -> Iterator[CaseRecord]:
-        """The drafts that become records."""
-        for draft in drafts:
-            record = self.selection.record(draft, self.attrition)
-            if record is not None:
-                yield record
+        """The drafts that become records; of those with one number only the first does."""
 
+        def once() -> Iterator[Draft]:
+            numbers: set[str] = set()
+            for draft in drafts:
+                if draft.note_id in numbers:
+                    draft.rejected = "same case twice"
+                numbers.add(draft.note_id)
+                yield draft
 
-def each_once(drafts: Iterable[Draft]) -> Iterator[Draft]:
-    """The drafts, those rejected whose number came before."""
-    numbers: set[str] = set()
-    for draft in drafts:
-        if draft.note_id in numbers:
-            draft.rejected = "same case twice"
-        numbers.add(draft.note_id)
-        yield draft
+        return self.selection.records(once(), self.attrition)
 
 
 # The settings of the data set (a `Source`), the import -> its records in any order. Raises IngestError.
 Importer = Callable[[Any, Import], Iterator[CaseRecord]]
-
-
-def _lines(text: str) -> str:
-    """The text with its lines, whose ends may end a sentence, but without other superfluous white space."""
-    return "\n".join(filter(None, map(one_line, text.splitlines())))
 
 
 def _missing(draft: Draft) -> str | None:
@@ -132,4 +130,8 @@ def _missing(draft: Draft) -> str | None:
 
 def tells_something(history: Mapping[str, str]) -> bool:
     """Whether there is a complaint or a present illness."""
-    return any(says_something(history.get(name, "")) for name in ("Chief Complaint", "History of Present Illness"))
+    return says_something(_illness(history))
+
+
+def _illness(history: Mapping[str, str]) -> str:
+    return history.get("Chief Complaint", "") + " " + history.get("History of Present Illness", "")

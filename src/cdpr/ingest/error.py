@@ -1,6 +1,8 @@
 """The error that stops an import."""
 
+import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as repr writes them
@@ -32,3 +34,12 @@ class IngestError(ValueError):
             _QUOTED.sub("'(withheld)'", text or "") for text in (self.problem, self.remedy, self.field)
         )
         return IngestError(self.path, problem, remedy, line=self.line, field=field or None)
+
+
+@contextlib.contextmanager
+def collected(problems: list[IngestError]) -> Iterator[None]:
+    """Within it what cannot be read ends the block and is added to the problems."""
+    try:
+        yield
+    except IngestError as problem:
+        problems.append(problem)

@@ -7,18 +7,19 @@ assessment are not read.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from ..cases import CaseRecord
+from ..cases import CaseRecord, is_physical
 from ..settings.datasets import FhirSource
 from .attrition import Attrition
 from .draft import Draft, Import
-from .fhir_resources import Element, Resource, Scope, of_kind, read_resources, unmarked
+from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_kind, read_resources, unmarked
 from .fhir_results import FINAL, find_results, time_of
 from .notes import parse_discharge_note
-from .summary import CHINESE, one_line, patient_information, says_something
+from .summary import one_line, patient_information, says_something
 
 _NEVER = {"planned", "cancelled", "entered-in-error"}
 _REFUTED = {"refuted", "entered-in-error", "provisional", "differential", "unconfirmed"}
@@ -52,14 +53,14 @@ class _Case:
     def start(self) -> datetime | None:
         """When the encounter began; else the time of the first result."""
         if self.encounter is not None:
-            return self.encounter.content.one("period").moment("start")
+            return self.encounter.one("period").moment("start")
         return min(filter(None, map(time_of, of_kind(self.resources, *_RESULTS))), default=None)
 
     def holds(self, moment: datetime | None) -> bool:
         """Whether a time falls into the encounter."""
         if moment is None or self.start is None or self.encounter is None:
             return False
-        return self.start <= moment <= (self.encounter.content.one("period").moment("end") or _LAST)
+        return self.start <= moment <= (self.encounter.one("period").moment("end") or _LAST)
 
 
 def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
@@ -73,87 +74,87 @@ def read_fhir(source: FhirSource, work: Import) -> Iterator[CaseRecord]:
 def _cases(scopes: Sequence[Scope], attrition: Attrition) -> list[_Case]:
     """Cases in the order of the export; every other resource is with the one that it belongs to."""
     everything = [resource for scope in scopes for resource in scope.resources]
-    encounters = {}
-    for resource in of_kind(everything, "Encounter"):
-        if resource.content.text("status") in _NEVER:
+    cases: list[_Case] = []
+    for encounter in of_kind(everything, "Encounter"):
+        if encounter.text("status") in _NEVER:
             attrition.count("encounters that did not take place")
         else:
-            encounters[resource] = _Case(_patient(resource), resource)
-    of_patient: dict[Resource, list[_Case]] = {}
-    for patient in of_kind(everything, "Patient"):
-        own = [case for case in encounters.values() if case.patient is patient]
-        of_patient[patient] = own or [_Case(patient, None)]
+            cases.append(_Case(_patient(encounter), encounter))
+    treated = {case.patient for case in cases}
+    cases += [_Case(patient, None) for patient in of_kind(everything, "Patient") if patient not in treated]
+    by_encounter = {case.encounter: case for case in cases if case.encounter}
+    by_patient: dict[Resource | None, list[_Case]] = defaultdict(list)
+    for case in cases:
+        by_patient[case.patient].append(case)
     for resource in everything:
         if resource.kind in ("Patient", "Encounter", "Specimen", "Binary"):
             continue
-        case = _owner(resource, encounters, of_patient)
-        if case is not None:
+        if case := _owner(resource, by_encounter, by_patient):
             case.resources.append(resource)
         elif resource.kind not in ("Condition", "AllergyIntolerance", "FamilyMemberHistory"):
             attrition.count("results and notes of no encounter")
-    alone = [case for cases in of_patient.values() for case in cases if case.encounter is None]
-    return [*encounters.values(), *alone]
+    return cases
 
 
 def _patient(resource: Resource) -> Resource | None:
-    reference = resource.content.one("subject") or resource.content.one("patient")
-    return resource.find(reference) if reference else None
+    reference = resource.one("subject") or resource.one("patient")
+    return resource.find(reference.text("reference")) if reference else None
 
 
 def _owner(
-    resource: Resource, encounters: dict[Resource, _Case], of_patient: dict[Resource, list[_Case]]
+    resource: Resource, by_encounter: Mapping[Resource, _Case], by_patient: Mapping[Resource | None, list[_Case]]
 ) -> _Case | None:
     """The case that a resource names; naming none, the patient's only one, or the one in whose time it falls."""
-    content = resource.content
-    references = [content.one("encounter"), *content.one("context").many("encounter")]
-    if any(references):
-        owner = next((resource.find(reference) for reference in references if reference), None)
-        return encounters.get(owner) if owner is not None else None
+    for reference in (resource.one("encounter"), *resource.one("context").many("encounter")):
+        if reference:
+            return by_encounter.get(resource.find(reference.text("reference")))
     patient = _patient(resource)
-    cases = of_patient.get(patient, []) if patient is not None else []
+    cases = by_patient[patient] if patient else []
     if len(cases) == 1:
         return cases[0]
-    moment = time_of(resource) or content.moment("date") or content.moment("authored")
+    moment = time_of(resource) or resource.moment("date") or resource.moment("authored")
     return next((case for case in cases if case.holds(moment)), None)
 
 
 def _draft(case: _Case, hours: timedelta | None, attrition: Attrition) -> Draft:
-    workup = find_results(_workup(case, hours, attrition), attrition)
+    results, social = find_results(_workup(case, hours, attrition), attrition)
     primary, complaints = _diagnosis(case, attrition)
-    notes = _notes(case, attrition)
-    history = dict(notes.history)
-    history_fields = {
+    history, physical = _notes(case, attrition)
+    allergies = of_kind(case.resources, "AllergyIntolerance")
+    coded = {
         "Patient Information": _patient_information(case),
-        "Chief Complaint": "; ".join(filter(says_something, complaints)),
-        "Past Medical History": _earlier(case, primary),
-        "Personal History": "; ".join(workup.social),
-        "Family History": _of_relatives(case),
-        "Allergy History": _allergies(case),
+        "Chief Complaint": _listed(complaints),
+        "Past Medical History": _listed(_earlier(case, primary)),
+        "Personal History": "; ".join(social),
+        "Family History": _listed(_of_relatives(case)),
+        "Allergy History": _listed(one.concept("code") for one in allergies),
     }
     # A note tells more than what is coded; what is coded fills its gaps.
-    history |= {name: text for name, text in history_fields.items() if says_something(text) and name not in history}
-    identity = case.encounter or case.patient
-    text = history.get("Chief Complaint", "") + history.get("History of Present Illness", "")
+    history |= {name: text for name, text in coded.items() if says_something(text) and name not in history}
     return Draft(
-        note_id=identity.number,
-        subject_key=case.patient.number if case.patient else identity.number,
+        note_id=(case.encounter or case.patient).identity,
+        subject_key=case.patient.identity if case.patient else "",
         history=history,
-        results=workup.results,
-        physical=notes.physical | workup.physical,
-        diagnosis=primary.content.concept("code") if primary else "",
-        language="zh" if CHINESE.search(text) else "en",
+        results={key: text for key, text in results.items() if not is_physical(key)},
+        physical=physical | {key: text for key, text in results.items() if is_physical(key)},
+        diagnosis=primary.concept("code") if primary else "",
     )
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """The texts that say something, each once."""
+    return "; ".join(filter(says_something, dict.fromkeys(texts)))
 
 
 def _workup(case: _Case, hours: timedelta | None, attrition: Attrition) -> list[Resource]:
     """Results of the case in the order of their times, with what its reports contain."""
     resources = [one for one in of_kind(case.resources, *_RESULTS) if not _is_note(one)]
-    known = {id(resource.content.value) for resource in resources}
+    known = {id(resource.value) for resource in resources}
     for report in of_kind(list(resources), "DiagnosticReport", "Observation"):
-        for reference in (*report.content.many("result"), *report.content.many("hasMember")):
-            member = report.find(reference)
-            if member is not None and member.kind == "Observation" and id(member.content.value) not in known:
-                known.add(id(member.content.value))
+        for reference in (*report.many("result"), *report.many("hasMember")):
+            member = report.find(reference.text("reference"))
+            if member is not None and member.kind == "Observation" and id(member.value) not in known:
+                known.add(id(member.value))
                 resources.append(member)
     if hours is not None and case.start is not None:
         early = [one for one in resources if (time_of(one) or case.start) <= case.start + hours]
@@ -168,16 +169,15 @@ def _diagnosis(case: _Case, attrition: Attrition) -> tuple[Resource | None, list
     candidates: list[tuple[int, float, Resource]] = []
     others: list[Resource] = []
     if case.encounter is not None:
-        content = case.encounter.content
-        complaints += [reason.concept("reason") for reason in _wrapped(content.many("reasonCode"))]
-        for entry in content.many("diagnosis"):
-            condition = case.encounter.find(entry.one("condition"))
+        complaints += map(concept_text, case.encounter.many("reasonCode"))
+        for entry in case.encounter.many("diagnosis"):
+            condition = case.encounter.find(entry.one("condition").text("reference"))
             if condition is None or condition.kind != "Condition":
                 attrition.count("references that lead nowhere")
                 continue
             roles = entry.codes("use") or {""}
             if _COMPLAINT in roles:
-                complaints.append(condition.content.concept("code"))
+                complaints.append(condition.concept("code"))
             if known := roles & _ROLES.keys():
                 rank = entry.number("rank")
                 place = (min(map(_ROLES.__getitem__, known)), float(rank) if rank else math.inf)
@@ -186,98 +186,77 @@ def _diagnosis(case: _Case, attrition: Attrition) -> tuple[Resource | None, list
                 others.append(condition)
     if not candidates:
         coded = [one for one in of_kind(case.resources, "Condition") if one not in others and _stands(one, attrition)]
-        candidates = [(0, 0, one) for one in coded if "encounter-diagnosis" in one.content.codes("category")]
+        candidates = [(0, 0, one) for one in coded if "encounter-diagnosis" in one.codes("category")]
     first = min((candidate[:2] for candidate in candidates), default=None)
     primary = [one for *place, one in candidates if tuple(place) == first]
     if len(primary) > 1:
         attrition.count("encounters with several diagnoses of the same rank, of which the first was taken")
-    return (primary[0] if primary else None), [one_line(text) for text in dict.fromkeys(complaints)]
-
-
-def _wrapped(concepts: Sequence[Element]) -> list[Element]:
-    """Concepts of a list, each as the element of an object, as :meth:`Element.concept` reads them."""
-    return [Element({"reason": one.value}, one.path, one.line, one.place) for one in concepts]
+    return (primary[0] if primary else None), [one_line(text) for text in complaints]
 
 
 def _stands(condition: Resource, attrition: Attrition) -> bool:
     """Whether a condition is confirmed, as far as it says so."""
-    refuted = bool(condition.content.codes("verificationStatus") & _REFUTED)
+    refuted = bool(condition.codes("verificationStatus") & _REFUTED)
     if refuted:
         attrition.count("conditions that are not confirmed")
     return not refuted
 
 
-def _earlier(case: _Case, primary: Resource | None) -> str:
+def _earlier(case: _Case, primary: Resource | None) -> Iterator[str]:
     """Conditions of the problem list that were known before the encounter."""
-    known = []
     for condition in of_kind(case.resources, "Condition"):
-        content = condition.content
-        moment = content.moment("onsetDateTime") or content.moment("recordedDate")
+        moment = condition.moment("onsetDateTime") or condition.moment("recordedDate")
         before = moment is None or case.start is None or moment < case.start
-        if condition is not primary and "problem-list-item" in content.codes("category") and before:
-            known.append(content.concept("code"))
-    return "; ".join(filter(says_something, dict.fromkeys(known)))
+        if condition is not primary and "problem-list-item" in condition.codes("category") and before:
+            yield condition.concept("code")
 
 
 def _patient_information(case: _Case) -> str:
     if case.patient is None:
         return ""
-    born, start = case.patient.content.moment("birthDate"), case.start
+    born, start = case.patient.moment("birthDate"), case.start
     age = start.year - born.year - ((start.month, start.day) < (born.month, born.day)) if born and start else None
-    return patient_information(age if age is not None and age >= 0 else None, case.patient.content.text("gender"))
+    return patient_information(age if age is not None and age >= 0 else None, case.patient.text("gender"))
 
 
-def _allergies(case: _Case) -> str:
-    concepts = [one.content.concept("code") for one in of_kind(case.resources, "AllergyIntolerance")]
-    return "; ".join(filter(says_something, dict.fromkeys(concepts)))
-
-
-def _of_relatives(case: _Case) -> str:
-    lines = []
+def _of_relatives(case: _Case) -> Iterator[str]:
     for relative in of_kind(case.resources, "FamilyMemberHistory"):
-        who = relative.content.concept("relationship") or "Relative"
-        lines += [f"{who}: {one.concept('code')}" for one in relative.content.many("condition") if one.concept("code")]
-    return "; ".join(dict.fromkeys(lines))
+        who = relative.concept("relationship") or "Relative"
+        diseases = filter(None, (one.concept("code") for one in relative.many("condition")))
+        yield from (f"{who}: {disease}" for disease in diseases)
 
 
-@dataclass
-class _NoteParts:
-    """What notes tell; of two that tell the same section the first counts."""
-
-    history: dict[str, str] = field(default_factory=dict)
-    physical: dict[str, str] = field(default_factory=dict)
-
-    def add(self, text: str) -> bool:
-        """Take up the sections of a text; whether it has any."""
+def _notes(case: _Case, attrition: Attrition) -> tuple[dict[str, str], dict[str, str]]:
+    """History and physical examination by the notes of the case; of two that tell the same section the first counts."""
+    history: dict[str, str] = {}
+    physical: dict[str, str] = {}
+    for text, whole in _texts(case, attrition):
         note = parse_discharge_note(text)
-        self.history = note.history | self.history
-        self.physical = note.physical | self.physical
-        return bool(note.history or note.physical)
+        history, physical = note.history | history, note.physical | physical
+        if whole and not (note.history or note.physical):
+            attrition.count("notes without a known heading")
+    return history, physical
 
 
-def _notes(case: _Case, attrition: Attrition) -> _NoteParts:
-    """Sections of all notes of the case, structured ones first."""
-    notes = _NoteParts()
+def _texts(case: _Case, attrition: Attrition) -> Iterator[tuple[str, bool]]:
+    """Texts with headings, structured ones first, and whether each is a whole note."""
     for resource in of_kind(case.resources, "Composition"):
-        if resource.content.text("status") in FINAL:
-            for section in _sections(resource.content):
-                notes.add(section)
+        if resource.text("status") in FINAL:
+            yield from ((section, False) for section in _sections(resource))
     for resource in of_kind(case.resources, "QuestionnaireResponse"):
-        for item in _items(resource.content):
-            notes.add(item)
+        yield from ((item, False) for item in _items(resource))
     for resource in of_kind(case.resources, "ClinicalImpression"):
-        notes.add(f"History of Present Illness:\n{resource.content.text('description')}")
+        yield f"History of Present Illness:\n{resource.text('description')}", False
     for resource in of_kind(case.resources, "DocumentReference", "DiagnosticReport"):
         for attachment in _documents(resource):
             text = resource.attached(attachment)
             if text is None:
                 attrition.count("attachments that are no text or lie elsewhere")
-            elif not notes.add(text):
-                attrition.count("notes without a known heading")
-    return notes
+            else:
+                yield text, True
 
 
-def _sections(content: Element) -> Iterator[str]:
+def _sections(content: FhirElement) -> Iterator[str]:
     """Sections of a composition and those within them, each below a heading."""
     for section in content.many("section"):
         code = next((name for code, name in _SECTIONS.items() if code in section.codes("code")), "")
@@ -289,7 +268,7 @@ def _sections(content: Element) -> Iterator[str]:
         yield from _sections(section)
 
 
-def _items(content: Element) -> Iterator[str]:
+def _items(content: FhirElement) -> Iterator[str]:
     """Questions and answers, each question as a heading."""
     for item in content.many("item"):
         answers = []
@@ -303,14 +282,13 @@ def _items(content: Element) -> Iterator[str]:
 
 def _is_note(resource: Resource) -> bool:
     """Whether a report is a clinical note, as US Core exchanges them, and no examination."""
-    content = resource.content
-    return resource.kind == "DiagnosticReport" and bool((content.codes("code") | content.codes("category")) & _NOTES)
+    return resource.kind == "DiagnosticReport" and bool((resource.codes("code") | resource.codes("category")) & _NOTES)
 
 
-def _documents(resource: Resource) -> list[Element]:
+def _documents(resource: Resource) -> list[FhirElement]:
     """Attachments of a note."""
     if resource.kind == "DiagnosticReport":
-        return resource.content.many("presentedForm") if _is_note(resource) else []
-    if resource.content.text("status") in ("superseded", "entered-in-error"):
+        return resource.many("presentedForm") if _is_note(resource) else []
+    if resource.text("status") in ("superseded", "entered-in-error"):
         return []
-    return [one.one("attachment") for one in resource.content.many("content")]
+    return [one.one("attachment") for one in resource.many("content")]

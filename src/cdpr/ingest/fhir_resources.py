@@ -5,17 +5,17 @@ gives it is an IngestError with file, line or place, and element.
 """
 
 import base64
-import contextlib
 import hashlib
+import html
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from .attrition import Attrition
+from .elements import Element
 from .error import IngestError
 from .flat_files import files_at, filled_lines, parse_json, quoted, read_text
 from .summary import one_line
@@ -24,34 +24,20 @@ _ENDINGS = (".json", ".ndjson", ".jsonl")
 _KIND = re.compile(r"[A-Z][A-Za-z]{2,60}")
 _LOCAL = re.compile(r"(?:^|/)([A-Z][A-Za-z]+/[A-Za-z0-9.-]{1,64})$")
 _DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T.+)?)?)?")
-_EXPORT_AGAIN = "export it again as FHIR R4"
-_BREAKS = {"br", "p", "div", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6"}
+# Marks of HTML, and what stands for each in plain text.
+_MARKUP = (
+    (re.compile(r"<!--.*?-->", re.DOTALL), ""),
+    (re.compile(r"</?(?:br|p|div|li|tr|h[1-6])\b[^<>]*>", re.IGNORECASE), "\n"),
+    (re.compile(r"</t[dh]\b[^<>]*>", re.IGNORECASE), " "),
+    (re.compile(r"</?[a-z][^<>]*>|<[!?][^<>]*>", re.IGNORECASE), ""),
+)
 _PLAIN, _MARKED = ("text/plain", "text/markdown", "text"), ("text/html", "application/xhtml+xml", "text/xhtml")
 
 
-class Element:
-    """A JSON object within a resource, and where it stands. What is absent is empty."""
+class FhirElement(Element):
+    """An element of a resource, with the data types of FHIR."""
 
-    def __init__(self, value: Mapping[str, Any], path: Path, line: int | None, place: str):
-        self.value, self.path, self.line, self.place = value, path, line, place
-
-    def __bool__(self) -> bool:
-        return bool(self.value)
-
-    def wrong(self, name: str, problem: str, remedy: str = _EXPORT_AGAIN) -> IngestError:
-        """An error about one of its elements."""
-        return IngestError(self.path, problem, remedy, line=self.line, field=f"{self.place}.{name}".strip("."))
-
-    def text(self, name: str) -> str:
-        """A string, stripped."""
-        return self._typed(name, str, "text", "").strip()
-
-    def number(self, name: str) -> str:
-        """A number as it is written, without a power of ten."""
-        value = self.value.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float, type(None))):
-            raise self.wrong(name, f"expected a number, found {type(value).__name__}")
-        return "" if value is None else f"{value:.10f}".rstrip("0").rstrip(".") if "e" in str(value) else str(value)
+    remedy = "export it again as FHIR R4"
 
     def moment(self, name: str) -> datetime | None:
         """A date or time; what it leaves out is the earliest, and a time without a zone is UTC."""
@@ -66,18 +52,6 @@ class Element:
             raise self.wrong(name, f"{quoted(text)} is no date or time") from None
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
-    def one(self, name: str) -> Self:
-        """An object."""
-        return type(self)(self._typed(name, Mapping, "an object", {}), self.path, self.line, f"{self.place}.{name}")
-
-    def many(self, name: str) -> list[Self]:
-        """A list of objects."""
-        values = self._typed(name, list, "a list", [])
-        for index, value in enumerate(values):
-            if not isinstance(value, Mapping):
-                raise self.wrong(f"{name}[{index}]", f"expected an object, found {type(value).__name__}")
-        return [type(self)(value, self.path, self.line, f"{self.place}.{name}[{i}]") for i, value in enumerate(values)]
-
     def concept(self, name: str) -> str:
         """What a CodeableConcept says in words: its text, else how a code is displayed."""
         return concept_text(self.one(name))
@@ -87,16 +61,8 @@ class Element:
         concepts = self.many(name) if isinstance(self.value.get(name), list) else [self.one(name)]
         return {coding.text("code") for concept in concepts for coding in concept.many("coding")} - {""}
 
-    def _typed(self, name: str, kind: Any, called: str, absent: Any) -> Any:
-        value = self.value.get(name)
-        if value is None:
-            return absent
-        if not isinstance(value, kind):
-            raise self.wrong(name, f"expected {called}, found {type(value).__name__}")
-        return value
 
-
-def concept_text(concept: Element) -> str:
+def concept_text(concept: FhirElement) -> str:
     """A CodeableConcept in words; nothing for one that has codes alone."""
     displays = [coding.text("display") for coding in concept.many("coding")]
     return one_line(next(filter(None, [concept.text("text"), *displays]), ""))
@@ -111,27 +77,41 @@ class Scope:
     resources: list["Resource"] = field(default_factory=list)
     places: dict[str, "Resource"] = field(default_factory=dict)
 
+    def add(self, resource: "Resource", address: str) -> bool:
+        """Take a resource up under its address and its own number; whether it stood there before."""
+        number = resource.text("id")
+        names = [name for name in (address, f"{resource.kind}/{number}" if number else "") if name]
+        known = next((self.places[name] for name in names if name in self.places), None)
+        if known and known.value != resource.value:
+            raise resource.wrong("id", f"{quoted(names[-1])} stands twice with different contents", "keep one of them")
+        if known:
+            return True
+        self.resources.append(resource)
+        self.places.update(dict.fromkeys(names, resource))
+        return False
 
-@dataclass(eq=False)
-class Resource:
+
+class Resource(FhirElement):
     """One resource; ``shared`` are those of the NDJSON files, to which every bundle may refer."""
 
-    kind: str
-    content: Element
-    scope: Scope
-    shared: Scope
+    def __init__(self, content: FhirElement, scope: Scope, shared: Scope):
+        super().__init__(content.value, content.path, content.line, content.place)
+        self.kind, self.scope, self.shared = self.text("resourceType"), scope, shared
+
+    def _part(self, name: str, value: Any) -> FhirElement:
+        return FhirElement(value, self.path, self.line, self._place(name))
 
     @property
-    def number(self) -> str:
-        """Its identity, set apart from equal ones of other bundles."""
-        return self.scope.mark + (self.content.text("id") or self.content.place)
+    def identity(self) -> str:
+        """Its number, set apart from equal ones of other bundles."""
+        return self.scope.mark + (self.text("id") or self.place)
 
-    def find(self, reference: Element) -> "Resource | None":
-        """The resource that one of its elements refers to; None where the export does not hold it."""
-        text = reference.text("reference").partition("/_history/")[0]
+    def find(self, reference: str) -> "Resource | None":
+        """The resource that a reference names; None where the export does not hold it."""
+        text = reference.partition("/_history/")[0]
         if text.startswith("#"):
-            inner = [one for one in self.content.many("contained") if one.text("id") == text[1:]]
-            return Resource(inner[0].text("resourceType"), inner[0], self.scope, self.shared) if inner else None
+            inner = [one for one in self.many("contained") if one.text("id") == text[1:]]
+            return Resource(inner[0], self.scope, self.shared) if inner else None
         local = _LOCAL.search(text)
         for name in (text, *(local.groups() if local else ())):
             for scope in (self.scope, self.shared):
@@ -139,14 +119,13 @@ class Resource:
                     return scope.places[name]
         return None
 
-    def attached(self, attachment: Element) -> str | None:
+    def attached(self, attachment: FhirElement) -> str | None:
         """Text of an attachment, of a Binary that it names too; None for what is no text or lies elsewhere."""
         if not attachment.text("data") and attachment.text("url"):
-            place = Element({"reference": attachment.text("url")}, attachment.path, attachment.line, attachment.place)
-            binary = self.find(place)
+            binary = self.find(attachment.text("url"))
             if binary is None:
                 return None
-            attachment = binary.content
+            attachment = binary
         kind = attachment.text("contentType").partition(";")[0].strip().casefold()
         if kind not in (*_PLAIN, *_MARKED) or not attachment.text("data"):
             return None
@@ -164,80 +143,40 @@ def read_resources(path: Path, kinds: frozenset[str], attrition: Attrition) -> l
         raise IngestError(path, f"no file {', '.join('*' + e for e in _ENDINGS)} in this folder", "name the export")
     shared = Scope()
     scopes = [shared]
+
+    def read(content: FhirElement, scope: Scope, address: str = "") -> None:
+        kind = content.text("resourceType")
+        if kind == "Bundle":
+            for entry in content.many("entry"):
+                if resource := entry.one("resource"):
+                    read(resource, scope, entry.text("fullUrl"))
+                else:
+                    attrition.count("entries without a resource")
+        elif not _KIND.fullmatch(kind):
+            raise content.wrong("resourceType", "is missing" if not kind else f"{quoted(kind)} is no kind of resource")
+        elif kind not in kinds:
+            attrition.count(f"resources that are not read: {kind}")
+        elif scope.add(Resource(content, scope, shared), address):
+            attrition.count("resources that stand twice")
+
     for file in files:
         by_line = not file.name.removesuffix(".gz").endswith(".json")
-        values = filled_lines(file) if by_line else [(1, read_text(file))]
-        for line, text in values:
-            value = parse_json(file, text, line)
-            if not isinstance(value, dict):
-                raise IngestError(file, "expected a resource", _EXPORT_AGAIN, line=line if by_line else None)
-            element = Element(value, file, line if by_line else None, "")
+        for line, text in filled_lines(file) if by_line else [(1, read_text(file))]:
+            element = FhirElement(parse_json(file, text, line), file, line if by_line else None)
             if element.text("resourceType") == "Bundle":
                 # No file name: it may be the patient's.
                 scopes.append(Scope(hashlib.sha256(f"{file.name}:{line}".encode()).hexdigest()[:8] + "-"))
-                _read_bundle(element, scopes[-1], shared, kinds, attrition)
+                read(element, scopes[-1])
             else:
-                _add(element, "", shared, shared, kinds, attrition)
+                read(element, shared)
     return scopes
-
-
-def _read_bundle(bundle: Element, scope: Scope, shared: Scope, kinds: frozenset[str], attrition: Attrition) -> None:
-    for entry in bundle.many("entry"):
-        resource = entry.one("resource")
-        if resource.text("resourceType") == "Bundle":
-            _read_bundle(resource, scope, shared, kinds, attrition)
-        elif resource:
-            _add(resource, entry.text("fullUrl"), scope, shared, kinds, attrition)
-        else:
-            attrition.count("entries without a resource")
-
-
-def _add(content: Element, address: str, scope: Scope, shared: Scope, kinds: frozenset[str], attrition: Attrition):
-    """Take a resource up under its address and its own number; of two versions the later counts."""
-    kind, number = content.text("resourceType"), content.text("id")
-    if not _KIND.fullmatch(kind):
-        raise content.wrong("resourceType", "is missing" if not kind else f"{quoted(kind)} is no kind of resource")
-    if kind not in kinds:
-        attrition.count(f"resources that are not read: {kind}")
-        return
-    resource = Resource(kind, content, scope, shared)
-    names = [name for name in (address, f"{kind}/{number}" if number else "") if name]
-    if known := next((scope.places[name] for name in names if name in scope.places), None):
-        attrition.count("resources that stand twice")
-        stamps = [one.one("meta").moment("lastUpdated") for one in (known.content, content)]
-        if known.content.value == content.value or (None not in stamps and stamps[1] < stamps[0]):
-            return
-        if None in stamps or stamps[0] == stamps[1]:
-            raise content.wrong("id", f"{quoted(names[-1])} stands twice with different contents",
-                                "keep one of them, or give both the time of meta.lastUpdated")  # fmt: skip
-        scope.resources.remove(known)
-    scope.resources.append(resource)
-    scope.places.update(dict.fromkeys(names, resource))
-
-
-class _Text(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.parts: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        if tag in _BREAKS:
-            self.parts.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        self.parts.append("\n" if tag in _BREAKS else " " if tag in ("td", "th") else "")
-
-    def handle_data(self, data: str) -> None:
-        self.parts.append(data)
 
 
 def unmarked(text: str) -> str:
     """The text of HTML, a block a line."""
-    parser = _Text()
-    with contextlib.suppress(AssertionError):  # of markup that the parser gives up on; what it read so far stays
-        parser.feed(text)
-        parser.close()
-    return "\n".join(filter(None, map(one_line, "".join(parser.parts).splitlines())))
+    for mark, replacement in _MARKUP:
+        text = mark.sub(replacement, text)
+    return "\n".join(filter(None, map(one_line, html.unescape(text).splitlines())))
 
 
 def of_kind(resources: list[Resource], *kinds: str) -> Iterator[Resource]:

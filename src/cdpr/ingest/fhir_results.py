@@ -6,16 +6,16 @@ examination that reports such a quantity, as in MIMIC-IV. Of a repeated quantity
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 
-from ..cases import PHYSICAL_SUFFIX, Analyte, examinations, format_analytes
+from ..cases import Analyte, examinations
 from .attrition import Attrition
-from .fhir_resources import Element, Resource, concept_text, of_kind
-from .flat_files import examination_name, is_absent, result_part
+from .fhir_resources import FhirElement, Resource, concept_text, of_kind
+from .flat_files import examination_name, is_absent
 from .names import covers, examination_of, physical_key, term_of
 from .notes import report_text
 from .summary import one_line, says_something
+from .workup import Workup, result_part
 
 FINAL = {"final", "amended", "corrected", "appended", "preliminary", "partial", "completed"}
 _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"
@@ -34,51 +34,27 @@ _METHOD = re.compile(r"\s+by\s+.+", re.IGNORECASE)
 _IMAGING = {"RAD", "imaging", "LP29684-5", "CT", "NMR", "CUS", "RUS", "VUS", "XRC", "OUS", "EC", "NMS", "RX"}
 
 
-@dataclass
-class ResultEvents:
-    """What the resources of a case tell: results by examination, items of the physical examination and social history,
-    in the order of their times."""
-
-    results: dict[str, str] = field(default_factory=dict)
-    physical: dict[str, str] = field(default_factory=dict)
-    social: list[str] = field(default_factory=list)
-
-
-@dataclass
-class _Examination:
-    analytes: dict[str, Analyte] = field(default_factory=dict)
-    reports: dict[str, None] = field(default_factory=dict)
-
-    def text(self) -> str:
-        return "; ".join(filter(None, [format_analytes(self.analytes.values()), *self.reports]))
-
-
 def time_of(resource: Resource) -> datetime | None:
     """When the result was true of the patient; else when it was reported."""
-    content = resource.content
-    period = content.one("effectivePeriod") or content.one("performedPeriod")
-    moments = (content.moment("effectiveDateTime"), content.moment("effectiveInstant"), period.moment("start"),
-               content.moment("performedDateTime"), content.moment("issued"))  # fmt: skip
+    period = resource.one("effectivePeriod") or resource.one("performedPeriod")
+    moments = (resource.moment("effectiveDateTime"), resource.moment("effectiveInstant"), period.moment("start"),
+               resource.moment("performedDateTime"), resource.moment("issued"))  # fmt: skip
     return next(filter(None, moments), None)
 
 
-def find_results(resources: Sequence[Resource], attrition: Attrition) -> ResultEvents:
-    """Results of the resources of one case, which stand in the order of their times. What cannot be used is counted."""
-    exams: dict[str, _Examination] = {}
-    results = ResultEvents()
+def find_results(resources: Sequence[Resource], attrition: Attrition) -> tuple[dict[str, str], list[str]]:
+    """Results by examination, those of the physical one among them, and social history, of the resources of one case in
+    the order of their times. What cannot be used is counted."""
+    workup, social = Workup(), []
     listed, panels = _panels(resources, attrition)
     for resource in resources:
-        if resource.kind == "Observation" and id(resource.content.value) not in panels:
-            _add_observation(resource, listed.get(id(resource.content.value), ""), exams, results, attrition)
+        if resource.kind == "Observation" and id(resource.value) not in panels:
+            _add_observation(resource, listed.get(id(resource.value), ""), workup, social, attrition)
         elif resource.kind == "DiagnosticReport":
-            _add_report(resource, exams, attrition)
+            _add_report(resource, workup, attrition)
         elif resource.kind == "Procedure":
-            _add_procedure(resource, exams, attrition)
-    for key, exam in exams.items():
-        place = results.physical if key.endswith(PHYSICAL_SUFFIX) else results.results
-        if text := exam.text():
-            place[key] = text
-    return results
+            _add_procedure(resource, workup, attrition)
+    return workup.results(), social
 
 
 def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[int, str], set[int]]:
@@ -87,79 +63,72 @@ def _panels(resources: Iterable[Resource], attrition: Attrition) -> tuple[dict[i
     listed: dict[int, str] = {}
     panels: set[int] = set()
     for resource in of_kind(list(resources), "Observation", "DiagnosticReport"):
-        content, members = resource.content, "hasMember" if resource.kind == "Observation" else "result"
-        name = _name(content, "code")
-        for reference in content.many(members):
-            member = resource.find(reference)
+        members = "hasMember" if resource.kind == "Observation" else "result"
+        name = _name(resource, "code")
+        for reference in resource.many(members):
+            member = resource.find(reference.text("reference"))
             if member is None:
                 attrition.count("references that lead nowhere")
                 continue
-            known = listed.setdefault(id(member.content.value), name)
+            known = listed.setdefault(id(member.value), name)
             if examinations().find(known) is None and examinations().find(name) is not None:
-                listed[id(member.content.value)] = name
-            if members == "hasMember" and not _value(content):
-                panels.add(id(content.value))
+                listed[id(member.value)] = name
+            if members == "hasMember" and not _value(resource):
+                panels.add(id(resource.value))
     return listed, panels
 
 
-def _add_observation(
-    resource: Resource, listed: str, exams: dict[str, _Examination], results: ResultEvents, attrition: Attrition
-) -> None:
-    content, categories = resource.content, resource.content.codes("category")
-    attrition.count("observations")
-    if not _usable(content, attrition, "observations") or categories & _NO_EXAMINATION:
-        if categories & _NO_EXAMINATION:
-            attrition.count("observations that are no examination")
+def _add_observation(resource: Resource, listed: str, workup: Workup, social: list[str], attrition: Attrition) -> None:
+    categories = resource.codes("category")
+    if not _usable(resource, attrition, "observations"):
         return
-    analytes = list(_analytes(content))
+    if categories & _NO_EXAMINATION:
+        attrition.count("observations that are no examination")
+        return
+    analytes = list(_analytes(resource))
     if not analytes:
         attrition.count("observations without a result")
-        return
     if _SOCIAL in categories:
-        results.social += [f"{one.label}: {one.value}" for one in analytes]
+        social += [f"{one.label}: {one.value}" for one in analytes]
         return
     fluid = _fluid(resource)
     for analyte in analytes:
-        key = _key(content, analyte, listed, categories, fluid)
+        key = _key(resource, analyte, listed, categories, fluid)
         if key is None:
             attrition.count("observations without a name")
-            continue
-        exam = exams.setdefault(key, _Examination())
-        if analyte.value and len(analyte.value) > _LONG and not analyte.units:
-            exam.reports[f"{analyte.label}: {analyte.value}"] = None
-        elif exam.analytes.setdefault(analyte.label, analyte) is not analyte:
+        elif analyte.value and len(analyte.value) > _LONG and not analyte.units:
+            workup.add(key, f"{analyte.label}: {analyte.value}")
+        elif not workup.add(key, analyte):
             attrition.count("repeated items")
 
 
-def _usable(content: Element, attrition: Attrition, what: str) -> bool:
+def _usable(content: FhirElement, attrition: Attrition, what: str) -> bool:
+    """Whether a resource is final, as far as it says so; counted."""
+    attrition.count(what)
     status = content.text("status")
     if status and status not in FINAL:
         attrition.count(f"{what} that are not final or withdrawn")
     return not status or status in FINAL
 
 
-def _name(content: Element, name: str) -> str:
+def _name(content: FhirElement, name: str) -> str:
     return examination_name(_METHOD.sub("", _MEASURE.sub("", content.concept(name))))
 
 
 def _fluid(resource: Resource) -> str:
     """What was examined, as the specimen or the name of the observation says; Blood where neither does."""
-    specimen = resource.find(resource.content.one("specimen")) if resource.content.one("specimen") else None
-    match = _SYSTEM.search(resource.content.concept("code"))
-    description = " ".join(
-        filter(None, [specimen.content.concept("type") if specimen else "", match[1] if match else ""])
-    )
+    reference = resource.one("specimen")
+    specimen = resource.find(reference.text("reference")) if reference else None
+    system = _SYSTEM.search(resource.concept("code"))
+    parts = (specimen.concept("type") if specimen else "", system[1] if system else "")
+    description = " ".join(filter(None, parts)).casefold()
     for word, fluid in (("urine", "Urine"), ("csf", "Cerebrospinal Fluid"), ("cerebr", "Cerebrospinal Fluid")):
-        if word in description.casefold():
+        if word in description:
             return fluid
-    return (
-        ""
-        if description and not re.search("blood|serum|plasma|venous|arterial", description, re.IGNORECASE)
-        else "Blood"
-    )
+    return "Blood" if not description or re.search("blood|serum|plasma|venous|arterial", description) else ""
 
 
-def _key(content: Element, analyte: Analyte, listed: str, categories: set[str], fluid: str) -> str | None:
+def _key(content: FhirElement, analyte: Analyte, listed: str, categories: set[str], fluid: str) -> str | None:
     """Key of the examination that a quantity belongs to; None for one without a name."""
     if _VITAL in categories:
         return physical_key("Vital Signs")
@@ -182,12 +151,13 @@ def _usual(name: str) -> str:
     return next((term.name for term in map(term_of, shorter) if term), name)
 
 
-def _labelled(text: str, name: str, key: str) -> str:
-    """A report below the key of its examination, with its own name where that says more: a side, a place."""
-    return text if covers(key, name) else f"{name}: {text}"
+def _add_text(workup: Workup, name: str, text: str) -> None:
+    """Add a text below the key of its examination, with its own name where that says more: a side, a place."""
+    key = _usual(name)
+    workup.add(key, text if covers(key, name) else f"{name}: {text}")
 
 
-def _analytes(content: Element, within: str = "") -> Iterable[Analyte]:
+def _analytes(content: FhirElement, within: str = "") -> Iterable[Analyte]:
     """What an observation and its components measured."""
     value_text, flags = _value(content), content.codes("interpretation")
     words = [_SAYS[flag] for flag in sorted(flags & _SAYS.keys())]
@@ -208,7 +178,7 @@ def _analytes(content: Element, within: str = "") -> Iterable[Analyte]:
         yield from _analytes(component, label)
 
 
-def _value(content: Element) -> tuple[str, str] | None:
+def _value(content: FhirElement) -> tuple[str, str] | None:
     """What ``value[x]`` says, and its unit; None for an observation without a value, or with one that is no text."""
     if content.one("dataAbsentReason"):
         return None
@@ -231,57 +201,48 @@ def _value(content: Element) -> tuple[str, str] | None:
     return None if is_absent(text) else (text, "")
 
 
-def _range(content: Element) -> tuple[float | None, float | None, str]:
+def _range(content: FhirElement) -> tuple[float | None, float | None, str]:
     """Bounds of the first reference range, and what it says otherwise."""
     first = next(iter(content.many("referenceRange")), None)
     if first is None:
         return None, None, ""
     low, high = (first.one(name).number("value") for name in ("low", "high"))
-    if low and high:
-        return float(low), float(high), ""
-    if low or high:
-        limit_text = f"reference at least {low}" if low else f"reference at most {high}"
-        return float(low) if low else None, float(high) if high else None, limit_text
     text = one_line(first.text("text"))
-    return None, None, f"reference {text}" if says_something(text) else ""
+    if low or high:
+        text = "" if low and high else f"at least {low}" if low else f"at most {high}"
+    limits = (float(limit) if limit else None for limit in (low, high))
+    return *limits, f"reference {text}" if says_something(text) else ""
 
 
-def _add_report(resource: Resource, exams: dict[str, _Examination], attrition: Attrition) -> None:
+def _add_report(resource: Resource, workup: Workup, attrition: Attrition) -> None:
     """Add the text of a report: what is attached, then the conclusion as its impression."""
-    content = resource.content
-    attrition.count("reports")
-    if not _usable(content, attrition, "reports"):
+    if not _usable(resource, attrition, "reports"):
         return
-    name = _SYSTEM.sub("", _name(content, "code"))
+    name = _SYSTEM.sub("", _name(resource, "code"))
     parts = []
-    for attachment in content.many("presentedForm"):
+    for attachment in resource.many("presentedForm"):
         text = resource.attached(attachment)
         if text is None:
             attrition.count("attachments that are no text or lie elsewhere")
         else:
-            parts.append(report_text(text) if content.codes("category") & _IMAGING else one_line(text))
-    concluded = one_line(content.text("conclusion")) or ", ".join(map(concept_text, content.many("conclusionCode")))
+            parts.append(report_text(text) if resource.codes("category") & _IMAGING else one_line(text))
+    concluded = one_line(resource.text("conclusion")) or ", ".join(map(concept_text, resource.many("conclusionCode")))
     if says_something(concluded) and not any(concluded in part for part in parts):
         parts.append(f"Impression: {concluded}")
     text = " ".join(filter(says_something, parts))
-    if not text or not says_something(name):
-        if not content.many("result"):
-            attrition.count("reports without a name" if text else "reports without a result")
-        return
-    key = _usual(name)
-    exams.setdefault(key, _Examination()).reports[_labelled(text, name, key)] = None
+    if text and says_something(name):
+        _add_text(workup, name, text)
+    elif not resource.many("result"):
+        attrition.count("reports without a name" if text else "reports without a result")
 
 
-def _add_procedure(resource: Resource, exams: dict[str, _Examination], attrition: Attrition) -> None:
+def _add_procedure(resource: Resource, workup: Workup, attrition: Attrition) -> None:
     """Add what a procedure found; most are treatments that found nothing."""
-    content = resource.content
-    attrition.count("procedures")
-    if not _usable(content, attrition, "procedures"):
+    if not _usable(resource, attrition, "procedures"):
         return
-    texts = [content.concept("outcome"), *(note.text("text") for note in content.many("note"))]
-    text, name = " ".join(filter(says_something, map(one_line, texts))), _name(content, "code")
-    if not text or not says_something(name):
+    texts = [resource.concept("outcome"), *(note.text("text") for note in resource.many("note"))]
+    text, name = " ".join(filter(says_something, map(one_line, texts))), _name(resource, "code")
+    if text and says_something(name):
+        _add_text(workup, name, text)
+    else:
         attrition.count("procedures without a result")
-        return
-    key = _usual(name)
-    exams.setdefault(key, _Examination()).reports[_labelled(text, name, key)] = None

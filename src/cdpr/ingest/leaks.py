@@ -5,6 +5,7 @@ the impressions of reports. ``data.leaks`` says whether each costs the case, is 
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from ..settings.data import Leaks
@@ -14,15 +15,8 @@ from .phrases import phrases
 from .sentences import clause_start, spans
 from .summary import says_something
 
-STRICT = Leaks(
-    pre_established="mask",
-    family_history="mask",
-    diagnosis_in_summary="mask",
-    results_in_history="all",
-    diagnosis_in_results="mask",
-    impression="drop",
-    names="loose",
-)
+_BLANKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
+STRICT = Leaks(**dict.fromkeys(_BLANKED, "mask"), results_in_history="all", impression="drop", names="loose")
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
 _PRESENT = ("Patient Information", "Chief Complaint", "History of Present Illness", "Allergy History")
@@ -47,18 +41,13 @@ def control(
     for section, what, action, mentions_here in history_mentions:
         if action == "drop":
             return attrition.drop(what, case, section, mentions_here[0].words)
+    masked: dict[str, list[Mention]] = defaultdict(list)
     for section, what, action, mentions_here in history_mentions:
-        attrition.leak(
-            f"{what} (case kept)", "masked" if action == "mask" else "kept", case, section, mentions_here[0].words
-        )
-    for section in {section for section, *_ in history_mentions}:
-        masked = [
-            m
-            for place, _, action, mentions_here in history_mentions
-            if place == section and action == "mask"
-            for m in mentions_here
-        ]
-        history[section] = blanked(history[section], masked)
+        done = "masked" if action == "mask" else "kept"
+        attrition.leak(f"{what} (case kept)", done, case, section, mentions_here[0].words)
+        masked[section] += mentions_here if action == "mask" else []
+    for section, mentions_here in masked.items():
+        history[section] = blanked(history[section], mentions_here)
     cleared = {exam: _cleared_result(case, exam, text, diagnosis, leaks, attrition) for exam, text in results.items()}
     return history, {exam: text for exam, text in cleared.items() if says_something(text)}
 
@@ -67,16 +56,15 @@ def _named_by_history(
     history: Mapping[str, str], diagnosis: str, leaks: Leaks
 ) -> Iterator[tuple[str, str, str, list[Mention]]]:
     """Section, leak, action and mentions, for each section that names the diagnosis: the patient's, or a relative's."""
-    of_relative = ("diagnosis of a relative", leaks.family_history)
     for section in (*_PAST, _FAMILY, *_PRESENT):
         mentions_here = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
         own = [mention for mention in mentions_here if section != _FAMILY and not mention.relative]
-        past = ("diagnosis established before", leaks.pre_established)
-        now = ("diagnosis stated in the summary", leaks.diagnosis_in_summary)
-        if own:
-            yield section, *(past if section in _PAST else now), own
+        if own and section in _PAST:
+            yield section, "diagnosis established before", leaks.pre_established, own
+        elif own:
+            yield section, "diagnosis stated in the summary", leaks.diagnosis_in_summary, own
         if relatives := [mention for mention in mentions_here if mention not in own]:
-            yield section, *of_relative, relatives
+            yield section, "diagnosis of a relative", leaks.family_history, relatives
 
 
 def _cut_results_in_history(case: str, history: dict[str, str], leaks: Leaks, attrition: Attrition) -> None:

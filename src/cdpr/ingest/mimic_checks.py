@@ -6,9 +6,6 @@ nowhere, patients behind the last one of a table, times that cannot be read.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from ..files import file_digest
 from .attrition import Attrition
@@ -17,12 +14,6 @@ from .tables import Tables
 
 CHECKSUMS = "SHA256SUMS.txt"
 AS_PUBLISHED = "export them as 2150-01-31 08:00:00"
-# What is counted of the rows of each event table.
-EVENT_TABLES = {
-    "laboratory rows": "hosp/labevents",
-    "microbiology rows": "hosp/microbiologyevents",
-    "radiology reports": "note/radiology",
-}
 _NEEDED = ("note/discharge", "hosp/admissions", "hosp/patients")  # no case without a row of each
 _FEW = 20  # rows or cases, below which shares say nothing
 _LOST = 0.01  # share of times that may be unreadable before a warning
@@ -31,20 +22,17 @@ _SELDOM = 0.2  # share of cases with a laboratory result; of the published demo 
 _LISTED = re.compile(r"([0-9a-fA-F]{64})[ \t]+\*?(\S.*)")
 
 
-def check_sums(tables: Tables) -> int:
-    """Hold the tables against the publisher's list, where one lies in the folder or beside them; returns how many it
-    lists. Raises IngestError for one that differs."""
-    sums: dict[Path, str] = {}
+def check_sums(tables: Tables) -> None:
+    """Hold the tables against the publisher's list, where one lies in the folder or beside them. Raises IngestError for
+    one that differs."""
     for folder in {tables.folder, *(path.parent for path in tables.paths.values())}:
-        if (listed := folder / CHECKSUMS).is_file():
-            lines = map(_LISTED.fullmatch, listed.read_text(encoding="utf-8", errors="replace").splitlines())
-            sums |= {folder / line[2].strip(): line[1].lower() for line in lines if line}
-    known = [path for path in tables.paths.values() if path in sums]
-    for path in known:
-        if file_digest(path) != sums[path]:
-            raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed",
-                              f"download it again, or take {CHECKSUMS} away if you changed it yourself")  # fmt: skip
-    return len(known)
+        listed = folder / CHECKSUMS
+        lines = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
+        sums = {folder / line[2].strip(): line[1].lower() for line in map(_LISTED.fullmatch, lines) if line}
+        for path in tables.paths.values():
+            if path in sums and file_digest(path) != sums[path]:
+                remedy = f"download it again, or take {CHECKSUMS} away if you changed it yourself"
+                raise IngestError(path, f"not the bytes that {CHECKSUMS} lists: cut short, or changed", remedy)
 
 
 def count_rows(tables: Tables, attrition: Attrition) -> None:
@@ -56,7 +44,7 @@ def count_rows(tables: Tables, attrition: Attrition) -> None:
             raise IngestError(tables.paths[name], "a header and no row", "copy or download it again")
         if not rows:
             attrition.warn(f"{name} has a header and no row")
-        attrition.rows_read[name] = rows
+        attrition.tables[name] = rows
 
 
 def check_times(
@@ -83,51 +71,35 @@ def shape(text: str) -> str:
 
 def check_references(tables: Tables, attrition: Attrition) -> None:
     """Warn of identifiers that lead nowhere, and of an event table that ends long before the patients do."""
-    for name, holder, key, query in (
-        ("hosp/patients", "hosp/admissions", "patients", "SELECT DISTINCT subject_id AS id FROM stays"),
-        ("hosp/admissions", "note/discharge", "admissions", "SELECT DISTINCT hadm_id AS id FROM note_ids"),
-        ("hosp/d_labitems", "hosp/labevents", "items", "SELECT DISTINCT item AS id FROM lab"),
-    ):
-        known = {"patients": "subject_id FROM persons", "admissions": "hadm_id FROM stays",
-                 "items": "itemid FROM d_labitems WHERE itemid IS NOT NULL"}[key]  # fmt: skip
+    for name, holder, what, numbers, known in (
+        ("hosp/patients", "hosp/admissions", "patients", "subject_id AS id FROM stays", "subject_id FROM persons"),
+        ("hosp/admissions", "note/discharge", "admissions", "hadm_id AS id FROM note_ids", "hadm_id FROM stays"),
+        ("hosp/d_labitems", "hosp/labevents", "items", "item AS id FROM lab",
+         "itemid FROM d_labitems WHERE itemid IS NOT NULL"),
+    ):  # fmt: skip
         references, lost = next(tables.rows(
-            f"SELECT count(*), count(*) FILTER (id NOT IN (SELECT {known})) FROM ({query}) WHERE id IS NOT NULL"
+            f"SELECT count(id), count(id) FILTER (id NOT IN (SELECT {known})) FROM (SELECT DISTINCT {numbers})"
         ))  # fmt: skip
         if lost > _LOST * references and references >= _FEW:
-            attrition.warn(f"{name} lacks {lost:,} of the {references:,} {key} that {holder} names; is it whole?")
-    cases, fewest = next(tables.rows("SELECT count(*), min(try_cast(subject_id AS BIGINT)) FROM cases"))
-    for name, last in (
-        ("hosp/labevents", "SELECT max(last) FROM lab"),
-        ("hosp/microbiologyevents", "SELECT max(try_cast(subject_id AS BIGINT)) FROM microbiologyevents"),
-        ("note/radiology", "SELECT max(last) FROM report"),
-    ):
-        (behind,) = next(tables.rows(f"SELECT count(*) FROM cases WHERE try_cast(subject_id AS BIGINT) > ({last})"))
-        if cases >= _FEW and fewest is not None and behind > _BEHIND * cases:
-            attrition.warn(
-                f"{name} ends before the last {behind:,} of {cases:,} cases, which have none of its rows; was it cut?"
-            )
+            attrition.warn(f"{name} lacks {lost:,} of the {references:,} {what} that {holder} names; is it whole?")
+    (cases,) = next(tables.rows("SELECT count(*) FROM cases"))
+    if cases < _FEW:
+        return
+    for name, table in (("hosp/labevents", "lab"), ("hosp/microbiologyevents", "micro"), ("note/radiology", "report")):
+        (behind,) = next(tables.rows(
+            f"SELECT count(*) FROM cases WHERE try_cast(subject_id AS BIGINT) > (SELECT max(last) FROM {table})"
+        ))  # fmt: skip
+        if behind > _BEHIND * cases:
+            last = f"the last {behind:,} of {cases:,} cases, which have none of its rows"
+            attrition.warn(f"{name} ends before {last}; was it cut?")
     (tested,) = next(tables.rows("SELECT count(DISTINCT case_id) FROM lab WHERE first IS NOT NULL"))
-    if cases >= _FEW and tested < _SELDOM * cases:
-        attrition.warn(
-            f"only {tested:,} of {cases:,} cases have a laboratory result in their window, where four of five have one "
-            "in the published demo; do times and identifiers fit, and is the window right?"
-        )
+    if tested < _SELDOM * cases:
+        few = f"only {tested:,} of {cases:,} cases have a laboratory result in their window"
+        attrition.warn(f"{few} (in the published demo four of five); do times and identifiers fit, and the window?")
 
 
 def count_left_out(attrition: Attrition) -> None:
     """Count the cultures and reports of cases whose note was left out: nobody has looked at them."""
-    for what in EVENT_TABLES:
-        counted = sum(number for key, number in attrition.events.items() if key.startswith(f"{what} "))
-        if left := attrition.events[what] - counted:
+    for what in (what for what in attrition.tables.values() if isinstance(what, str)):
+        if left := attrition.events[what] - attrition.parts(what).total():
             attrition.count(f"{what} of cases whose note was left out", left)
-
-
-def told_by_table(events: Mapping[str, int], rows_read: Mapping[str, int]) -> Iterator[str]:
-    """A line for each table: rows read, rows used, and what became of the others."""
-    for name, rows in rows_read.items():
-        yield f"{name}: {rows:,} rows read"
-    for what, name in EVENT_TABLES.items():
-        counts = Counter({key.removeprefix(what).strip(): n for key, n in events.items() if key.startswith(f"{what} ")})
-        used = counts.pop("used", 0)
-        others = [f"{count:,} {why}" for why, count in sorted(counts.items(), key=lambda item: -item[1]) if count]
-        yield f"{name}: {events.get(what, 0):,} rows read, {used:,} used" + "".join(f"; {other}" for other in others)

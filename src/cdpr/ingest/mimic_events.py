@@ -6,7 +6,6 @@ admission is nearer; and in either case lies in the time window. Of each analyte
 
 import logging
 import re
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -20,18 +19,9 @@ from .mimic_checks import check_times
 from .names import ANY_LABEL, exam_key, panels
 from .notes import examination_heading, report_text
 from .summary import one_line, says_something
-from .tables import LONGEST_NOTE, Tables
+from .tables import Tables
 
 _log = logging.getLogger(__name__)
-_LAB_COLUMNS = [
-    "subject_id", "hadm_id", "itemid", "charttime", "labevent_id", "value", "valuenum", "valueuom",
-    "ref_range_lower", "ref_range_upper", "flag", "comments",
-]  # fmt: skip
-_MICRO_COLUMNS = [
-    "subject_id", "hadm_id", "charttime", "chartdate", "microevent_id", "spec_type_desc", "test_seq", "test_name",
-    "org_name", "isolate_num", "quantity", "ab_name", "interpretation", "comments",
-]  # fmt: skip
-
 # Every row of an event table, with the admission in whose window it lies, or none. Rows that name an admission but no
 # readable time come along, to be counted.
 _LINKED = """
@@ -53,12 +43,9 @@ _ANY_SPECIMEN = {
 _CANCELLED = re.compile(r"\s*(test )?cancelled\b", re.IGNORECASE)
 _ADDENDUM = re.compile(r"addendum:?\s*", re.IGNORECASE)
 _MINE = "subject_id BETWEEN ? AND ? AND case_id IN (SELECT unnest(?))"
-
-
-# How the times of a table are written, and how to sum that up over groups of its rows.
+# How the times of a table are written.
 _TIMES = """count(charttime) AS filled, count(odd) AS unread, any_value(odd) AS sample,
             count(*) FILTER (odd IS NULL AND charttime IS NOT NULL AND time % 86400 = 0) AS midnight"""
-_TOLD = "SELECT sum(filled), sum(unread), any_value(sample), sum(midnight) FROM {}"
 
 
 class Events(NamedTuple):
@@ -67,15 +54,6 @@ class Events(NamedTuple):
     laboratory: dict[str, list[tuple]]
     microbiology: dict[str, list[tuple]]
     radiology: dict[str, list[tuple]]
-
-
-def open_event_tables(tables: Tables) -> None:
-    """Open the event tables and check their columns. Raises IngestError."""
-    tables.add("hosp/labevents", _LAB_COLUMNS)
-    tables.add("hosp/d_labitems", ["itemid", "label", "fluid"])
-    tables.add("hosp/microbiologyevents", _MICRO_COLUMNS)
-    tables.add("note/radiology", ["note_id", "subject_id", "hadm_id", "charttime", "text"], LONGEST_NOTE)
-    tables.add("note/radiology_detail", ["note_id", "field_name", "field_value", "field_ordinal"])
 
 
 def link_events(tables: Tables, attrition: Attrition, held: bool) -> None:
@@ -89,9 +67,8 @@ def link_events(tables: Tables, attrition: Attrition, held: bool) -> None:
         ("microbiology", _link_microbiology),
         ("radiology", _link_radiology),
     ):
-        started = time.perf_counter()
+        _log.info("linking %s rows to admissions", name)
         link(tables, attrition)
-        _log.info("linked %s rows to admissions in %.0f s", name, time.perf_counter() - started)
 
 
 def _link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
@@ -110,10 +87,16 @@ def _link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
         FROM ({_LINKED.format(table="labevents", time="try_cast(charttime AS TIMESTAMP)", start="c.start")})
         GROUP BY ALL ORDER BY 1, 2
     """)
-    _judge_times(tables, "hosp/labevents", "lab", attrition)
-    tables.run("CREATE TABLE panels (exam VARCHAR, label VARCHAR, fluid VARCHAR, exam_place INTEGER, place INTEGER)")
-    columns = [list(column) for column in zip(*panels(), strict=True)]
-    tables.run("INSERT INTO panels SELECT unnest(?), unnest(?), unnest(?), unnest(?), unnest(?)", columns)
+    times = "coalesce(sum(filled), 0), coalesce(sum(unread), 0), any_value(sample), coalesce(sum(midnight), 0)"
+    check_times(tables, "hosp/labevents", "charttime", next(tables.rows(f"SELECT {times} FROM lab")), attrition)
+    tables.run(
+        """
+        CREATE TABLE panels AS
+        SELECT exam, label, fluid, min(place) OVER (PARTITION BY exam) AS exam_place, place
+        FROM (SELECT unnest(?) AS exam, unnest(?) AS label, unnest(?) AS fluid, unnest(range(?)) AS place)
+        """,
+        [*map(list, zip(*panels(), strict=True)), len(panels())],
+    )
     tables.run(f"""
         CREATE TABLE items AS
         WITH labelled AS (
@@ -137,14 +120,18 @@ def _link_laboratory(tables: Tables, attrition: Attrition, held: bool) -> None:
                sum(rows - untimed - empty) FILTER (NOT examined)
         FROM lab LEFT JOIN items USING (item)
     """)
+    attrition.tables["hosp/labevents"] = "laboratory rows"
     total, outside, untimed, empty, used, unexamined = (number or 0 for number in next(counts))
-    attrition.count("laboratory rows", total)
-    attrition.count("laboratory rows in no case's window", outside)
-    attrition.count("laboratory rows without a readable time", untimed)
-    attrition.count("laboratory rows without a result", empty)
-    attrition.count("laboratory rows repeated later", total - outside - untimed - empty - used - unexamined)
-    attrition.count("laboratory rows of held specimens", unexamined)
-    attrition.count("laboratory rows used", used)
+    for what, rows in (
+        ("", total),
+        (" in no case's window", outside),
+        (" without a readable time", untimed),
+        (" without a result", empty),
+        (" repeated later", total - outside - untimed - empty - used - unexamined),
+        (" of held specimens", unexamined),
+        (" used", used),
+    ):
+        attrition.count(f"laboratory rows{what}", rows)
 
 
 def _link_microbiology(tables: Tables, attrition: Attrition) -> None:
@@ -154,18 +141,8 @@ def _link_microbiology(tables: Tables, attrition: Attrition) -> None:
         time="coalesce(try_cast(charttime AS TIMESTAMP), try_cast(chartdate AS TIMESTAMP))",
         start="CASE WHEN e.charttime IS NULL THEN floor(c.start / 86400) * 86400 ELSE c.start END",
     )
-    tables.run(f"""
-        CREATE TABLE micro_times AS
-        SELECT {_TIMES} FROM (
-            SELECT charttime, epoch(try_cast(charttime AS TIMESTAMP)) AS time,
-                   CASE WHEN try_cast(charttime AS TIMESTAMP) IS NULL THEN charttime END AS odd
-            FROM microbiologyevents)
-    """)
-    _judge_times(tables, "hosp/microbiologyevents", "micro_times", attrition)
-    tables.run(f"CREATE TABLE micro AS SELECT * FROM ({linked}) WHERE case_id IS NOT NULL ORDER BY subject_id")
-    total, within = next(tables.rows("SELECT (SELECT count(*) FROM microbiologyevents), (SELECT count(*) FROM micro)"))
-    attrition.count("microbiology rows", total)
-    attrition.count("microbiology rows in no case's window", total - within)
+    tables.run(f"CREATE TABLE micro AS SELECT *, try_cast(subject_id AS BIGINT) AS last FROM ({linked}) ORDER BY last")
+    _account(tables, "hosp/microbiologyevents", "micro", "microbiology rows", attrition)
 
 
 def _link_radiology(tables: Tables, attrition: Attrition) -> None:
@@ -185,15 +162,17 @@ def _link_radiology(tables: Tables, attrition: Attrition) -> None:
                n.parent, CASE WHEN case_id IS NOT NULL THEN l.text END AS text
         FROM ({linked}) l LEFT JOIN report_names n USING (note_id) ORDER BY 1
     """)
-    _judge_times(tables, "note/radiology", f"(SELECT {_TIMES} FROM report)", attrition)
-    total, outside = next(tables.rows("SELECT count(*), count(*) FILTER (case_id IS NULL) FROM report"))
-    attrition.count("radiology reports", total)
-    attrition.count("radiology reports in no case's window", outside)
+    _account(tables, "note/radiology", "report", "radiology reports", attrition)
 
 
-def _judge_times(tables: Tables, name: str, counted: str, attrition: Attrition) -> None:
-    counts = next(tables.rows(_TOLD.format(counted)))
-    check_times(tables, name, "charttime", tuple(number or 0 for number in counts), attrition)
+def _account(tables: Tables, name: str, linked: str, what: str, attrition: Attrition) -> None:
+    """Judge the times of a table by its linked rows, and count these."""
+    query = f"SELECT count(*), count(*) FILTER (case_id IS NULL), {_TIMES} FROM {linked}"
+    total, outside, *times = next(tables.rows(query))
+    check_times(tables, name, "charttime", times, attrition)
+    attrition.tables[name] = what
+    attrition.count(what, total)
+    attrition.count(f"{what} in no case's window", outside)
 
 
 def events_of(tables: Tables, stays: Sequence[tuple[str | None, str | None]]) -> Events:

@@ -3,7 +3,6 @@ examination."""
 
 import functools
 import re
-from collections.abc import Iterable
 
 from ..cases import PHYSICAL_SUFFIX, VITAL_SIGNS, Term, examinations, meaning, normalise
 from ..files import shipped_table
@@ -12,6 +11,7 @@ from .summary import one_line
 
 _WORDS = phrases("names")
 ANY_LABEL = "*"
+_ENDING = re.compile(r" (?:examination|exam|system)$", re.IGNORECASE)
 
 
 def exam_key(name: str) -> str:
@@ -24,17 +24,11 @@ def exam_key(name: str) -> str:
 def physical_key(name: str) -> str:
     """Key of an item of the physical examination, with its suffix; synonyms share the general name."""
     name = one_line(name).removesuffix(PHYSICAL_SUFFIX)
-    for spelling in (name, *_shortened(name)):
+    for spelling in (name, _ENDING.sub("", name)):
         term = examinations().find(spelling)
         if term is not None and term.kind == "physical":
             return term.name + PHYSICAL_SUFFIX
     return name + PHYSICAL_SUFFIX
-
-
-def _shortened(name: str) -> Iterable[str]:
-    for ending in (" Examination", " Exam", " System"):
-        if name.casefold().endswith(ending.casefold()):
-            yield name[: -len(ending)]
 
 
 def add_text(results: dict[str, str], key: str, text: str) -> None:
@@ -50,7 +44,7 @@ def examination_of(analyte: str, fluid: str = "Blood") -> str | None:
 @functools.cache
 def _analytes() -> dict[tuple[str, frozenset[str]], str]:
     analytes: dict[tuple[str, frozenset[str]], str] = {}
-    for examination, label, fluid, _, _ in panels():
+    for examination, label, fluid in panels():
         aside = re.fullmatch(r"(.+?)\s*\(([^)]+)\)", label)
         for name in (label, *(aside.groups() if aside else ())):
             analytes.setdefault((fluid, _analyte_words(name)), examination)
@@ -65,27 +59,14 @@ def _analyte_words(name: str) -> frozenset[str]:
 
 
 @functools.cache
-def panels() -> tuple[tuple[str, str, str, int, int], ...]:
-    """Rows of ``panels.csv`` in report order: (examination, label, fluid, place of the examination, place of the
-    label); label ``*`` takes what no other row of its fluid names.
-
-    Raises ValueError when one analyte stands in two examinations.
-    """
-    owner: dict[tuple[str, str], str] = {}
-    first: dict[str, int] = {}
-    rows = []
-    for place, row in enumerate(shipped_table("cdpr.ingest", "panels.csv")):
-        examination, label, fluid = row["examination"], row["label"], row["fluid"]
-        if owner.setdefault((label, fluid), examination) != examination:
-            raise ValueError(f"panels.csv: {label!r} ({fluid}) stands in {owner[label, fluid]!r} and {examination!r}")
-        rows.append((examination, label, fluid, first.setdefault(examination, place), place))
-    return tuple(rows)
+def panels() -> tuple[tuple[str, str, str], ...]:
+    """Rows of ``panels.csv`` in report order: examination, label, fluid; label ``*`` takes what no other row of its
+    fluid names."""
+    return tuple((r["examination"], r["label"], r["fluid"]) for r in shipped_table("cdpr.ingest", "panels.csv"))
 
 
 _XRAY = re.compile(r"\bx[\s-]?rays?\b", re.IGNORECASE)
 _SIDE = re.compile(r"\b(?:left|right|bilateral)\s+", re.IGNORECASE)
-_TRAILING = re.compile(r"\s+(?:levels?|tests?|testing|results?|reports?|stud(?:y|ies)|screen(?:ing)?)$", re.IGNORECASE)
-_AT = re.compile(r"\s+(?:of|at|in|on)\s+|\s+(?=(?:left|right|bilateral)\s)", re.IGNORECASE)
 _LONG = ((re.compile(r"\bcomputed tomography\b", re.IGNORECASE), "CT"),
          (re.compile(r"\bmagnetic resonance imaging\b", re.IGNORECASE), "MRI"),
          (re.compile(r"\b(?:plain )?radiographs?\b", re.IGNORECASE), "X-ray"))  # fmt: skip
@@ -104,9 +85,8 @@ def term_of(name: str) -> Term | None:
     return named_term.term if named_term.how != "analyte" else None
 
 
-@functools.lru_cache(maxsize=4096)
-def spellings(name: str) -> tuple[str, ...]:
-    """A name as it is, in the usual order of words without a side, and in shorter forms."""
+def usual_name(name: str) -> str:
+    """A name in the usual order of words, without a side."""
     usual = _XRAY.sub("X-ray", name)
     for pattern, short in _LONG:
         usual = pattern.sub(short, usual)
@@ -115,8 +95,7 @@ def spellings(name: str) -> tuple[str, ...]:
         usual = f"{placed[2]} {placed[1]}"
     elif placed := _PART_LAST.fullmatch(usual):
         usual = f"{placed[1]} {placed[2]}"
-    head = _AT.split(name, maxsplit=1)[0]
-    return name, usual[:1].upper() + usual[1:], _TRAILING.sub("", usual), _TRAILING.sub("", head)
+    return usual[:1].upper() + usual[1:]
 
 
 def covers(key: str, name: str) -> bool:

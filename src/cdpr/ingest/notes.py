@@ -8,11 +8,11 @@ were written in the knowledge of the diagnosis.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import NamedTuple
 
 from .phrases import phrases
 from .physical import physical_results
+from .sentences import gaps, headed
 from .summary import one_line, only_refers, says_something, with_plain_ends
 
 _SAID = phrases("notes")
@@ -87,8 +87,9 @@ def note_sections(text: str) -> dict[str, str]:
     openings, examination = _openings(text)
     sections: dict[str, str] = {}
     starts: set[int] = set()
-    for heading, following in zip_longest(openings, openings[1:]):
-        name, body = heading.name, text[heading.end : following.start if following else len(text)].strip()
+    bodies = gaps(text, [heading[:2] for heading in openings])[1:]
+    for heading, (start, end) in zip(openings, bodies, strict=True):
+        name, body = heading.name, text[start:end].strip()
         if name == "diagnosis":
             sections[name] = body if says_something(body) else sections.get(name, "")
         elif name == "physical":
@@ -185,7 +186,6 @@ def examination_heading(text: str) -> str | None:
 
 def _report_sections(text: str) -> list[tuple[str, str]]:
     text = with_plain_ends(text)
-    matches = list(_REPORT_HEADING.finditer(text))
-    starts = [("", 0)] + [(m[1].strip(), m.end()) for m in matches]
-    ends = [m.start() for m in matches] + [len(text)]
-    return [(heading, text[start:end].strip()) for (heading, start), end in zip(starts, ends, strict=True)]
+    return [
+        (heading[1].strip() if heading else "", body) for heading, body in headed(text, _REPORT_HEADING.finditer(text))
+    ]

@@ -2,6 +2,7 @@
 
 import pkgutil
 import tempfile
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
@@ -29,15 +30,7 @@ def ingest_dataset(settings: Settings, job: Job) -> None:
     write_csv(job.out["findings"], [column.name for column in fields(Incident)], attrition.rows())
     dropped = {f"dropped/{step.rule}": step.dropped for step in report.funnel}
     job.metrics.update(read=report.read, kept=report.kept, **dropped)
-    print(f"{report.dataset}: kept {report.kept} of {report.read} cases {report.splits}")
-    for step in report.funnel:
-        print(f"  {step.left:>8} left, {step.dropped:>8} dropped: {step.rule}")
-    for leak in report.leaks:
-        print(f"  {leak.cases:>8} cases: {leak.leak} ({leak.action})")
-    for line in attrition.tables:
-        print(f"  {line}")
-    for warning in report.warnings:
-        print(f"  note: {warning}")
+    print("\n".join(attrition.lines()))
 
 
 def ingest(
@@ -81,12 +74,6 @@ def ingest(
         records = [record.model_copy(update={"split": "train"}) for record in records]
     attrition.kept = len(records)
     attrition.splits = {name: sum(record.split == name for record in records) for name in SPLITS}
-    if DATASETS[dataset].role == "in_domain":
-        sizes = {"train": settings.data.train_cases, "test": settings.data.test_cases,
-                 "validation": settings.data.validation_cases}  # fmt: skip
-        for name in (name for name, cases in sizes.items() if cases and not attrition.splits[name]):
-            attrition.warn(f"no case is left for the split {name!r}: {len(records)} usable cases of "
-                           f"{len({record.subject_key for record in records})} patients")  # fmt: skip
     return records, attrition
 
 
@@ -103,15 +90,22 @@ def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition:
         )
         sizes["train"] = there  # what rounding leaves over
     split = split_by_subject([record.subject_key for record in records], sizes, SPLIT_SEED)
-    train = sum(split.get(record.subject_key) == "train" for record in records)
-    if synthetic and train < data.train_cases:
+    for record in records:
+        if record.subject_key not in split:
+            attrition.drop("beyond the number of cases asked for", record.note_id)
+    divided = [
+        record.model_copy(update={"split": split[record.subject_key]})
+        for record in records
+        if record.subject_key in split
+    ]
+    counts = Counter(record.split for record in divided)
+    if synthetic and counts["train"] < data.train_cases:
         requested_sizes = ", ".join(f"{size} {name}" for name, size in sizes.items())
         problem = f"{there} usable cases do not fill the splits asked for ({requested_sizes})"
         raise IngestError(path, problem, f"raise hospital.{DATASETS[dataset].size} or lower data.train_cases")
-    records_of_split = []
-    for record in records:
-        if record.subject_key in split:
-            records_of_split.append(record.model_copy(update={"split": split[record.subject_key]}))
-        else:
-            attrition.drop("beyond the number of cases asked for", record.note_id)
-    return records_of_split
+    patients = len({record.subject_key for record in divided})
+    for name in SPLITS:
+        if getattr(data, f"{name}_cases") and not counts[name]:
+            usable = f"{len(divided)} usable cases of {patients} patients"
+            attrition.warn(f"no case is left for the split {name!r}: {usable}")
+    return divided

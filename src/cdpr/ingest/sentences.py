@@ -1,6 +1,7 @@
-"""Where sentences and clauses of a clinical note end."""
+"""Where headed parts, sentences and clauses of a clinical text begin and end."""
 
 import re
+from collections.abc import Iterable, Sequence
 
 # A line end within a sentence is a wrapped line: the next begins with a small letter, or the one before cannot end so.
 _JOINING = (
@@ -16,12 +17,22 @@ _CLAUSE = re.compile(r"(?<=[,:])\s+|\s+(?=(?:and|then|but|where|when)\s)", re.IG
 _LONG_CLAUSE = 80  # characters
 
 
+def gaps(text: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Start and end of what stands before the first of some places, between them, and behind the last."""
+    return list(zip([0, *(end for _, end in places)], [*(start for start, _ in places), len(text)], strict=True))
+
+
+def headed(text: str, headings: Iterable[re.Match[str]]) -> list[tuple[re.Match[str] | None, str]]:
+    """What stands before the first heading, then each heading with the text below it."""
+    headings = list(headings)
+    bodies = [text[start:end].strip() for start, end in gaps(text, [heading.span() for heading in headings])]
+    return list(zip([None, *headings], bodies, strict=True))
+
+
 def spans(text: str) -> list[tuple[int, int]]:
     """Start and end of every sentence, without the white space between them."""
     ends = [match.span() for match in SENTENCE_END.finditer(text)]
-    starts = [0, *(end for _, end in ends)]
-    stops = [*(start for start, _ in ends), len(text)]
-    return [(start, stop) for start, stop in zip(starts, stops, strict=True) if text[start:stop].strip()]
+    return [(start, end) for start, end in gaps(text, ends) if text[start:end].strip()]
 
 
 def clause_start(text: str, sentence: int, place: int) -> int:

@@ -7,10 +7,8 @@ word for word; findings are widened to whole clauses, so that no "no" is cut off
 import asyncio
 import bisect
 import dataclasses
-import hashlib
 import itertools
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -19,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ..cases import examinations
-from ..files import replacing
 from ..llm import Model, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from ..llm.guard import disclosed
+from ..settings.calls import Calls
 from ..settings.data import Governance
 from ..settings.datasets import Structurer
 from .names import add_text, physical_key
@@ -48,8 +46,8 @@ _ALTERNATIVE = re.compile(r"\b(?:or|versus|vs)\b", re.I)
 
 
 class NoteStructurer:
-    """Asks the model of ``settings`` about notes that need it; answers are kept below ``state``, readable by the owner
-    alone, so that a killed run does not ask twice.
+    """Asks the model of ``settings`` about notes that need it; answers are recorded below ``state``, readable by the
+    owner alone, so that a killed run does not ask twice.
 
     ``counters`` tells what became of the answers. Raises SettingsError for an unusable setting and GovernanceError
     where credentialed text would leave the machine, both before any note is read.
@@ -59,91 +57,76 @@ class NoteStructurer:
         self, settings: Structurer, governance: Governance, credentialed: bool, state: Path,
         dataset: str = "mimic_iv",
     ) -> None:  # fmt: skip
-        self.spec = ModelSpec.of_structurer(settings, governance, credentialed=credentialed)
-        self._disclosure = self.spec.check(dataset)
+        spec = ModelSpec.of_structurer(settings, governance, credentialed=credentialed)
+        self._disclosure = spec.check(dataset)
+        self.spec = dataclasses.replace(spec, calls=Calls(), state=str(state))
         self.counters: Counter[str] = Counter()
-        self._settings, self._folder = settings, state / "structurer"
+        self._sampling = Sampling(settings.max_tokens, temperature=0.0)
 
     @cached_property
     def model(self) -> Model:
-        """Opened when it is first asked: kept answers need none."""
+        """Opened when it is first asked."""
         return open_model(self.spec)
 
     def improve_all(self, notes: Sequence[tuple[DischargeNote, str]]) -> list[DischargeNote]:
         """Each note with the systems of its physical examination and its primary diagnosis, where its text has them and
         the parser did not find them; otherwise as it is. A server is asked about several notes at once. Raises
         ModelUnavailable when the model answers nobody."""
-        return asyncio.run(self._improve_all(notes))
 
-    async def _improve_all(self, notes: Sequence[tuple[DischargeNote, str]]) -> list[DischargeNote]:
-        gate = asyncio.Semaphore(1 if self.spec.address is None else self.spec.at_once)
-        return list(await asyncio.gather(*(self._improve(note, text, gate) for note, text in notes)))
+        async def improve_all() -> list[DischargeNote]:
+            gate = asyncio.Semaphore(1 if self.spec.address is None else self.spec.at_once)
+            return list(await asyncio.gather(*(self._improve(note, text, gate) for note, text in notes)))
+
+        return asyncio.run(improve_all())
 
     async def _improve(self, note: DischargeNote, text: str, gate: asyncio.Semaphore) -> DischargeNote:
-        physical, diagnosis = _unsplit(note, text), _unclear(note, text)
+        lump, story = _unsplit(note, text), _unclear(note, text)
         async with gate:
-            if physical and (findings := self.physical(physical, await self._ask("physical", physical))):
+            if lump and (findings := self.physical(lump, await self._ask("physical", lump))):
                 note = dataclasses.replace(note, physical=findings)
-            if diagnosis and (
-                diagnosis_named := self.diagnosis(diagnosis, await self._ask("primary_diagnosis", diagnosis))
-            ):
-                note = dataclasses.replace(note, primary_diagnosis=diagnosis_named)
+            if story and (diagnosis := self.diagnosis(story, await self._ask("primary_diagnosis", story))):
+                note = dataclasses.replace(note, primary_diagnosis=diagnosis)
         return note
 
     def tags(self) -> dict[str, str]:
         """For ``run.json``: the host and the agreement, if credentialed text went to another machine, now or in an
-        earlier attempt whose answers were kept."""
+        earlier attempt whose answers were recorded."""
         return disclosed([self._disclosure]) if self.counters[ASKED] else {}
-
-    # The question
 
     async def _ask(self, kind: str, section: str) -> Any:
         """What the model's answer holds under ``kind``; None when there is no answer."""
         self.counters[ASKED] += 1
         try:
-            answer = _json_object(await self._remembered(_messages(kind, section)))
+            [completion] = await self.model.chat(_messages(kind, section), (0,), self._sampling, seed=0)
         except ModelUnavailable:
             raise
         except ModelFailure:
-            self.counters[SILENT] += 1
-            return None
-        if answer is None:
-            self.counters[MALFORMED] += 1
-            return None
-        return answer.get(kind)
+            return self._rejected(SILENT)
+        if completion.finish_reason == "too_long":
+            return self._rejected(SILENT)
+        answer = _json_object(completion.text)
+        return self._rejected(MALFORMED) if answer is None else answer.get(kind)
 
-    async def _remembered(self, messages: list[dict[str, str]]) -> str:
-        request = [self._settings.model, self._settings.name, _MAX_TOKENS, messages]
-        path = self._folder / f"{hashlib.sha256(json.dumps(request).encode()).hexdigest()[:32]}.txt"
-        if path.exists():
-            return path.read_text(encoding="utf-8")
-        greedy = Sampling(_MAX_TOKENS, temperature=0.0)
-        [answer] = await self.model.chat(messages, (0,), greedy, seed=0)
-        if answer.finish_reason == "too_long":
-            raise ModelFailure("a section of a note is too long for the model")
-        _write_for_owner(path, answer.text)
-        return answer.text
+    def _rejected(self, why: str) -> None:
+        self.counters[why] += 1
 
     # The check
 
     def physical(self, section: str, answer: Any) -> dict[str, str]:
         """Clauses of the section by system; each goes to one system, what none claims is vital signs or the general
         appearance."""
-        if not answer:
-            return {}
-        if not isinstance(answer, dict):
-            self.counters[MALFORMED] += 1
+        if answer and not isinstance(answer, dict):
+            self._rejected(MALFORMED)
+        if not answer or not isinstance(answer, dict):
             return {}
         free = dict(enumerate(clauses := _clauses(section)))
         results: dict[str, str] = {}
         for system, words in answer.items():
-            if words in ("", None):
-                continue
-            where = self._locate(system, words, clauses)
+            where = None if words in ("", None) else self._locate(system, words, clauses)
             if where is None:
                 continue
             if not free.keys() >= set(where):
-                self.counters[AMBIGUOUS] += 1
+                self._rejected(AMBIGUOUS)
                 continue
             add_text(results, physical_key(system), " ".join(free.pop(i) for i in where))
             self.counters[USED] += 1
@@ -156,33 +139,29 @@ class NoteStructurer:
         """The clauses in which the words stand; None, and counted, unless that is one place and the system is one of
         the vocabulary or of the section's own words."""
         if not isinstance(words, str):
-            self.counters[MALFORMED] += 1
-            return None
+            return self._rejected(MALFORMED)
         text, term = " ".join(clauses), examinations().find(system)
         known = term is not None and term.kind == "physical"
         places = _places(words, text) if known or _places(system, text) else []
         if len(places) != 1:
-            self.counters[AMBIGUOUS if places else ABSENT] += 1
-            return None
+            return self._rejected(AMBIGUOUS if places else ABSENT)
         [(start, stop)] = places
         ends = list(itertools.accumulate(len(clause) + 1 for clause in clauses))
         return range(bisect.bisect_right(ends, start), bisect.bisect_right(ends, stop - 1) + 1)
 
     def diagnosis(self, section: str, answer: Any) -> str:
+        """The diagnosis of the answer, where it is a few words of the section that this does not negate."""
+        text, is_text = one_line(section), isinstance(answer, str)
+        places = _places(answer, text) if is_text else []
+        before = [re.split(r"[.;]\s", text[:start])[-1] for start, _ in places]
         if not answer:
             return ""
-        if not isinstance(answer, str):
-            self.counters[MALFORMED] += 1
-            return ""
-        text = one_line(section)
-        places, words = _places(answer, text), answer.split()
-        before = [re.split(r"[.;]\s", text[:start])[-1] for start, _ in places]
-        if not places:
-            self.counters[ABSENT] += 1
-        elif len(words) > _LONGEST_CLEAR:
-            self.counters[MALFORMED] += 1
+        if is_text and not places:
+            self._rejected(ABSENT)
+        elif not is_text or len(answer.split()) > _LONGEST_CLEAR:
+            self._rejected(MALFORMED)
         elif any(_NEGATION.search(clause) or _ALTERNATIVE.search(clause) for clause in before):
-            self.counters[NEGATED] += 1
+            self._rejected(NEGATED)
         else:
             self.counters[USED] += 1
             return primary_diagnosis(text[slice(*places[0])])
@@ -248,12 +227,3 @@ def _json_object(answer: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _write_for_owner(path: Path, text: str) -> None:
-    """Write a file whole that its owner alone can read, in a folder that its owner alone can enter."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with replacing(path) as partial:
-        mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with os.fdopen(os.open(partial, mode, 0o600), "w", encoding="utf-8", errors="replace") as out:
-            out.write(text)

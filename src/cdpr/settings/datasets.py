@@ -197,7 +197,7 @@ DATASETS: Mapping[str, DataSet] = {
         f"{_OSCE}; the cases of AgentClinic MedQA and as many again.", **_AGENTCLINIC, short="MedQA extended",
     ),
     "agentclinic_nejm": DataSet(
-        "AgentClinic NEJM", "further", "cdpr.ingest.agentclinic_nejm:read_agentclinic_nejm",
+        "AgentClinic NEJM", "further", "cdpr.ingest.agentclinic:read_agentclinic_nejm",
         "`agentclinic_nejm_extended.jsonl`: those of 120 image challenges that can be solved from text.",
         "Image challenges of the New England Journal of Medicine as AgentClinic collected them, without the images: "
         "what the text tells of history, examination and results. Cases that only the image solves stay unsolvable.",

@@ -166,7 +166,7 @@ def credit_code(experiment: Experiment, options: Options) -> list[str]:
 
 def importers_code(experiment: Experiment, options: Options) -> list[str]:
     model = experiment.settings.data.mimic_iv.structurer.model
-    structurer = ["cdpr.ingest.structurer", module_of(model)] if model else []
+    structurer = ["cdpr.ingest.structurer", "cdpr.llm.recording", module_of(model)] if model else []
     return [DATASETS[options["dataset"]].importer.partition(":")[0], *structurer]
 
 
