@@ -17,8 +17,8 @@ from .settings import SettingsError, generate, load_settings
 from .settings.datasets import DATASETS, IN_DOMAIN
 from .tracking import mlflow_index, traces
 from .workflow import housekeeping, recordings
-from .workflow.plan import Plan, trainings
-from .workflow.running import planned, run_stage
+from .workflow.plan import Plan
+from .workflow.running import run_stage
 from .workflow.served import evaluate_served
 from .workflow.stage import Stage
 from .workflow.stages import STAGES

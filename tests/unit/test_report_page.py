@@ -25,7 +25,7 @@ from cdpr.results.methods import DATASETS, main_methods
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
 from cdpr.results.table import Heading, Row
-from cdpr.settings import ModelEntry, SettingsError, load_settings, parse_settings
+from cdpr.settings import load_settings, parse_settings
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.workflow.plan import Plan
 from cdpr.workflow.stages import STAGES

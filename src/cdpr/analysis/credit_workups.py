@@ -122,7 +122,7 @@ def credit_workups(settings: Settings, job: Job) -> None:
 
 def chosen_cases(settings: Settings, path: Path) -> list[CaseRecord]:
     """The test cases whose decisions are credited, spread over the diseases, in the order of the file."""
-    cases, plan = list(iterate_records(path, "test")), settings.inspector
+    cases = list(iterate_records(path, "test"))
     if not cases:
         raise ValueError(f"{path}: no case of split 'test'")
     chosen = stratified_sample(

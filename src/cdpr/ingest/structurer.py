@@ -61,7 +61,7 @@ class NoteStructurer:
         self._disclosure = spec.check(dataset)
         self.spec = dataclasses.replace(spec, calls=Calls(), state=str(state))
         self.counters: Counter[str] = Counter()
-        self._sampling = Sampling(settings.max_tokens, temperature=0.0)
+        self._sampling = Sampling(_MAX_TOKENS, temperature=0.0)
 
     @cached_property
     def model(self) -> Model:

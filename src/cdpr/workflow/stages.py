@@ -284,7 +284,8 @@ _ALL = (
                 "Learning curves",
                 "The way of each method through accuracy and cost on the validation cases, a marker per validation: "
                 "which method passes where another ends, and after how many iterations."), "learning_curves"),
-    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.", behind.main_runs, PageEntry(
+    _figure("cost_distribution", "Draw how the cost of a workup is distributed over cases.",
+            behind.main_runs, PageEntry(
                 "Distribution of costs",
                 "How the cost of a work-up is distributed over cases, per data set and agent."), "cost_figures"),
     _table("sample_case", "Write the sample case: one test case with its prices, and what each agent did on it.",
