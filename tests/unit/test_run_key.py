@@ -185,8 +185,8 @@ def test_how_a_model_is_asked_decides_its_evaluations_and_where_it_stands_does_n
 def test_what_published_agents_leave_open_concerns_their_own_evaluations(tmp_path):
     (tmp_path / "own.txt").write_text("Be brief.")
     row = {"label": "x", "model": "models/mine"}
-    rows = {"diagagent": row | {"acts": "cdpr.agents.diag_agent:DiagAgent", "why": ""},
-            "medagent": row | {"acts": "cdpr.agents.med_agents:MedAgents", "why": ""}}  # fmt: skip
+    rows = {"diagagent": row | {"acts": "cdpr.agents.diag_agent:DiagAgent"},
+            "medagent": row | {"acts": "cdpr.agents.med_agents:MedAgents"}}  # fmt: skip
     own = {"diag_agent": {"instruction": str(tmp_path / "own.txt")}}
     before = plan(tmp_path, agents=rows)
     after = plan(tmp_path, agents=rows, frameworks=own)
