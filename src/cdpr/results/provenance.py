@@ -29,7 +29,7 @@ def check_provenance(settings: Settings, evaluations: Iterable[Path]) -> None:
         if (place := find_record(path)) is None:
             continue
         record = read_record(place)
-        check_tier(settings, path, stated_tier(record))
+        check_tier(settings, f"{path} (see {place})", stated_tier(record))
         for (section, name), value in expected.items():
             stated = record.parameters.get(section) or {}
             if name in stated and stated[name] != value:
@@ -99,7 +99,7 @@ def stated_tier(record: RunRecord) -> str | None:
     return record.tier or record.parameters.get("tier")
 
 
-def check_tier(settings: Settings, path: Path, tier: str | None) -> None:
+def check_tier(settings: Settings, path: Path | str, tier: str | None) -> None:
     """Refuse what was made under another tier than the settings'. Raises :class:`ProvenanceError`."""
     if tier not in (None, settings.tier):
         raise ProvenanceError(
