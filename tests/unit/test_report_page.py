@@ -9,6 +9,7 @@ import re
 import shutil
 import struct
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -25,10 +26,10 @@ from cdpr.results.methods import DATASETS, main_methods
 from cdpr.results.provenance import ProvenanceError
 from cdpr.results.results import Results
 from cdpr.results.table import Heading, Row
-from cdpr.settings import load_settings, parse_settings
+from cdpr.settings import SettingsError, load_settings, parse_settings
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.workflow.plan import Plan
-from cdpr.workflow.stages import STAGES
+from cdpr.workflow.stages import STAGES, check_page
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.
@@ -386,3 +387,11 @@ def test_what_shares_runs_is_named_after_the_row_that_it_repeats():
     assert shared["β = 0.0"] == shared["w/o R_proc"] == "GRPO", "with fewer seeds too"
     assert {shared[label] for label in ("M = 4", "β = 0.5", "n = 4")} == {"CDPR (ours)"}
     assert shared["λ_cost = 0.0"] == "w/o λ_cost" and "GRPO" not in shared
+
+
+def test_a_table_that_the_page_cannot_show_stops_the_plan():
+    stage = STAGES["write_effort"]
+    astray = replace(stage, page=PageEntry("Effort", "Calls.", file="tables/effort.md", module="cdpr.report.style"))
+    check_page(STAGES)
+    with pytest.raises(SettingsError, match=r"write_effort: .* sheet\(settings, results\) in cdpr.report.style"):
+        check_page(STAGES | {"write_effort": astray})

@@ -18,7 +18,7 @@ from ..settings import Settings, SettingsError, digest, missing_paths, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
 from .experiment import Experiment, Options, Product, Source, is_trained
 from .stage import Evidence
-from .stages import STAGES, page_entries, stages_on_page
+from .stages import STAGES, check_page, page_entries, stages_on_page
 from .systems import refuse_what_lacks
 
 # Training allocates tensors of megabytes in every step. With these thresholds glibc keeps the memory instead of
@@ -31,6 +31,7 @@ class Plan(Experiment):
 
     def __init__(self, config: Mapping[str, Any] | Settings):
         super().__init__(config)
+        check_page(STAGES)
         self._keys: dict[tuple, str] = {}
         self._codes: dict[tuple, str] = {}
         self._evidence: dict[tuple, Evidence] = {}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
+from pathlib import Path
 from typing import Any
 
 from ..environment.opening import judging_code
 from ..job import PageEntry
 from ..results.methods import open_datasets
+from ..settings import SettingsError
 from ..settings.datasets import BENCHMARKS, DATASETS, IN_DOMAIN, LESSONS
 from . import evidence as behind
 from . import sources, study_stages
@@ -76,6 +79,16 @@ def stages_on_page(experiment: Experiment) -> list[str]:
 def page_entries(experiment: Experiment) -> tuple[PageEntry, ...]:
     """Tables and figures of the results page, in its order."""
     return tuple(entry for name in stages_on_page(experiment) if (entry := STAGES[name].page))
+
+
+def check_page(stages: Mapping[str, Stage]) -> None:
+    """Raise SettingsError for a table that the results page cannot show, before hours of work end without it."""
+    for name, stage in stages.items():
+        module = stage.page.module if stage.page else ""
+        spec = importlib.util.find_spec(module) if module else None
+        if module and (spec is None or "\ndef sheet(" not in Path(str(spec.origin)).read_text(encoding="utf-8")):
+            raise SettingsError(f"src/cdpr/workflow/stages.py: {name}: the results page needs a function "
+                                f"sheet(settings, results) in {module}")  # fmt: skip
 
 
 def _page_evidence(experiment: Experiment) -> Evidence:
