@@ -92,31 +92,26 @@ class ServedModel(Model):
         """The answers to ``ask(client, k)`` for every sample k. ``read`` parses and checks one: it raises
         AttributeError, LookupError or TypeError for another form. ``most_tokens``: upper bounds of the prompt and of an
         answer."""
-        return list(await asyncio.gather(*(self._one(k, ask, read, most_tokens) for k in samples)))
-
-    async def _one(
-        self,
-        k: int,
-        ask: Callable[[Any, int], Awaitable[Any]],
-        read: Callable[[Any], Completion],
-        most_tokens: tuple[int, int],
-    ) -> Completion:
         self.spec.check()
         client, gate = self._connected()
-        async with gate:
-            for number in range(self.spec.retries + 1):
-                if self.spec.server:
-                    self.spec.server.ready()  # blocks: no other request can be served before either
-                bill = await self._spending.reserve(*most_tokens) if self._spending else None
-                last = await self._attempt(ask(client, k), read)
-                if self._spending and bill is not None:
-                    self._spending.book(bill, last.outcome)
-                if not last.again or number == self.spec.retries:
-                    break
-                await asyncio.sleep(max(last.wait, min(self.spec.pause * 2**number, _LONGEST_PAUSE)))
-        if isinstance(last.result, ModelFailure):
-            raise last.result
-        return last.result
+
+        async def one(k: int) -> Completion:
+            async with gate:
+                for number in range(self.spec.retries + 1):
+                    if self.spec.server:
+                        self.spec.server.ready()  # blocks: no other request can be served before either
+                    bill = await self._spending.reserve(*most_tokens) if self._spending else None
+                    last = await self._attempt(ask(client, k), read)
+                    if self._spending and bill is not None:
+                        self._spending.book(bill, last.outcome)
+                    if not last.again or number == self.spec.retries:
+                        break
+                    await asyncio.sleep(max(last.wait, min(self.spec.pause * 2**number, _LONGEST_PAUSE)))
+            if isinstance(last.result, ModelFailure):
+                raise last.result
+            return last.result
+
+        return list(await asyncio.gather(*map(one, samples)))
 
     async def _attempt(self, request: Awaitable[Any], read: Callable[[Any], Completion]) -> _Attempt:
         """One attempt. It returns errors: raised here, they would carry the package's error as their context, which may

@@ -165,8 +165,14 @@ class ModelSpec:
             raise SettingsError(
                 "no model is named: set the key `model` to a Hugging Face folder or the URL of a server"
             )
-        name = settings.name or ""
-        return cls(where=settings.model, name=name, credentialed=credentialed, governance=governance, at_once=_NOTES)
+        return cls(
+            where=settings.model,
+            name=settings.name or "",
+            credentialed=credentialed,
+            governance=governance,
+            retries=3,  # of many short sections some may well stay without an answer
+            at_once=_NOTES,
+        )
 
     @classmethod
     def of_frozen_server(cls, settings: Settings, *, credentialed: bool) -> ModelSpec:
