@@ -17,7 +17,7 @@ from .settings import SettingsError, generate, load_settings
 from .settings.datasets import DATASETS, IN_DOMAIN
 from .tracking import mlflow_index, traces
 from .workflow import housekeeping, recordings
-from .workflow.plan import Plan
+from .workflow.plan import Plan, trainings
 from .workflow.running import run_stage
 from .workflow.served import evaluate_served
 from .workflow.stage import Stage
@@ -206,6 +206,7 @@ def _check_ratings(args: argparse.Namespace) -> int:
 def _plan_training(args: argparse.Namespace) -> None:
     """Show how a variant would be trained with verl, and whether it fits."""
     from .training.verl.configuration import report
+    from .training.verl.estimates import target_line
 
     plan = _plan(args)
     settings, _ = plan.settings_of("train_policy", {"run": args.run})
@@ -214,6 +215,9 @@ def _plan_training(args: argparse.Namespace) -> None:
         return
     state = Path(plan.state) / "RUN_KEY"
     print(report(settings, state / "session.json", Path(args.init_policy or settings.policy.model), state))
+    if not settings.training.verl.without_gpu:
+        runs = trainings(plan.evidence("write_claims"))
+        print("\n# the whole target\n" + target_line([plan.settings_of("train_policy", {"run": r})[0] for r in runs]))
 
 
 @_command()

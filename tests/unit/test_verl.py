@@ -41,7 +41,7 @@ from cdpr.training.torch.weights import load_model, save_policy
 from cdpr.training.training_run import TrainingRun
 from cdpr.training.verl.configuration import check, overrides, resolve
 from cdpr.training.verl.cpu.local_server import LocalServer
-from cdpr.training.verl.estimates import memory_plan
+from cdpr.training.verl.estimates import estimate_step, memory_plan, steps_of, usual_workup
 from cdpr.training.verl.session import Schedule, Session, on_response, problem, read_session, training_row
 
 QWEN3_4B = {
@@ -501,19 +501,19 @@ OVERLAYS = {
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_every_shipped_overlay_can_be_planned(tmp_path, capsys, name):
-    """Memory, tokens and the judge's price; nothing is started."""
+    """Memory, time and the judge's price of the whole target; nothing is started."""
     model, files = OVERLAYS[name]
     assert {path.stem for path in Path("config/gpus").glob("*.yaml")} <= OVERLAYS.keys()
     (tmp_path / "config.json").write_text(json.dumps(model))
     (tmp_path / "mine.yaml").write_text(f"policy: {{model: {tmp_path}}}\n")
     assert main(["plan_training", "--settings", "config.yaml", *files, str(tmp_path / "mine.yaml")]) == 0
     printed = capsys.readouterr().out
-    steps, tokens = re.search(r"([\d,]+) steps; a step generates about ([\d,]+) tokens", printed).groups()
-    assert steps == ("200" if model is QWEN3_06B else "4,383") and len(tokens) > 6
+    assert re.search(r"the run: [\d,]+ steps, about [\d.]+ days on \d+ GPU", printed)
+    assert re.search(r"all \d+ trainings of reproduce_paper", printed)
     assert ("USD a run" in printed) is (model is QWEN3_4B), "the judge of the paper's cases costs money"
     settings = load_settings("config.yaml", *files)
     server = memory_plan(parse_settings(merge(settings.model_dump(), {"policy": {"model": str(tmp_path)}}))).servers[-1]
-    usual = 1200 + 4 * 150 + 3 * 150  # tokens: the prompt, four turns, three results
+    _, _, usual = usual_workup(settings)
     assert server.tokens > usual * server.at_once / 4, "the frozen server's cache holds a fraction of what is open"
 
 
@@ -532,6 +532,19 @@ def test_verl_accepts_the_plan_of_every_shipped_overlay(tmp_path, name):
         config = compose("ppo_trainer", overrides=overrides(planned))
     if not config.actor_rollout_ref.model.lora_rank:  # for LoRA it asks the installed vLLM
         validate_config(config=config, use_reference_policy=False, use_critic=False)
+
+
+def test_time_grows_with_the_work_and_shrinks_with_the_gpus(tmp_path):
+    settings = paper(tmp_path)
+    step = estimate_step(settings)
+    assert {"rollouts", "probes", "continuations", "update"} == step.seconds.keys()
+    grpo = paper(tmp_path, training={"algorithm": "grpo"})
+    assert estimate_step(grpo).total < step.total
+    quick = paper(tmp_path, training={"verl": {"gpu_memory_gb": 84}})  # the nearest card is the H100
+    quick_step = estimate_step(quick)
+    assert quick_step.seconds["update"] == pytest.approx(step.seconds["update"] * 148 / 989)
+    assert quick_step.total < step.total
+    assert steps_of(settings) == 4383 and steps_of(paper(tmp_path, training={"steps": 10})) == 10
 
 
 def test_vllm_without_a_gpu_is_the_servers_own(taught, tmp_path):

@@ -28,7 +28,8 @@ class Verl(Section):
     nodes: PositiveInt = key(1, "Machines.")
     gpus_per_node: PositiveInt = key(2, "GPUs of each.", paper="on 2 NVIDIA H20 GPUs")
     gpu_memory_gb: PositiveFloat = key(96.0, paper="NVIDIA H20 GPUs")
-    """Memory of one GPU in GB (an H20 has 96), against which the plan is checked."""
+    """Memory of one GPU in GB (an H20 has 96), against which the plan is checked. The estimate of time takes the speed
+    of the card nearest in size: RTX 4090, A100 (40 GB), H100 (80 GB), H20."""
     attention: Literal["flash_attention_2", "sdpa"] = key("flash_attention_2", paper="FlashAttention-2")
     """Attention of the trained model."""
     offload: bool = key(False, "Keep weights and optimiser state in main memory while the GPU serves rollouts.")

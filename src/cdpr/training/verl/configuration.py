@@ -16,7 +16,7 @@ from ...settings.algorithms import algorithm_class
 from ...settings.variants import value_at
 from ..training_run import CLIP_RATIO, DUAL_CLIP, MAX_GRAD_NORM, WEIGHT_DECAY
 from .cpu import LOGICAL
-from .estimates import OWN_SERVER, memory_plan, micro_batch, needs_frozen, work_lines
+from .estimates import OWN_SERVER, duration_lines, memory_plan, micro_batch, needs_frozen
 
 CHECKPOINTS = "verl"
 """Folder of verl's checkpoints, below that of the run's state."""
@@ -117,6 +117,7 @@ def refuse(wrong: object, message: str) -> None:
 def report(settings: Settings, session: Path, policy: Path, state: Path) -> str:
     """What ``cdpr plan_training`` prints. Raises SettingsError where the run would be refused."""
     resolved = resolve(settings, session, policy, state)
-    without_gpu = settings.training.verl.without_gpu
-    memory = ["without a GPU: not planned"] if without_gpu else memory_plan(settings).lines()
-    return "\n".join(["# memory", *memory, "", "# work", *work_lines(settings), "", "# verl", *overrides(resolved)])
+    if settings.training.verl.without_gpu:
+        return "\n".join(["# memory and time", "without a GPU: not planned", "", "# verl", *overrides(resolved)])
+    plan = ["# memory", *memory_plan(settings).lines(), "", "# time", *duration_lines(settings)]
+    return "\n".join([*plan, "", "# verl", *overrides(resolved)])

@@ -1,4 +1,4 @@
-"""Estimates of a run before anything starts: memory of each GPU, tokens of a step, and the price of the judge.
+"""Estimates of a run before anything starts: memory of each GPU, time, and the price of the judge.
 
 Memory: upper bounds from the model's configuration, and a flat allowance for libraries. A plan that does not fit is
 refused with the setting to change.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +21,15 @@ ALLOWANCE = 3.0  # GB for CUDA contexts, communication buffers and fragmentation
 OWN_SERVER = 0.85  # share of memory of a frozen server that has a GPU of its own
 _MOST_SEQUENCES = 256  # in a rollout server at the same time (verl's rollout.max_num_seqs)
 _CHUNK = 1024  # tokens whose logits are in memory at the same time
+# By memory in GB: the card, its dense bfloat16 TFLOP/s and its GB/s.
+_CARDS = {24: ("RTX 4090", 165, 1008), 40: ("A100", 312, 1555), 80: ("H100", 989, 3350), 96: ("H20", 148, 4000),
+          141: ("H200", 989, 4800)}  # fmt: skip
+_SERVING, _TRAINING = 0.5, 0.35  # shares of peak bandwidth and of peak arithmetic that servers and updates reach
+_FORWARD, _UPDATE = 2, 8  # operations per weight and token: log-probabilities; forward twice and backward once
 _JUDGEMENT = 400, 3  # tokens of a question to the judge and of its answer
-# A usual workup: three examinations and a diagnosis (paper, Table 1: AEN about 3), tokens of a reply, and the share of
-# states that are evaluated.
-_TURNS, _REPLY, _SELECTED = 4, 150, 0.5
+# A usual workup: three examinations and a diagnosis (paper, Table 1: AEN about 3); tokens of its first prompt, of a
+# reply and of a result; the share of states that are evaluated.
+_TURNS, _OPENING, _REPLY, _RESULT, _SELECTED = 4, 1200, 150, 150, 0.5
 
 
 @dataclass(frozen=True)
@@ -225,31 +231,124 @@ def needs_frozen(settings: Settings) -> bool:
     return algorithm_class(settings.training.algorithm).needs_frozen(settings)
 
 
-# Work
+# Time
 
 
-def work_lines(settings: Settings) -> list[str]:
-    """Lines of ``cdpr plan_training`` on the steps of a run whose training split holds ``data.train_cases`` cases, the
-    tokens of a step of usual workups if nothing is shared, and the price of the judge."""
-    plan, turns = settings.training, min(_TURNS, settings.environment.max_turns)
-    steps = plan.steps or plan.epochs * (settings.data.train_cases // plan.prompts_per_batch)
+@dataclass(frozen=True)
+class StepEstimate:
+    """One step of usual workups if nothing is shared: ``seconds`` by phase, tokens generated, diagnoses judged."""
+
+    seconds: dict[str, float]
+    tokens: float
+    diagnoses: float
+
+    @property
+    def total(self) -> float:
+        """Seconds of the whole step, phases one after another."""
+        return sum(self.seconds.values())
+
+
+def usual_workup(settings: Settings) -> tuple[int, int, int]:
+    """Decisions of a workup, tokens of a reply, and tokens of the whole sequence."""
+    turns = min(_TURNS, settings.environment.max_turns)
+    reply = min(_REPLY, settings.policy.max_turn_tokens)
+    return turns, reply, min(_OPENING, settings.policy.max_prompt_tokens) + turns * reply + (turns - 1) * _RESULT
+
+
+def estimate_step(settings: Settings) -> StepEstimate:
+    """Decoding is bound by memory bandwidth, because the weights and the open sequences' keys and values are read for
+    every token; updates are bound by arithmetic. Both reach only a share of a GPU's data sheet. Raises SettingsError
+    for a model without a configuration."""
+    plan, memory = settings.training, memory_plan(settings)
+    turns, reply, workup = usual_workup(settings)
     trajectories = plan.prompts_per_batch * plan.group_size
-    replies, diagnoses, reads = trajectories * turns, trajectories, algorithm_class(plan.algorithm).reads
+    work = {"rollouts": (trajectories * turns, trajectories)} | _credit_work(settings, trajectories, turns)
+    seconds = {}
+    for phase, (replies, _) in work.items():
+        server = memory.servers[-1 if phase == "continuations" else 0]
+        decoding, reading = _serving_seconds(memory.model, server, _card(settings), replies, workup)
+        seconds[phase] = decoding * reply + reading * _RESULT
+    operations = (_FORWARD + _UPDATE * plan.inner_epochs) * memory.model.parameters * trajectories * workup
+    seconds["update"] = operations / (memory.gpus * _card(settings)[1] * 1e12 * _TRAINING)
+    replies, diagnoses = (sum(amounts) for amounts in zip(*work.values(), strict=True))
+    return StepEstimate(seconds, replies * reply, diagnoses)
+
+
+def _credit_work(settings: Settings, trajectories: float, turns: float) -> dict[str, tuple[float, float]]:
+    """Replies and diagnoses that credit assignment takes in a step, by kind."""
+    reads = algorithm_class(settings.training.algorithm).reads
     if "credit" in reads:  # probes, and continuations of the candidates and of the action taken
         credit = settings.credit
         states = trajectories * min(turns * _SELECTED, credit.max_states or turns)
         continuations = states * (credit.candidates + 1) * credit.continuations
-        replies += trajectories * turns * credit.samples + continuations * (credit.horizon + 1)
-        diagnoses += continuations
-    elif "comparators.continuations" in reads:  # whole continuations of every state
+        return {
+            "probes": (trajectories * turns * credit.samples, 0.0),
+            "continuations": (continuations * (credit.horizon + 1), continuations),
+        }
+    if "comparators.continuations" in reads:  # whole continuations of every state, by the policy itself
         continuations = trajectories * turns * settings.comparators.continuations
-        replies += continuations * (turns + 1) / 2
-        diagnoses += continuations
-    judge = "judge: tables of names alone, which know the synthetic hospital; set judge.model for other cases"
-    if model := judging_models(settings).get("judge.model"):
-        judge = f"judge {model.label or model.id or model.where}: about {diagnoses:,.0f} diagnoses a step"
-        if model.prices:
-            usd = diagnoses * model.prices.usd(*_JUDGEMENT)
-            judge += f"; {usd:.2f} USD a step, {usd * steps:,.0f} USD a run, no verdict reused"
-    tokens = replies * min(_REPLY, settings.policy.max_turn_tokens)
-    return [f"{steps:,} steps; a step generates about {tokens:,.0f} tokens if nothing is shared", judge]
+        return {"whole continuations": (continuations * (turns + 1) / 2, continuations)}
+    return {}
+
+
+def _card(settings: Settings) -> tuple[str, float, float]:
+    """Name, TFLOP/s and GB/s of the card whose memory is nearest to ``training.verl.gpu_memory_gb``."""
+    return _CARDS[min(_CARDS, key=lambda memory: abs(memory - settings.training.verl.gpu_memory_gb))]
+
+
+def _serving_seconds(
+    model: ModelSize, server: ServerMemory, card: tuple[str, float, float], replies: float, workup: float
+) -> tuple[float, float]:
+    """Seconds a token in which all servers of a kind write so many replies, and read the results before them."""
+    batch = max(1.0, min(replies / server.count, server.at_once, server.tokens / workup))
+    bytes_read = server.weights * GB + batch * workup * model.cache_bytes(server.gpus)
+    arithmetic = _FORWARD * model.parameters / (server.gpus * card[1] * 1e12 * _TRAINING)  # seconds a token
+    step = max(bytes_read / (server.gpus * card[2] * GB * _SERVING), arithmetic * batch)
+    return replies / server.count / batch * step, replies / server.count * arithmetic
+
+
+def steps_of(settings: Settings) -> int:
+    """Iterations of a run whose training split holds ``data.train_cases`` cases."""
+    plan = settings.training
+    return plan.steps or plan.epochs * (settings.data.train_cases // plan.prompts_per_batch)
+
+
+def _gpus(settings: Settings) -> int:
+    """GPUs of a run, that of a frozen server of its own included."""
+    verl = settings.training.verl
+    return verl.nodes * (verl.gpus_per_node + (0 if verl.frozen.url or verl.frozen.beside else 1))
+
+
+def duration_lines(settings: Settings) -> list[str]:
+    """Lines of ``cdpr plan_training`` on a run's time and its judge."""
+    step, steps, gpus = estimate_step(settings), steps_of(settings), _gpus(settings)
+    (card, tflops, bandwidth), save_every = _card(settings), settings.training.save_every
+    phases = ", ".join(f"{name} {time:.0f}" for name, time in step.seconds.items())
+    hours = step.total * steps / 3600
+    return [
+        f"a step: about {step.total:.0f} s ({phases}); nothing shared, {card}: {tflops} TFLOP/s, {bandwidth} GB/s",
+        f"it generates about {step.tokens:,.0f} tokens",
+        f"the run: {steps:,} steps, about {hours / 24:.1f} days on {gpus} GPU(s) = {hours * gpus:,.0f} GPU-hours",
+        f"a checkpoint every {save_every} steps: a job that is killed loses at most {step.total * save_every / 3600:.1f} "
+        "hours",
+        _judge_line(settings, step.diagnoses, steps),
+    ]
+
+
+def target_line(runs: Sequence[Settings]) -> str:
+    """Time of all trainings of a target, one after another."""
+    seconds = [estimate_step(run).total * steps_of(run) for run in runs]
+    hours = sum(time * _gpus(run) for time, run in zip(seconds, runs, strict=True)) / 3600
+    duration = f"about {sum(seconds) / 86400:.0f} days = {hours:,.0f} GPU-hours"
+    return f"all {len(runs)} trainings of reproduce_paper, one after another: {duration}"
+
+
+def _judge_line(settings: Settings, diagnoses: float, steps: int) -> str:
+    model = judging_models(settings).get("judge.model")
+    if model is None:
+        return "judge: tables of names alone, which know the synthetic hospital; set judge.model for other cases"
+    line = f"judge {model.label or model.id or model.where}: about {diagnoses:,.0f} diagnoses a step"
+    if model.prices is None:
+        return line
+    usd = diagnoses * model.prices.usd(*_JUDGEMENT)
+    return f"{line}; {usd:.2f} USD a step, {usd * steps:,.0f} USD a run, no verdict reused"
