@@ -324,13 +324,12 @@ def duration_lines(settings: Settings) -> list[str]:
     step, steps, gpus = estimate_step(settings), steps_of(settings), _gpus(settings)
     (card, tflops, bandwidth), save_every = _card(settings), settings.training.save_every
     phases = ", ".join(f"{name} {time:.0f}" for name, time in step.seconds.items())
-    hours = step.total * steps / 3600
+    hours, lost = step.total * steps / 3600, step.total * save_every / 3600
     return [
         f"a step: about {step.total:.0f} s ({phases}); nothing shared, {card}: {tflops} TFLOP/s, {bandwidth} GB/s",
         f"it generates about {step.tokens:,.0f} tokens",
         f"the run: {steps:,} steps, about {hours / 24:.1f} days on {gpus} GPU(s) = {hours * gpus:,.0f} GPU-hours",
-        f"a checkpoint every {save_every} steps: a job that is killed loses at most {step.total * save_every / 3600:.1f} "
-        "hours",
+        f"a checkpoint every {save_every} steps: a job that is killed loses at most {lost:.1f} hours",
         _judge_line(settings, step.diagnoses, steps),
     ]
 
