@@ -1,7 +1,5 @@
 """The ``cdpr`` command: one subcommand per stage, with the stage's name, and some about the whole project."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import logging

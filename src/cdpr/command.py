@@ -3,8 +3,6 @@
 It imports little, since a workflow starts it for every job.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

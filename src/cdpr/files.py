@@ -1,7 +1,5 @@
 """Files that appear whole or not at all, the reader of all CSV tables, and digests of files."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import gzip

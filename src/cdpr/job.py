@@ -1,7 +1,5 @@
 """The job that a stage's function works on: its files, its options and its metrics."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

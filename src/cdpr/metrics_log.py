@@ -1,7 +1,5 @@
 """Metrics of a long stage, one JSON object a line, that survive a kill."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ files, the keys of the stages before it, and its seed. Snakemake has it as a rul
 does not), ``state/<run_key>/`` holds the stage's checkpoints, and MLflow finds runs by it.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import hashlib

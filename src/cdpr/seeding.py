@@ -1,7 +1,5 @@
 """Seeds that depend on what is drawn, not on when: any order of evaluation gives the same draws."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Progress of a run from Snakemake's events: finished jobs, running jobs, and the time that is left."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping

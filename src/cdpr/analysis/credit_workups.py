@@ -5,8 +5,6 @@ decision gets a value, also where the rule would not select it. All policies are
 ``credit``, not under those of their variants.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ continuations of one action are independent of each other, while those of differ
 what follows: nothing is drawn twice, and neither order nor company changes a result.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence

@@ -1,8 +1,6 @@
 """From process rewards to trajectory scores (paper, section "Training with Counterfactual Process Reward"); the records
 of credit assignment, state by state; and the figures of a batch for the log."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

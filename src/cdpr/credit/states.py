@@ -1,8 +1,6 @@
 """The states of a group: which are one, how uncertain the policy is there, and which are evaluated (paper, section
 "Action Uncertainty-guided State Selection")."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Evaluations on disk -> figures: strict reading, averages per run, seeds combined, paired comparison."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

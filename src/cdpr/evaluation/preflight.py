@@ -3,8 +3,6 @@
 A headroom is what better decisions could gain: accuracy split by reading errors and by the choice of examinations.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Finished workups, rebuilt from the replies in evaluation rows and the results in cases."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 

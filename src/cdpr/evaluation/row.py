@@ -1,7 +1,5 @@
 """One line of an evaluation file: the outcome of one workup."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

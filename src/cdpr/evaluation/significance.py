@@ -4,8 +4,6 @@ All training seeds are evaluated on the same cases: seeds and cases are crossed,
 move a figure, and so would another training, so intervals resample both (:func:`crossed_bootstrap`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Data as scripts: a page that is opened from a file may load scripts beside it, and fetch nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ here on under that posterior, if at most one more examination follows the first 
 what the reference policy ``value_of_information`` plans with, and a lower bound of what the best policy would reach.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ oracle's opinion where there are any.
 Everything is plain JSON. Keys are short, as there are thousands of them; ``site/inspector.js`` names them in one place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """``results/inspector/``: the site and its data, one script per data set and per run on it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources

@@ -4,8 +4,6 @@ An entry whose ``of``, ``than``, ``on`` or ``by`` is a list stands for one claim
 stand for one claim per printed number.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from fractions import Fraction

@@ -1,8 +1,6 @@
 """What was measured, in the form that claims ask for: methods side by side on the same resampled cases, and the
 training curves behind them. What is missing raises NotMeasured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """What the results at hand say of a claim: one function ``(claim, evidence) -> Verdict`` per kind of claim."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The ledger as JSON, as a page to read and as a table."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

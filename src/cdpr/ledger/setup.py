@@ -1,7 +1,5 @@
 """Claims about the setup: whether the configuration, the workflow and its prices are as the paper says."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

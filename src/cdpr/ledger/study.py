@@ -1,8 +1,6 @@
 """Claims of the expert study, judged from its analysis. Simulated raters are no physicians: what they show is at most
 the same direction, and says so."""
 
-from __future__ import annotations
-
 from ..study.analysis import Analysis, Interval
 from ..study.returned import PHYSICIAN, SIMULATED
 from ..study.rubric import dimensions

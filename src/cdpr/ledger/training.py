@@ -1,8 +1,6 @@
 """Training times, tokens and final validation accuracy. Intervals of times and tokens are Student's over seeds, since
 training has no cases to resample; final accuracy resamples seeds and validation cases, as tables do test cases."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..evaluation.significance import crossed_bootstrap, percentile_interval

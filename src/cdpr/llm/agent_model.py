@@ -1,7 +1,5 @@
 """A model as agents use it: its calls and tokens are counted, and requests and answers follow its registry entry."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ Completions of one prompt with the same tokens so far are one *branch*: one row 
 its distribution with its own uniforms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

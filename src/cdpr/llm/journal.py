@@ -1,7 +1,5 @@
 """An SQLite file that many processes of one machine write at once, without losing anything to a kill or power cut."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import os

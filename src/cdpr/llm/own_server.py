@@ -1,7 +1,5 @@
 """A model server that a job starts for itself and that ends with the job."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

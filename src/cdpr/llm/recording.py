@@ -9,8 +9,6 @@ The absence of an answer (no word after all tries, or a conversation too long fo
 :attr:`~.types.Completion.is_answer`) is recorded too: a replay repeats it, other modes ask again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import hashlib

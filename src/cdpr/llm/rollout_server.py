@@ -1,7 +1,5 @@
 """verl's rollout servers as a model. verl itself is not imported: the caller passes its client."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The official clients (``openai``, ``anthropic``) send the requests; connection, 
 credentialed text goes to the checked host only.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import logging

@@ -5,8 +5,6 @@ A conversation is built token-in token-out: :meth:`ChatTokenizer.opening` render
 again.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date

@@ -3,8 +3,6 @@
 They are imported by name: planning reads what an algorithm declares, and settings know no other room.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Settings of the counterfactual process reward and of what it is compared with."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt

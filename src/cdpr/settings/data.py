@@ -1,7 +1,5 @@
 """Where cases and prices come from, and what may leave the machine."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, create_model

@@ -1,7 +1,5 @@
 """What is trained and where it is shown: ``workflow/experiments.yaml``, typed."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field, field_validator

@@ -1,8 +1,6 @@
 """Documentation of the settings, generated from their declarations: the JSON schema, ``config/README.md``, and what
 ``cdpr config --explain KEY`` prints."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections.abc import Iterator, Mapping

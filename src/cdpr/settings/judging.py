@@ -1,7 +1,5 @@
 """Models that judge diagnoses and match requests for which the tables of names have no answer."""
 
-from __future__ import annotations
-
 from .section import Section, key
 
 TABLES = "tables"

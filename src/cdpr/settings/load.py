@@ -1,7 +1,5 @@
 """Reading settings, and the digests that identify what a stage depends on."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import hashlib

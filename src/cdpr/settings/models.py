@@ -1,8 +1,6 @@
 """The language models of ``workflow/models.yaml``: address, prices, sampling and licence of each, typed; how models
 that are not trained here are called, and the servers that jobs start for them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

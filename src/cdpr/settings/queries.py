@@ -1,7 +1,5 @@
 """Questions about the whole configuration: the model behind an agent or a judge, and what the settings lack."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """The part of the settings that one stage may read."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Building blocks of the settings: documented keys in closed sections."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The project's own files of settings beside ``config.yaml``."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The expert study: which decisions are rated, whose, and by whom."""
 
-from __future__ import annotations
-
 from pydantic import NonNegativeInt, PositiveInt, field_validator
 
 from .section import Section, key

@@ -4,8 +4,6 @@ Two variants whose canonical settings agree are one job: without the process rew
 point of every sweep is CDPR.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Settings of the engine verl: placement of the trainer, of its rollout servers, and of the frozen server."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt

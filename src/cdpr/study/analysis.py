@@ -1,7 +1,5 @@
 """From forms to figures: the key is opened here, and nowhere else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What raters fill in: a page of HTML, a spreadsheet, and the files of two survey tools."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 from pathlib import Path

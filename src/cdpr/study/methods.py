@@ -1,7 +1,5 @@
 """Which runs take part in the study, and why others do not."""
 
-from __future__ import annotations
-
 from ..agents.build import agent_class
 from ..settings import Settings, SettingsError, job_of, seeds_of, served, variants, why_not_run
 from ..settings.datasets import BENCHMARKS

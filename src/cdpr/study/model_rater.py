@@ -1,7 +1,5 @@
 """A language model as a further rater. It fills in the form of the first rater, and stands apart from the others."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """How a state and a proposal read in every form."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .blinding import Card, Content, Items, Page

@@ -1,7 +1,5 @@
 """What every compared method would do at the same states."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import defaultdict

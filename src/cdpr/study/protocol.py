@@ -1,7 +1,5 @@
 """The study on one page, before anything is rated: sample, load, and how many states a difference takes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

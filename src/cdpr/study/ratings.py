@@ -1,7 +1,5 @@
 """Ratings that came back, put together, and everything that is wrong with them."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

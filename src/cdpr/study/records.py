@@ -1,7 +1,5 @@
 """What the study writes and reads, line by line."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

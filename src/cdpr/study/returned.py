@@ -1,7 +1,5 @@
 """Files that raters send back, read: whatever tool they are from, and whatever programs do to files on the way."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

@@ -1,7 +1,5 @@
 """The five dimensions and their anchors (paper, appendix "Expert Evaluation Protocol"), in words of ours."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from importlib import resources

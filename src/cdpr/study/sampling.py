@@ -1,7 +1,5 @@
 """Decision states for the study: a sample of one policy's own, stratified by turn."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

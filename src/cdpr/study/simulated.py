@@ -4,8 +4,6 @@ Each has a leniency, a contrast, a drift of its own per dimension, a mood per pr
 together) and noise. What they agree on is the posterior; what they say of a method is not what physicians would.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The form as a spreadsheet, with cells that take nothing but 1 to 5."""
 
-from __future__ import annotations
-
 import datetime
 import io
 import re

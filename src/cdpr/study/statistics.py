@@ -1,7 +1,5 @@
 """Agreement, paired tests on per-state means, effect sizes and power."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The frame around every stage: its outputs appear whole or not at all, and ``run.json`` records how they were made."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import hashlib

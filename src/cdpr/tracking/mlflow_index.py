@@ -3,8 +3,6 @@
 MLflow is imported inside functions only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

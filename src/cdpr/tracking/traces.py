@@ -3,8 +3,6 @@
 Credentialed cases are never traced: the store may be open to more people than the cases.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The evaluations and training runs that tables and figures are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from ..results.methods import (

@@ -3,8 +3,6 @@
 Nothing here knows the table of stages, which is made of functions that take an :class:`Experiment`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

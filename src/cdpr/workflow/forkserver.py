@@ -7,8 +7,6 @@ the same command in a fork, and passes on output and exit code. Jobs run the cod
 that of the run keys. Without a server the job runs in its own process.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """Between runs: remove work in ``state/`` that no job needs, and say why a result would be made anew."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -4,8 +4,6 @@
 that jobs with a GPU run one after another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

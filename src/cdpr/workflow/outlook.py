@@ -4,8 +4,6 @@ Times are guesses: the median of earlier jobs of the stage under the same result
 ``workflow/durations.yaml`` keeps for the shipped configurations.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The jobs of one configuration, their files, and the run key of each: what the Snakefile and the commands ask."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Recorded answers out of a project and into one (``cdpr recordings``)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..llm.recording import export_recordings, import_recordings

@@ -1,7 +1,5 @@
 """One job of one stage, with the frame around it: what a subcommand does, and a job that runs several."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ job (rules/jobs.smk) has all evaluations of one model as outputs. Main table, op
 their own, so that a target runs no more than it shows.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Where the inputs of stages come from, and what else decides their outputs: the columns of the table of stages that
 need more than a word."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``cdpr spend``: what was spent on language models, and a forecast for a table before anything is sent."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """The table of stages: one entry makes a rule's inputs and outputs, a run key, a command and what ``cdpr why`` says."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace

@@ -1,7 +1,5 @@
 """The stages of the expert study, where their inputs come from, and what else decides their outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every row of the main table, what it needs to run, and what is missing here (``cdpr systems``)."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import textwrap

@@ -8,8 +8,6 @@ actions. (The mean of all would hold the sample itself, which shrinks the gradie
 state is zero, so the choice of evaluated actions favours neither stopping nor going on.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from statistics import fmean

@@ -1,8 +1,6 @@
 """CDPR: outcome reward plus counterfactual process rewards (paper, section "Training with
 Counterfactual Process Reward")."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

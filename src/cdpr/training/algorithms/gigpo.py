@@ -1,7 +1,5 @@
 """GiGPO: a step-level advantage within groups of decisions at the same anchor state (Feng et al., 2025)."""
 
-from __future__ import annotations
-
 from ...credit.states import build_tree
 from ...environment import Trajectory
 from ...environment.utility import weighted_utility

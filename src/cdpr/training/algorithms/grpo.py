@@ -1,7 +1,5 @@
 """GRPO: the outcome alone is the score."""
 
-from __future__ import annotations
-
 from ...environment.utility import outcome_reward
 from ..algorithm import Algorithm, Group, GroupAdvantages, every_decision
 

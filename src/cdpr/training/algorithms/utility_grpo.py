@@ -5,8 +5,6 @@ weight (1 + beta) / beta (``comparators.correctness_weight``; docs/method.md, "W
 At that weight any difference between the two is bias or noise of the counterfactual estimates.
 """
 
-from __future__ import annotations
-
 from ...environment.utility import weighted_utility
 from ..algorithm import Algorithm, Group, GroupAdvantages, every_decision
 

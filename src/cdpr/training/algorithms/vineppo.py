@@ -1,7 +1,5 @@
 """VinePPO-style credit: Monte-Carlo values at every state of every trajectory (Kazemnejad et al., 2024)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import pstdev
 

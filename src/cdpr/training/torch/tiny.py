@@ -1,8 +1,6 @@
 """The embedded policy: a byte-level BPE tokenizer and a small Qwen3 with random weights, as an ordinary
 Hugging Face folder that `AutoModelForCausalLM` and `AutoTokenizer` load."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

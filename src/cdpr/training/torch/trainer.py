@@ -1,7 +1,5 @@
 """The torch trainer: rollouts, scores, group-relative advantages, clipped policy update."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -4,8 +4,6 @@ A policy with random weights never emits a parsable action, and a small instruct
 reinforcement learning could not begin. The paper starts from a model that does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """The trained model: loading, saving, checkpoints, and its linear layers on a CPU."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Mapping
