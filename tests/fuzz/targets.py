@@ -177,7 +177,7 @@ _YAML = b"tier: demo\ndata:\n  train_cases: 5\n  leaks: {impression: drop}\ncost
 _CASES = [benchmarks.bench(id=k, clinical_case_uid=f"u{k}") for k in range(4)]
 _BULK = [fhir.observation("Lipase", 300), fhir.observation("Chest X-ray", "Clear.", "imaging"), *fhir.basis()]
 TARGETS = {target.name: target for target in (
-    Target("mimic_iv", _raw(write_mimic), _importer("mimic_iv", hours_after_admission=24, threads=1)),
+    Target("mimic_iv", _raw(write_mimic), _importer("mimic_iv", hours_after_admission=24)),
     Target("clinicalbench", _raw(lambda folder: (folder / "cases.json").write_text(json.dumps(_CASES))),
            _importer("clinicalbench", language="both"), "json"),
     Target("private_tables", _raw(benchmarks.write_private), _importer("private")),
