@@ -67,8 +67,8 @@ class Target:
         return names
 
 
-def _importer(dataset: str, credentialed: bool = True, **source) -> Callable[[Path], Outcome]:
-    source_settings = {"path": "real", "credentialed": credentialed, **source}
+def _importer(dataset: str, **source) -> Callable[[Path], Outcome]:
+    source_settings = {"path": "real", **source}
     small = {"train_cases": 1, "validation_cases": 0, "test_cases": 1}
     settings = parse_settings({"data": {dataset: source_settings, **small}})
 
@@ -183,10 +183,10 @@ TARGETS = {target.name: target for target in (
     Target("private_tables", _raw(benchmarks.write_private), _importer("private")),
     Target("private_objects", _raw(_private_objects), _importer("private"), "json"),
     Target("agentclinic", _raw(lambda folder: _lines(folder, [
-        benchmarks.osce(), benchmarks.osce(Correct_Diagnosis="Influenza")])), _importer("agentclinic", False), "json"),
+        benchmarks.osce(), benchmarks.osce(Correct_Diagnosis="Influenza")])), _importer("agentclinic"), "json"),
     Target("agentclinic_nejm", _raw(lambda folder: _lines(folder, [
         benchmarks.challenge(), benchmarks.challenge(right="Amoebic abscess")])),
-           _importer("agentclinic_nejm", False), "json"),
+           _importer("agentclinic_nejm"), "json"),
     Target("fhir_bundle", _raw(lambda folder: fhir.write(folder, _BULK)), _importer("fhir"), "json"),
     Target("fhir_bulk", _raw(lambda folder: (folder / "all.ndjson").write_text("\n".join(map(json.dumps, _BULK)))),
            _importer("fhir"), "json"),
