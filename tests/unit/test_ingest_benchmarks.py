@@ -273,13 +273,13 @@ def test_private_errors_name_file_line_and_field(tmp_path, file, change, line, f
         ("results.csv", b"\n\nsep=;\n" + PRIVATE["results.csv"].encode(), 3, "the line sep= that Excel writes"),
         ("cases.csv", PRIVATE["cases.csv"].encode("utf-16"), 1, "UTF-16, not UTF-8; .*not Unicode Text"),
         ("results.csv", b"\xfe\xff" + PRIVATE["results.csv"].encode("utf-16-be"), 1, "UTF-16, not UTF-8"),
-        ("results.csv.gz", gzip.compress(PRIVATE["results.csv"].encode("utf-16")), 1, "UTF-16, not UTF-8"),
+        ("results.csv.gz", gzip.compress(PRIVATE["results.csv"].encode("utf-16"), mtime=0), 1, "UTF-16, not UTF-8"),
         ("cases.csv", PRIVATE["cases.csv"].replace("rash", "éruption").encode("latin-1"), 3, "not UTF-8"),
         ("cases.csv", b"", 1, "the file is empty; begin it with the names of the columns"),
         ("cases.csv", "\ufeff\u200b,\n ,\n".encode(), 1, "the file is empty"),
         ("cases.csv", None, None, "no such file"),
         ("results.csv.gz", b"no gzip", None, "cut short or damaged"),
-        ("results.csv.gz", gzip.compress(PRIVATE["results.csv"].encode())[:90], None, "cut short or damaged"),
+        ("results.csv.gz", gzip.compress(PRIVATE["results.csv"].encode(), mtime=0)[:90], None, "cut short or damaged"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_problem_and_nothing_else(tmp_path, name, content, line, said):
