@@ -41,9 +41,9 @@ def serving(*flags: str, **more) -> Serving:
     return Serving(program="vllm", command=command, **more)
 
 
-def server(tmp_path: Path, *flags: str, patience: float = 30.0, grace: float = 5.0) -> OwnServer:
+def server(tmp_path: Path, *flags: str, patience: float = 30.0, private: bool = False, grace: float = 5.0) -> OwnServer:
     log = tmp_path / "servers" / "m.log"
-    return OwnServer(serving(*flags), "weights", "m", log, grace=grace, patience=patience)
+    return OwnServer(serving(*flags), "weights", "m", log, private=private, grace=grace, patience=patience)
 
 
 def alive(pid: int) -> bool:
@@ -128,16 +128,17 @@ def test_one_that_does_not_listen_is_killed_with_all_that_it_started(tmp_path):
 
 
 def test_one_that_ends_is_told_and_not_waited_for(tmp_path):
-    """What it said may hold the text of cases: it is not quoted."""
-    with server(tmp_path, f"--child {tmp_path / 'pids'}") as own:
-        own.ready()
-        pids = pids_of(tmp_path / "pids")
-        os.kill(pids[0], signal.SIGKILL)
-        assert gone(*pids), "its child too"
-        time.sleep(0.5)
-        with pytest.raises(ModelUnavailable, match="ended with exit status 137 during a request; its log is") as caught:
+    """What it said may hold the text of cases: of credentialed ones it is not quoted."""
+    for private in (False, True):
+        with server(tmp_path, f"--child {tmp_path / f'{private}'}", private=private) as own:
             own.ready()
-        assert "stub:" not in str(caught.value)
+            pids = pids_of(tmp_path / f"{private}")
+            os.kill(pids[0], signal.SIGKILL)
+            assert gone(*pids), "its child too"
+            time.sleep(0.5)
+            with pytest.raises(ModelUnavailable, match="ended by SIGKILL during a request; its log is") as caught:
+                own.ready()
+            assert ("stub:" in str(caught.value)) != private
 
 
 JOB = """
@@ -163,6 +164,48 @@ def test_it_ends_with_a_job_that_is_killed(tmp_path, number):
     job.send_signal(number)
     job.wait()
     assert gone(*pids)
+
+
+def test_it_ends_with_its_keeper(tmp_path):
+    with server(tmp_path, f"--child {tmp_path / 'pids'}") as own:
+        own.ready()
+        served, child = pids_of(tmp_path / "pids")
+        assert own._process is not None
+        own._process.kill()
+        assert gone(served)
+        with pytest.raises(ModelUnavailable, match="ended by SIGKILL"):
+            own.ready()
+        os.kill(child, signal.SIGKILL)
+
+
+def test_no_two_jobs_choose_one_port(tmp_path, monkeypatch):
+    """As when the system offers the same one again before a server has taken it."""
+    first = server(tmp_path)
+    offered = iter([first.port, first.port])
+
+    class Socket:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def bind(self, _):
+            self.port = next(offered, 50_123)
+
+        def getsockname(self):
+            return "127.0.0.1", self.port
+
+    with monkeypatch.context() as patched:
+        patched.setattr("cdpr.llm.own_server.socket.socket", Socket)
+        second = server(tmp_path)
+    assert second.port == 50_123
+    port = first.port
+    first.stop()
+    offered = iter([port])
+    with monkeypatch.context() as patched:
+        patched.setattr("cdpr.llm.own_server.socket.socket", Socket)
+        assert server(tmp_path).port == port, "given back"
 
 
 def test_how_each_program_is_started():
@@ -228,7 +271,7 @@ def test_one_job_evaluates_all_that_a_model_acts_for(project, tmp_path):
 
 def test_a_server_that_dies_ends_the_job_and_what_was_answered_is_kept(project, tmp_path):
     began = time.monotonic()
-    with pytest.raises(ModelUnavailable, match=r"ended with exit status 1 during a request; its log is"):
+    with pytest.raises(ModelUnavailable, match=r"ended with exit status 1 during a request(?s:.*)out of memory"):
         evaluate_served(Plan(project("--dies-after 14")), "doctor")
     assert time.monotonic() - began < 30, "nobody tries a dead server for minutes"
     [(kept,)] = Recordings(tmp_path / "state", False).journal.read("SELECT COUNT(*) FROM answers")
@@ -320,13 +363,13 @@ def test_the_server_of_a_policy_reads_its_longest_sequence_and_no_more(tmp_path,
     folder = build_tiny_policy(tmp_path / "results" / "training" / "cdpr-seed0" / "policy", tiny, ["fever"] * 20)
     jobs = {job.name: job for job in served_jobs(plan)}
     with server_of(plan, jobs["cdpr-seed0"]) as own:
-        assert own.gpus == 1 and own.flags == [
+        assert own._gpus == 1 and own._flags == (
             "--data-parallel-size", "2", "--max-model-len", str(longest_sequence(plan.settings)),
-        ]  # fmt: skip
+        )  # fmt: skip
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512}))
     with server_of(plan, jobs["cdpr-seed0"]) as own:
-        assert own.flags[-1] == "512", "vLLM starts with no more than the model has"
+        assert own._flags[-1] == "512", "vLLM starts with no more than the model has"
 
 
 @pytest.mark.parametrize("turn", [64, 128, 512])

@@ -71,7 +71,7 @@ def files_of(project: Project) -> set[Path]:
 
 
 def test_a_new_row_of_the_main_table_reruns_what_shows_rows(project):
-    line = '  another: {label: Another, group: open, why: "not run: for want of time"}\n'
+    line = "  another: {label: Another, group: open, model: gpt_5_4}\n"  # not run: its entry is not enabled
     project.edit("workflow/agents.yaml", lambda text: text + line)
     try:
         jobs = project.would_run()

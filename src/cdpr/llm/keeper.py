@@ -5,39 +5,60 @@ input is a pipe from the job: the pipe ends with the job. The whole process grou
 GRACE seconds SIGKILL. A server that ends by itself is started again RESTARTS times. The exit code is the server's.
 """
 
+from __future__ import annotations
+
 import contextlib
+import ctypes
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
 
+_PDEATHSIG = 1  # prctl: a signal for when the parent dies
 _TICK = 0.1  # seconds
 
 
 def main(grace: float, restarts: int, command: list[str]) -> int:
-    """Run the server until it ends for good, or the job ends."""
-    signal.signal(signal.SIGTERM, lambda *_: None)  # the pipe decides; the server gets the default handler
+    """Run the server until it ends for good, or the job ends, or a signal arrives."""
+    signals: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: signals.append(number))
     for restarts_left in reversed(range(restarts + 1)):
         try:
-            server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+            server = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_parent
+            )
         except OSError as error:
             print(f"{command[0]}: cannot be started ({error.strerror})", flush=True)
             return 127
-        while server.poll() is None and not select.select([sys.stdin], [], [], _TICK)[0]:
+        while server.poll() is None and not signals and not select.select([sys.stdin], [], [], _TICK)[0]:
             pass
-        job_ended = server.poll() is None
-        if job_ended:
-            os.killpg(server.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                server.wait(grace)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)  # also processes that the server started and left behind
+        stopped = server.poll() is None
+        if stopped:
+            _signal_group(server.pid, signal.SIGTERM)
+            deadline = time.monotonic() + grace
+            while server.poll() is None and time.monotonic() < deadline:
+                time.sleep(_TICK)
+        _signal_group(server.pid, signal.SIGKILL)  # also processes that the server started and left behind
         code = server.wait()
-        if job_ended or not restarts_left:
+        if stopped:
             break
-        print(f"the server ended with code {code}; starting it again", flush=True)
+        if restarts_left:
+            print(f"the server ended with code {code}; starting it again", flush=True)
     return 128 - code if code < 0 else code
+
+
+def _signal_group(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def _die_with_parent() -> None:
+    """In the server's process: end with its keeper even if that is killed (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

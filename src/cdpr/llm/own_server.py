@@ -1,16 +1,19 @@
 """A model server that a job starts for itself and that ends with the job."""
 
 import contextlib
+import fcntl
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Self
 
 import httpx2
 
@@ -39,41 +42,39 @@ def command_of(serving: Serving, weights: str, name: str, port: int, gpus: int, 
     return [word for part in parts for word in (flags if part == "{serve}" else [part.format(**values)])]
 
 
-def program_missing(serving: Serving) -> str:
-    """What has to be installed before a server can be started; empty: nothing."""
-    program = command_of(serving, "", "", 0, 1)[0]
-    if shutil.which(program):
-        return ""
-    return f"serving.command: there is no program {program!r}; install it, or say where it is"
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        return free.getsockname()[1]
-
-
-@dataclass
-class OwnServer(contextlib.AbstractContextManager):
+class OwnServer:
     """A server of ``weights``, which it calls ``name``. The first :meth:`ready` starts it; the end of the context ends
     it, and so does the end of this process, even by a kill (:mod:`.keeper`).
 
-    Its output goes to ``log``, which only its owner can read. ``restarts``: how often a server that ends is started
-    again; ``patience``: seconds until it must be ready; ``grace``: seconds between asking it to end and killing it.
+    The operating system chooses its port; other jobs do not get the same one. Its output goes to ``log``, which
+    only its owner can read. ``private``: requests hold credentialed text, so errors quote only the log of the start.
+    ``restarts``: how often a server that ends is started again; ``patience``: seconds until it must be ready;
+    ``grace``: seconds between asking it to end and killing it.
     """
 
-    serving: Serving
-    weights: str
-    name: str
-    log: Path
-    gpus: int = 1
-    flags: Sequence[str] = ()
-    restarts: int = 0
-    patience: float = 1800.0
-    grace: float = 30.0
-    port: int = field(default_factory=_free_port)
-    _process: subprocess.Popen[bytes] | None = None
-    _failure: str = ""
+    def __init__(
+        self,
+        serving: Serving,
+        weights: str,
+        name: str,
+        log: Path,
+        *,
+        gpus: int = 1,
+        flags: Sequence[str] = (),
+        private: bool = True,
+        restarts: int = 0,
+        patience: float = 1800.0,
+        grace: float = 30.0,
+    ) -> None:
+        self.weights, self.name, self.log = weights, name, log
+        self._serving, self._gpus, self._flags = serving, gpus, tuple(flags)
+        self._private, self._restarts, self._patience, self._grace = private, restarts, patience, grace
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready, self._failure, self._log_start = False, "", 0
+        self.port, self._claim = _claim_port()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -86,71 +87,126 @@ class OwnServer(contextlib.AbstractContextManager):
     @property
     def command(self) -> list[str]:
         """The command that starts it."""
-        return command_of(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
+        return command_of(self._serving, self.weights, self.name, self.port, self._gpus, self._flags)
+
+    @property
+    def local_weights(self) -> str | None:
+        """The file or folder of its weights; None where it fetches them by their id."""
+        return self.weights if Path(self.weights).exists() else None
 
     def ready(self) -> None:
         """Call before every request: starts the server once and waits until it answers. Raises ModelUnavailable with
-        the end of the log where it does not start in time, or where it has ended; every later call raises the same."""
-        if self._process is None:
-            self._failure = self._failure or self._start()
-        elif (code := self._process.poll()) is not None:  # its log may hold text of credentialed cases
-            event = f"ended with exit status {code} during a request"
-            self._failure = f"the server of {self.name} {event}; its log is {self.log}"
-        if self._failure:
-            self.stop()
-            raise ModelUnavailable(self._failure)
+        the end of the log where it does not start in time or has ended; every later call raises the same."""
+        if not self._failure:
+            try:
+                if not self._is_ready:
+                    self._start()
+                    self._is_ready = True
+                elif self._process and (code := self._process.poll()) is not None:
+                    raise ModelUnavailable(self._error(f"ended {_how(code)} during a request", not self._private))
+                return
+            except ModelUnavailable as error:
+                self._failure = str(error)
+                self.stop()
+        raise ModelUnavailable(self._failure)
 
     def stop(self) -> None:
-        """End the server."""
-        process, self._process = self._process, None
+        """End the server and release its port."""
+        process, self._process, self._is_ready = self._process, None, False
+        self._claim.close()
         if process is None:
             return
         assert process.stdin is not None
-        process.stdin.close()
+        with contextlib.suppress(OSError):
+            process.stdin.close()
         try:
-            process.wait(self.grace + 10)
-        except subprocess.TimeoutExpired:  # the keeper hangs
+            process.wait(self._grace + 10)
+        except subprocess.TimeoutExpired:  # the keeper hangs; the kernel ends the server with it
             process.kill()
             process.wait()
 
-    def _start(self) -> str:
-        """Start the server and wait until it answers; returns what went wrong, if anything."""
+    def _start(self) -> None:
         print(f"server {self.name}: starting {shlex.join(self.command)} (log: {self.log})")
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        secrets = {name for provider in PROVIDERS.values() for name in provider.keys}
-        variables = {name: value for name, value in os.environ.items() if name not in secrets} | NO_TELEMETRY
+        descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         # By path and isolated, so that modules of this folder do not replace Python's own.
-        arguments = [sys.executable, "-I", keeper.__file__, str(self.grace), str(self.restarts), *self.command]
-        with open(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        command = [sys.executable, "-I", keeper.__file__, str(self._grace), str(self._restarts), *self.command]
+        with open(descriptor, "ab") as out:
+            self._log_start = out.tell()
             self._process = subprocess.Popen(
-                arguments, stdin=subprocess.PIPE, stdout=out, stderr=out, env=variables, start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=_environment(), start_new_session=True
             )
         start = time.monotonic()
-        while time.monotonic() - start < self.patience:
-            if (code := self._process.poll()) is not None:
-                return self._with_log(f"ended with exit status {code} before it was ready")
-            if self.name in (names := self._models()):
+        while (code := self._process.poll()) is None:
+            if self._answers():
                 print(f"server {self.name}: ready after {time.monotonic() - start:.0f} seconds at {self.address}")
-                return ""
-            if names:
-                return self._with_log(
-                    f"calls its models {', '.join(names)}: pass the name in serving.command (`--served-model-name "
-                    "{name}` of vLLM and SGLang, `--alias {name}` of llama.cpp)"
-                )
+                return
+            if time.monotonic() - start > self._patience:
+                raise ModelUnavailable(self._error(f"was not ready within {self._patience:g} seconds"))
             time.sleep(0.25)
-        return self._with_log(f"was not ready within {self.patience:g} seconds")
+        raise ModelUnavailable(self._error(f"ended {_how(code)} before it was ready"))
 
-    def _models(self) -> list[str]:
-        """Names of its models, once it answers requests; before that none."""
-        with contextlib.suppress(httpx2.HTTPError, ValueError, LookupError, TypeError):
+    def _answers(self) -> bool:
+        """Whether it answers requests. Raises ModelUnavailable where it calls its model by another name."""
+        try:
             health = httpx2.get(f"http://{HOST}:{self.port}/health", timeout=5, trust_env=False)
             models = httpx2.get(f"{self.address}/models", timeout=5, trust_env=False)
-            if health.is_success or health.status_code == 404:  # llama.cpp lists models before it has loaded them
-                return [str(model["id"]) for model in models.raise_for_status().json()["data"]]
-        return []
+            if not models.is_success or not (health.is_success or health.status_code == 404):
+                return False
+            names = [str(model["id"]) for model in models.json()["data"]]
+        except (httpx2.HTTPError, ValueError, LookupError, TypeError):
+            return False
+        if self.name not in names:
+            raise ModelUnavailable(
+                f"the server of {self.name} calls its models {', '.join(names) or 'nothing'}: pass the name in "
+                "serving.command (`--served-model-name {name}` of vLLM and SGLang, `--alias {name}` of llama.cpp)"
+            )
+        return True
 
-    def _with_log(self, event: str) -> str:
-        """A message about ``event``, with the end of the log, which holds no request yet."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_LOG_LINES:]
+    def _error(self, event: str, quote: bool = True) -> str:
+        """A message about ``event``, with the end of the log if ``quote``."""
         text = f"the server of {self.name} {event}; its log is {self.log}"
-        return f"{text}, which ends:\n" + "\n".join(f"  {line[:300]}" for line in lines) if lines else text
+        if not quote:
+            return f"{text} (not quoted here: the requests held credentialed cases)"
+        with contextlib.suppress(OSError), self.log.open("rb") as log:
+            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - 16_384))
+            lines = log.read().decode("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
+            return f"{text}, which ends:\n" + "\n".join(f"  {line[:300]}" for line in lines) if lines else text
+        return text
+
+
+def program_missing(serving: Serving) -> str:
+    """What has to be installed before a server can be started; empty: nothing."""
+    program = command_of(serving, "", "", 0, 1)[0]
+    if shutil.which(program):
+        return ""
+    return f"serving.command: there is no program {program!r}; install it, or say where it is"
+
+
+def _claim_port() -> tuple[int, IO[bytes]]:
+    """A free port, and the lock file that keeps other jobs of this machine from it until it is closed."""
+    folder = Path(tempfile.gettempdir()) / f"cdpr-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    while True:
+        with socket.socket() as free:
+            free.bind((HOST, 0))
+            port: int = free.getsockname()[1]
+        claim: IO[bytes] = (folder / str(port)).open("ab")
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return port, claim
+
+
+def _environment() -> dict[str, str]:
+    """Environment variables of the server: ours without the keys of providers, and no telemetry."""
+    secrets = {name for provider in PROVIDERS.values() for name in provider.keys}
+    return {name: value for name, value in os.environ.items() if name not in secrets} | NO_TELEMETRY
+
+
+def _how(code: int) -> str:
+    """An exit code in words."""
+    number = -code if code < 0 else code - 128
+    if number > 0:
+        with contextlib.suppress(ValueError):
+            return f"by {signal.Signals(number).name}"
+    return f"with exit status {code}"
