@@ -88,4 +88,4 @@ class Comparators(Section):
     gigpo_weight: NonNegativeFloat = key(1.0, "Weight of GiGPO's step-level advantage (omega).")
     gigpo_discount: float = key(1.0, decision="D38", gt=0, le=1)
     """Discount of the returns to go of GiGPO's step-level advantage: 1 as in the paper's utility; GiGPO's authors take
-    0.95, and do not divide by deviations (`training.normalise: none`)."""
+    0.95, and divide by the standard deviation or by 1 (`training.normalise: none`)."""
