@@ -13,6 +13,7 @@ import torch
 from toy import CBC, CT, RIGHT, WRONG, Script, ToyPolicy, exact_value, group, logprobs_alone, problem
 
 from cdpr.environment import Turn, run_episode
+from cdpr.environment.utility import TERMS
 from cdpr.llm.types import ModelFailure
 from cdpr.settings.variants import canonical, resolve_variant, variants
 from cdpr.training.algorithm import Context, group_relative, score_groups
@@ -258,7 +259,8 @@ def test_apart_gives_either_part_a_deviation_of_its_own(case):
 
 
 def test_weighted_correctness_is_the_same_as_smaller_lambdas(case):
-    scaled = {"lambda_test": 0.05 / 4, "lambda_cost": 0.02 / 4, "lambda_na": 0.1 / 4, "cost_unit_usd": 100.0}
+    weights = {term.weight: getattr(context().settings.utility, term.weight) / 4 for term in TERMS}
+    scaled = {**weights, "cost_unit_usd": 100.0}
     one, other = context(comparators={"correctness_weight": 4.0}), context(utility=scaled)
     trajectories = [group(one.environment, ToyPolicy(), case, seed=s) for s in range(3)]
     for algorithm in (UtilityGrpo, Gigpo):

@@ -29,7 +29,7 @@ from cdpr.results.table import Heading, Row
 from cdpr.settings import SettingsError, load_settings, parse_settings
 from cdpr.settings.experiments import shipped_experiments
 from cdpr.workflow.plan import Plan
-from cdpr.workflow.stages import STAGES, check_page
+from cdpr.workflow.stages import STAGES, check_functions
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&|**x**"
 # Run -> of ten cases so many are right, and the cost of the work-up.
@@ -392,6 +392,9 @@ def test_what_shares_runs_is_named_after_the_row_that_it_repeats():
 def test_a_table_that_the_page_cannot_show_stops_the_plan():
     stage = STAGES["write_effort"]
     astray = replace(stage, page=PageEntry("Effort", "Calls.", file="tables/effort.md", module="cdpr.report.style"))
-    check_page(STAGES)
-    with pytest.raises(SettingsError, match=r"write_effort: .* sheet\(settings, results\) in cdpr.report.style"):
-        check_page(STAGES | {"write_effort": astray})
+    check_functions(STAGES)
+    with pytest.raises(SettingsError, match="write_effort: the results page: there is no function sheet in"):
+        check_functions(STAGES | {"write_effort": astray})
+    for call in ("cdpr.report.effort:write_nothing", "cdpr.report.no_such:write_effort"):
+        with pytest.raises(SettingsError, match="write_effort: there is no function write_"):
+            check_functions(STAGES | {"write_effort": replace(stage, call=call)})

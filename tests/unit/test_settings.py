@@ -135,8 +135,8 @@ def test_mistakes_in_the_experiments_file_are_explained(experiments, message):
         ({"comparators.continuations": 8}, r"sets comparators\.continuations, which cdpr"),
         ({"training.verl.nodes": 2}, r"sets training\.verl\.nodes, which cdpr on the engine torch"),
         ({"evaluation.seed": 1}, r"sets evaluation\.seed"),
-        ({"training.algorithm": "ppo"}, r"variant x: key 'training\.algorithm'.*'ppo'; known: all_actions, cdpr, gigpo,"
-         r" grpo, utility_grpo, vineppo; one of your own.*my_package\.my_rule"),
+        ({"training.algorithm": "ppo"}, r"variant x: key 'training\.algorithm'.*'ppo'; known: .*cdpr.*; one of your "
+         r"own.*my_package\.my_rule"),
         ({"training.algorithm": "no_such_package.rule"}, r"no module 'no_such_package' can be imported.*PYTHONPATH"),
         ({"training.algorithm": "cdpr.training.training_run"}, r"names no single subclass.*there: none"),
     ],

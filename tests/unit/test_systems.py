@@ -15,7 +15,7 @@ from cdpr.llm import Completion, Model, ModelSpec, Sampling, open_model
 from cdpr.llm.agent_model import AgentModel, cut_answer, metering
 from cdpr.llm.tokenizer import ChatTokenizer
 from cdpr.report.effort import write_effort
-from cdpr.settings import ModelEntry, SettingsError, load_settings, merge, parse_settings, why_not_run
+from cdpr.settings import ModelEntry, SettingsError, labels_of, load_settings, merge, parse_settings, why_not_run
 from cdpr.settings.models import PROVIDERS, shipped_models
 from cdpr.settings.schema import TinyModel
 from cdpr.training.torch.tiny import CHAT_TEMPLATE, build_tiny_policy
@@ -34,8 +34,6 @@ def plan_of(**changes) -> Plan:
 
 def test_every_entry_says_what_a_user_must_know():
     models = shipped_models()
-    used = {entry.model for entry in load_settings().agents.values()} - {None, "policy"}
-    assert used <= set(models)
     for name, entry in models.items():
         assert entry.label and entry.id and entry.licence and not entry.enabled, name
         assert (entry.prices is not None and entry.prices.date and entry.prices.source) if entry.paid else entry.needs
@@ -46,7 +44,7 @@ def test_every_entry_says_what_a_user_must_know():
 def test_nothing_is_asked_unless_somebody_said_so():
     """Not even where every key is at hand."""
     plan, keys = plan_of(), {name: "zqkey" for provider in PROVIDERS.values() for name in provider.keys}
-    asked = [name for name in plan.agents if plan.settings.agents[name].model not in ("policy", None)]
+    asked = [name for name in plan.agents if plan.settings.agents[name].model in plan.settings.models]
     assert asked == []
     for name in ("gpt_5_4", "claude_sonnet_4_6", "gemini_3_1_flash", "deepseek_v4"):
         [lacks] = missing(plan, name, keys)
@@ -105,7 +103,9 @@ def test_a_run_that_lacks_something_is_refused_before_its_first_job(monkeypatch)
 
 def test_all_rows_are_listed_with_both_names(capsys, monkeypatch):
     found = systems(plan_of(), {})
-    assert len(found) == 27 and len({system.paper for system in found} - {""}) == 18
+    settings = load_settings()
+    assert {system.row for system in found} == {*settings.agents, *labels_of(settings, "main_table")}
+    assert len({system.paper for system in found} - {""}) == 18, "rows of the paper's Table 1"
     ready = {system.row for system in found if not system.missing}
     assert {"grpo", "cdpr", "warm_start", "all_tests"} <= ready and not {"gpt_5_4", "qwen3_8b"} & ready
     text = render(found)

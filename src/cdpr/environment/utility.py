@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ..settings import SettingsError
 from ..settings.schema import Settings, Tests, Utility
 from .state import Effort, Trajectory
 
@@ -68,8 +69,15 @@ def utility(correct: float, effort: Effort, weights: Utility, tests: Tests) -> f
 
 
 def utility_formula(weights: Utility) -> str:
-    """U with the weights of the settings, in the symbols of the paper's tables."""
-    return "Acc. as a share" + "".join(term.formula(weights) for term in TERMS)
+    """U with the weights of the settings, in the symbols of the paper's tables; terms of weight 0 are left out."""
+    return "Acc. as a share" + "".join(term.formula(weights) for term in TERMS if getattr(weights, term.weight))
+
+
+def check_terms() -> None:
+    """Raise SettingsError where terms and weights do not belong together: a weight without a term would do nothing."""
+    named = {name for term in TERMS for name in (term.weight, term.unit) if name}
+    if odd := sorted(named ^ set(Utility.model_fields)):
+        raise SettingsError(f"src/cdpr/environment/utility.py: TERMS and the section `utility` differ in {odd}")
 
 
 Worth = Callable[[float, Effort], float]

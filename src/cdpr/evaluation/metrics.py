@@ -48,6 +48,10 @@ METRICS: Mapping[str, Metric] = {
     )
 }  # fmt: skip
 
+for _metric in METRICS.values():  # when the module is imported, so that planning reports it
+    if _metric.field not in EvaluationRow.model_fields or (_metric.main and not (_metric.short and _metric.about)):
+        raise TypeError(f"metric {_metric.name}: give a `field` of EvaluationRow; where `main`, `short` and `about`")
+
 # Counts of replies (NaN where a server did not report them): no metrics of the paper, without intervals.
 _REPLIES = ("calls", "prompt_tokens", "completion_tokens", "unmarked", "silent", "too_long", "n_invalid")
 

@@ -18,6 +18,7 @@ from ..settings import Settings
 # Metrics of every data set, and of the average; the utility stands with the average alone.
 SHOWN = tuple(metric for metric in METRICS.values() if metric.main)
 COMPARED = tuple(metric for metric in METRICS.values() if metric.compared)
+AVERAGED_METRICS = tuple(dict.fromkeys((*SHOWN, *COMPARED)))  # in the columns of the average
 # Figures behind the results, without intervals.
 BEHIND = tuple(METRICS[name] for name in ("n_na", "aen_available", "physical", "forced"))
 DECIMALS = 2
@@ -72,7 +73,7 @@ def wide(results: Results, decoding: str, text: str, notes: Sequence[str], label
     if results.averaged:
         columns.append(Column(f"{AVERAGE}.utility", frame.UTILITY.header, groups[AVERAGE], DECIMALS))
     cells = {method: _wide_cells(results, method, decoding) for method in methods}
-    for metric in COMPARED if results.averaged else SHOWN:
+    for metric in AVERAGED_METRICS if results.averaged else SHOWN:
         for place in groups if metric in SHOWN else (AVERAGE,):
             key = f"{place}.{metric.name}"
             rivals = [cells[m] for m in methods if m.learned and cells[m][key].value is not None]
@@ -97,7 +98,7 @@ def _wide_cells(results: Results, method: Method, decoding: str) -> dict[str, Ce
     cells = {"seeds": Cell(len(method.runs) if method.learned else None)}
     for place in places(results):
         estimates, runs = results.estimates(method, place, decoding), results.behind(place, method)
-        for metric in COMPARED if place == AVERAGE else SHOWN:
+        for metric in AVERAGED_METRICS if place == AVERAGE else SHOWN:
             if isinstance(estimates, Hole):
                 cell = Cell(text="missing" if estimates.missing else None)
             else:

@@ -9,6 +9,7 @@ from typing import Any
 
 from cachetools import cachedmethod
 
+from ..environment.utility import check_terms
 from ..files import write_text
 from ..job import PageEntry
 from ..run_key import code_digest, run_key
@@ -16,7 +17,7 @@ from ..settings import Settings, SettingsError, digest, missing_paths, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
 from .experiment import Experiment, Options, Product, Source, is_trained
 from .stage import Evidence
-from .stages import STAGES, check_page, page_entries, stages_on_page
+from .stages import STAGES, check_functions, page_entries, stages_on_page
 from .systems import refuse_what_lacks
 
 # Training allocates tensors of megabytes in every step. With these thresholds glibc keeps the memory instead of
@@ -29,7 +30,8 @@ class Plan(Experiment):
 
     def __init__(self, config: Mapping[str, Any] | Settings):
         super().__init__(config)
-        check_page(STAGES)
+        check_functions(STAGES)
+        check_terms()
         self._keys: dict[tuple, str] = {}
         self._codes: dict[tuple, str] = {}
         self._evidence: dict[tuple, Evidence] = {}

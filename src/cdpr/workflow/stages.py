@@ -1,8 +1,10 @@
 """The table of stages: one entry makes a rule's inputs and outputs, a run key, a command and what ``cdpr why`` says."""
 
 import importlib.util
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +81,28 @@ def page_entries(experiment: Experiment) -> tuple[PageEntry, ...]:
     return tuple(entry for name in stages_on_page(experiment) if (entry := STAGES[name].page))
 
 
-def check_page(stages: Mapping[str, Stage]) -> None:
-    """Raise SettingsError for a table that the results page cannot show, before hours of work end without it."""
-    for name, stage in stages.items():
-        module = stage.page.module if stage.page else ""
-        spec = importlib.util.find_spec(module) if module else None
-        if module and (spec is None or "\ndef sheet(" not in Path(str(spec.origin)).read_text(encoding="utf-8")):
-            raise SettingsError(f"src/cdpr/workflow/stages.py: {name}: the results page needs a function "
-                                f"sheet(settings, results) in {module}")  # fmt: skip
+def check_functions(stages: Mapping[str, Stage]) -> None:
+    """Raise SettingsError for a function that a stage or a data set names and its module lacks, before hours of work
+    end without it: the stage's own, ``sheet`` of a table on the results page, importers and writers."""
+    table, places = "src/cdpr/workflow/stages.py", "src/cdpr/settings/datasets.py"
+    calls = [(f"{table}: {name}", stage.call) for name, stage in stages.items() if isinstance(stage.call, str)]
+    calls += [(f"{table}: {name}: the results page", f"{stage.page.module}:sheet")
+              for name, stage in stages.items() if stage.page and stage.page.module]  # fmt: skip
+    calls += [(f"{places}: {name}", call) for name, d in DATASETS.items() for call in (d.importer, d.writer) if call]
+    for where, call in calls:
+        module, _, function = call.partition(":")
+        if not re.search(rf"(?m)^(?:def )?{function}\b", _source(module)):
+            raise SettingsError(f"{where}: there is no function {function} in {module}")
+
+
+@cache
+def _source(module: str) -> str:
+    """The text of a module, which is not imported; empty where there is none."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        return ""
+    return Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
 
 
 def _page_evidence(experiment: Experiment) -> Evidence:
