@@ -5,10 +5,12 @@ Bad replies and forced diagnoses explain rows of the main table that accuracy an
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
+from ..llm.spending import spent
 from ..results import frame
 from ..results.methods import Method, main_methods, tier_mark
 from ..results.results import Hole, Results
@@ -22,6 +24,13 @@ _FIGURES = (
     Column("completion_tokens", "answered", decimals=0), Column("invalid", "Invalid replies"),
     Column("unmarked", "Unmarked answers"), Column("silent", "Silent calls"), Column("too_long", "too long"),
     Column("forced", "Forced %", decimals=1), Column("usd", "USD", decimals=4), Column("usd_in_all", "USD in all"),
+)  # fmt: skip
+# As the fields of what is spent.
+_SPENT = (
+    Column("system", "System", align="l"), Column("model", "Model", align="l"), Column("calls", "Calls"),
+    Column("prompt_tokens", "Tokens asked"), Column("completion_tokens", "answered"), Column("usd", "USD", decimals=4),
+    Column("unknown_calls", "Calls", "Of it unknown"), Column("unknown_usd", "USD", "Of it unknown", decimals=4),
+    Column("reserved_usd", "USD under way", decimals=4),
 )  # fmt: skip
 # The field of a row where it has another name.
 _FIELDS = {"invalid": "n_invalid"}
@@ -39,6 +48,20 @@ def sheet(settings: Settings, folder: Path) -> Sheet:
 
 
 write_effort = frame.writer(sheet)
+
+
+def spent_table(state: str) -> Table | None:
+    """What was paid so far, by system and model, as ``cdpr spend`` shows it; None where nothing was."""
+    if not (bills := [asdict(bill) for bill in spent(state)]):
+        return None
+    sums = {column.key: Cell(sum(bill[column.key] for bill in bills), mark="total") for column in _SPENT[2:]}
+    total: frame.Cells = {"system": Cell("In all", mark="total"), **sums}
+    notes = [
+        "The bill of all runs with the same paths.state, when this page was made: failed attempts, earlier results, "
+        "judge and matcher are in it, and recorded answers cost nothing again.",
+        "Of it unknown: the worst case of calls that timed out or whose process was killed; they may have been billed.",
+    ]
+    return Table.of(_SPENT, [*bills, total], "Spent so far, in US dollars.", notes, "tab:spent")
 
 
 def effort_table(results: Results, decoding: str, mark: str, label: str = "effort") -> Table:

@@ -26,6 +26,7 @@ from ..results.table import Block, Cell, Column, Heading, Table, number
 from ..settings import Settings, variants
 from . import templates
 from .data_card import card_parts
+from .effort import spent_table
 from .page_runs import Artifact, Links, Records
 from .sample_case import CREDENTIALED
 
@@ -129,6 +130,8 @@ def chapters(settings: Settings, entries: Sequence[PageEntry], records: Records)
             chapter.hole = f"missing: {entry.file}"
         else:
             chapter.parts = importlib.import_module(entry.module).sheet(settings, records.results).parts
+            if entry.file == "tables/effort.md" and (bill := spent_table(settings.paths.state)):
+                chapter.parts = [("What was spent", bill), *chapter.parts]
     return list(filled.values())
 
 
