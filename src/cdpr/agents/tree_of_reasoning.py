@@ -40,7 +40,7 @@ class TreeOfReasoning(Framework):
 
     reads = ("frameworks.temperature",)
 
-    # Trees, whether to join, revisions and the decision; then opinions: of nobody, of all who join, of all to all.
+    # Trees, whether to join, revisions and the decision; then opinions: none, of all who join, of all to all.
     requests = Calls((13, 13 + ADDRESSES * 12, 13 + 12), MAX_TOKENS)
 
     async def act(self, state: State, forced: bool, seed: int) -> Turn:

@@ -106,7 +106,7 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def share_at_most(sorted_costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct costs and the share of work-ups that cost no more, starting from nobody below zero."""
+    """The distinct costs and the share of work-ups that cost no more, starting from a share of 0 below zero."""
     values, counts = np.unique(sorted_costs, return_counts=True)
     shares = np.cumsum(counts) / counts.sum()
     return np.concatenate([[-1.0], values, [1e6]]), np.concatenate([[0.0], shares, [1.0]])

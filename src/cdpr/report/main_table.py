@@ -27,7 +27,7 @@ _FILE, _PRINTED = "main_results.csv", {"acc": "accuracy", "aen": "aen", "aec": "
 
 
 def sheet(settings: Settings, folder: Path) -> Sheet:
-    """Per decoding: the paper's layout and ours against its rivals; then what stands behind, and the paper's table.
+    """Per decoding: the paper's layout and ours against its rivals; then counts and runs, and the paper's table.
     Raises as :class:`Results` does."""
     results = Results(settings, folder, main_methods(settings))
     parts = []

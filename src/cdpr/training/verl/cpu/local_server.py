@@ -33,7 +33,7 @@ class LocalServer:
         self, request_id: str, *, prompt_ids: Sequence[int], sampling_params: Mapping[str, Any], **_: Any
     ) -> Reply:
         """One reply; requests that are waiting are answered together."""
-        asked = sampling_params
-        sampling = Sampling(asked["max_tokens"], asked["temperature"], asked["top_p"], max(0, asked["top_k"]))
-        [drawn] = await self.sampler.sample(prompt_ids, [asked["sample"]], sampling, asked["seed"])
+        request = sampling_params
+        sampling = Sampling(request["max_tokens"], request["temperature"], request["top_p"], max(0, request["top_k"]))
+        [drawn] = await self.sampler.sample(prompt_ids, [request["sample"]], sampling, request["seed"])
         return Reply(list(drawn.token_ids), list(drawn.logprobs), extra_fields={"global_steps": self.version})
