@@ -416,12 +416,15 @@ def test_what_shares_runs_is_named_after_the_row_that_it_repeats():
     assert shared["λ_cost = 0.0"] == "w/o λ_cost" and "GRPO" not in shared
 
 
-def test_a_table_that_the_page_cannot_show_stops_the_plan():
+def test_a_table_that_the_page_cannot_show_stops_the_plan(monkeypatch):
     stage = STAGES["write_effort"]
     astray = replace(stage, page=PageEntry("Effort", "Calls.", file="tables/effort.md", module="cdpr.report.style"))
     check_functions(STAGES)
     with pytest.raises(SettingsError, match="write_effort: the results page: there is no function sheet in"):
         check_functions(STAGES | {"write_effort": astray})
+    with monkeypatch.context() as patched, pytest.raises(SettingsError, match="no function sheet"):
+        patched.setitem(STAGES, "write_effort", astray)
+        Plan(SETTINGS)
     for call in ("cdpr.report.effort:write_nothing", "cdpr.report.no_such:write_effort"):
         with pytest.raises(SettingsError, match="write_effort: there is no function write_"):
             check_functions(STAGES | {"write_effort": replace(stage, call=call)})

@@ -13,7 +13,8 @@ from cdpr.environment import utility as utility_module
 from cdpr.environment.utility import TERMS, Term, utility, utility_formula
 from cdpr.inspector.oracle import Oracle
 from cdpr.report.main_table import main_caption
-from cdpr.settings import parse_settings
+from cdpr.settings import SettingsError, parse_settings
+from cdpr.workflow.plan import Plan
 
 REWARD = Term("results", "cost_unit_usd", lambda effort, _: effort.available, sign=1)
 MISSES = Term("misses", "lambda_test", lambda effort, _: effort.unavailable + effort.invalid)
@@ -23,6 +24,19 @@ EFFORT = Effort(issued=5, available=3, unavailable=2, invalid=1, repeated=0, phy
 def test_the_shipped_formula():
     formula = utility_formula(parse_settings({}).utility)
     assert formula == "Acc. as a share - 0.05 tests - 0.02 cost / 1 USD - 0.1 N_na"
+
+
+def test_a_term_of_weight_zero_is_in_no_formula():
+    formula = utility_formula(parse_settings({"utility": {"lambda_cost": 0.0}}).utility)
+    assert formula == "Acc. as a share - 0.05 tests - 0.1 N_na"
+
+
+@pytest.mark.parametrize("terms", [TERMS[1:], [*TERMS, Term("results", "lambda_result", lambda effort, _: 1)]])
+def test_a_term_without_its_weight_and_a_weight_without_its_term_stop_the_plan(monkeypatch, terms):
+    Plan({})
+    monkeypatch.setattr(utility_module, "TERMS", terms)
+    with pytest.raises(SettingsError, match=r"TERMS and the section `utility` differ in \['lambda_(test|result)'\]"):
+        Plan({})
 
 
 def value_of(formula: str, correct: float, amounts: dict[str, float]) -> float:
