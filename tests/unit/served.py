@@ -178,7 +178,8 @@ def answering(answer: Callable[[Any, SimpleNamespace], Awaitable[Any]]) -> Itera
         return JSONResponse(await answer(request, served))
 
     port = free_port()
-    app = Starlette(routes=[Route("/v1/chat/completions", respond, methods=["POST"])])
+    places = ("/v1/chat/completions", "/v1/completions")
+    app = Starlette(routes=[Route(place, respond, methods=["POST"]) for place in places])
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
     served = SimpleNamespace(url=f"http://127.0.0.1:{port}/v1", requests=[])
     thread = threading.Thread(target=server.run, daemon=True)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from served import answering
 from toy import Grouped
 
 from cdpr.agents.build import agent_code, agent_entry, model_spec
@@ -61,6 +62,28 @@ def test_verls_servers_answer_through_the_client_that_is_handed_over(folder):
     expected = asyncio.run(server.sampler.sample(prompt, (0, 3), drawn, 7))
     assert asyncio.run(model.sample(prompt, (0, 3), drawn, 7)) == expected
     assert asyncio.run(model.chat(ASK, (0, 3), drawn, 7)) == expected
+    given = [(5, 9, 4), (6,)]
+    expected = asyncio.run(server.sampler.score(prompt, given))
+    assert asyncio.run(model.score(prompt, given)) == pytest.approx(expected, abs=1e-5)
+    other = open_model(spec_of("verl:sglang"), client=server, tokenizer=server.sampler.tokenizer)
+    with pytest.raises(SettingsError, match="cannot score"):
+        asyncio.run(other.score(prompt, given))
+
+
+def test_vllm_scores_the_tokens_of_a_prompt(folder):
+    """Each question holds prompt and continuation; the answer has a line for every token but the first."""
+
+    async def answer(request, server):
+        question = await request.json()
+        server.requests.append((question["prompt"], question["prompt_logprobs"], question["max_tokens"]))
+        lines = [{str(token): {"logprob": -token / 10, "rank": 1}} for token in question["prompt"]]
+        choice = {"text": "", "finish_reason": "length", "index": 0, "prompt_logprobs": [None, *lines[1:]]}
+        return {"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}}
+
+    with answering(answer) as server:
+        model = open_model(ModelSpec(where=server.url, name="m", credentialed=False, tokens=str(folder)))
+        assert asyncio.run(model.score((5, 6), [(7, 8), (9,)])) == [(-0.7, -0.8), (-0.9,)]
+    assert sorted(server.requests) == [([5, 6, 7, 8], 0, 1), ([5, 6, 9], 0, 1)]
 
 
 @pytest.mark.parametrize("where", [SERVER, "unix:/run/model.sock", "anthropic"])

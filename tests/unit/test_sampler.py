@@ -209,6 +209,38 @@ def test_order_of_coroutines_does_not_matter(model, folder):
     assert straight == shuffled  # token ids, texts and log-probabilities, bit for bit
 
 
+def test_given_tokens_have_the_logprobs_of_the_forward_pass(model, sampler):
+    """Of any length, with end tokens inside, beside draws, and from prefixes that draws left behind."""
+    rng, end = random.Random(5), sampler.tokenizer.end_of_turn
+    prompts = [tuple(rng.choices(range(4, 320), k=rng.randint(1, 40))) for _ in range(8)]
+    prompts += [(*prompts[0], 7, 8), prompts[1]]
+    given = [[tuple(rng.choices([*range(4, 320), end], k=rng.randint(1, 7))) for _ in range(rng.randint(1, 5))]
+             for _ in prompts]  # fmt: skip
+    given[0] += [given[0][0], (*given[0][0], end, 9)]
+
+    async def play():
+        draws = [sampler.sample(prompt, (0, 1), Sampling(4), 0) for prompt in prompts]
+        scores = [sampler.score(*pair) for pair in zip(prompts, given, strict=True)]
+        answers = await asyncio.gather(*draws, *scores)
+        return answers[: len(prompts)], answers[len(prompts) :]
+
+    _, scored = asyncio.run(play())
+    reused, generated = sampler.counters.reused_tokens, sampler.counters.generated_tokens
+    again = [asyncio.run(sampler.score(*pair)) for pair in zip(prompts, given, strict=True)]
+    assert sampler.counters.reused_tokens > reused and sampler.counters.generated_tokens == generated
+    assert sampler.counters.scored_tokens == 2 * sum(len(row) for rows in given for row in rows)
+    for prompt, rows, first, second in zip(prompts, given, scored, again, strict=True):
+        for tokens, *answers in zip(rows, first, second, strict=True):
+            with torch.no_grad():
+                table = model(torch.tensor([prompt + tokens])).logits[0].double().log_softmax(-1)
+            expected = table[range(len(prompt) - 1, len(prompt) + len(tokens) - 1), tokens]
+            for answer in answers:
+                torch.testing.assert_close(torch.tensor(answer, dtype=torch.float64), expected, atol=1e-4, rtol=0)
+    completion = asyncio.run(sampler.sample(prompts[0], (3,), Sampling(5), 1))[0]
+    [own] = asyncio.run(sampler.score(prompts[0], [completion.token_ids]))
+    assert own == pytest.approx(completion.logprobs, abs=1e-5)
+
+
 def test_survives_an_event_loop_that_broke_off(sampler):
     async def fail():
         raise RuntimeError("an episode failed")
@@ -333,6 +365,9 @@ def test_bad_requests_say_what_is_wrong(sampler):
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=words):
             asyncio.run(ask(*arguments))
+    for given, words in [([(5,), ()], "continuation is empty"), ([(5, 999)], "999"), ([], "one or more")]:
+        with pytest.raises(ValueError, match=words):
+            asyncio.run(sampler.score((4,), given))
     with pytest.raises(ValueError, match="temperature"):
         Sampling(3, temperature=-1)
     with pytest.raises(ValueError, match="gpt2"):

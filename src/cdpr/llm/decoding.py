@@ -98,7 +98,8 @@ class Wave:
     """Completions to draw with the temperature, top-p and top-k of ``sampling``. Rows of one prompt are adjacent.
 
     ``paths`` are the prompts in the form of :func:`~cdpr.llm.attention.as_path`; ``prompt`` (index into ``paths``),
-    ``limit`` (of tokens), ``seed`` and ``sample`` have one entry a row.
+    ``limit`` (of tokens), ``seed`` and ``sample`` have one entry a row. With ``given`` [rows, longest] the tokens are
+    these, each row's up to its limit, and only their log-probabilities are computed.
     """
 
     sampling: Sampling
@@ -107,6 +108,7 @@ class Wave:
     limit: np.ndarray
     seed: np.ndarray  # uint64
     sample: np.ndarray
+    given: np.ndarray | None = None
 
 
 @dataclass
@@ -122,13 +124,15 @@ class Drawn:
 class Work:
     """Work of a sampler since its start: tokens that passed through the model, and tokens from the cache.
 
-    ``generated_tokens`` are those of the completions; ``decoded_tokens`` the rows of the decoding steps, in which
+    ``generated_tokens`` are those of the completions, ``scored_tokens`` those that were given; ``decoded_tokens`` the
+    rows of the decoding steps, in which
     completions share branches and the first token, which the prefill gives, does not count.
     """
 
     prefilled_tokens: int = 0
     reused_tokens: int = 0
     generated_tokens: int = 0
+    scored_tokens: int = 0
     decoded_tokens: int = 0
     completions: int = 0
     waves: int = 0
@@ -160,7 +164,10 @@ class Decoder:
         except BaseException:  # the prefix cache may hold slots that were never filled
             self.prefixes.clear()
             raise
-        self.work.generated_tokens += int(drawn.count.sum())
+        if wave.given is None:
+            self.work.generated_tokens += int(drawn.count.sum())
+        else:
+            self.work.scored_tokens += int(drawn.count.sum())
         return drawn
 
     def _admit(self, wave: Wave, start: int, longest: int) -> tuple[int, list[Place]]:
@@ -227,7 +234,9 @@ class _Chunk:
             token, logprob = self._draw(logits, live, branch, step)
             rows = self.start + live
             drawn.tokens[rows, step], drawn.logprobs[rows, step], drawn.count[rows] = token, logprob, step + 1
-            stay = ~self.decoder.ends[token] & (self.limit[live] > step + 1)
+            stay = self.limit[live] > step + 1
+            if self.wave.given is None:
+                stay &= ~self.decoder.ends[token]
             live = live[stay]
             following, branch = np.unique(branch[stay] * vocabulary + token[stay], return_inverse=True)
             parent, token = np.divmod(following, vocabulary)
@@ -246,7 +255,11 @@ class _Chunk:
         """A token and its log-probability for every live row."""
         device = logits.device
         source, chance = (torch.from_numpy(a).to(device) for a in (branch, self.chance[live, step]))
-        drawn = draw(logits, self.wave.sampling, chance, source)
+        if self.wave.given is None:
+            drawn = draw(logits, self.wave.sampling, chance, source)
+        else:
+            given = torch.from_numpy(self.wave.given[self.start + live, step]).to(device)
+            drawn = given, logits.log_softmax(-1)[source, given]
         token, logprob = torch.stack([t.double() for t in drawn]).cpu().numpy()
         return token.astype(np.int64), logprob
 

@@ -39,6 +39,18 @@ class RolloutServer(Model):
         }
         return list(await asyncio.gather(*(self._one(prompt_ids, fields | self._seeds(seed, k)) for k in samples)))
 
+    async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        if self.rollout == "sglang":
+            return await super().score(prompt_ids, continuations)
+        fields = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+
+        async def one(continuation: Sequence[int]) -> tuple[float, ...]:
+            output = await self._generate([*prompt_ids, *continuation], fields)
+            rows = output.extra_fields["prompt_logprobs"]  # one of each token behind the first
+            return tuple(float(row[0]) for row in rows[-len(continuation) :])
+
+        return list(await asyncio.gather(*map(one, continuations)))
+
     def _seeds(self, seed: int, k: int) -> dict[str, int]:
         """The seed of completion k, in the server's fields. SGLang takes none outside of its deterministic mode, so a
         run with it cannot be repeated draw by draw."""
@@ -47,6 +59,16 @@ class RolloutServer(Model):
         return {"seed": derive_seed(seed, k)} if self.rollout == "vllm" else {"seed": seed, "sample": k}
 
     async def _one(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Completion:
+        output = await self._generate(prompt_ids, fields)
+        ids = tuple(output.token_ids)
+        if not ids or output.stop_reason == "aborted":
+            raise ModelFailure("a rollout server gave up a request")
+        finish = "stop" if ids[-1] in self.tokenizer.eos_ids else "length"
+        usage = Usage(len(prompt_ids), len(ids))
+        return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs or ()), finish, usage)
+
+    async def _generate(self, prompt_ids: Sequence[int], fields: dict[str, Any]) -> Any:
+        """verl's output of one request, whose weights' version is noted."""
         name = CONVERSATION.get() or uuid4().hex
         try:
             async with asyncio.timeout(self.timeout):
@@ -55,12 +77,7 @@ class RolloutServer(Model):
             raise ModelFailure(f"a rollout server gave no answer within {self.timeout:g} seconds") from None
         except Exception as error:  # of another process, of any type
             raise ModelFailure(f"a rollout server failed ({type(error).__name__})") from None
-        ids = tuple(output.token_ids)
-        if not ids or output.stop_reason == "aborted":
-            raise ModelFailure("a rollout server gave up a request")
         version = output.extra_fields.get("global_steps")
         if version is not None:
             self.versions.add(version)
-        finish = "stop" if ids[-1] in self.tokenizer.eos_ids else "length"
-        usage = Usage(len(prompt_ids), len(ids))
-        return Completion(self.tokenizer.decode(ids), ids, tuple(output.log_probs or ()), finish, usage)
+        return output

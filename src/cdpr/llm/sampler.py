@@ -77,7 +77,18 @@ class InProcessSampler(Model):
     ) -> list[Completion]:
         """Answered together with all waiting requests. Raises ValueError on an empty prompt, a token id outside the
         vocabulary, no sample index or a negative one, or a prompt that leaves no room for ``sampling.max_tokens``."""
-        request = self._checked(Request(tuple(prompt_ids), tuple(samples), sampling, seed))
+        return await self._enqueue(Request(tuple(prompt_ids), tuple(samples), sampling, seed))
+
+    async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        """Computed together with all waiting requests, from the prefixes that earlier ones left in the cache. Raises
+        ValueError as :meth:`sample`, and on an empty continuation."""
+        given = tuple(map(tuple, continuations))
+        sampling = Sampling(max(map(len, given), default=0) or 1)
+        request = Request(tuple(prompt_ids), tuple(range(len(given))), sampling, 0, given)
+        return [completion.logprobs for completion in await self._enqueue(request)]
+
+    async def _enqueue(self, request: Request) -> list[Completion]:
+        request = self._checked(request)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
         if self._loop is not loop:  # no wave is waiting, or it belonged to an earlier loop
@@ -98,10 +109,11 @@ class InProcessSampler(Model):
 
     def _answer(self, requests: Sequence[Request]) -> list[list[Completion]]:
         results: list[list[Completion]] = [[] for _ in requests]
-        rules: dict[tuple[float, float, int], list[int]] = {}
+        rules: dict[tuple[float, float, int, bool], list[int]] = {}
         for i, request in enumerate(requests):
             sampling = request.sampling
-            rules.setdefault((sampling.temperature, sampling.top_p, sampling.top_k), []).append(i)
+            rule = sampling.temperature, sampling.top_p, sampling.top_k, bool(request.given)
+            rules.setdefault(rule, []).append(i)
         for rule in sorted(rules):
             wave, owners = _wave(requests, rules[rule])
             with torch.inference_mode():
@@ -142,9 +154,12 @@ class InProcessSampler(Model):
             raise ValueError("the prompt is empty: a completion needs at least one token")
         if not request.samples or min(request.samples) < 0:
             raise ValueError(f"samples must be one or more indices from 0 on, not {request.samples}")
-        if min(request.prompt) < 0 or max(request.prompt) >= size:
-            wrong = next(i for i in request.prompt if not 0 <= i < size)
-            raise ValueError(f"the prompt holds token {wrong}, outside the model's vocabulary of {size}")
+        if not all(request.given):
+            raise ValueError("a continuation is empty: give at least one token")
+        for part in (request.prompt, *request.given):
+            if min(part) < 0 or max(part) >= size:
+                wrong = next(i for i in part if not 0 <= i < size)
+                raise ValueError(f"the prompt holds token {wrong}, outside the model's vocabulary of {size}")
         if len(request.prompt) + request.sampling.max_tokens > self.max_positions:
             raise ValueError(
                 f"a prompt of {len(request.prompt)} tokens and max_tokens {request.sampling.max_tokens} exceed the "
@@ -183,13 +198,21 @@ def _wave(requests: Sequence[Request], indices: Sequence[int]) -> tuple[Wave, np
 
     def canonical(i: int) -> tuple:
         request = requests[i]
-        return len(paths[i]), paths[i], request.seed, request.sampling.max_tokens, request.samples
+        return len(paths[i]), paths[i], request.seed, request.sampling.max_tokens, request.samples, request.given
 
     order = sorted(indices, key=canonical)
     prompts = {path: n for n, path in enumerate(dict.fromkeys(paths[i] for i in order))}
     counts = [len(requests[i].samples) for i in order]
     prompt = np.repeat([prompts[paths[i]] for i in order], counts)
     limit = np.repeat([requests[i].sampling.max_tokens for i in order], counts)
+    given = None
+    if requests[order[0]].given:
+        rows = [row for i in order for row in requests[i].given]
+        limit = np.array([len(row) for row in rows])
+        given = np.zeros((len(rows), limit.max()), np.int64)
+        for n, row in enumerate(rows):
+            given[n, : len(row)] = row
     seed = np.repeat(np.array([requests[i].seed % 2**64 for i in order], np.uint64), counts)
     sample = np.concatenate([requests[i].samples for i in order])
-    return Wave(requests[order[0]].sampling, list(prompts), prompt, limit, seed, sample), np.repeat(order, counts)
+    wave = Wave(requests[order[0]].sampling, list(prompts), prompt, limit, seed, sample, given)
+    return wave, np.repeat(order, counts)

@@ -223,6 +223,21 @@ class OpenAIServer(ServedModel):
             raise ModelFailure(f"{self._label}: the prompt exceeds what the server reads")
         return completions
 
+    async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        if self.tokenizer is None:
+            return await super().score(prompt_ids, continuations)
+
+        def ask(client: Any, k: int) -> Awaitable[Any]:
+            extra = {"prompt": [*prompt_ids, *continuations[k]], "prompt_logprobs": 0}  # of the prompt's own tokens
+            return client.completions.create(model=self.spec.name, prompt="", max_tokens=1, extra_body=extra)
+
+        most = len(prompt_ids) + max(map(len, continuations), default=0)
+        whole = await self._all(range(len(continuations)), ask, _prompt_logprobs, (most, 1))
+        if UNREAD in whole:
+            raise ModelFailure(f"{self._label}: the prompt exceeds what the server reads")
+        pairs = zip(whole, continuations, strict=True)
+        return [completion.logprobs[-len(continuation) :] for completion, continuation in pairs]
+
     async def chat(self, messages: Messages, samples: Sequence[int], sampling: Sampling, seed: int) -> list[Completion]:
         entry = self.spec.entry
         provider = PROVIDERS[entry.provider if entry else "own"]
@@ -251,6 +266,13 @@ class OpenAIServer(ServedModel):
         else:
             raise TypeError("token ids are no numbers")
         return Completion(text, tuple(ids), (), "stop" if is_stop else "length", _usage(answer))
+
+
+def _prompt_logprobs(answer: Any) -> Completion:
+    """Log-probabilities of the prompt's tokens but the first, as vLLM gives them: {token: {"logprob": ..}} for each."""
+    tokens = answer.choices[0].prompt_logprobs[1:]
+    logprobs = tuple(float(next(iter(token.values()))["logprob"]) for token in tokens)
+    return Completion("", (0,), logprobs, "length", _usage(answer))
 
 
 def _openai_answer(answer: Any) -> Completion:

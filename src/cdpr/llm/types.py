@@ -88,13 +88,15 @@ UNREAD = Completion("", (), (), "too_long", Usage(0, 0))
 class Request:
     """The completions of one prompt with the indices ``samples``.
 
-    Completion k is a function of (prompt, sampling, seed, k) alone, whatever else is in the batch.
+    Completion k is a function of (prompt, sampling, seed, k) alone, whatever else is in the batch. With ``given`` no
+    token is drawn: completion k is ``given[k]``, with its log-probabilities.
     """
 
     prompt: tuple[int, ...]
     samples: tuple[int, ...]
     sampling: Sampling
     seed: int
+    given: tuple[tuple[int, ...], ...] = ()
 
 
 class Model(Protocol):
@@ -121,6 +123,13 @@ class Model(Protocol):
         if self.tokenizer is None:
             raise SettingsError(f"{self!r} cannot answer messages: it has no tokenizer")
         return await self.sample(self.tokenizer.opening(messages), samples, sampling, seed)
+
+    async def score(self, prompt_ids: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        """The log-probability (nats, temperature 1) of every token of each continuation behind the prompt, given the
+        tokens before it. Nothing is drawn."""
+        raise SettingsError(
+            f"{self!r} cannot score given tokens; here a model in this process, vLLM, or verl with vLLM is needed"
+        )
 
     def refresh(self) -> None:
         """Clear caches so that later results are bit-identical."""

@@ -34,6 +34,10 @@ class LocalServer:
     ) -> Reply:
         """One reply; requests that are waiting are answered together."""
         request = sampling_params
+        if "prompt_logprobs" in request:  # of the tokens behind the first
+            [scored] = await self.sampler.score(prompt_ids[:1], [prompt_ids[1:]])
+            fields = {"global_steps": self.version, "prompt_logprobs": [[x] for x in scored]}
+            return Reply([self.sampler.tokenizer.end_of_turn], [0.0], extra_fields=fields)
         sampling = Sampling(request["max_tokens"], request["temperature"], request["top_p"], max(0, request["top_k"]))
         [drawn] = await self.sampler.sample(prompt_ids, [request["sample"]], sampling, request["seed"])
         return Reply(list(drawn.token_ids), list(drawn.logprobs), extra_fields={"global_steps": self.version})
