@@ -11,7 +11,7 @@ from cdpr.ingest import ingest
 from cdpr.ingest.draft import Draft
 from cdpr.settings import Settings, merge, missing_paths, parse_settings
 from cdpr.settings.datasets import AVERAGED, DATASETS, IN_DOMAIN
-from cdpr.settings.restrict import restrict
+from cdpr.settings.load import restrict
 
 CONFIG = yaml.safe_load((Path(__file__).resolve().parents[2] / "config.yaml").read_text(encoding="utf-8"))
 

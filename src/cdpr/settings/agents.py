@@ -1,14 +1,11 @@
 """The compared agents: ``workflow/agents.yaml``, typed, and what the paper leaves open about published ones. Numbers
 that their descriptions fix are constants in ``cdpr/agents``."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
-from .section import Section, key
-from .shipped import read_shipped
+from .section import Section, key, read_shipped
 
 AGENTS_FILE = "workflow/agents.yaml"
 POLICY = "policy"
@@ -36,7 +33,7 @@ class AgentEntry(Section):
     look: Look | None = Field(None, description="How it looks in figures; empty: a spare look.")
 
     @model_validator(mode="after")
-    def _runs_with_something(self) -> AgentEntry:
+    def _runs_with_something(self) -> Self:
         if self.model is None and not self.knows_hospital:
             raise ValueError("name its `model`: policy, an entry of workflow/models.yaml, a folder or an address")
         return self

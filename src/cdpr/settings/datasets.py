@@ -4,11 +4,9 @@ One entry of :data:`DATASETS` makes a data set: its section under ``data``, its 
 and its card come from here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, field_serializer, model_validator
 
@@ -39,7 +37,7 @@ class LicensedSource(Source):
     once a path is given; `false` only for cases that are known to be free."""
 
     @model_validator(mode="after")
-    def _as_the_licence_asks(self) -> LicensedSource:
+    def _as_the_licence_asks(self) -> Self:
         if self.credentialed is None:
             self.__dict__["credentialed"] = self.under_agreement and self.path is not None
             self.model_fields_set.discard("credentialed")

@@ -5,8 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from .agents import Look
-from .section import Section, key
-from .shipped import read_shipped
+from .section import Section, key, read_shipped
 
 FILE = "workflow/experiments.yaml"
 Figure = Literal[

@@ -14,8 +14,7 @@ from pydantic.fields import FieldInfo
 from ..files import write_text
 from .load import unknown_key
 from .schema import REGISTRIES, Settings
-from .section import SettingsError, is_section, walk
-from .shipped import parse_yaml
+from .section import SettingsError, is_section, parse_yaml, walk
 from .variants import value_at
 
 _WIDTH = 110
