@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from cdpr.cases import is_physical, parse_analytes
-from cdpr.costs import CatalogueError, load_catalogue
+from cdpr.costs import load_catalogue
+from cdpr.files import TableError
 from cdpr.ingest import IngestError, ingest
 from cdpr.ingest.attrition import Attrition, Leak
 from cdpr.ingest.check import check, write_template
@@ -386,7 +387,7 @@ def test_check_prices_as_map_costs_does(tmp_path):
     text = check(FREE, write_private(tmp_path, results=("Chest Film", "胸部正侧位"))).text()
     assert "'胸部正侧位' (1 case)\n" in f"{text}\n" and "nearest" not in text
     own.write_text("examination,price_usd\nChest Flm,much\n")
-    with pytest.raises(CatalogueError, match=r"own\.csv:2: field 'price_usd'"):
+    with pytest.raises(TableError, match=r"own\.csv:2: field 'price_usd'"):
         check(chosen, tmp_path)
 
 

@@ -2,6 +2,6 @@
 
 # ruff: noqa: F401
 
-from .catalogue import Catalogue, CatalogueError, Price, load_catalogue, price_of, with_overrides
+from .catalogue import Catalogue, Price, load_catalogue, price_of, with_overrides
 from .coverage import coverage, nearest, review
 from .price import charge, price_case

@@ -137,7 +137,7 @@ class Report:
 def check(settings: Settings, path: str | Path) -> Report:
     """Read an export as ``ingest_dataset`` does, but past its problems, and price what it gives.
 
-    Raises CatalogueError for ``data.price_overrides`` that cannot be used.
+    Raises TableError for ``data.price_overrides`` that cannot be used.
     """
     own, folder = settings.data.price_overrides, Path(path)
     options = settings.data.private.model_dump() | {"path": str(folder)}
