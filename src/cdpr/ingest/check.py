@@ -18,8 +18,7 @@ from ..settings import Settings
 from ..settings.schema import Costs
 from .attrition import Attrition
 from .draft import Selection
-from .error import IngestError, collected
-from .flat_files import quoted
+from .flat_files import IngestError, collected, quoted
 from .private import CASE_COLUMNS, CATEGORIES, RESULT_COLUMNS, Export, drafts, read_export
 
 _SHOWN = 20  # problems of one kind, and names

@@ -14,9 +14,18 @@ from ..cases import CaseRecord, meaning, modality
 from ..settings.datasets import ClinicalBenchSource
 from .attrition import Attrition
 from .draft import Draft, Import
-from .elements import Element, flat_text
-from .error import IngestError
-from .flat_files import LONGEST_NAME, examination_name, files_at, is_absent, parse_json, quoted, read_text
+from .flat_files import (
+    LONGEST_NAME,
+    Element,
+    IngestError,
+    examination_name,
+    files_at,
+    flat_text,
+    is_absent,
+    parse_json,
+    quoted,
+    read_text,
+)
 from .names import add_text
 from .phrases import phrases
 from .physical import physical_results

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .attrition import Attrition
-from .elements import Element
-from .error import IngestError
-from .flat_files import files_at, filled_lines, parse_json, quoted, read_text
+from .flat_files import Element, IngestError, files_at, filled_lines, parse_json, quoted, read_text
 from .summary import one_line
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")

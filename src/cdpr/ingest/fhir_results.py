@@ -12,10 +12,9 @@ from ..cases import Analyte, examinations
 from .attrition import Attrition
 from .fhir_resources import FhirElement, Resource, concept_text, of_kind
 from .flat_files import examination_name, is_absent
-from .names import covers, examination_of, physical_key, term_of
+from .names import Workup, covers, examination_of, physical_key, result_part, term_of
 from .notes import report_text
 from .summary import one_line, says_something
-from .workup import Workup, result_part
 
 FINAL = {"final", "amended", "corrected", "appended", "preliminary", "partial", "completed"}
 _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"

@@ -9,7 +9,7 @@ import re
 
 from ..files import file_digest
 from .attrition import Attrition
-from .error import IngestError
+from .flat_files import IngestError
 from .tables import Tables
 
 CHECKSUMS = "SHA256SUMS.txt"

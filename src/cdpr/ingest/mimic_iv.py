@@ -26,8 +26,7 @@ from ..cases import CaseRecord
 from ..settings.datasets import MimicSource
 from .attrition import Attrition
 from .draft import Draft, Import, Selection
-from .error import IngestError
-from .flat_files import LONGEST_NOTE, quoted
+from .flat_files import LONGEST_NOTE, IngestError, quoted
 from .mimic_checks import check_references, check_sums, check_times, count_left_out, count_rows, shape
 from .mimic_events import Events, events_of, link_events, results_of
 from .notes import DischargeNote, parse_discharge_note

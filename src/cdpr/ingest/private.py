@@ -16,11 +16,21 @@ from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, normalise
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
-from .elements import Element
-from .error import IngestError, collected
-from .flat_files import LONGEST_NAME, LONGEST_TEXT, csv_lines, filled_lines, header_faults, parse_json, quoted, visible
+from .flat_files import (
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    Element,
+    IngestError,
+    collected,
+    csv_lines,
+    filled_lines,
+    header_faults,
+    parse_json,
+    quoted,
+    visible,
+)
+from .names import Workup, result_part
 from .summary import one_line, patient_information, says_something
-from .workup import Workup, result_part
 
 _HISTORY = {
     "chief_complaint": "Chief Complaint",

@@ -14,7 +14,7 @@ from ..settings import Settings
 from ..settings.datasets import DATASETS
 from .attrition import Attrition, Incident
 from .draft import Import, Importer, Selection
-from .error import IngestError
+from .flat_files import IngestError
 
 SPLITS = ("train", "validation", "test")
 SPLIT_SEED = 0  # one split for every seed of training

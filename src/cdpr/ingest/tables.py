@@ -1,14 +1,12 @@
 """Compressed CSV tables read out of core with DuckDB; every failure names file, line and field."""
 
-import contextlib
 import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from .error import IngestError
-from .flat_files import csv_lines, header_faults
+from .flat_files import IngestError, csv_lines, header_faults
 
 _ENDINGS = (".csv.gz", ".csv", ".parquet")
 # What tools write where nothing is; exactly so, since a result may read NONE.
@@ -71,24 +69,18 @@ class Tables:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows of a query, fetched in batches. Raises IngestError for a table that is broken further down."""
-        with self._explained():
-            cursor = self.connection.cursor().execute(sql, parameters)
-            while batch := cursor.fetchmany(_FETCH):
-                yield from batch
-
-    def run(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        """Execute a statement. Raises IngestError like :meth:`rows`."""
-        with self._explained():
-            self.connection.execute(sql, parameters).fetchall()
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
         import duckdb
 
         try:
-            yield
+            cursor = self.connection.cursor().execute(sql, parameters)
+            while batch := cursor.fetchmany(_FETCH):
+                yield from batch
         except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as error:
             raise self._explain(str(error)) from error
+
+    def run(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Execute a statement. Raises IngestError like :meth:`rows`."""
+        list(self.rows(sql, parameters))
 
     def _explain(self, message: str) -> IngestError:
         """What the engine says quotes rows, and counts records where files have lines; so only the table is taken from
