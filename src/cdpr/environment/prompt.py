@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ..cases import CaseRecord, parse_analytes
+from ..files import shipped_text
 from ..settings.schema import Prompt
 from .state import State, Step
 
@@ -87,7 +87,7 @@ def compact_result(text: str) -> str:
 @functools.cache
 def text_file(name: str) -> str:
     """A prompt of the folder ``prompts``."""
-    return resources.files(__package__).joinpath("prompts", name).read_text(encoding="utf-8")
+    return shipped_text(__package__, "prompts", name)
 
 
 class PromptBuilder:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
+from ..files import parse_yaml, shipped_text
 from ..settings.datasets import IN_DOMAIN
 
 
@@ -152,10 +152,7 @@ class Hospital:
 
 def read_data(name: str) -> dict:
     """One of the shipped files ``data/NAME.yaml``."""
-    import yaml
-
-    text = resources.files(__package__).joinpath("data", f"{name}.yaml").read_text(encoding="utf-8")
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return parse_yaml(shipped_text(__package__, "data", f"{name}.yaml"))
 
 
 @functools.cache

@@ -5,15 +5,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from statistics import median
 
-import yaml
-
 from ..cases import CaseRecord, is_physical
 from ..costs import Catalogue, load_catalogue, price_of, review, with_overrides
-from ..files import write_csv, write_text
+from ..files import parse_yaml, shipped_text, write_csv, write_text
 from ..settings import Settings
 from ..settings.schema import Costs
 from .attrition import Attrition
@@ -200,7 +197,7 @@ def write_template(folder: str | Path) -> list[Path]:
     for path in (cases, results, objects):
         if path.exists():
             raise IngestError(path, "stands there already", "give a new folder")
-    examples = yaml.safe_load(resources.files(__package__).joinpath("template.yaml").read_text(encoding="utf-8"))
+    examples = parse_yaml(shipped_text(__package__, "template.yaml"))
     write_text(objects, "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in examples))
     rows = [
         {"case_id": case["case_id"], "sequence": number} | result

@@ -3,10 +3,9 @@
 import functools
 import re
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
-import yaml
+from ..files import parse_yaml, shipped_text
 
 _REFERENCE = re.compile(r"\{([a-z_]+)\}")
 
@@ -30,4 +29,4 @@ def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
 
 @functools.cache
 def _entries() -> dict[str, dict[str, Any]]:
-    return yaml.safe_load(resources.files(__package__).joinpath("phrases.yaml").read_text(encoding="utf-8"))
+    return parse_yaml(shipped_text(__package__, "phrases.yaml"))

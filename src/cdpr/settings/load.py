@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from ..files import parse_yaml
 from .schema import REGISTRIES, Settings
-from .section import SettingsError, parse_yaml, read_shipped, walk
+from .section import SettingsError, read_shipped, walk
 
 
 def load_settings(*paths: str | Path) -> Settings:
