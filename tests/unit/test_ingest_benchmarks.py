@@ -17,7 +17,7 @@ from cdpr.ingest import IngestError, ingest
 from cdpr.ingest.attrition import Attrition, Leak
 from cdpr.ingest.check import check, write_template
 from cdpr.ingest.clinicalbench import NOTICE, read_clinicalbench, repair_backslashes
-from cdpr.ingest.draft import NO_EXAMINATION, Import, Selection
+from cdpr.ingest.draft import NO_EXAMINATION, Import
 from cdpr.ingest.flat_files import LONGEST_NAME, LONGEST_TEXT, is_absent, visible
 from cdpr.ingest.leaks import STRICT
 from cdpr.report.card_counts import kind_of
@@ -125,8 +125,7 @@ def test_chinese_clinicalbench_is_cut_at_its_own_headings(tmp_path):
         "CT": "胰腺肿大 印象：胰腺炎"}  # fmt: skip
     for language, kept in (("en", 1), ("zh", 2), ("both", 3)):
         attrition = Attrition("clinicalbench")
-        selection = Selection("clinicalbench", False, STRICT)
-        work = Import(tmp_path, tmp_path, selection, Settings().governance, attrition)
+        work = Import(False, STRICT, attrition, tmp_path)
         assert len(list(read_clinicalbench(ClinicalBench(language=language), work))) == kept
         assert attrition.read == kept and attrition.events.total() == 3 - kept
         assert len(attrition.incidents) == (language != "en")  # the impression

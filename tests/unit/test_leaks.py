@@ -6,7 +6,7 @@ from cdpr.cases import SECTIONS
 from cdpr.ingest import Attrition, AttritionReport, IngestError
 from cdpr.ingest.attrition import Leak, Step
 from cdpr.ingest.diagnosis_names import mentions, names_of
-from cdpr.ingest.draft import Draft, Selection
+from cdpr.ingest.draft import Draft, Import
 from cdpr.ingest.leaks import STRICT, before_emergency, control, tells_result
 from cdpr.settings.data import Leaks
 
@@ -297,7 +297,7 @@ def test_a_relative_costs_no_case_unless_the_settings_say_so():
 def test_line_ends_last_until_leaks_are_controlled():
     history = {HPI: "  Pain in the right flank  with fever\n\nBP was 80/40 in the ED\n", "Chief Complaint": "Pain"}
     draft = Draft("1", history, {"Lipase": "30"}, "Gout")
-    record = Selection("private", False, Leaks()).record(draft, Attrition("private"))
+    record = Import(False, Leaks(), Attrition("private")).record(draft)
     assert record.case_summary.split("\n") == [
         "- Chief Complaint: Pain",
         f"- {HPI}: Pain in the right flank with fever",

@@ -14,7 +14,7 @@ from ..files import parse_yaml, shipped_text, write_csv, write_text
 from ..settings import Settings
 from ..settings.schema import Costs
 from .attrition import Attrition
-from .draft import Selection
+from .draft import Import
 from .flat_files import IngestError, collected, quoted
 from .private import CASE_COLUMNS, CATEGORIES, RESULT_COLUMNS, Export, drafts, read_export
 
@@ -137,9 +137,9 @@ def check(settings: Settings, path: str | Path) -> Report:
     """
     own, folder = settings.data.price_overrides, Path(path)
     options = settings.data.private.model_dump() | {"path": str(folder)}
-    selection = Selection("private", type(settings.data.private)(**options).credentialed, settings.data.leaks)
+    credentialed = type(settings.data.private)(**options).credentialed
     catalogue = with_overrides(load_catalogue(), own) if own else load_catalogue()
-    report = Report(folder, selection.credentialed, settings.costs, catalogue)
+    report = Report(folder, credentialed, settings.costs, catalogue)
     with collected(report.problems):
         try:
             if not folder.is_dir():
@@ -148,7 +148,8 @@ def check(settings: Settings, path: str | Path) -> Report:
             report.export = read_export(folder)
         except PermissionError as error:
             raise IngestError.not_permitted(error) from None
-    report.cases += selection.records(drafts(report.export, report.attrition), report.attrition)
+    work = Import(credentialed, settings.data.leaks, report.attrition)
+    report.cases += work.records(drafts(report.export, report.attrition))
     report.attrition.kept = len(report.cases)
     report.doubts += doubts(report.export)
     if not report.cases and not report.problems:

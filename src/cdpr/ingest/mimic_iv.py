@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -25,10 +26,10 @@ from tqdm import tqdm
 from ..cases import CaseRecord
 from ..settings.datasets import MimicSource
 from .attrition import Attrition
-from .draft import Draft, Import, Selection
+from .draft import Draft, Import
 from .flat_files import LONGEST_NOTE, IngestError, quoted
 from .mimic_checks import check_references, check_sums, check_times, count_left_out, count_rows, shape
-from .mimic_events import Events, events_of, link_events, results_of
+from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
 from .notes import DischargeNote, parse_discharge_note
 from .summary import patient_information
 from .tables import LONGEST_ROW, Tables, line_of
@@ -80,7 +81,7 @@ class Note(NamedTuple):
     text: str
 
 
-Chunk = tuple[list[Note], Events, Selection]
+Chunk = tuple[list[Note], Events, Import]
 Reading = tuple[list[CaseRecord], Attrition]
 
 
@@ -95,14 +96,17 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
     if source.structurer.model is not None:
         # By name: without it, ingestion does not depend on it.
         structurer = pkgutil.resolve_name("cdpr.ingest.structurer:NoteStructurer")(
-            source.structurer, work.governance, source.credentialed, work.state, work.selection.dataset
+            source.structurer, work.governance, source.credentialed, work.state, work.attrition.dataset
         )
     with Tables(work.path, work.state / "tables", THREADS) as tables:
         _open(tables, work.attrition)
         _log.info("numbering notes and admissions in %s", work.path)
         _index_notes(tables)
         _find_windows(tables, source)
-        link_events(tables, work.attrition, held=source.held_specimens == "keep")
+        _log.info("linking laboratory, microbiology and radiology rows to admissions")
+        link_laboratory(tables, work.attrition, held=source.held_specimens == "keep")
+        link_microbiology(tables, work.attrition)
+        link_radiology(tables, work.attrition)
         check_references(tables, work.attrition)
         improve = structurer.improve_all if structurer else None
         for records, attrition_of_chunk in _read_chunks(tables, work, THREADS, improve):
@@ -183,9 +187,10 @@ def _find_windows(tables: Tables, source: MimicSource) -> None:
 
 def _read_chunks(tables: Tables, work: Import, processes: int, improve: Improve | None) -> Iterator[Reading]:
     """What each chunk of notes gives, in worker processes where there are many."""
-    notes, stream = int(work.attrition.tables["note/discharge"]), map(Note._make, tables.rows(_NOTES))
+    notes, dataset = int(work.attrition.tables["note/discharge"]), work.attrition.dataset
+    stream = map(Note._make, tables.rows(_NOTES))
     chunks = (
-        (chunk, events_of(tables, [(note.subject_id, note.hadm_id) for note in chunk]), work.selection)
+        (chunk, events_of(tables, chunk), replace(work, attrition=Attrition(dataset)))
         for chunk in iter(lambda: list(islice(stream, CHUNK)), [])
     )
     parallel = processes > 1 and notes > 2 * CHUNK and improve is None
@@ -198,13 +203,12 @@ def _read_chunks(tables: Tables, work: Import, processes: int, improve: Improve 
             yield records, attrition_of_chunk
 
 
-def _read_chunk(notes: list[Note], events: Events, selection: Selection, improve: Improve | None = None) -> Reading:
-    attrition = Attrition(selection.dataset)
+def _read_chunk(notes: list[Note], events: Events, work: Import, improve: Improve | None = None) -> Reading:
     parsed = [parse_discharge_note(note.text) for note in notes]
     if improve is not None:
         parsed = improve([(sections, note.text) for sections, note in zip(parsed, notes, strict=True)])
-    drafts = (_draft(*pair, events, attrition) for pair in zip(notes, parsed, strict=True))
-    return list(selection.records(drafts, attrition)), attrition
+    drafts = (_draft(*pair, events, work.attrition) for pair in zip(notes, parsed, strict=True))
+    return list(filter(None, map(work.record, drafts))), work.attrition
 
 
 def _draft(note: Note, parsed: DischargeNote, events: Events, attrition: Attrition) -> Draft:

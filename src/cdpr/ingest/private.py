@@ -87,7 +87,7 @@ class Row(Element):
 
     def with_fields(self, fields: Mapping[str, str]) -> "Row":
         """The same row with other fields."""
-        return Row(fields, self.path, self.line, self.problems, self.place)
+        return self._part("", fields)
 
     def tell(self, name: str, what: str, remedy: str) -> None:
         """Add an error about one field to the problems."""
@@ -123,19 +123,23 @@ def read_private(source: Source, work: Import) -> Iterator[CaseRecord]:
 def read_export(folder: Path) -> Export:
     """The rows of either layout, as far as they can be read."""
     export = Export()
-    paths = {name: _find(folder, name, export.problems) for name in ("cases.csv", "results.csv", "cases.jsonl")}
-    if paths["cases.jsonl"].is_file():
+    cases, results, objects = (
+        _find(folder, name, export.problems) for name in ("cases.csv", "results.csv", "cases.jsonl")
+    )
+    if objects.is_file():
         with collected(export.problems):
-            if paths["cases.csv"].is_file() or paths["results.csv"].is_file():
+            if cases.is_file() or results.is_file():
                 raise IngestError(folder, "holds cases.jsonl and CSV files", "keep one of the two layouts")
-            for line, text in filled_lines(path := paths["cases.jsonl"]):
+            for line, text in filled_lines(objects):
                 with collected(export.problems):
-                    _read_object(Row(parse_json(path, text, line), path, line, export.problems), export)
+                    _read_object(Row(parse_json(objects, text, line), objects, line, export.problems), export)
         return export
     known = len(export.problems)
-    _read_table(paths["cases.csv"], CASE_COLUMNS, export.cases, export)
+    with collected(export.problems):
+        _read_table(cases, CASE_COLUMNS, export.cases, export)
     export.whole = len(export.problems) == known
-    _read_table(paths["results.csv"], RESULT_COLUMNS, export.results, export)
+    with collected(export.problems):
+        _read_table(results, RESULT_COLUMNS, export.results, export)
     return export
 
 
@@ -148,49 +152,40 @@ def _find(folder: Path, name: str, problems: list[IngestError]) -> Path:
 
 
 def _read_table(path: Path, columns: Sequence[str], rows: list[Row], export: Export) -> None:
-    name = path.name.removesuffix(".gz")
-    with collected(export.problems):
-        for row in _csv_rows(path, columns, export.problems):
-            rows.append(row)
-            export.ignored.update((name, key) for key, text in row.value.items() if key not in columns and text)
-
-
-def _csv_rows(path: Path, columns: Sequence[str], problems: list[IngestError]) -> Iterator[Row]:
-    """Rows of a table whose header has these columns, in any order and among others; fields are stripped.
-
-    Rows that cannot be used go to ``problems``. Raises IngestError for a table that cannot be read, or not further.
-    """
+    """Add the rows of a table whose header has these columns, in any order and among others; fields are stripped."""
     lines = csv_lines(path)
     line, header = next(lines, (1, []))
     _check_separator(path, line, header)
     names = [one_line(visible(name)).casefold() for name in header]
     remedies = {c: "add this column" + ("" if c in FILLED else "; it may be empty") for c in columns}
     if faults := list(header_faults(path, line, names, remedies)):
-        problems += faults
+        export.problems += faults
         return
     for line, fields in lines:
         fields = [visible(field).strip() for field in fields]
-        if [field.casefold() for field in fields] == names:
-            problems.append(IngestError(path, "the header stands here again", "remove this line", line=line))
-        elif len(fields) != len(names):
-            what = f"{len(fields)} fields, the header has {len(names)}"
-            problems.append(IngestError(path, what, "put fields with commas in double quotes", line=line))
-        elif (longest := max(map(len, fields))) > LONGEST_TEXT:
-            what = f"a text of {longest:,} characters"
-            problems.append(IngestError(path, what, "close every double quote, or shorten it", line=line))
-        else:
-            yield Row(dict(zip(names, fields, strict=True)), path, line, problems)
+        with collected(export.problems):
+            if [field.casefold() for field in fields] == names:
+                raise IngestError(path, "the header stands here again", "remove this line", line=line)
+            if len(fields) != len(names):
+                what = f"{len(fields)} fields, the header has {len(names)}"
+                raise IngestError(path, what, "put fields with commas in double quotes", line=line)
+            if (longest := max(map(len, fields))) > LONGEST_TEXT:
+                what = f"a text of {longest:,} characters"
+                raise IngestError(path, what, "close every double quote, or shorten it", line=line)
+            row = Row(dict(zip(names, fields, strict=True)), path, line, export.problems)
+            rows.append(row)
+            name = path.name.removesuffix(".gz")
+            export.ignored.update((name, key) for key, text in row.value.items() if key not in columns and text)
 
 
 def _check_separator(path: Path, line: int, header: Sequence[str]) -> None:
     if not header:
         raise IngestError(path, "the file is empty", "begin it with the names of the columns", line=1)
     first = visible(header[0]).strip()
-    mark = re.search(r"[;\t|]", first) if len(header) == 1 else None
     if first.casefold().startswith("sep="):
         problem = "the line sep= that Excel writes stands before the header"
         raise IngestError(path, problem, "remove this line, and save the file with commas", line=line)
-    if mark is not None:
+    if len(header) == 1 and (mark := re.search(r"[;\t|]", first)):
         problem = f"columns are separated by {_SEPARATORS[mark[0]]}"
         raise IngestError(path, problem, "save the file with commas", line=line)
 

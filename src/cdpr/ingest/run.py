@@ -13,7 +13,7 @@ from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import DATASETS
 from .attrition import Attrition, Incident
-from .draft import Import, Importer, Selection
+from .draft import Import, Importer
 from .flat_files import IngestError
 
 SPLITS = ("train", "validation", "test")
@@ -56,8 +56,8 @@ def ingest(
         raise IngestError(path, "no such file or folder", f"set data.{dataset}.path, or make the synthetic files first")
     # By name: what one importer needs is no part of another's code.
     importer: Importer = pkgutil.resolve_name(DATASETS[dataset].importer)
-    selection = Selection(dataset, source.credentialed, settings.data.leaks)
-    work = Import(path, state, selection, settings.governance, attrition, {} if tags is None else tags)
+    tags = {} if tags is None else tags
+    work = Import(source.credentialed, settings.data.leaks, attrition, path, state, settings.governance, tags)
     try:
         records = sorted(importer(source, work), key=lambda record: record.note_id)
     except PermissionError as error:
