@@ -78,7 +78,7 @@ def test_the_attrition_adds_up(tmp_path_factory, dropped, kept):
     for number, rule in enumerate(dropped):
         attrition.drop(rule, f"case {number}")
     path = tmp_path_factory.mktemp("report") / "report.json"
-    path.write_text(attrition.report().text())
+    path.write_text(attrition.report().model_dump_json())
     told = read_report(path)
     assert told.read - sum(step.dropped for step in told.funnel) == told.kept == kept
     found = {row["leak"]: row["found"] for row in leak_rows(told)}

@@ -316,7 +316,7 @@ def test_every_finding_is_listed_and_every_case_counted_once():
     for place in ("ECG", "Chest X-ray", "CT Head"):
         attrition.drop("note_id missing or repeated", "(none or repeated)")
         attrition.leak("impression of a report", "kept", "c", place)
-    report = AttritionReport.model_validate_json(attrition.report().text())
+    report = AttritionReport.model_validate_json(attrition.report().model_dump_json())
     assert report.funnel == (Step(rule="note_id missing or repeated", dropped=3, left=0),)
     assert report.leaks == (Leak(leak="impression of a report", action="kept", cases=1),)
     assert len(attrition.rows()) == 6

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..cases import SECTIONS, CaseRecord, RecordError, iterate_records, write_records
-from ..files import write_text
 from ..job import Job
 from ..settings import Settings
 from .attrition import Attrition
@@ -20,10 +19,7 @@ def remove_leaks(settings: Settings, job: Job) -> None:
     """Write the leak-controlled test cases of a benchmark, and the report of what was taken out, in numbers."""
     attrition = Attrition(job.options["dataset"])
     attrition.splits = {"test": write_records(job.out["controlled"], _test_cases(job.inputs["cases"], attrition))}
-    report = attrition.report()
-    write_text(job.out["report"], report.text())
-    job.metrics.update(read=report.read, kept=report.kept)
-    print("\n".join(attrition.lines()))
+    attrition.conclude(job)
 
 
 def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..cases import CaseRecord, write_records
 from ..cases.record import split_by_subject
-from ..files import write_csv, write_text
+from ..files import write_csv
 from ..job import Job
 from ..settings import Settings
 from ..settings.datasets import DATASETS
@@ -24,13 +24,10 @@ def ingest_dataset(settings: Settings, job: Job) -> None:
     """Read the raw files of one data set; write the records, the numbers of what was kept and dropped, and the list
     behind them. Raises IngestError."""
     records, attrition = ingest(job.options["dataset"], settings, job.inputs["raw"], job.state, job.tags)
-    report = attrition.report()
     write_records(job.out["records"], records)
-    write_text(job.out["report"], report.text())
     write_csv(job.out["findings"], [column.name for column in fields(Incident)], attrition.rows())
-    dropped = {f"dropped/{step.rule}": step.dropped for step in report.funnel}
-    job.metrics.update(read=report.read, kept=report.kept, **dropped)
-    print("\n".join(attrition.lines()))
+    attrition.conclude(job)
+    job.metrics.update({f"dropped/{step.rule}": step.dropped for step in attrition.steps()})
 
 
 def ingest(

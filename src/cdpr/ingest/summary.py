@@ -34,12 +34,8 @@ def only_refers(text: str) -> bool:
 
 def build_summary(sections: Mapping[str, str]) -> str:
     """Bullet lines ``- Section: text`` in the order of :data:`SECTIONS`; sections that say nothing are left out."""
-    lines = []
-    for name in SECTIONS:
-        text = one_line(sections.get(name, ""))
-        if says_something(text):
-            lines.append(f"- {name}: {text}")
-    return "\n".join(lines)
+    texts = {name: one_line(sections.get(name, "")) for name in SECTIONS}
+    return "\n".join(f"- {name}: {text}" for name, text in texts.items() if says_something(text))
 
 
 def patient_information(age: int | None, sex: str) -> str:
