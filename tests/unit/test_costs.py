@@ -25,9 +25,8 @@ from cdpr.costs import (
 )
 from cdpr.costs.build_catalogue import SCHEDULES, examination_codes
 from cdpr.costs.catalogue import CONFIDENCES, TABLES, shipped_folder
-from cdpr.costs.coverage import POOLED
 from cdpr.costs.fee_schedules import split_codes
-from cdpr.costs.price import group_prices, map_costs
+from cdpr.costs.price import POOLED, group_prices, map_costs
 from cdpr.environment import DiagnosticEnvironment, Turn
 from cdpr.files import TableError
 from cdpr.ingest.names import exam_key

@@ -13,7 +13,7 @@ from cdpr.cases import CaseRecord, iterate_records, write_records
 from cdpr.costs import charge
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.ingest.attrition import RULES, Attrition
-from cdpr.ingest.controlled import controlled, parse_summary, remove_leaks
+from cdpr.ingest.leaks import controlled, parse_summary, remove_leaks
 from cdpr.ingest.summary import SECTIONS, build_summary
 from cdpr.job import Job
 from cdpr.report.card_counts import (

@@ -4,7 +4,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 from ..files import TableError, path_digest, shipped_table, write_bytes, write_csv, write_text
 from ..job import Job
@@ -16,17 +16,6 @@ from .fee_schedules import Schedule, read_clfs, read_opps, read_pfs
 SCHEDULES = ("CLFS", "PFS", "OPPS")
 FILES = ("clfs", "pfs", "gpci", "opps")
 _LISTED = 100
-
-
-class Coded(NamedTuple):
-    """The code of one examination, its schedule, the fit of the code, and the reason for it."""
-
-    examination: str
-    hcpcs: str
-    schedule: str
-    billing_group: str
-    confidence: str
-    provenance: str
 
 
 def build_catalogue(settings: Settings, job: Job) -> None:
@@ -57,9 +46,9 @@ def build_catalogue(settings: Settings, job: Job) -> None:
     print(f"{len(prices)} examinations priced, {len(unchanged)} of them at the shipped rate")
 
 
-def examination_codes() -> list[Coded]:
-    """The shipped mapping."""
-    return [Coded(**row) for row in shipped_table(__package__, "examination_codes.csv")]
+def examination_codes() -> list[SimpleNamespace]:
+    """The shipped mapping: the code of each examination, its schedule, the fit of the code, and the reason for it."""
+    return [SimpleNamespace(**row) for row in shipped_table(__package__, "examination_codes.csv")]
 
 
 def write_catalogue(

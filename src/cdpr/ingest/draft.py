@@ -1,6 +1,6 @@
 """From what an importer found to a case record: the checks and the leak control that all data sets share."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from ..cases import CaseRecord, is_physical, no_examination
 from ..settings.data import Governance, Leaks
 from .attrition import Attrition
 from .leaks import control
-from .summary import CHINESE, build_summary, one_line, says_something
+from .summary import CHINESE, build_summary, illness, one_line, says_something, tells_something
 
 # What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
 NO_EXAMINATION = "entries that are no examination"
@@ -95,7 +95,7 @@ class Import:
             diagnosis_results=draft.diagnosis,
             dataset=attrition.dataset,
             split="test",
-            language=draft.language or ("zh" if CHINESE.search(_illness(draft.history)) else "en"),
+            language=draft.language or ("zh" if CHINESE.search(illness(draft.history)) else "en"),
             subject_key=draft.subject_key or draft.note_id,
             credentialed=self.credentialed,
         )
@@ -112,12 +112,3 @@ def _missing(draft: Draft) -> str | None:
     if draft.needs_physical and not draft.physical:
         return "no physical examination"
     return None if tells_something(draft.history) else "no complaint and no present illness"
-
-
-def tells_something(history: Mapping[str, str]) -> bool:
-    """Whether there is a complaint or a present illness."""
-    return says_something(_illness(history))
-
-
-def _illness(history: Mapping[str, str]) -> str:
-    return history.get("Chief Complaint", "") + " " + history.get("History of Present Illness", "")

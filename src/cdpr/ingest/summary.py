@@ -42,3 +42,13 @@ def patient_information(age: int | None, sex: str) -> str:
     """``58 year old male``; what is unknown is left out."""
     word = {"M": "male", "F": "female", "MALE": "male", "FEMALE": "female"}.get(sex.strip().upper(), "")
     return " ".join(part for part in (f"{age} year old" if age is not None else "", word) if part)
+
+
+def tells_something(history: Mapping[str, str]) -> bool:
+    """Whether there is a complaint or a present illness."""
+    return says_something(illness(history))
+
+
+def illness(history: Mapping[str, str]) -> str:
+    """Complaint and present illness."""
+    return history.get("Chief Complaint", "") + " " + history.get("History of Present Illness", "")

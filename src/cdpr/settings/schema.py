@@ -7,16 +7,8 @@ are generated from here (``cdpr config --write``); ``config.yaml`` sets what the
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from .agents import AGENTS_FILE, AgentEntry, Frameworks, shipped_agents
 from .algorithms import check_algorithm
