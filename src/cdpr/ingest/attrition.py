@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from ..files import write_text
 from ..job import Job
-from .flat_files import quoted
+from .summary import quoted
 
 # Every reason to leave a case out, in the order in which they are tried.
 RULES = (

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .attrition import Attrition
-from .flat_files import Element, IngestError, files_at, filled_lines, parse_json, quoted, read_text
-from .summary import one_line
+from .flat_files import Element, IngestError, files_at, filled_lines, parse_json, read_text
+from .summary import one_line, quoted
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")
 _KIND = re.compile(r"[A-Z][A-Za-z]{2,60}")

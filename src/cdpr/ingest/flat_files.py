@@ -9,34 +9,19 @@ import difflib
 import hashlib
 import json
 import re
-import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from ..cases import PHYSICAL_SUFFIX
 from ..files import csv_records, open_text
-from .summary import one_line
+from .summary import HALF_CHARACTER, LONGEST_TEXT, one_line, quoted, visible
 
-LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
-LONGEST_NAME = 120  # characters of an identifier or of the name of an examination
 LONGEST_NOTE = 32 * 1024 * 1024  # bytes of one row of a table of notes
 
 # Python's own limit (131,072) is below what a long report may hold.
 csv.field_size_limit(LONGEST_NOTE)
-# Control characters without meaning for a reader, and marks that make a text look like another one.
-_INVISIBLE = re.compile(
-    r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
-)
-_HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
-_ABSENT = re.compile(
-    r"\W*(?:(?:(?:data|details?|information|results?)\s+)?(?:(?:is|are|was|were)\s+)?"
-    r"(?:not\s+(?:available|provided|specified|mentioned|indicated|applicable|assessed|performed|done|given)|pending)\b"
-    r"(?!.*\bbut\b).{0,80}|n/?a(?:\s+(?:for|due|given)\b.{0,80})?|暂无.{0,4}|未(?:查|做|检))?\W*",
-    re.IGNORECASE | re.DOTALL,
-)
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as repr writes them
 
 
@@ -84,32 +69,6 @@ def files_at(path: Path, ending: str) -> list[Path]:
     return sorted(f for f in path.iterdir() if f.name.endswith((ending, f"{ending}.gz")) and f.name[0] != ".")
 
 
-def visible(text: str) -> str:
-    """The text as a reader sees it: composed characters, no control or direction marks, no halves of characters."""
-    if text.isascii() and text.isprintable():  # as most are
-        return text
-    return _HALF_CHARACTER.sub("\ufffd", _INVISIBLE.sub("", unicodedata.normalize("NFC", text)))
-
-
-def quoted(value: str) -> str:
-    """A value for a message: short, on one line, between quotes and without any, so that it can be withheld whole."""
-    text = one_line(visible(value)).replace("'", "’").replace('"', "”").replace("\\", "＼")
-    return f"'{text if len(text) <= 40 else text[:39] + '…'}'"
-
-
-def is_absent(text: str) -> bool:
-    """Whether a text says that there is no result ("Not available.", "Pending", "暂无。"), or nothing at all."""
-    return _ABSENT.fullmatch(text) is not None
-
-
-def examination_name(name: str) -> str:
-    """A name on one line, without the mark of physical examinations, which are free; "…" ends what is cut."""
-    name = one_line(visible(name))
-    while name.endswith(PHYSICAL_SUFFIX):
-        name = name.removesuffix(PHYSICAL_SUFFIX).rstrip()
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
-
-
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Within it a file that cannot be read is an IngestError."""
@@ -143,7 +102,7 @@ def csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line at which it begins, and fields, of each row of a table that is not blank. Raises IngestError."""
     with explained(path), open_text(path, errors="surrogateescape") as lines:
         for line, fields in csv_records(lines):
-            if any(map(_HALF_CHARACTER.search, fields)):
+            if any(map(HALF_CHARACTER.search, fields)):
                 raise _not_utf8(path, line, fields[0])
             if any(visible(field).strip() for field in fields):
                 yield line, fields
@@ -164,7 +123,7 @@ def read_text(path: Path) -> str:
     """The text of a file, decompressed where its name ends in ``.gz``. Raises IngestError."""
     with explained(path), open_text(path, errors="surrogateescape") as lines:
         text = lines.read()
-    if broken := _HALF_CHARACTER.search(text):
+    if broken := HALF_CHARACTER.search(text):
         raise _not_utf8(path, text.count("\n", 0, broken.start()) + 1, text)
     return text
 

@@ -27,11 +27,11 @@ from ..cases import CaseRecord
 from ..settings.datasets import MimicSource
 from .attrition import Attrition
 from .draft import Draft, Import
-from .flat_files import LONGEST_NOTE, IngestError, quoted
+from .flat_files import LONGEST_NOTE, IngestError
 from .mimic_checks import check_references, check_sums, check_times, count_left_out, count_rows, shape
 from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
 from .notes import DischargeNote, parse_discharge_note
-from .summary import patient_information
+from .summary import patient_information, quoted
 from .tables import LONGEST_ROW, Tables, line_of
 
 Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]

@@ -16,21 +16,9 @@ from ..cases import PHYSICAL_SUFFIX, Analyte, CaseRecord, normalise
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
-from .flat_files import (
-    LONGEST_NAME,
-    LONGEST_TEXT,
-    Element,
-    IngestError,
-    collected,
-    csv_lines,
-    filled_lines,
-    header_faults,
-    parse_json,
-    quoted,
-    visible,
-)
+from .flat_files import Element, IngestError, collected, csv_lines, filled_lines, header_faults, parse_json
 from .names import Workup, result_part
-from .summary import one_line, patient_information, says_something
+from .summary import LONGEST_NAME, LONGEST_TEXT, one_line, patient_information, quoted, says_something, visible
 
 _HISTORY = {
     "chief_complaint": "Chief Complaint",
