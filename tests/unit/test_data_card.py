@@ -14,7 +14,7 @@ from cdpr.costs import charge
 from cdpr.evaluation.metrics import EvaluationError
 from cdpr.ingest.attrition import RULES, Attrition
 from cdpr.ingest.leaks import controlled, parse_summary, remove_leaks
-from cdpr.ingest.summary import SECTIONS, build_summary
+from cdpr.ingest.texts import SECTIONS, build_summary
 from cdpr.job import Job
 from cdpr.report.card_counts import (
     FEWEST_PATIENTS,

@@ -19,7 +19,7 @@ from cdpr.ingest.check import check, write_template
 from cdpr.ingest.clinicalbench import NOTICE, read_clinicalbench, repair_backslashes
 from cdpr.ingest.draft import NO_EXAMINATION, Import
 from cdpr.ingest.leaks import STRICT
-from cdpr.ingest.summary import LONGEST_NAME, LONGEST_TEXT, is_absent, visible
+from cdpr.ingest.texts import LONGEST_NAME, LONGEST_TEXT, is_absent, visible
 from cdpr.report.card_counts import kind_of
 from cdpr.settings import Settings, parse_settings
 

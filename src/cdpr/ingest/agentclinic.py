@@ -23,9 +23,7 @@ from .attrition import Attrition
 from .draft import Draft, Import
 from .flat_files import Element, flat_text, json_lines, number_of
 from .names import Workup, add_text, covers, examination_of, physical_key, term_of, usual_name
-from .phrases import phrases
-from .sentences import spans
-from .summary import examination_name, is_absent, one_line
+from .texts import examination_name, is_absent, one_line, phrases, spans
 
 _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]

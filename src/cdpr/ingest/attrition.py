@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from ..files import write_text
 from ..job import Job
-from .summary import quoted
+from .texts import quoted
 
 # Every reason to leave a case out, in the order in which they are tried.
 RULES = (

@@ -17,7 +17,7 @@ from .attrition import Attrition
 from .draft import Import
 from .flat_files import IngestError, collected
 from .private import CASE_COLUMNS, CATEGORIES, RESULT_COLUMNS, Export, drafts, read_export
-from .summary import quoted
+from .texts import quoted
 
 _SHOWN = 20  # problems of one kind, and names
 _COMMON = 3  # cases in which a name stands before it is shown without asking

@@ -16,10 +16,19 @@ from .attrition import Attrition
 from .draft import Draft, Import
 from .flat_files import Element, IngestError, files_at, flat_text, parse_json, read_text
 from .names import add_text
-from .phrases import phrases
 from .physical import physical_results
-from .sentences import headed
-from .summary import CHINESE, LONGEST_NAME, examination_name, is_absent, one_line, only_refers, quoted, says_something
+from .texts import (
+    CHINESE,
+    LONGEST_NAME,
+    examination_name,
+    headed,
+    is_absent,
+    one_line,
+    only_refers,
+    phrases,
+    quoted,
+    says_something,
+)
 
 NOTICE = (
     "Evaluated using ClinicalBench (https://github.com/WeixiangYAN/ClinicalLab, arXiv 2406.13890). Its licence allows "

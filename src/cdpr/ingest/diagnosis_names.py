@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from ..cases import Term, Vocabulary, diagnoses, leading_disease, normalise
 from ..files import shipped_table
-from .phrases import phrases
-from .sentences import LINE_END
-from .summary import CHINESE, one_line, says_something
+from .texts import CHINESE, LINE_END, one_line, phrases, says_something
 
 BLANK = "___"
 _SAID = phrases("diagnosis_names")

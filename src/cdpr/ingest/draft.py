@@ -9,7 +9,7 @@ from ..cases import CaseRecord, is_physical, no_examination
 from ..settings.data import Governance, Leaks
 from .attrition import Attrition
 from .leaks import control
-from .summary import CHINESE, build_summary, illness, one_line, says_something, tells_something
+from .texts import CHINESE, build_summary, illness, one_line, says_something, tells_something
 
 # What is counted of headings under which nothing is examined: remarks, treatments, histories, reference ranges.
 NO_EXAMINATION = "entries that are no examination"

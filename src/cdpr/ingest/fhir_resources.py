@@ -16,7 +16,7 @@ from typing import Any
 
 from .attrition import Attrition
 from .flat_files import Element, IngestError, files_at, filled_lines, parse_json, read_text
-from .summary import one_line, quoted
+from .texts import one_line, quoted
 
 _ENDINGS = (".json", ".ndjson", ".jsonl")
 _KIND = re.compile(r"[A-Z][A-Za-z]{2,60}")

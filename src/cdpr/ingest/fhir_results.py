@@ -13,7 +13,7 @@ from .attrition import Attrition
 from .fhir_resources import FhirElement, Resource, concept_text, of_kind
 from .names import Workup, covers, examination_of, physical_key, result_part, term_of
 from .notes import report_text
-from .summary import examination_name, is_absent, one_line, says_something
+from .texts import examination_name, is_absent, one_line, says_something
 
 FINAL = {"final", "amended", "corrected", "appended", "preliminary", "partial", "completed"}
 _VITAL, _BODY, _SOCIAL = "vital-signs", "exam", "social-history"

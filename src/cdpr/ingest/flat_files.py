@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from ..files import csv_records, open_text
-from .summary import HALF_CHARACTER, LONGEST_TEXT, one_line, quoted, visible
+from .texts import HALF_CHARACTER, LONGEST_TEXT, one_line, quoted, visible
 
 LONGEST_NOTE = 32 * 1024 * 1024  # bytes of one row of a table of notes
 

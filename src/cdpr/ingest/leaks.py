@@ -15,9 +15,7 @@ from ..settings import Settings
 from ..settings.data import Leaks
 from .attrition import Attrition
 from .diagnosis_names import Mention, blanked, mentions
-from .phrases import phrases
-from .sentences import clause_start, spans
-from .summary import build_summary, says_something, tells_something
+from .texts import build_summary, clause_start, phrases, says_something, spans, tells_something
 
 _BLANKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
 STRICT = Leaks(**dict.fromkeys(_BLANKED, "mask"), results_in_history="all", impression="drop", names="loose")
@@ -165,7 +163,7 @@ def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
 
 
 def parse_summary(summary: str) -> dict[str, str]:
-    """Text by section; the inverse of :func:`cdpr.ingest.summary.build_summary`.
+    """Text by section; the inverse of :func:`cdpr.ingest.texts.build_summary`.
 
     Raises RecordError for a line that is no ``- Section: text``; the message does not quote it.
     """

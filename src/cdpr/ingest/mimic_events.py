@@ -16,8 +16,8 @@ from .attrition import Attrition
 from .mimic_checks import check_times
 from .names import ANY_LABEL, exam_key, panels
 from .notes import examination_heading, report_text
-from .summary import one_line, says_something
 from .tables import Tables
+from .texts import one_line, says_something
 
 # Every row of an event table, with the admission in whose window it lies, or none. Rows that name an admission but no
 # readable time come along, to be counted.

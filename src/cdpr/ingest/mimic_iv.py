@@ -31,8 +31,8 @@ from .flat_files import LONGEST_NOTE, IngestError
 from .mimic_checks import check_references, check_sums, check_times, count_left_out, count_rows, shape
 from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
 from .notes import DischargeNote, parse_discharge_note
-from .summary import patient_information, quoted
 from .tables import LONGEST_ROW, Tables, line_of
+from .texts import patient_information, quoted
 
 Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 

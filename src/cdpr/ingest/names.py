@@ -6,8 +6,7 @@ import re
 
 from ..cases import PHYSICAL_SUFFIX, VITAL_SIGNS, Analyte, Term, examinations, format_analytes, meaning, normalise
 from ..files import shipped_table
-from .phrases import phrases
-from .summary import one_line
+from .texts import one_line, phrases
 
 _WORDS = phrases("names")
 ANY_LABEL = "*"

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .phrases import phrases
 from .physical import physical_results
-from .sentences import gaps, headed
-from .summary import one_line, only_refers, says_something, with_plain_ends
+from .texts import gaps, headed, one_line, only_refers, phrases, says_something, with_plain_ends
 
 _SAID = phrases("notes")
 _DIAGNOSES = _SAID["diagnoses"]

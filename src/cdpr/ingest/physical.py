@@ -5,8 +5,7 @@ import re
 
 from ..cases import PHYSICAL_SUFFIX, examinations
 from .names import add_text, physical_key
-from .phrases import phrases
-from .summary import one_line, says_something
+from .texts import one_line, phrases, says_something
 
 _SAID = phrases("physical")
 _HAN = r"\u3400-\u9fff"

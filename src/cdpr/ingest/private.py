@@ -18,7 +18,7 @@ from .attrition import Attrition
 from .draft import Draft, Import
 from .flat_files import Element, IngestError, collected, csv_lines, filled_lines, header_faults, parse_json
 from .names import Workup, result_part
-from .summary import LONGEST_NAME, LONGEST_TEXT, one_line, patient_information, quoted, says_something, visible
+from .texts import LONGEST_NAME, LONGEST_TEXT, one_line, patient_information, quoted, says_something, visible
 
 _HISTORY = {
     "chief_complaint": "Chief Complaint",

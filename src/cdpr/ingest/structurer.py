@@ -24,9 +24,8 @@ from ..settings.datasets import Structurer
 from ..settings.models import Calls
 from .names import add_text, physical_key
 from .notes import SECONDARY, DischargeNote, note_sections, primary_diagnosis
-from .phrases import phrases
 from .physical import AT_DISCHARGE, VITAL_NUMBERS
-from .summary import one_line, says_something
+from .texts import one_line, phrases, says_something
 
 ASKED = "structurer asked"
 USED = "structurer answers used"

@@ -1,11 +1,14 @@
-"""Texts of clinical files, what they say, and the case summary: what is known before any examination (paper, appendix
-"Unified data format")."""
+"""Texts of clinical files: the words by which they are read (``phrases.yaml``), what a text says, where its parts begin
+and end, and the case summary (paper, appendix "Unified data format")."""
 
+import functools
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ..cases import PHYSICAL_SUFFIX, SECTIONS
+from ..files import parse_yaml, shipped_text
 
 LONGEST_TEXT = 1_000_000  # characters of one field; a longer one is a lost quote or a file in the wrong place
 LONGEST_NAME = 120  # characters of an identifier or of the name of an examination
@@ -25,6 +28,41 @@ _REFERENCE = re.compile(
 )
 _BLANKED = re.compile(r"_{2,}")
 CHINESE = re.compile(r"[\u3400-\u9fff]")  # characters that no other language of the data uses
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+# A line end within a sentence is a wrapped line: the next begins with a small letter, or the one before cannot end so.
+_JOINING = (
+    "or", "and", "of", "no", "the", "a", "an", "in", "to", "with", "at", "for", "on", "by", "from", "his", "her",
+)  # fmt: skip
+# What a match begins with is asked first: nearly everywhere it is not there, and looking behind is dear.
+LINE_END = (
+    r"(?=\s)(?<!,)" + "".join(rf"(?<!\b{word})" for word in _JOINING) + r"[^\S\n]*\n+\s*(?=[-*•#(A-Z0-9_\u3400-\u9fff])"
+)
+_STOP = r"(?=\s)(?<=[.!?;])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bvs\.)\s+|(?<=[。！？；])"
+SENTENCE_END = re.compile(rf"{_STOP}|{LINE_END}")
+_CLAUSE = re.compile(r"(?<=[,:])\s+|\s+(?=(?:and|then|but|where|when)\s)", re.IGNORECASE)
+_LONG_CLAUSE = 80  # characters
+
+
+def phrases(module: str) -> dict[str, Any]:
+    """The entries of a module. A text is the alternatives of a regular expression, one or more a line; ``{name}`` in
+    it stands for the entry of this name above."""
+    table: dict[str, Any] = {}
+    for name, entry in _entries()[module].items():
+        table[name] = _filled(entry, table)
+    return table
+
+
+def _filled(entry: Any, known: Mapping[str, Any]) -> Any:
+    if isinstance(entry, str):
+        return _PLACEHOLDER.sub(lambda name: known.get(name[1], name[0]), "|".join(entry.splitlines()))
+    if isinstance(entry, list):
+        return [_filled(part, known) for part in entry]
+    return {name: _filled(part, known) for name, part in entry.items()} if isinstance(entry, dict) else entry
+
+
+@functools.cache
+def _entries() -> dict[str, dict[str, Any]]:
+    return parse_yaml(shipped_text(__package__, "phrases.yaml"))
 
 
 def with_plain_ends(text: str) -> str:
@@ -93,3 +131,28 @@ def tells_something(history: Mapping[str, str]) -> bool:
 def illness(history: Mapping[str, str]) -> str:
     """Complaint and present illness."""
     return history.get("Chief Complaint", "") + " " + history.get("History of Present Illness", "")
+
+
+def gaps(text: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Start and end of what stands before the first of some places, between them, and behind the last."""
+    return list(zip([0, *(end for _, end in places)], [*(start for start, _ in places), len(text)], strict=True))
+
+
+def headed(text: str, headings: Iterable[re.Match[str]]) -> list[tuple[re.Match[str] | None, str]]:
+    """What stands before the first heading, then each heading with the text below it."""
+    headings = list(headings)
+    bodies = [text[start:end].strip() for start, end in gaps(text, [heading.span() for heading in headings])]
+    return list(zip([None, *headings], bodies, strict=True))
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """Start and end of every sentence, without the white space between them."""
+    ends = [match.span() for match in SENTENCE_END.finditer(text)]
+    return [(start, end) for start, end in gaps(text, ends) if text[start:end].strip()]
+
+
+def clause_start(text: str, sentence: int, place: int) -> int:
+    """Where the clause that holds ``place`` begins, in the sentence from ``sentence`` on; ``place`` itself where the
+    clause is too long to be one."""
+    starts = [sentence, *(sentence + match.end() for match in _CLAUSE.finditer(text[sentence:place]))]
+    return starts[-1] if place - starts[-1] <= _LONG_CLAUSE else place
