@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 from ..cases import Analyte, format_analytes
 from .attrition import Attrition
-from .mimic_checks import check_times
+from .mimic_tables import Tables, check_times
 from .names import ANY_LABEL, exam_key, panels
 from .notes import examination_heading, report_text
-from .tables import Tables
 from .texts import one_line, says_something
 
 # Every row of an event table, with the admission in whose window it lies, or none. Rows that name an admission but no

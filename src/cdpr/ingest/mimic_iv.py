@@ -27,12 +27,10 @@ from ..cases import CaseRecord
 from ..settings.datasets import MimicSource
 from .attrition import Attrition
 from .draft import Draft, Import
-from .flat_files import LONGEST_NOTE, IngestError
-from .mimic_checks import check_references, check_sums, check_times, count_left_out, count_rows, shape
 from .mimic_events import Events, events_of, link_laboratory, link_microbiology, link_radiology, results_of
+from .mimic_tables import Tables, check_references, check_rows, check_sums, check_times, count_left_out, count_rows
 from .notes import DischargeNote, parse_discharge_note
-from .tables import LONGEST_ROW, Tables, line_of
-from .texts import patient_information, quoted
+from .texts import patient_information
 
 Improve = Callable[[Sequence[tuple[DischargeNote, str]]], list[DischargeNote]]
 
@@ -120,7 +118,7 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
 
 def _open(tables: Tables, attrition: Attrition) -> None:
     for name, columns in _COLUMNS.items():
-        tables.add(name, columns.split(), LONGEST_NOTE if name in ("note/discharge", "note/radiology") else LONGEST_ROW)
+        tables.add(name, columns.split())
     check_sums(tables)
     count_rows(tables, attrition)
     time = "try_cast(admittime AS TIMESTAMP)"
@@ -128,28 +126,16 @@ def _open(tables: Tables, attrition: Attrition) -> None:
         SELECT count(admittime), count(admittime) FILTER ({time} IS NULL),
                any_value(admittime) FILTER ({time} IS NULL), count(*) FILTER (epoch({time}) % 86400 = 0)
         FROM admissions""")), attrition)  # fmt: skip
-    _check(
-        tables, "admissions", "hadm_id", "admittime", f"{time} IS NOT NULL", "is not a time like 2150-01-31 08:00:00"
-    )
+    problem = "is not a time like 2150-01-31 08:00:00"
+    check_rows(tables, "admissions", "hadm_id", "admittime", f"{time} IS NOT NULL", problem)
     for column in ("anchor_age", "anchor_year"):
         number = f"regexp_full_match({column}, '[0-9]{{1,4}}')"
-        _check(tables, "patients", "subject_id", column, number, "is not a whole number")
+        check_rows(tables, "patients", "subject_id", column, number, "is not a whole number")
     tables.run(f"CREATE TABLE stays AS SELECT DISTINCT *, {time} AS admit FROM admissions WHERE hadm_id IS NOT NULL")
     tables.run("CREATE TABLE persons AS SELECT DISTINCT * FROM patients WHERE subject_id IS NOT NULL")
     for name, table, key in (("admissions", "stays", "hadm_id"), ("patients", "persons", "subject_id")):
         once = f"{key} NOT IN (SELECT {key} FROM {table} GROUP BY {key} HAVING count(*) > 1)"
-        _check(tables, name, key, key, once, "stands in several rows that disagree")
-
-
-def _check(tables: Tables, table: str, key: str, column: str, fits: str, problem: str) -> None:
-    """Raise IngestError for the first row, in the order of its key, whose column does not fit the condition."""
-    query = f"SELECT {key}, {column} FROM {table} WHERE {column} IS NOT NULL AND NOT ({fits}) ORDER BY 1, 2 LIMIT 1"
-    for number, value in tables.rows(query):
-        path = tables.paths[f"hosp/{table}"]
-        row = "" if key == column else f" in the row of {key} {quoted(number or '')}"
-        message = f"{quoted(value)}{row} {problem}" + (f", but {shape(value)}" if column == "admittime" else "")
-        line = line_of(path, column, value)
-        raise IngestError(path, message, "repair the row or remove it", line=line, field=column)
+        check_rows(tables, name, key, key, once, "stands in several rows that disagree")
 
 
 def _index_notes(tables: Tables) -> None:
