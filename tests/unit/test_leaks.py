@@ -8,7 +8,7 @@ from cdpr.ingest.attrition import Leak, Step
 from cdpr.ingest.diagnosis_names import mentions, names_of
 from cdpr.ingest.draft import Draft, Import
 from cdpr.ingest.leaks import STRICT, before_emergency, control, tells_result
-from cdpr.settings.data import Leaks
+from cdpr.settings.datasets import Leaks
 
 HPI = "History of Present Illness"
 KEPT = {name: "keep" for name in Leaks.model_fields if name != "names"}

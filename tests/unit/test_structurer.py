@@ -20,7 +20,7 @@ from cdpr.ingest.notes import DischargeNote, parse_discharge_note
 from cdpr.ingest.structurer import NoteStructurer
 from cdpr.llm import ModelUnavailable
 from cdpr.llm.guard import GovernanceError
-from cdpr.settings.data import Governance
+from cdpr.settings.datasets import Governance
 from cdpr.settings.datasets import Structurer as Settings
 
 LUMP = """Thin, tired, dry tongue. Lungs clear bilaterally; heart regular, no murmur,

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from ..files import TableError, path_digest, shipped_table, write_bytes, write_csv, write_text
 from ..job import Job
 from ..settings import Settings
-from ..settings.data import FeeSchedules
+from ..settings.datasets import FeeSchedules
 from .catalogue import COLUMNS, TABLES, Price, load_catalogue, shipped_folder
 from .fee_schedules import Schedule, read_clfs, read_opps, read_pfs
 

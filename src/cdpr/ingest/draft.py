@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cases import CaseRecord, is_physical, no_examination
-from ..settings.data import Governance, Leaks
+from ..settings.datasets import Governance, Leaks
 from .attrition import Attrition
 from .leaks import control
 from .texts import CHINESE, build_summary, illness, one_line, says_something, tells_something

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..cases import SECTIONS, CaseRecord, RecordError, iterate_records, write_records
 from ..job import Job
 from ..settings import Settings
-from ..settings.data import Leaks
+from ..settings.datasets import Leaks
 from .attrition import Attrition
 from .diagnosis_names import Mention, blanked, mentions
 from .texts import build_summary, clause_start, phrases, says_something, spans, tells_something

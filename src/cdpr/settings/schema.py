@@ -13,7 +13,7 @@ from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, Posi
 from .agents import AGENTS_FILE, AgentEntry, Frameworks, shipped_agents
 from .algorithms import check_algorithm
 from .credit import Comparators, Credit
-from .data import Data, Governance
+from .datasets import Data, Governance
 from .experiments import FILE, Experiments, shipped_experiments
 from .judging import Judge, Matcher
 from .models import MODELS_FILE, Calls, ModelEntry, Serving, shipped_models
