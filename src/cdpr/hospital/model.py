@@ -3,12 +3,10 @@
 The shipped files are checked by ``tests/unit/test_hospital.py``, not on every load.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -104,9 +102,9 @@ class Site:
     names: int | None = None
     si: bool = False
     layout: str = "note"
-    styles: tuple[Site, ...] = ()
+    styles: tuple[Self, ...] = ()
 
-    def style(self, rng: np.random.Generator) -> Site:
+    def style(self, rng: np.random.Generator) -> Self:
         """The site in a style drawn for one case."""
         return self.styles[int(rng.integers(len(self.styles)))] if self.styles else self
 

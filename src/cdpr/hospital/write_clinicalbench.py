@@ -17,17 +17,8 @@ _ABSENT = "Not available."
 _EVERY = 10  # one case in so many has the benchmark's names
 
 
-def write_clinicalbench(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
-    """Write ``clinicalbench.json`` below ``out_dir``."""
-    _write(hospital, "clinicalbench", Path(out_dir), cases, seed)
-
-
-def write_textbook(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
-    """Write ``textbook.json`` below ``out_dir``, in the same format: cases in the styles of all hospitals."""
-    _write(hospital, "textbook", Path(out_dir), cases, seed)
-
-
-def _write(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
+def write_clinicalbench(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
+    """Write ``clinicalbench.json`` below ``out_dir``, or ``textbook.json``: cases in the styles of all hospitals."""
     site = hospital.site(dataset)
     records = []
     for index in range(cases):

@@ -16,9 +16,9 @@ _CATEGORIES = {"laboratory": "lab", "microbiology": "culture"}
 _HISTORY = "chief_complaint present_illness past_history personal_history family_history allergy_history"
 
 
-def write_private(hospital: Hospital, out_dir: str | Path, cases: int, seed: int) -> None:
+def write_private(hospital: Hospital, dataset: str, out_dir: Path, cases: int, seed: int) -> None:
     """Write ``cases.csv`` and ``results.csv`` below ``out_dir``."""
-    site = hospital.site("private")
+    site = hospital.site(dataset)
     people, results = [], []
     for index in range(cases):
         patient = sample_patient(hospital, site, seed, index)
@@ -26,8 +26,8 @@ def write_private(hospital: Hospital, out_dir: str | Path, cases: int, seed: int
         people.append(case)
         rows = [row for exam in hospital.available(patient) for row in _rows(exam, site, patient)]
         results += [{"case_id": case["case_id"], "sequence": n} | row for n, row in enumerate(rows, 1)]
-    write_csv(Path(out_dir) / "cases.csv", list(people[0]), people)
-    write_csv(Path(out_dir) / "results.csv", RESULT_COLUMNS.split(), results)
+    write_csv(out_dir / "cases.csv", list(people[0]), people)
+    write_csv(out_dir / "results.csv", RESULT_COLUMNS.split(), results)
 
 
 def _case(hospital: Hospital, site: Site, patient: Patient) -> dict:

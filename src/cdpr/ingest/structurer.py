@@ -19,8 +19,7 @@ from typing import Any
 from ..cases import examinations
 from ..llm import Model, ModelFailure, ModelSpec, ModelUnavailable, Sampling, open_model
 from ..llm.guard import disclosed
-from ..settings.datasets import Governance
-from ..settings.datasets import Structurer
+from ..settings.datasets import Governance, Structurer
 from ..settings.models import Calls
 from .names import add_text, physical_key
 from .notes import SECONDARY, DischargeNote, note_sections, primary_diagnosis

@@ -182,7 +182,7 @@ DATASETS: Mapping[str, DataSet] = {
         "Cases in every hospital's names, labels and layout, which the tiny policy reads before it is trained: a "
         "pretrained model has read all of them.",
         "Synthetic cases as every synthetic hospital writes them, with no hospital's disease mix or equipment.",
-        "The project's own", open=True, writer="cdpr.hospital.write_clinicalbench:write_textbook",
+        "The project's own", open=True, writer="cdpr.hospital.write_clinicalbench:write_clinicalbench",
         size="textbook_cases", settings=ClinicalBenchSource,
     ),
     "agentclinic": DataSet(
