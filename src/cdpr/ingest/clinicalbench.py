@@ -16,7 +16,7 @@ from .attrition import Attrition
 from .draft import Draft, Import
 from .flat_files import Element, IngestError, files_at, flat_text, parse_json, read_text
 from .names import add_text
-from .physical import physical_results
+from .notes import physical_results
 from .texts import (
     CHINESE,
     LONGEST_NAME,

@@ -22,8 +22,7 @@ from ..llm.guard import disclosed
 from ..settings.datasets import Governance, Structurer
 from ..settings.models import Calls
 from .names import add_text, physical_key
-from .notes import SECONDARY, DischargeNote, note_sections, primary_diagnosis
-from .physical import AT_DISCHARGE, VITAL_NUMBERS
+from .notes import AT_DISCHARGE, SECONDARY, VITAL_NUMBERS, DischargeNote, note_sections, primary_diagnosis
 from .texts import one_line, phrases, says_something
 
 ASKED = "structurer asked"
