@@ -191,12 +191,12 @@ def _report_sections(text: str) -> list[tuple[str, str]]:
     ]
 
 
-_SYSTEMS = phrases("physical")
+_EXAM = phrases("physical")
 _HAN = r"\u3400-\u9fff"
 _HEADED = re.compile(
     rf"^[\s*•-]*([A-Za-z][A-Za-z0-9 /&,.()+'-]{{0,38}}?|[{_HAN}]{{1,10}}?)\s*(?::|：|\s-\s)[\s*]*(.*)$"
 )
-_VITAL = re.compile(rf"^(?:{_SYSTEMS['vital']})\.?$", re.IGNORECASE)
+_VITAL = re.compile(rf"^(?:{_EXAM['vital']})\.?$", re.IGNORECASE)
 VITAL_NUMBERS = re.compile(r"(?<!\d)(?:\d{2,3}/\d{2,3}|(?:9\d|10[0-6])\.\d|3[5-9]\.\d)(?!\d)")
 _STABLE = re.compile(r"\b(?:avss|vss|afebrile|ra|room air)\b", re.IGNORECASE)
 _VITAL_SIGNS, _GENERAL = f"Vital Signs{PHYSICAL_SUFFIX}", f"General Appearance{PHYSICAL_SUFFIX}"
@@ -212,9 +212,7 @@ _NOT_DONE = re.compile(
 )
 _CRANIAL = re.compile(r"[IVX]+(?:\s*(?:[-,/&–]|and)\s*[IVX]+)*")
 
-AT_DISCHARGE = re.compile(
-    rf"(?:^|(?<=[.;]))[\[(*#=_\d/ \t-]*(?:{_SYSTEMS['at_discharge']})", re.IGNORECASE | re.MULTILINE
-)
+AT_DISCHARGE = re.compile(rf"(?:^|(?<=[.;]))[\[(*#=_\d/ \t-]*(?:{_EXAM['at_discharge']})", re.IGNORECASE | re.MULTILINE)
 
 
 def physical_results(text: str) -> dict[str, str]:
