@@ -10,11 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from .agents import AGENTS_FILE, AgentEntry, Frameworks, shipped_agents
 from .algorithms import check_algorithm
 from .credit import Comparators, Credit
 from .datasets import Data, Governance
-from .experiments import FILE, Experiments, shipped_experiments
+from .experiments import AGENTS_FILE, FILE, AgentEntry, Experiments, Frameworks, shipped_agents, shipped_experiments
 from .judging import Judge, Matcher
 from .models import MODELS_FILE, Calls, ModelEntry, Serving, shipped_models
 from .section import Section, key
