@@ -93,9 +93,7 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
     structurer: Any = None
     if source.structurer.model is not None:
         # By name: without it, ingestion does not depend on it.
-        structurer = pkgutil.resolve_name("cdpr.ingest.structurer:NoteStructurer")(
-            source.structurer, work.governance, source.credentialed, work.state, work.attrition.dataset
-        )
+        structurer = pkgutil.resolve_name("cdpr.ingest.structurer:NoteStructurer")(source.structurer, work)
     with Tables(work.path, work.state / "tables", THREADS) as tables:
         _open(tables, work.attrition)
         _log.info("numbering notes and admissions in %s", work.path)
@@ -112,7 +110,6 @@ def read_mimic_iv(source: MimicSource, work: Import) -> Iterator[CaseRecord]:
             yield from records
     count_left_out(work.attrition)
     if structurer:
-        work.attrition.events += structurer.counters
         work.tags.update(structurer.tags())
 
 
