@@ -50,15 +50,13 @@ An example: cdpr check_export --template FOLDER. All about it: docs/reference/pr
 
 @dataclass
 class Report:
-    """What a check found. ``cases`` are the records that the readable part of the export gives, ``doubts`` what is
-    worth a look but would be ingested."""
+    """What a check found. ``cases`` are the records that the readable part of the export gives."""
 
     path: Path
     credentialed: bool
     costs: Costs
     catalogue: Catalogue
     export: Export = field(default_factory=Export)
-    doubts: list[IngestError] = field(default_factory=list)
     attrition: Attrition = field(default_factory=lambda: Attrition("private"))
     cases: list[CaseRecord] = field(default_factory=list)
 
@@ -76,7 +74,7 @@ class Report:
         """The report for a terminal. Of a credentialed source it quotes no value unless asked to."""
         quiet = self.credentialed and not show_values
         problems, doubtful = ([problem.without_text() if quiet else problem for problem in problems]
-                              for problems in (self.problems, self.doubts))  # fmt: skip
+                              for problems in (self.problems, doubts(self.export)))  # fmt: skip
         verdict = "can be ingested" if self.ok else f"would be refused: {_many(len(problems), 'problem')}"
         lines = [f"{self.path}: {verdict}", *_grouped(problems), *self._ignored(quiet)]
         if doubtful:
@@ -152,7 +150,6 @@ def check(settings: Settings, path: str | Path) -> Report:
     work = Import(credentialed, settings.data.leaks, report.attrition)
     report.cases += work.records(drafts(report.export, report.attrition))
     report.attrition.kept = len(report.cases)
-    report.doubts += doubts(report.export)
     if not report.cases and not report.problems:
         what = f"no usable case among {report.attrition.read}"
         report.problems.append(IngestError(folder, what, "see below what was dropped"))
