@@ -253,13 +253,13 @@ def split_codes(codes: str) -> list[tuple[str, str]]:
     return [(item["code"], item["modifier"] or "") for item in items]
 
 
-def read_clfs(path: str | Path) -> Schedule:
+def read_clfs(path: Path) -> Schedule:
     """Laboratory rates, US dollars, from the CSV file of a quarter.
 
     Locally priced codes (indicator ``L``, printed as 0) have no national rate and are left out. The release is the
     quarter of the latest effective date. Raises TableError.
     """
-    table = Table(Path(path), read_csv(Path(path)), "YEAR", "HCPCS", kind="the CLFS file")
+    table = Table(path, read_csv(path), "YEAR", "HCPCS", kind="the CLFS file")
     rows = table.select("HCPCS", "MOD", "INDICATOR", "RATE", "YEAR", "EFF_DATE")
     year = _prevailing(rows, "YEAR", table.path, "year", "give the file of one year")
     latest = max(filter(_DATE.fullmatch, (cells["EFF_DATE"] for _, cells in rows)), default="")
@@ -273,13 +273,13 @@ def read_clfs(path: str | Path) -> Schedule:
     return Schedule("CLFS", table.path, year, release).fill(rows, price)
 
 
-def read_opps(path: str | Path) -> Schedule:
+def read_opps(path: Path) -> Schedule:
     """National payment rates of hospital outpatient services (facility costs included), US dollars, from the workbook
     of Addendum B (xlsx).
 
     Packaged codes and others without a rate are left out, by status indicator. Raises TableError.
     """
-    table = Table(Path(path), read_sheet(Path(path)), "HCPCS Code", kind="Addendum B")
+    table = Table(path, read_sheet(path), "HCPCS Code", kind="Addendum B")
     years = [title[1] for row in table.titles for cell in row if (title := _YEAR.search(cell))]
     rows = [(line, cells) for line, cells in table.select("HCPCS CODE", "SI", "PAYMENT RATE") if cells["HCPCS CODE"]]
 
@@ -291,11 +291,7 @@ def read_opps(path: str | Path) -> Schedule:
 
 
 def read_pfs(
-    path: str | Path,
-    *,
-    conversion_factor: float | None = None,
-    locality: str = NATIONAL,
-    gpci: str | Path | None = None,
+    path: Path, *, conversion_factor: float | None = None, locality: str = NATIONAL, gpci: Path | None = None
 ) -> Schedule:
     """Non-facility prices, US dollars, from the relative value file (PPRRVU) of the Physician Fee Schedule.
 
@@ -306,7 +302,7 @@ def read_pfs(
     Codes that Medicare does not pay by these units (all laboratory tests among them) are left out. A locality needs
     ``gpci``. Raises TableError.
     """
-    table = Table(Path(path), read_csv(Path(path)), "HCPCS", kind="the PPRRVU file")
+    table = Table(path, read_csv(path), "HCPCS", kind="the PPRRVU file")
     if locality == NATIONAL and gpci is not None:
         raise TableError(
             f"{gpci}: sets nothing for national prices; set data.fee_schedules.locality, or leave "
@@ -370,7 +366,7 @@ class Indices(NamedTuple):
         return work * self.work + expense * self.expense + malpractice * self.malpractice
 
 
-def read_gpci(path: str | Path, locality: str) -> Indices:
+def read_gpci(path: Path, locality: str) -> Indices:
     """Geographic practice cost indices of one locality (``10112-00``).
 
     Of a work index with and without its legal floor of 1, the one with the floor counts. Leading zeros of contractor
@@ -381,7 +377,7 @@ def read_gpci(path: str | Path, locality: str) -> Indices:
             f"data.fee_schedules.locality: {locality!r} is neither 'national' nor contractor and locality such as "
             "'10112-00'"
         )
-    table = Table(Path(path), read_csv(Path(path)), "Locality Number", kind="the GPCI file")
+    table = Table(path, read_csv(path), "Locality Number", kind="the GPCI file")
     contractor, *columns = (table.find_part(part) for part in ("CONTRACTOR", *_INDICES))
     known: dict[str, tuple[int, Cells]] = {}
     for line, cells in table.select(contractor, "LOCALITY NUMBER", *columns):

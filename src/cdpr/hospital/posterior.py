@@ -205,23 +205,17 @@ class Diagnostician:
         return on * (self.expected_best(p) - p.max(axis=-1, keepdims=True) - charge) - (1 - on) * miss
 
     def two_step_gain(
-        self,
-        p: np.ndarray,
-        charge: np.ndarray,
-        miss: float,
-        asked: np.ndarray,
-        candidates: int = 8,
-        also: Iterable[int] = (),
+        self, p: np.ndarray, charge: np.ndarray, miss: float, asked: np.ndarray, also: Iterable[int] = ()
     ) -> np.ndarray:
         """As :meth:`net_gain`, but the first answer may be followed by one more request where that gains.
 
-        Only the ``candidates`` examinations with the highest one-step gain and the indices ``also`` are planned; all
-        others, and those already ``asked`` [examinations of bool], are -inf.
+        Only the eight examinations with the highest one-step gain and the indices ``also`` are planned; all others, and
+        those already ``asked`` [examinations of bool], are -inf.
         """
         barred = np.where(asked, -np.inf, 0.0)
         one = self.net_gain(p, charge, miss) + barred
         two = np.full(len(self.exams), -np.inf)
-        for exam in dict.fromkeys([*np.argsort(-one, kind="stable")[:candidates].tolist(), *also]):
+        for exam in dict.fromkeys([*np.argsort(-one, kind="stable")[:8].tolist(), *also]):
             if asked[exam]:
                 continue
             then = barred.copy()

@@ -6,7 +6,7 @@ the impressions of reports. ``data.leaks`` says whether each costs the case, is 
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..cases import SECTIONS, CaseRecord, RecordError, iterate_records, write_records
@@ -19,6 +19,7 @@ from .texts import build_summary, clause_start, phrases, says_something, spans, 
 
 _BLANKED = ("pre_established", "family_history", "diagnosis_in_summary", "diagnosis_in_results")
 STRICT = Leaks(**dict.fromkeys(_BLANKED, "mask"), results_in_history="all", impression="drop", names="loose")
+Texts = dict[str, str]  # by section of the history, or by examination
 _BULLET = re.compile(rf"- ({'|'.join(SECTIONS)}): (.*)")
 _PAST = ("Past Medical History", "Personal History")
 _FAMILY = "Family History"
@@ -29,13 +30,8 @@ _IMPRESSION = re.compile(
 
 
 def control(
-    case: str,
-    diagnosis: str,
-    history: Mapping[str, str],
-    results: Mapping[str, str],
-    leaks: Leaks,
-    attrition: Attrition,
-) -> tuple[dict[str, str], dict[str, str]] | None:
+    case: str, diagnosis: str, history: Texts, results: Texts, leaks: Leaks, attrition: Attrition
+) -> tuple[Texts, Texts] | None:
     """History and results without what ``leaks`` takes out, or None for a case that it costs; all is counted in
     ``attrition``. A section or result of which nothing is left is absent."""
     history, results = dict(history), dict(results)
@@ -55,9 +51,7 @@ def control(
     return history, {exam: text for exam, text in cleared.items() if says_something(text)}
 
 
-def _named_by_history(
-    history: Mapping[str, str], diagnosis: str, leaks: Leaks
-) -> Iterator[tuple[str, str, str, list[Mention]]]:
+def _named_by_history(history: Texts, diagnosis: str, leaks: Leaks) -> Iterator[tuple[str, str, str, list[Mention]]]:
     """Section, leak, action and mentions, for each section that names the diagnosis: the patient's, or a relative's."""
     for section in (*_PAST, _FAMILY, *_PRESENT):
         mentions_here = mentions(history.get(section, ""), diagnosis, leaks.names == "loose")
@@ -70,7 +64,7 @@ def _named_by_history(
             yield section, "diagnosis of a relative", leaks.family_history, relatives
 
 
-def _cut_results_in_history(case: str, history: dict[str, str], leaks: Leaks, attrition: Attrition) -> None:
+def _cut_results_in_history(case: str, history: Texts, leaks: Leaks, attrition: Attrition) -> None:
     """Take results out of the present illness, in place."""
     section = "History of Present Illness"
     text = history.get(section, "")
@@ -162,7 +156,7 @@ def _test_cases(path: Path, attrition: Attrition) -> Iterator[CaseRecord]:
             yield case
 
 
-def parse_summary(summary: str) -> dict[str, str]:
+def parse_summary(summary: str) -> Texts:
     """Text by section; the inverse of :func:`cdpr.ingest.texts.build_summary`.
 
     Raises RecordError for a line that is no ``- Section: text``; the message does not quote it.
