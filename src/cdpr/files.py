@@ -78,10 +78,12 @@ def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
         raise csv.Error(str(error), begin) from error
 
 
-def read_table(path: str | Path, columns: Sequence[str] = ()) -> list[tuple[str, dict[str, str]]]:
+def read_table(
+    path: str | Path, columns: Sequence[str] = (), error: type[ValueError] = TableError
+) -> list[tuple[str, dict[str, str]]]:
     """Place (``file:line``) and cells by column of every row of a CSV file.
 
-    The header must have ``columns`` and may have others. Raises TableError for a file that cannot be read whole, a
+    The header must have ``columns`` and may have others. Raises ``error`` for a file that cannot be read whole, a
     missing or repeated column, and a row with more or fewer fields than the header. The message quotes no cell, which
     may be the text of a patient.
     """
@@ -90,19 +92,19 @@ def read_table(path: str | Path, columns: Sequence[str] = ()) -> list[tuple[str,
         with open_text(path) as lines:
             records = list(csv_records(lines))
     except csv.Error as problem:
-        raise TableError(f"{path}:{problem.args[1]}: not CSV ({problem.args[0]}); is the file whole?") from problem
+        raise error(f"{path}:{problem.args[1]}: not CSV ({problem.args[0]}); is the file whole?") from problem
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or getattr(problem, "reason", None) or problem
-        raise TableError(f"{path}: cannot be read as CSV in UTF-8: {reason}") from problem
+        raise error(f"{path}: cannot be read as CSV in UTF-8: {reason}") from problem
     first, header = records[0] if records else (1, [])
     for column in columns:
         if column not in header:
-            raise TableError(f"{path}:{first}: no column {column!r}; expected {', '.join(columns)}")
+            raise error(f"{path}:{first}: no column {column!r}; expected {', '.join(columns)}")
     if len(set(header)) < len(header):
-        raise TableError(f"{path}:{first}: a column appears twice")
+        raise error(f"{path}:{first}: a column appears twice")
     for line, fields in records[1:]:
         if len(fields) != len(header):
-            raise TableError(
+            raise error(
                 f"{path}:{line}: expected {len(header)} fields, as in the header, but the row has {len(fields)}"
             )
     return [(f"{path}:{line}", dict(zip(header, fields, strict=True))) for line, fields in records[1:]]

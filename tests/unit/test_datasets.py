@@ -74,7 +74,7 @@ def test_what_the_registry_names_can_be_called():
 
 def read_elsewhere(source, work):
     """An importer from outside the package, of one word a case."""
-    assert work.selection.credentialed is source.credentialed
+    assert work.credentialed is source.credentialed
     yield from work.records(
         Draft(word, {"Chief Complaint": "Cough"}, {"Lipase": "30"}, word) for word in work.path.read_text().split()
     )
