@@ -9,7 +9,6 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -159,7 +158,7 @@ def price_of(exam_key: str, settings: Costs, catalogue: Catalogue) -> Price:
 
 def shipped_folder() -> Path:
     """The folder of the shipped tables."""
-    return Path(str(resources.files(__package__)))
+    return Path(__file__).parent
 
 
 @functools.cache

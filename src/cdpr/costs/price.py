@@ -12,8 +12,7 @@ from ..cases import PHYSICAL_SUFFIX, CaseRecord, is_physical, iterate_records, m
 from ..cases.vocabulary import examinations, normalise
 from ..files import write_csv
 from ..job import Job
-from ..settings import Settings
-from ..settings.schema import Costs
+from ..settings.schema import Costs, Settings
 from .catalogue import Catalogue, Price, load_catalogue, price_of, with_overrides
 
 POOLED = "(names that only the source uses)"

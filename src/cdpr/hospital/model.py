@@ -116,10 +116,6 @@ class Site:
         """The hospital's name of a laboratory quantity."""
         return getattr(measure, self.labels)
 
-    def every_label(self, measure: Measure) -> tuple[str, ...]:
-        """All names of a quantity in the site's texts, longest first because one name may begin another."""
-        return tuple(sorted({style.label(measure) for style in self.styles or (self,)}, key=len, reverse=True))
-
     def phrase(self, finding: Finding, state: int) -> str:
         """The hospital's words for a state; empty for a state that texts leave out."""
         words = finding.wording[state]
@@ -156,9 +152,7 @@ def read_data(name: str) -> dict:
 @functools.cache
 def load_hospital() -> Hospital:
     """The shipped model."""
-    exams: dict[str, Any] = {}
-    for name in ("laboratory", "imaging", "physical"):
-        exams |= read_data(name)
+    exams = read_data("laboratory") | read_data("imaging") | read_data("physical")
     return build_hospital(read_data("diseases")["diseases"], read_data("presentation"), exams, read_data("sites"))
 
 

@@ -35,9 +35,8 @@ class Interpreter:
 
     def presentation(self, summary: str) -> tuple[int | None, bool | None, dict[str, int]]:
         """Age in years, whether female, and the states of the presentation findings."""
-        lines: dict[str, str] = {}
-        for heading, text in _SUMMARY_LINE.findall(summary):
-            lines.setdefault(heading.strip(), text.strip())
+        # Of a heading that comes again the first counts.
+        lines = {heading.strip(): text.strip() for heading, text in reversed(_SUMMARY_LINE.findall(summary))}
         person = lines.get("Patient Information", summary)
         states: dict[str, int] = {}
         for line, findings in self._lines.items():
@@ -78,7 +77,9 @@ class Interpreter:
         return states
 
     def _measured(self, finding: Finding, values: Mapping[str, str | None], text: str) -> int | None:
-        labels = self.site.every_label(finding.measure)
+        # Longest first, because one name may begin another.
+        names = {style.label(finding.measure) for style in self.site.styles or (self.site,)}
+        labels = sorted(names, key=len, reverse=True)
         value = next((values[label.casefold()] for label in labels if label.casefold() in values), None)
         if value is None:
             value = next((match[1] for label in labels if (match := _labelled(label).search(text))), None)

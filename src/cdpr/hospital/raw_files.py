@@ -8,9 +8,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from ..job import Job
-from ..settings import Settings
 from ..settings.datasets import DATASETS
-from ..settings.schema import HospitalSettings
+from ..settings.schema import HospitalSettings, Settings
 from .model import Hospital, load_hospital
 
 WRITTEN = tuple(name for name, entry in DATASETS.items() if entry.writer)

@@ -11,8 +11,7 @@ from statistics import median
 from ..cases import CaseRecord, is_physical
 from ..costs import Catalogue, load_catalogue, price_of, review, with_overrides
 from ..files import parse_yaml, shipped_text, write_csv, write_text
-from ..settings import Settings
-from ..settings.schema import Costs
+from ..settings.schema import Costs, Settings
 from .attrition import Attrition
 from .draft import Import
 from .flat_files import IngestError, collected

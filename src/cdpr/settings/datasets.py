@@ -168,13 +168,13 @@ DATASETS: Mapping[str, DataSet] = {
          "Neither they nor anything made from them is passed on, in whole or in part.",
          "Every report says: Evaluated using ClinicalBench."),
         ("https://github.com/WeixiangYAN/ClinicalLab", "https://arxiv.org/abs/2406.13890"),
-        averaged=True, writer="cdpr.hospital.write_clinicalbench:write_clinicalbench", size="clinicalbench_cases",
+        averaged=True, writer="cdpr.hospital.write_benchmarks:write_clinicalbench", size="clinicalbench_cases",
         settings=ClinicalBenchSource,
     ),
     "private": DataSet(
         "Private hospital", "out_of_domain", "cdpr.ingest.private:read_private", "Second out-of-domain benchmark.",
         "Cases of a hospital's own, in the documented private format.", **_HOSPITAL,
-        averaged=True, writer="cdpr.hospital.write_private:write_private", size="private_cases", short="Private",
+        averaged=True, writer="cdpr.hospital.write_benchmarks:write_private", size="private_cases", short="Private",
         settings=AgreementSource,
     ),
     "textbook": DataSet(
@@ -182,7 +182,7 @@ DATASETS: Mapping[str, DataSet] = {
         "Cases in every hospital's names, labels and layout, which the tiny policy reads before it is trained: a "
         "pretrained model has read all of them.",
         "Synthetic cases as every synthetic hospital writes them, with no hospital's disease mix or equipment.",
-        "The project's own", open=True, writer="cdpr.hospital.write_clinicalbench:write_clinicalbench",
+        "The project's own", open=True, writer="cdpr.hospital.write_benchmarks:write_clinicalbench",
         size="textbook_cases", settings=ClinicalBenchSource,
     ),
     "agentclinic": DataSet(

@@ -40,8 +40,8 @@ def write(root: Path) -> list[str]:
 
 def check(root: Path) -> list[str]:
     """Paths of generated files that are missing or out of date."""
-    current = {path: path.read_text(encoding="utf-8") if path.exists() else None for path in files(root)}
-    return [str(path.relative_to(root)) for path, text in files(root).items() if current[path] != text]
+    odd = (p for p, text in files(root).items() if not p.exists() or p.read_text(encoding="utf-8") != text)
+    return [str(path.relative_to(root)) for path in odd]
 
 
 def explain(name: str, settings: Settings) -> str:
