@@ -82,19 +82,16 @@ def _split(records: list[CaseRecord], settings: Settings, path: Path, attrition:
     if there < requested and not synthetic:
         sizes = {name: round(size * there / requested) for name, size in sizes.items()}
         expected = ", ".join(f"about {size} {name}" for name, size in sizes.items())
-        attrition.warnings.append(
-            f"{there} usable cases where {requested} are asked for: split in proportion ({expected})"
-        )
+        warning = f"{there} usable cases where {requested} are asked for: split in proportion ({expected})"
+        attrition.warnings.append(warning)
         sizes["train"] = there  # what rounding leaves over
     split = split_by_subject([record.subject_key for record in records], sizes, SPLIT_SEED)
+    divided = []
     for record in records:
-        if record.subject_key not in split:
+        if record.subject_key in split:
+            divided.append(record.model_copy(update={"split": split[record.subject_key]}))
+        else:
             attrition.drop("beyond the number of cases asked for", record.note_id)
-    divided = [
-        record.model_copy(update={"split": split[record.subject_key]})
-        for record in records
-        if record.subject_key in split
-    ]
     counts = Counter(record.split for record in divided)
     if synthetic and counts["train"] < data.train_cases:
         requested_sizes = ", ".join(f"{size} {name}" for name, size in sizes.items())
