@@ -81,10 +81,6 @@ def _alike(word: str) -> Sequence[str]:
     return next((group for group in _SAID["same"] if word.casefold() in group), (word,))
 
 
-def _terms(name: str) -> list[Term]:
-    return _known().get(_spelt(name), [])
-
-
 @functools.lru_cache(maxsize=4096)
 def names_of(diagnosis: str) -> tuple[str, ...]:
     """The diagnosis, the first of a numbered list, its leading disease, these without qualifiers, whatever known
@@ -99,7 +95,7 @@ def names_of(diagnosis: str) -> tuple[str, ...]:
     for phrase in (leading, plain[-1], leading_disease(cause[1]) if cause else ""):
         names.update(dict.fromkeys(_known_parts(phrase)))
     for name in tuple(names):
-        for term in _terms(name):
+        for term in _known().get(_spelt(name), ()):
             names.update(dict.fromkeys((term.name, *term.aliases)))
     return tuple(name for name in names if says_something(name))
 
@@ -117,7 +113,8 @@ def _known_parts(phrase: str) -> Iterator[str]:
     for start, end in sorted(parts):
         part = " ".join(words[start:end])
         place = len(" ".join(words[:start])) + (start > 0)
-        if (len(part) > 3 or part.isupper()) and _terms(part) and not _false_friend(phrase, place, place + len(part)):
+        known = (len(part) > 3 or part.isupper()) and _spelt(part) in _known()
+        if known and not _false_friend(phrase, place, place + len(part)):
             yield part
 
 

@@ -272,8 +272,7 @@ class FeeSchedules(Section):
     @property
     def files(self) -> dict[str, str]:
         """The files that are given, by their key."""
-        paths = {name: getattr(self, name) for name in ("clfs", "pfs", "gpci", "opps")}
-        return {name: path for name, path in paths.items() if path}
+        return {name: path for name in ("clfs", "pfs", "gpci", "opps") if (path := getattr(self, name))}
 
 
 class _Data(Section):
