@@ -25,7 +25,7 @@ from cdpr.hospital.sample import (
     write_presentation,
     write_report,
 )
-from cdpr.hospital.write_clinicalbench import print_analyte
+from cdpr.hospital.write_benchmarks import print_analyte
 from cdpr.settings import parse_settings
 from cdpr.settings.schema import HospitalSettings
 

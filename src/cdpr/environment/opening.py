@@ -14,7 +14,7 @@ from ..llm.spec import modules_of
 from ..settings import Settings, SettingsError, judging_models
 from ..settings.judging import DECIDING, TABLES
 from .episode import DiagnosticEnvironment
-from .table_judging import Judge, TableJudge, TableMatcher
+from .table_judging import TableJudge
 
 if TYPE_CHECKING:
     from ..llm.guard import Disclosure
@@ -29,11 +29,11 @@ def open_environment(settings: Settings, *, credentialed: bool) -> DiagnosticEnv
     if spec := _spec(settings, "judge.model", credentialed):
         judge = importlib.import_module(_JUDGING).ModelJudge(open_model(spec))
     if spec := _spec(settings, "matcher.model", credentialed):
-        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), TableMatcher(plan.fuzzy_cutoff))
+        matcher = importlib.import_module(_JUDGING).ModelMatcher(open_model(spec), plan.fuzzy_cutoff)
     return DiagnosticEnvironment(plan, judge, matcher)
 
 
-def open_second(settings: Settings, *, credentialed: bool) -> Judge | None:
+def open_second(settings: Settings, *, credentialed: bool) -> TableJudge | None:
     """The second judge; None where the settings name none. A model judges without the tables, so that their errors show
     too. Raises as :func:`open_environment`."""
     if settings.judge.second == TABLES:

@@ -38,9 +38,9 @@ TWINS: dict[int, int] = _DATA["twins"]
 Tables = dict[str, list[dict]]
 
 
-def write_mimic(hospital: Hospital, out_dir: str | Path, patients: int, seed: int) -> None:
+def write_mimic(hospital: Hospital, dataset: str, out_dir: Path, patients: int, seed: int) -> None:
     """Write ``hosp/*.csv.gz`` and ``note/*.csv.gz`` for this many patients below ``out_dir``."""
-    site = hospital.site("mimic_iv")
+    site = hospital.site(dataset)
     tables: Tables = {name: [] for name in COLUMNS}
     tables["hosp/d_labitems"] = _dictionary(hospital)
     for index in range(patients):
@@ -49,7 +49,7 @@ def write_mimic(hospital: Hospital, out_dir: str | Path, patients: int, seed: in
         for number, row in enumerate(tables[name], 1):
             row[key] = number
     for name, columns in COLUMNS.items():
-        write_csv(Path(out_dir) / f"{name}.csv.gz", columns, tables[name])
+        write_csv(out_dir / f"{name}.csv.gz", columns, tables[name])
 
 
 def _dictionary(hospital: Hospital) -> list[dict]:

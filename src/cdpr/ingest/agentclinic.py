@@ -21,13 +21,9 @@ from ..cases import PHYSICAL, CaseRecord, class_of, meaning, names_no_place, nor
 from ..settings.datasets import Source
 from .attrition import Attrition
 from .draft import Draft, Import
-from .elements import Element, flat_text, json_lines, number_of
-from .flat_files import examination_name, is_absent
-from .names import add_text, covers, examination_of, physical_key, term_of, usual_name
-from .phrases import phrases
-from .sentences import spans
-from .summary import one_line
-from .workup import Workup
+from .flat_files import Element, flat_text, json_lines, number_of
+from .names import Workup, add_text, covers, examination_of, physical_key, term_of, usual_name
+from .texts import examination_name, is_absent, one_line, phrases, spans
 
 _WORDS = phrases("agentclinic")
 _HEADING_WORDS, _SILENT = set(_WORDS["headings"]), _WORDS["silent"]

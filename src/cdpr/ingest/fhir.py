@@ -19,7 +19,7 @@ from .draft import Draft, Import
 from .fhir_resources import FhirElement, Resource, Scope, concept_text, of_kind, read_resources, unmarked
 from .fhir_results import FINAL, find_results, time_of
 from .notes import parse_discharge_note
-from .summary import one_line, patient_information, says_something
+from .texts import one_line, patient_information, says_something
 
 _NEVER = {"planned", "cancelled", "entered-in-error"}
 _REFUTED = {"refuted", "entered-in-error", "provisional", "differential", "unconfirmed"}
