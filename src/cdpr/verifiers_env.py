@@ -5,8 +5,6 @@ The optional extra ``cdpr[verifiers]``: the classic interface (``MultiTurnEnv``,
 https://docs.primeintellect.ai/verifiers/v0/environments. ``environments/cdpr_diagnosis`` is its package.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -38,7 +36,7 @@ def load_environment(
     train_split: str = "train",
     eval_split: str = "test",
     overrides: Mapping[str, Any] | None = None,
-) -> DiagnosisEnv:
+) -> "DiagnosisEnv":
     """The environment over the priced cases of a file (``results/cases/DATASET.jsonl``), or without one over a small
     synthetic hospital, generated in memory.
 

@@ -1,7 +1,5 @@
 """Evaluation of an agent on a benchmark: one row per case and decoding."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -81,7 +79,7 @@ def evaluate(
     out: Path,
     state: Path,
     policy: Path | None = None,
-    server: OwnServer | None = None,
+    server: "OwnServer | None" = None,
 ) -> dict[str, float]:
     """Evaluate one run and write its rows to ``out``, whole or not at all; ``policy`` is the folder of the run's own
     policy, where it has one, and ``server`` the server that the job started for the run's model.

@@ -5,13 +5,11 @@ The keys of a prompt are read from the pool of the prefix cache once (:class:`Pr
 far to itself.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -34,11 +32,11 @@ class Node:
 
     edge: bytes
     slots: np.ndarray
-    parent: Node | None
+    parent: "Node | None"
     used: int
     number: int
     level: int
-    children: dict[bytes, Node] = field(default_factory=dict)
+    children: "dict[bytes, Node]" = field(default_factory=dict)
 
 
 class Place(NamedTuple):
@@ -206,7 +204,7 @@ class Prompts:
     bias: Tensor
 
     @classmethod
-    def empty(cls, transformer: Transformer, lengths: np.ndarray, workspace: list[Tensor]) -> Prompts:
+    def empty(cls, transformer: Transformer, lengths: np.ndarray, workspace: list[Tensor]) -> Self:
         """Room for prompts of ``lengths`` tokens, within ``workspace``, which grows where it is too small: memory
         that was used before is written faster than fresh memory."""
         arch = transformer.architecture
@@ -222,12 +220,12 @@ class Prompts:
     def __len__(self) -> int:
         return len(self.bias)
 
-    def span(self, start: int, stop: int) -> Prompts:
+    def span(self, start: int, stop: int) -> Self:
         """Prompts ``start`` to ``stop``, sharing memory."""
         keys, values = ([t[start:stop] for t in held] for held in (self.keys, self.values))
         return Prompts(keys, values, self.bias[start:stop])
 
-    def select(self, rows: Tensor) -> Prompts:
+    def select(self, rows: Tensor) -> Self:
         """The prompts ``rows`` (ascending), moved to the front of the same memory."""
         for tensor in (*self.keys, *self.values):
             for start in range(0, len(rows), _MOVED):

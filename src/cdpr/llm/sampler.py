@@ -5,12 +5,10 @@ order of the coroutines does not matter, and every draw uses its own uniforms
 (:func:`cdpr.llm.decoding.uniforms`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -59,12 +57,12 @@ class InProcessSampler(Model):
         dtype: torch.dtype | None = None,
         template: Mapping[str, Any] | None = None,
         memory_share: float = 0.5,
-    ) -> InProcessSampler:
+    ) -> Self:
         """Weights and tokenizer of a Hugging Face folder; ``template``: arguments of its chat template."""
         return cls(Transformer.load(folder, device, dtype), ChatTokenizer(folder, template), memory_share)
 
     @classmethod
-    def from_model(cls, model: Any, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> InProcessSampler:
+    def from_model(cls, model: Any, tokenizer: ChatTokenizer, memory_share: float = 0.5) -> Self:
         """Samples from the live parameters of a transformers model; call :meth:`refresh` after they changed."""
         return cls(Transformer.from_model(model), tokenizer, memory_share)
 

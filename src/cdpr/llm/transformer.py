@@ -5,14 +5,12 @@ query/key norms and biases, tied embeddings. It reads a dictionary of tensors, s
 model in training. An :class:`Attention` stores keys and values.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +45,7 @@ class DecoderConfig:
     max_positions: int
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], where: str = "config.json") -> DecoderConfig:
+    def from_config(cls, config: Mapping[str, Any], where: str = "config.json") -> Self:
         """Raises :class:`ValueError`, naming the key, on anything this forward pass does not compute."""
         family = config.get("model_type")
         if family not in FAMILIES:
@@ -98,9 +96,7 @@ class Transformer:
         self._cos, self._sin = self._rope_table(256)
 
     @classmethod
-    def load(
-        cls, folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
-    ) -> Transformer:
+    def load(cls, folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Self:
         """Weights of a Hugging Face folder (``config.json`` and safetensors). ``dtype`` None keeps the stored type.
 
         Raises :class:`FileNotFoundError` or :class:`ValueError` naming the file and what is wrong with it.
@@ -122,7 +118,7 @@ class Transformer:
         return cls(architecture, weights)
 
     @classmethod
-    def from_model(cls, model: Any) -> Transformer:
+    def from_model(cls, model: Any) -> Self:
         """The parameters of a transformers model, shared with it: the sampler reads what the optimiser writes."""
         weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
         return cls(DecoderConfig.from_config(model.config.to_dict(), type(model).__name__), weights)

@@ -1,7 +1,5 @@
 """The interface of all language models: token ids or messages in, completions out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -106,7 +104,7 @@ class Model(Protocol):
     :class:`ModelUnavailable`; error messages never quote question or answer.
     """
 
-    tokenizer: ChatTokenizer | None = None
+    tokenizer: "ChatTokenizer | None" = None
 
     async def sample(
         self, prompt_ids: Sequence[int], samples: Sequence[int], sampling: Sampling, seed: int

@@ -1,30 +1,26 @@
 """One run of reinforcement learning, for both engines: its cases, their order, the seeds of its episodes, and its
 learning curve."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import random
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..agents.policy import PolicyAgent
 from ..cases import CaseRecord
 from ..environment import DiagnosticEnvironment, PromptBuilder
 from ..environment.opening import check_judges, open_environment
 from ..job import Job
+from ..llm import Model
 from ..llm.guard import allow, disclosed
 from ..llm.tokenizer import ChatTokenizer
 from ..metrics_log import MetricsLog, read_metrics
 from ..seeding import derive_seed
 from ..settings import Settings
 from ..settings.algorithms import algorithm_class
-
-if TYPE_CHECKING:
-    from ..llm import Model
 
 VALIDATION_SEED = 0
 # Of both engines: verl's defaults; the paper has none.

@@ -1,11 +1,9 @@
 """What a stage is: the settings that it reads, the files that it needs and writes, and the function that does it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Self
 
 from ..job import PageEntry
 from ..records import PIPELINE
@@ -40,7 +38,7 @@ class Evidence:
     evaluations: tuple[tuple[str, str], ...] = ()
     training: tuple[str, ...] = ()
 
-    def __or__(self, other: Evidence) -> Evidence:
+    def __or__(self, other: Self) -> Self:
         pairs = zip((self.evaluations, self.training), (other.evaluations, other.training), strict=True)
         return Evidence(*(tuple(dict.fromkeys((*mine, *theirs))) for mine, theirs in pairs))
 

@@ -1,9 +1,8 @@
 """One policy update over a batch of trajectories: training examples, loss, optimiser step, log-probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -57,7 +56,7 @@ class Sample:
         return len(self.ids) + sum(len(branch.ids) for branch in self.branches)
 
     @classmethod
-    def of(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Sample:
+    def of(cls, trajectory: Trajectory, scored: GroupAdvantages, i: int) -> Self:
         """Trajectory ``i`` of a group as the very tokens that were sampled; prompts and observations carry no loss."""
         turns = [step.turn for step in trajectory.steps]
         others = [(x.turn, x.advantage, x.weight) for x in scored.alternatives if x.i == i]

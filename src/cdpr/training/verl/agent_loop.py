@@ -4,8 +4,6 @@ are scored, and the order of a batch.
 A group is scored as soon as its last episode has ended, while the policy's servers are awake.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -47,7 +45,7 @@ class EpisodeOutput(AgentLoopOutput):
     trajectory: Trajectory | None = Field(default=None, exclude=True)
     failure: str = Field(default="", exclude=True)
     fatal: bool = Field(default=False, exclude=True)
-    alternatives: list[EpisodeOutput] = Field(default_factory=list, exclude=True)
+    alternatives: list["EpisodeOutput"] = Field(default_factory=list, exclude=True)
 
 
 class DiagnosticLoop(AgentLoopBase):

@@ -5,8 +5,6 @@ a checkpoint. Here verl removes none: a checkpoint is marked when all of it is w
 checkpoint of a 4B model takes 48 GB, the policy 8, so the last checkpoint goes once the policy is there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,8 +1,6 @@
 """From our settings to verl's: every key that a run sets (``overrides.yaml`` and :func:`resolve`), and the check of
 settings that verl cannot follow."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ Memory: upper bounds from the model's configuration, and a flat allowance for li
 refused with the setting to change.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A training run with verl: plan, start Ray, follow, and hand over the policy as a Hugging Face folder."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib.util

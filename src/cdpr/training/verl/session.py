@@ -5,8 +5,6 @@ A small file describes the run; its path travels in verl's configuration. No tex
 reads the cases from their file, and rows of a batch name their place.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """verl's synchronous trainer with our advantages, a frozen server beside it, our rows of metrics, and a stop where too
 much fails."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import math

@@ -1,11 +1,9 @@
 """Our sampler behind the call that verl makes to a rollout server: for runs without a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ....llm.sampler import InProcessSampler
 from ....llm.types import Sampling
@@ -25,7 +23,7 @@ class LocalServer:
     """Draws reply ``sample`` of a ``seed``, so that a run repeats the torch trainer's draws. ``version`` is that of the
     weights; ``frozen``, if set, is the server of the initial policy."""
 
-    def __init__(self, folder: str | Path, frozen: LocalServer | None = None):
+    def __init__(self, folder: str | Path, frozen: Self | None = None):
         self.sampler = InProcessSampler.from_folder(folder)
         self.frozen, self.version = frozen, 0
 

@@ -1,8 +1,6 @@
 """A machine without an accelerator as one of verl's platforms. Ray counts logical "GPUs", so that verl's placement
 works as everywhere."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import types

@@ -1,8 +1,6 @@
 """Our sampler as a rollout server of verl: a Ray actor that holds the weights, the replica that starts it, and the
 adapter that brings new weights from the trainer."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any
