@@ -16,11 +16,9 @@ from ..settings import (
     SettingsError,
     check_serving,
     job_of,
-    model_of,
     parse_settings,
     resolve_variant,
     seeds_of,
-    served,
     why_not_run,
 )
 from ..settings.datasets import BENCHMARKS, DATASETS
@@ -83,30 +81,6 @@ class Experiment:
     def raw_path(self, dataset: str) -> str | None:
         """The user's own raw data, or None for the synthetic hospital's."""
         return self.settings.data.source(dataset).path
-
-    @property
-    def init_policy(self) -> Product | str:
-        """Policy that training starts from."""
-        policy = self.settings.policy
-        return Product("warm_start_policy", "policy") if policy.warm_started else policy.model
-
-    @property
-    def policy_folder(self) -> str | None:
-        """The user's own Hugging Face folder, or None for the tiny policy."""
-        model = self.settings.policy.model
-        return None if model == "tiny" else model
-
-    def policy_of(self, run: str) -> Source:
-        """Policy folder that an evaluation needs; None for reference policies and models behind a server."""
-        entry = self.settings.agents.get(run)
-        if entry is None:
-            return Product("train_policy", "policy", {"run": run})
-        if entry.own_policy:
-            return self.init_policy
-        if (model := model_of(self.settings, entry)) is None:
-            return None
-        loaded = model.weights or model.id  # by a server that the job starts
-        return loaded if served(self.settings, entry) and Path(loaded).exists() else model.folder
 
 
 def is_trained(run: str) -> bool:

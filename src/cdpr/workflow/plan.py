@@ -150,9 +150,9 @@ class Plan(Experiment):
     def begin(self, runs: Iterable[str] = ()) -> None:
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
         others out, write the settings."""
-        missing = missing_paths(self.settings)
-        if self.policy_folder and not Path(self.policy_folder).exists():
-            missing.append(("policy.model", self.policy_folder))
+        missing, policy = missing_paths(self.settings), self.settings.policy.model
+        if policy != "tiny" and not Path(policy).exists():
+            missing.append(("policy.model", policy))
         if missing:
             lines = "\n".join(f"  {key}: {path}" for key, path in missing)
             raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"

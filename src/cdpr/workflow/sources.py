@@ -2,6 +2,7 @@
 need more than a word."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ..agents.build import agent_class, agent_code, agent_entry
@@ -58,17 +59,28 @@ def benchmark_cases(experiment: Experiment, options: Options) -> Source:
 
 def policy_folder(experiment: Experiment, options: Options) -> Source:
     """Model to teach, a Hugging Face folder (none for the tiny policy)."""
-    return experiment.policy_folder
+    model = experiment.settings.policy.model
+    return None if model == "tiny" else model
 
 
 def init_policy(experiment: Experiment, options: Options) -> Source:
     """Policy that training starts from."""
-    return experiment.init_policy
+    policy = experiment.settings.policy
+    return Product("warm_start_policy", "policy") if policy.warm_started else policy.model
 
 
 def acting_policy(experiment: Experiment, options: Options) -> Source:
     """Policy folder (none for reference policies and servers)."""
-    return experiment.policy_of(options["run"])
+    settings, run = experiment.settings, options["run"]
+    entry = settings.agents.get(run)
+    if entry is None:
+        return Product("train_policy", "policy", {"run": run})
+    if entry.own_policy:
+        return init_policy(experiment, options)
+    if (model := model_of(settings, entry)) is None:
+        return None
+    loaded = model.weights or model.id  # by a server that the job starts
+    return loaded if served(settings, entry) and Path(loaded).exists() else model.folder
 
 
 def before_training(run: str, dataset: str) -> Need:
