@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
@@ -89,11 +90,6 @@ class OwnServer:
         """The command that starts it."""
         return command_of(self._serving, self.weights, self.name, self.port, self._gpus, self._flags)
 
-    @property
-    def local_weights(self) -> str | None:
-        """The file or folder of its weights; None where it fetches them by their id."""
-        return self.weights if Path(self.weights).exists() else None
-
     def ready(self) -> None:
         """Call before every request: starts the server once and waits until it answers. Raises ModelUnavailable with
         the end of the log where it does not start in time or has ended; every later call raises the same."""
@@ -114,16 +110,14 @@ class OwnServer:
         """End the server and release its port."""
         process, self._process, self._is_ready = self._process, None, False
         self._claim.close()
-        if process is None:
-            return
-        assert process.stdin is not None
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        try:
-            process.wait(self._grace + 10)
-        except subprocess.TimeoutExpired:  # the keeper hangs; the kernel ends the server with it
-            process.kill()
-            process.wait()
+        if process and process.stdin:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            try:
+                process.wait(self._grace + 10)
+            except subprocess.TimeoutExpired:  # the keeper hangs; the kernel ends the server with it
+                process.kill()
+                process.wait()
 
     def _start(self) -> None:
         print(f"server {self.name}: starting {shlex.join(self.command)} (log: {self.log})")
@@ -168,11 +162,10 @@ class OwnServer:
         text = f"the server of {self.name} {event}; its log is {self.log}"
         if not quote:
             return f"{text} (not quoted here: the requests held credentialed cases)"
-        with contextlib.suppress(OSError), self.log.open("rb") as log:
-            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - 16_384))
-            lines = log.read().decode("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
-            return f"{text}, which ends:\n" + "\n".join(f"  {line[:300]}" for line in lines) if lines else text
-        return text
+        with self.log.open(encoding="utf-8", errors="replace") as log:
+            log.seek(self._log_start)
+            lines = [f"  {line.rstrip()[:300]}" for line in deque(filter(str.strip, log), _LOG_LINES)]
+        return "\n".join([f"{text}, which ends:", *lines]) if lines else text
 
 
 def program_missing(serving: Serving) -> str:

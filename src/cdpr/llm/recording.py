@@ -78,10 +78,6 @@ class Recordings:
         row = (question_of(text), model, text, write_answer(answer), date)
         return read_answer(self.journal.write(lambda database: _insert(database, row, [system])) or row[3])
 
-    def record_use(self, question: str, system: str) -> None:
-        """Record that ``system`` asks a question."""
-        self.journal.write(lambda database: _insert_uses(database, [system], question))
-
 
 def _folder(state: str | Path, credentialed: bool) -> Path:
     return Path(state) / "recordings" / ("credentialed" if credentialed else "open")
@@ -130,7 +126,7 @@ class RecordedModel(Model):
         if record and (record[0].is_answer or self.inner is None):
             answer, use_is_known = record
             if self.inner and not use_is_known:
-                self.recordings.record_use(question, system)
+                self.recordings.journal.write(lambda database: _insert_uses(database, [system], question))
             return answer
         if self.inner is None:
             case = CASE.get() or "unknown"
