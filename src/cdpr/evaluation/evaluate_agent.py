@@ -18,20 +18,10 @@ from tqdm import tqdm
 from ..agents.build import agent_class, agent_entry, build_agent, model_spec
 from ..cases import CaseRecord, is_physical, iterate_records
 from ..costs.price import charge
-from ..environment import (
-    WAVE,
-    Agent,
-    DiagnosticEnvironment,
-    Effort,
-    Judge,
-    RequestTest,
-    TableJudge,
-    TableMatcher,
-    Trajectory,
-    case_seed,
-    run_episode,
-)
+from ..environment.episode import WAVE, Agent, DiagnosticEnvironment, case_seed, run_episode
 from ..environment.opening import check_judges, open_environment, open_second
+from ..environment.state import Effort, RequestTest, Trajectory
+from ..environment.table_judging import Judge, TableJudge, TableMatcher
 from ..environment.utility import count_tests, utility
 from ..files import replacing
 from ..job import Job

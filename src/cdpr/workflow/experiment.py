@@ -11,17 +11,9 @@ from typing import Any
 
 from ..files import DigestCache
 from ..results.methods import unfit
-from ..settings import (
-    Settings,
-    SettingsError,
-    check_serving,
-    job_of,
-    parse_settings,
-    resolve_variant,
-    seeds_of,
-    why_not_run,
-)
+from ..settings import Settings, SettingsError, check_serving, parse_settings, why_not_run
 from ..settings.datasets import BENCHMARKS, DATASETS
+from ..settings.variants import job_of, resolve_variant, seeds_of
 
 _TRAINED = re.compile(r"(?P<variant>[a-z][a-z0-9_.]*)-seed(?P<seed>\d+)")
 Options = Mapping[str, str]

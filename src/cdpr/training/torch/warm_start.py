@@ -18,18 +18,9 @@ import torch
 
 from ...agents.reference import Clinician
 from ...cases import CaseRecord, iterate_records
-from ...environment import (
-    DiagnosticEnvironment,
-    PromptBuilder,
-    State,
-    Trajectory,
-    Turn,
-    parse_action,
-    render_action,
-    run_episode,
-)
+from ...environment import DiagnosticEnvironment, PromptBuilder, State, Trajectory, Turn, run_episode
 from ...environment.prompt import observation_text, opening_messages, opening_text
-from ...environment.state import Observation, RequestTest, Step
+from ...environment.state import Observation, RequestTest, Step, parse_action, render_action
 from ...job import Job
 from ...llm.spec import device_of
 from ...llm.tokenizer import ChatTokenizer
