@@ -12,7 +12,7 @@ from cachetools import cachedmethod
 from ..environment.utility import check_terms
 from ..files import write_text
 from ..job import PageEntry
-from ..run_key import code_digest, run_key
+from ..run_key import code_digest
 from ..settings import Settings, SettingsError, digest, missing_paths, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
 from .experiment import Experiment, Options, Product, Source, is_trained
@@ -178,14 +178,19 @@ class Plan(Experiment):
 
     @cachedmethod(lambda self: self._keys)
     def key(self, stage: str, **options: str) -> str:
-        """Run key of one job."""
+        """Run key of one job: a digest of everything that its outputs depend on, which are its settings, the code that
+        it can reach, its input files, the keys of the jobs before it, and its seed.
+
+        Snakemake has it as a rule parameter (an edit reruns, a ``touch`` does not), ``state/<run_key>/`` holds the
+        job's checkpoints, and MLflow finds runs by it."""
         sources = self._sources(stage, options)
         upstream = {name: self.key(product.stage, **{o: product.options[o] for o in STAGES[product.stage].options})
                     for name, product in sources.items() if isinstance(product, Product)}  # fmt: skip
         inputs = {name: self.digests.digest(path) for name, path in sources.items() if isinstance(path, str)}
         _, seed = self.settings_of(stage, options)
-        parameters, code = self.parameters(stage, options), self.code(stage, options)
-        return run_key(stage, options, parameters, code, upstream, inputs, seed)
+        return digest({"stage": stage, "options": options, "parameters": self.parameters(stage, options),
+                       "code": self.code(stage, options), "upstream": upstream, "inputs": inputs,
+                       "seed": seed})  # fmt: skip
 
     def _sources(self, stage: str, options: Options) -> dict[str, Source]:
         """Everything that a job reads, by name: products of other jobs, and files that no job makes."""
