@@ -25,6 +25,7 @@ pictured = of(methods.pictured_methods, BENCHMARKS)
 sample_case = of(methods.main_methods, [IN_DOMAIN])
 ablations = of(methods.ablation_methods, [IN_DOMAIN])
 dynamic_vs_static = of(methods.dynamic_methods, [IN_DOMAIN])
+nothing = of(lambda settings: [], [])  # of stages that read their inputs alone
 leak_control = of(methods.leak_methods, [*BENCHMARKS, *map(controlled_name, BENCHMARKS)])
 
 
@@ -36,11 +37,6 @@ def open_cases(experiment: Experiment) -> Evidence:
 def judged_twice(experiment: Experiment) -> Evidence:
     """The rows of the main table, where a second judge is set."""
     return main_runs(experiment) if experiment.settings.judge.second else Evidence()
-
-
-def nothing(experiment: Experiment) -> Evidence:
-    """None: the stage reads its inputs alone."""
-    return Evidence()
 
 
 def comparators(experiment: Experiment) -> Evidence:

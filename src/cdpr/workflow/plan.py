@@ -11,7 +11,6 @@ from cachetools import cachedmethod
 
 from ..environment.utility import check_terms
 from ..files import write_text
-from ..job import PageEntry
 from ..run_key import code_digest
 from ..settings import Settings, SettingsError, digest, missing_paths, variants
 from ..settings.datasets import BENCHMARKS, IN_DOMAIN
@@ -43,15 +42,8 @@ class Plan(Experiment):
         """The evaluations and trainings behind a table or figure."""
         return STAGES[stage].evidence(self)
 
-    @property
-    def on_page(self) -> list[str]:
-        """Stages of the tables and figures that the results page shows."""
-        return stages_on_page(self)
-
-    @property
-    def page(self) -> tuple[PageEntry, ...]:
-        """These tables and figures, with their chapters and texts."""
-        return page_entries(self)
+    on_page = property(stages_on_page)
+    page = property(page_entries)
 
     def smoke(self) -> list[str]:
         """In-domain evaluations of a few agents that together use every stage: untrained, reference, trained."""

@@ -16,7 +16,6 @@ from ..settings.restrict import restrict
 from .experiment import Experiment, Options, Product, Source
 from .stage import Need
 
-_PAPER_FACTS = "workflow/paper"
 # What a report prints about a data set.
 _PRINTED = ("label", "role", "what", "licence", "conditions", "links", "open", "averaged", "short")
 
@@ -106,7 +105,7 @@ def data_sets(experiment: Experiment, options: Options) -> Mapping[str, Any]:
 
 def data_sets_and_paper(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     """Those, and the digest of the paper's figures and claims, which no rule has as input."""
-    facts = experiment.digests.digest(str(project_folder() / _PAPER_FACTS))
+    facts = experiment.digests.digest(str(project_folder() / "workflow/paper"))
     return {**data_sets(experiment, options), "paper": facts}
 
 
@@ -144,8 +143,9 @@ def acting_agent(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     settings, entry = experiment.settings, experiment.settings.agents.get(options["run"])
     second = {SECOND[0]: TABLES} if settings.judge.second == TABLES else {}
     cases = {"cases": settings.evaluation.open_cases.cases} if options["dataset"] in FURTHER else {}
+    acting = agent_entry(settings, options["run"])
     # A server draws other samples than this process.
-    agent: dict[str, Any] = {"served": True} if own_policy_served(experiment, options) else {}
+    agent: dict[str, Any] = {"served": True} if acting.own_policy and served(settings, acting) else {}
     if entry is None:
         return {**_all_judges(experiment, options), **second, **cases, "agent": agent}
     own = agent_class(entry).reads if entry.model else ()
@@ -156,12 +156,6 @@ def acting_agent(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     agent |= {"acts": entry.acts, "model": None if entry.model in settings.models else entry.model,
               "request": model and model.request_settings()}  # fmt: skip
     return {**_all_judges(experiment, options), **second, **cases, **read, **files, "agent": agent}
-
-
-def own_policy_served(experiment: Experiment, options: Options) -> bool:
-    """Whether a policy acts, and behind a server that the job starts."""
-    entry = agent_entry(experiment.settings, options["run"])
-    return entry.own_policy and served(experiment.settings, entry)
 
 
 def agents_code(experiment: Experiment, options: Options) -> list[str]:

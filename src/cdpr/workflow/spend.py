@@ -56,7 +56,8 @@ def plan_spending(plan: Plan, target: str) -> list[Forecast]:
         if entry is None or (model := model_of(settings, entry)) is None:
             continue
         cases = {dataset: _cases(plan, dataset, printed) for name, dataset in pairs if name == run}
-        extent = sum(count * _workup(settings, entry, model, _turns(printed, entry, d)) for d, count in cases.items())
+        rows = {d: printed.get(f"main:{entry.paper}:{benchmark_of(d)}.aen", _TURNS - 1) for d in cases}
+        extent = sum(count * _workup(settings, entry, model, float(rows[d]) + 1) for d, count in cases.items())
         calls, *tokens = len(settings.evaluation.decodings) * np.asarray(extent)
         prompt, completion = np.array(tokens) * max(0.0, 1 - recorded.get(run, 0) / max(calls[1], 1))
         prices = model.prices
@@ -134,12 +135,6 @@ def _workup(settings: Settings, entry: AgentEntry, model: ModelEntry, turns: flo
     count = np.array(calls.turn) * acts + calls.once
     history = calls.turn * acts * (acts - 1) / 2 * (_RESULT + _REPLY)  # every turn reads all results before it
     return np.array([count, count * opening + history, count * reply])
-
-
-def _turns(paper: Mapping[str, float], entry: AgentEntry, dataset: str) -> float:
-    """Turns of a workup: the paper's examinations of that row, and the diagnosis."""
-    printed = paper.get(f"main:{entry.paper}:{benchmark_of(dataset)}.aen")
-    return _TURNS if printed is None else float(printed) + 1
 
 
 def _cases(plan: Plan, dataset: str, printed: Mapping[str, float]) -> int:

@@ -125,10 +125,6 @@ def _page_texts(experiment: Experiment, options: Options) -> Mapping[str, Any]:
     return {**sources.data_sets(experiment, options), "page": [list(astuple(e)) for e in page_entries(experiment)]}
 
 
-def _page_code(experiment: Experiment, options: Options) -> list[str]:
-    return sorted({entry.module for entry in page_entries(experiment) if entry.module})
-
-
 _ALL = (
     Stage(
         "make_hospital", "Write the synthetic hospital's raw files, each data set in its own native format.",
@@ -359,7 +355,8 @@ _ALL = (
         "write_report", "Write one HTML page with all results, each linked to the run that made it.",
         "cdpr.report.report_page:write_report", _page_evidence,
         {"html": Output("<results>/report.html", "the page")},
-        follows=_page_parts, reads=("inspector.runs",), also=_page_texts, more_code=_page_code,
+        follows=_page_parts, reads=("inspector.runs",), also=_page_texts,
+        more_code=lambda experiment, options: sorted({e.module for e in page_entries(experiment) if e.module}),
     ),
     Stage(
         "write_timings", "Sum up what the computing costs: time and memory per stage, by every run.json.",
