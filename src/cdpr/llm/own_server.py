@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
@@ -43,6 +44,7 @@ def command_of(serving: Serving, weights: str, name: str, port: int, gpus: int, 
     return [word for part in parts for word in (flags if part == "{serve}" else [part.format(**values)])]
 
 
+@dataclass(eq=False)
 class OwnServer:
     """A server of ``weights``, which it calls ``name``. The first :meth:`ready` starts it; the end of the context ends
     it, and so does the end of this process, even by a kill (:mod:`.keeper`).
@@ -53,23 +55,18 @@ class OwnServer:
     ``grace``: seconds between asking it to end and killing it.
     """
 
-    def __init__(
-        self,
-        serving: Serving,
-        weights: str,
-        name: str,
-        log: Path,
-        *,
-        gpus: int = 1,
-        flags: Sequence[str] = (),
-        private: bool = True,
-        restarts: int = 0,
-        patience: float = 1800.0,
-        grace: float = 30.0,
-    ) -> None:
-        self.weights, self.name, self.log = weights, name, log
-        self._serving, self._gpus, self._flags = serving, gpus, tuple(flags)
-        self._private, self._restarts, self._patience, self._grace = private, restarts, patience, grace
+    serving: Serving
+    weights: str
+    name: str
+    log: Path
+    gpus: int = 1
+    flags: Sequence[str] = ()
+    private: bool = True
+    restarts: int = 0
+    patience: float = 1800.0
+    grace: float = 30.0
+
+    def __post_init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready, self._failure, self._log_start = False, "", 0
         self.port, self._claim = _claim_port()
@@ -88,7 +85,7 @@ class OwnServer:
     @property
     def command(self) -> list[str]:
         """The command that starts it."""
-        return command_of(self._serving, self.weights, self.name, self.port, self._gpus, self._flags)
+        return command_of(self.serving, self.weights, self.name, self.port, self.gpus, self.flags)
 
     def ready(self) -> None:
         """Call before every request: starts the server once and waits until it answers. Raises ModelUnavailable with
@@ -99,7 +96,7 @@ class OwnServer:
                     self._start()
                     self._is_ready = True
                 elif self._process and (code := self._process.poll()) is not None:
-                    raise ModelUnavailable(self._error(f"ended {_how(code)} during a request", not self._private))
+                    raise ModelUnavailable(self._error(f"ended {_how(code)} during a request", not self.private))
                 return
             except ModelUnavailable as error:
                 self._failure = str(error)
@@ -114,7 +111,7 @@ class OwnServer:
             with contextlib.suppress(OSError):
                 process.stdin.close()
             try:
-                process.wait(self._grace + 10)
+                process.wait(self.grace + 10)
             except subprocess.TimeoutExpired:  # the keeper hangs; the kernel ends the server with it
                 process.kill()
                 process.wait()
@@ -124,7 +121,7 @@ class OwnServer:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         # By path and isolated, so that modules of this folder do not replace Python's own.
-        command = [sys.executable, "-I", keeper.__file__, str(self._grace), str(self._restarts), *self.command]
+        command = [sys.executable, "-I", keeper.__file__, str(self.grace), str(self.restarts), *self.command]
         with open(descriptor, "ab") as out:
             self._log_start = out.tell()
             self._process = subprocess.Popen(
@@ -135,8 +132,8 @@ class OwnServer:
             if self._answers():
                 print(f"server {self.name}: ready after {time.monotonic() - start:.0f} seconds at {self.address}")
                 return
-            if time.monotonic() - start > self._patience:
-                raise ModelUnavailable(self._error(f"was not ready within {self._patience:g} seconds"))
+            if time.monotonic() - start > self.patience:
+                raise ModelUnavailable(self._error(f"was not ready within {self.patience:g} seconds"))
             time.sleep(0.25)
         raise ModelUnavailable(self._error(f"ended {_how(code)} before it was ready"))
 
