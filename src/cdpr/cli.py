@@ -67,7 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = explain(error)
         if message is None and not args.credentialed:
             raise
-        print(f"cdpr {args.command}: {message or _without_text(error)}", file=sys.stderr)
+        if message is None:  # the place alone: the message may quote a credentialed case
+            places = "".join(traceback.format_tb(error.__traceback__))
+            withheld = f"{type(error).__name__} (its message is withheld: cases are credentialed)"
+            message = f"a fault of the program\n{places}{withheld}"
+        print(f"cdpr {args.command}: {message}", file=sys.stderr)
         return 2
 
 
@@ -331,12 +335,6 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return None
-
-
-def _without_text(error: Exception) -> str:
-    """The place of a program fault without its message, which may quote a credentialed case."""
-    places = "".join(traceback.format_tb(error.__traceback__))
-    return f"a fault of the program\n{places}{type(error).__name__} (its message is withheld: cases are credentialed)"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -145,7 +145,8 @@ class LogHandler(LogHandlerBase):
         if job:
             self._run.failed.append(name)
         for log in [] if self._stopped else logs or [""]:
-            lines = _last_lines(log)
+            written = Path(log).read_text(encoding="utf-8", errors="replace") if Path(log).is_file() else ""
+            lines = written.splitlines()[-LOG_LINES:]
             self._print(f"{name} failed. {f'Its log, {log}, ends:' if lines else f'Its log {log} is empty.'}", "red")
             self._print("\n".join(f"    {line}" for line in lines))
 
@@ -184,10 +185,3 @@ def clock(seconds: float) -> str:
     """``0:42``, ``12:05``, ``1:02:10``."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
-
-
-def _last_lines(log: str) -> list[str]:
-    if not Path(log).is_file():
-        return []
-    with open(log, encoding="utf-8", errors="replace") as lines:
-        return [line.rstrip("\n") for line in deque(lines, LOG_LINES)]

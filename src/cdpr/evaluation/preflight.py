@@ -138,7 +138,9 @@ def check_headroom(settings: Settings, job: Job) -> None:
     unavailable: dict[str, str] = {}
     for dataset in BENCHMARKS:
         acting, immediate = (_by_decoding(job, run, dataset) for run in ("warm_start", "immediate"))
-        why = _unavailable(job, dataset, acting)
+        why = "" if f"cases_{dataset}" in job.inputs else UNKNOWN
+        if not why and any(row.obtained is None for rows in acting.values() for row in rows):
+            why = WITHHELD
         references = [] if why else [_by_decoding(job, run, dataset)["greedy"] for run in REFERENCES]
         unavailable |= {dataset: why} if why else {}
         for decoding in settings.evaluation.decodings:
@@ -319,10 +321,3 @@ def _by_decoding(job: Job, run: str, dataset: str) -> Mapping[str, Rows]:
     for row in read_rows(Path(job.inputs[f"{run}_{dataset}"])):
         rows.setdefault(row.decoding, []).append(row)
     return rows
-
-
-def _unavailable(job: Job, dataset: str, acting: Mapping[str, Rows]) -> str:
-    """The reason why the exact posterior is not known; empty where it is."""
-    if f"cases_{dataset}" not in job.inputs:
-        return UNKNOWN
-    return WITHHELD if any(row.obtained is None for rows in acting.values() for row in rows) else ""

@@ -120,12 +120,14 @@ class OwnServer:
         print(f"server {self.name}: starting {shlex.join(self.command)} (log: {self.log})")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        secrets = {name for provider in PROVIDERS.values() for name in provider.keys}
+        environment = {name: value for name, value in os.environ.items() if name not in secrets} | NO_TELEMETRY
         # By path and isolated, so that modules of this folder do not replace Python's own.
         command = [sys.executable, "-I", keeper.__file__, str(self.grace), str(self.restarts), *self.command]
         with open(descriptor, "ab") as out:
             self._log_start = out.tell()
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=_environment(), start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=environment, start_new_session=True
             )
         start = time.monotonic()
         while (code := self._process.poll()) is None:
@@ -185,12 +187,6 @@ def _claim_port() -> tuple[int, IO[bytes]]:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return port, claim
-
-
-def _environment() -> dict[str, str]:
-    """Environment variables of the server: ours without the keys of providers, and no telemetry."""
-    secrets = {name for provider in PROVIDERS.values() for name in provider.keys}
-    return {name: value for name, value in os.environ.items() if name not in secrets} | NO_TELEMETRY
 
 
 def _how(code: int) -> str:

@@ -267,7 +267,7 @@ def import_recordings(state: str | Path, file: str | Path) -> Imported:
     def add_all(database: sqlite3.Connection) -> None:
         with zipfile.ZipFile(file) as archive, archive.open(_MEMBER) as lines:
             for number, text in enumerate(io.TextIOWrapper(lines, encoding="utf-8"), 1):
-                _import(database, _read_line(text, f"{file}, line {number}"), imported)
+                _import(database, text, f"{file}, line {number}", imported)
 
     try:
         Recordings(state, credentialed=False).journal.write(add_all)
@@ -287,24 +287,18 @@ def _users(state: str | Path, credentialed: bool, systems: Sequence[str]) -> dic
     return users
 
 
-def _read_line(text: str, place: str) -> _Line:
-    """A line of an archive. Raises ArchiveError where the answer is none or the question another one."""
+def _import(database: sqlite3.Connection, text: str, place: str, imported: Imported) -> None:
+    """Add a line of an archive. Raises ArchiveError where the answer is none or the question another one."""
     try:
         line = _Line.model_validate_json(text)
-        read_answer(canonical(line.answer))
-        if line.question == question_of(canonical(line.asked)):
-            return line
-    except ValueError:
-        pass
-    raise ArchiveError(
-        f"{place}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
-    )
-
-
-def _import(database: sqlite3.Connection, line: _Line, imported: Imported) -> None:
-    answer = write_answer(read_answer(canonical(line.answer)))
-    row = (line.question, line.model, canonical(line.asked), answer, line.date)
-    earlier = _insert(database, row, line.systems)
+        answer, asked = write_answer(read_answer(canonical(line.answer))), canonical(line.asked)
+        if line.question != question_of(asked):
+            raise ValueError("another question")
+    except ValueError as error:
+        raise ArchiveError(
+            f"{place}: the answer does not belong to its question; the archive is damaged or was edited, fetch it again"
+        ) from error
+    earlier = _insert(database, (line.question, line.model, asked, answer, line.date), line.systems)
     imported.new += earlier is None
     imported.known += earlier == answer
     imported.conflicting += earlier not in (None, answer)

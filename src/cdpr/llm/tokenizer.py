@@ -49,7 +49,11 @@ class ChatTokenizer:
             raise ValueError(
                 f"{self.folder}: the chat template closes an assistant turn with {behind[:20]!r}, no token"
             )
-        self.eos_ids: frozenset[int] = frozenset(self._find_eos())
+        eos = [self.end_of_turn, self._tokenizer.token_to_id(self._specials["eos_token"] or "")]
+        for name in ("generation_config.json", "config.json"):
+            stored = _read_json(self.folder / name).get("eos_token_id")
+            eos += stored if isinstance(stored, list) else [stored]
+        self.eos_ids = frozenset(i for i in eos if i is not None)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of ``text``; control tokens written in it are recognised, none is added."""
@@ -104,16 +108,6 @@ class ChatTokenizer:
         if not template:
             raise ValueError(f"{self.folder} has no chat template: add chat_template.jinja or use an instruct model")
         return template
-
-    def _find_eos(self) -> Iterable[int]:
-        yield self.end_of_turn
-        eos = self._tokenizer.token_to_id(self._specials["eos_token"] or "")
-        if eos is not None:
-            yield eos
-        for name in ("generation_config.json", "config.json"):
-            stored = _read_json(self.folder / name).get("eos_token_id")
-            if stored is not None:
-                yield from stored if isinstance(stored, list) else [stored]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

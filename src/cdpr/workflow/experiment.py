@@ -37,7 +37,14 @@ class Experiment:
     def __init__(self, config: Mapping[str, Any] | Settings):
         self.settings = config if isinstance(config, Settings) else parse_settings(config)
         check_serving(self.settings)
-        _check_prices(self.settings)
+        data, results = self.settings.data, self.settings.paths.results
+        chosen, own = data.fee_schedules, data.price_overrides
+        if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
+            raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
+                                "data.fee_schedules.pfs, which is not given")  # fmt: skip
+        if own and Path(own).resolve().is_relative_to(Path(results).resolve()):
+            raise SettingsError(f"data.price_overrides: {own} lies under {results}/, where jobs remove and rewrite "
+                                "files; copy it to another folder first and name the copy")  # fmt: skip
         self.results = self.settings.paths.results
         self.state = self.settings.paths.state
         self.digests = DigestCache(Path(self.state) / "digests.json")
@@ -78,15 +85,3 @@ class Experiment:
 def is_trained(run: str) -> bool:
     """Whether ``run`` is one seed of a variant (``cdpr-seed0``) and no agent."""
     return _TRAINED.fullmatch(run) is not None
-
-
-def _check_prices(settings: Settings) -> None:
-    """Raise SettingsError for a place or a factor without the fee schedule that it applies to, and for prices in a file
-    that a job could remove or write anew."""
-    chosen, own, results = settings.data.fee_schedules, settings.data.price_overrides, settings.paths.results
-    if chosen.pfs is None and (chosen.locality != "national" or chosen.conversion_factor is not None):
-        raise SettingsError("data.fee_schedules.locality and .conversion_factor apply to the file "
-                            "data.fee_schedules.pfs, which is not given")  # fmt: skip
-    if own and Path(own).resolve().is_relative_to(Path(results).resolve()):
-        raise SettingsError(f"data.price_overrides: {own} lies under {results}/, where jobs remove and rewrite "
-                            "files; copy it to another folder first and name the copy")  # fmt: skip

@@ -141,7 +141,8 @@ class Plan(Experiment):
 
     def begin(self, runs: Iterable[str] = ()) -> None:
         """Before the first job of a run: refuse paths that lead nowhere and ``runs`` whose agents lack something, keep
-        others out, write the settings."""
+        other workflows out of the results until this process ends, however it ends, and write the settings. Raises
+        SettingsError for all three."""
         missing, policy = missing_paths(self.settings), self.settings.policy.model
         if policy != "tiny" and not Path(policy).exists():
             missing.append(("policy.model", policy))
@@ -150,21 +151,14 @@ class Plan(Experiment):
             raise SettingsError(f"these paths of the configuration do not exist:\n{lines}\n"
                                 "Correct them, or set a key to null to do without.")  # fmt: skip
         refuse_what_lacks(self, runs)
-        self._lock_results()
-        self.write_settings()
-
-    def _lock_results(self) -> None:
-        """Keep a second workflow out of this one's results until this process ends, however it ends.
-
-        (Snakemake's own lock outlives a killed process.) Raises SettingsError when another process holds it.
-        """
         path = Path(self.state) / "lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = path.open("w")
+        self._lock = path.open("w")  # Snakemake's own lock outlives a killed process
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SettingsError(f"another snakemake is at work on {self.results}/ (it holds {path})") from None
+        self.write_settings()
 
     # Keys
 

@@ -116,18 +116,13 @@ def _lacks(settings: Settings, key: str, name: str, model: ModelEntry, environme
         return () if known else (f"{key}: {absent} (no config.json)",)
     if settings.calls.mode == "replay":  # recorded answers are enough
         return ()
-    return (*_permission(name, model, environment), *_address(settings, key, name, model, model.where))
-
-
-def _permission(name: str, model: ModelEntry, environment: Environment) -> list[str]:
-    """Permission to spend money, a key, and the client package, where any of them is missing."""
-    package = kind_of(str(model.where))
+    package = kind_of(model.where)
     lacks = [] if importlib.util.find_spec(package) else [f"the package `{package}`: pip install {package}"]
     if model.paid and not any(environment.get(key) for key in model.key_names):
         lacks.append(f"a key: export {' or '.join(model.key_names)}=...")
     if model.paid and not model.enabled:
         lacks.append(f"models.{name}.enabled: true, since every answer costs money")
-    return lacks
+    return (*lacks, *_address(settings, key, name, model, model.where))
 
 
 def _address(settings: Settings, key: str, name: str, model: ModelEntry, where: str) -> list[str]:
