@@ -139,7 +139,6 @@ class LogHandler(LogHandlerBase):
                 for job, step, steps in jobs]  # fmt: skip
 
     def _fail(self, details: dict) -> None:
-        """Show the end of the failed job's own log."""
         job = self._run.running.pop(details["jobid"], None) if self._run else None
         name, logs = job.name if job else details["rule_name"], job.logs if job else list(details["log"])
         if job:

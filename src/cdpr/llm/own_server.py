@@ -190,7 +190,6 @@ def _claim_port() -> tuple[int, IO[bytes]]:
 
 
 def _how(code: int) -> str:
-    """An exit code in words."""
     number = -code if code < 0 else code - 128
     if number > 0:
         with contextlib.suppress(ValueError):

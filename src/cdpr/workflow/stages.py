@@ -114,7 +114,6 @@ def _page_evidence(experiment: Experiment) -> Evidence:
 
 
 def _page_parts(experiment: Experiment) -> list[Product]:
-    """Outputs of everything that the page shows."""
     jobs: list[tuple[str, Options]] = [(name, {}) for name in (*stages_on_page(experiment), "write_claims")]
     jobs += [("write_data_card", {"dataset": dataset}) for dataset in experiment.datasets]
     return [Product(name, output, options) for name, options in jobs for output in (*STAGES[name].outputs, "record")]

@@ -95,7 +95,6 @@ def _server(settings: Settings, key: str, model: ModelEntry) -> tuple[str, ...]:
 
 
 def _judge(settings: Settings, where: str, environment: Environment) -> tuple[str, ...]:
-    """What the model of the setting ``where`` lacks."""
     name, model = value_at(settings, where), judging_models(settings)[where]
     if model.folder is None and not model.id:
         return (f"{where}: an address does not say which model; give it an entry of `models`: {{id: ..., at: {name}}}",)

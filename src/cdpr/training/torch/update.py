@@ -72,7 +72,6 @@ class Sample:
 
 
 def _places(turn: Turn) -> range:
-    """The positions of a reply, behind its prompt."""
     return range(len(turn.prompt_ids), len(turn.prompt_ids) + len(turn.token_ids))
 
 
