@@ -79,13 +79,25 @@ class LogHandler(LogHandlerBase):
         if event == LogEvent.WORKFLOW_STARTED:
             self._started = True
         elif event == LogEvent.RUN_INFO:
-            self._begin(Counter({rule: n for rule, n in details["stats"].items() if rule != "total"}))
+            self._run = Run(Counter({rule: n for rule, n in details["stats"].items() if rule != "total"}))
+            if self._console.is_terminal and not self._console.is_dumb_terminal:
+                self._live = Live(
+                    get_renderable=self._view, console=self._console, refresh_per_second=2, transient=True
+                )
+                self._live.start()
+            else:
+                threading.Thread(target=self._print_lines, daemon=True).start()
         elif "outlook" in details:
             if self._run:
                 self._run.outlook = details["outlook"]
             self._print(message)
         elif "outcome" in details:
-            self._end(message)
+            self.close()
+            if run := self._run:
+                names = ", ".join(run.failed[:6])
+                failed = f", {len(run.failed)} failed ({names})" if run.failed and not self._stopped else ""
+                self._print(f"{run.done.total()} of {run.total.total()} jobs done in {clock(run.seconds)}{failed}.")
+            self._print(message)
         elif event == LogEvent.ERROR or (event is None and record.levelno >= logging.WARNING):
             if not any(part in message for part in _HIDDEN_ERRORS):
                 self._print(message, "red")
@@ -100,14 +112,6 @@ class LogHandler(LogHandlerBase):
             self._stopped |= message.startswith("Terminating")
             if message.startswith(_REMARKS) if self._started else not message.startswith(_HIDDEN_REMARKS):
                 self._print(message)
-
-    def _begin(self, total: Counter[str]) -> None:
-        self._run = Run(total)
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._live = Live(get_renderable=self._view, console=self._console, refresh_per_second=2, transient=True)
-            self._live.start()
-        else:
-            threading.Thread(target=self._print_lines, daemon=True).start()
 
     def _print_lines(self) -> None:
         while not self._ended.wait(self.settings.every):
@@ -148,14 +152,6 @@ class LogHandler(LogHandlerBase):
             lines = written.splitlines()[-LOG_LINES:]
             self._print(f"{name} failed. {f'Its log, {log}, ends:' if lines else f'Its log {log} is empty.'}", "red")
             self._print("\n".join(f"    {line}" for line in lines))
-
-    def _end(self, message: str) -> None:
-        self.close()
-        if run := self._run:
-            names = ", ".join(run.failed[:6])
-            failed = f", {len(run.failed)} failed ({names})" if run.failed and not self._stopped else ""
-            self._print(f"{run.done.total()} of {run.total.total()} jobs done in {clock(run.seconds)}{failed}.")
-        self._print(message)
 
     def _print(self, message: str, style: str = "") -> None:
         if message:
