@@ -174,9 +174,9 @@ class Plan(Experiment):
                     for name, product in sources.items() if isinstance(product, Product)}  # fmt: skip
         inputs = {name: self.digests.digest(path) for name, path in sources.items() if isinstance(path, str)}
         _, seed = self.settings_of(stage, options)
-        return digest({"stage": stage, "options": options, "parameters": self.parameters(stage, options),
-                       "code": self.code(stage, options), "upstream": upstream, "inputs": inputs,
-                       "seed": seed})  # fmt: skip
+        parts = {"stage": stage, "options": options, "parameters": self.parameters(stage, options)}
+        parts |= {"code": self.code(stage, options), "upstream": upstream, "inputs": inputs, "seed": seed}
+        return digest(parts)
 
     def _sources(self, stage: str, options: Options) -> dict[str, Source]:
         """Everything that a job reads, by name: products of other jobs, and files that no job makes."""

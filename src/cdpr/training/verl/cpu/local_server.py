@@ -1,22 +1,12 @@
 """Our sampler behind the call that verl makes to a rollout server: for runs without a GPU."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 from ....llm.sampler import InProcessSampler
 from ....llm.types import Sampling
-
-
-@dataclass
-class Reply:
-    """A reply with the fields of verl's ``TokenOutput``."""
-
-    token_ids: list[int]
-    log_probs: list[float]
-    stop_reason: str = "completed"
-    extra_fields: dict[str, Any] = field(default_factory=dict)
 
 
 class LocalServer:
@@ -29,9 +19,10 @@ class LocalServer:
 
     async def generate(
         self, request_id: str, *, prompt_ids: Sequence[int], sampling_params: Mapping[str, Any], **_: Any
-    ) -> Reply:
-        """One reply; requests that are waiting are answered together."""
+    ) -> SimpleNamespace:
+        """One reply, with the fields of verl's ``TokenOutput``; requests that are waiting are answered together."""
         request = sampling_params
         sampling = Sampling(request["max_tokens"], request["temperature"], request["top_p"], max(0, request["top_k"]))
         [drawn] = await self.sampler.sample(prompt_ids, [request["sample"]], sampling, request["seed"])
-        return Reply(list(drawn.token_ids), list(drawn.logprobs), extra_fields={"global_steps": self.version})
+        ids, logprobs, extra = list(drawn.token_ids), list(drawn.logprobs), {"global_steps": self.version}
+        return SimpleNamespace(token_ids=ids, log_probs=logprobs, stop_reason="completed", extra_fields=extra)
